@@ -1,0 +1,1 @@
+"""What must hold: pure kernels, and the Spark jobs that feed them."""

@@ -1,0 +1,1 @@
+"""Spark plans that group rows and feed them to kernels."""

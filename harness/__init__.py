@@ -1,0 +1,1 @@
+"""The harness: vocabulary, worlds, runner, command line."""

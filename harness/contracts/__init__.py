@@ -1,0 +1,1 @@
+"""The small protocols that others implement."""

@@ -1,0 +1,7 @@
+"""Exit codes, an interface (Jepsen's set)."""
+
+VALID = 0
+INVALID = 1
+UNKNOWN = 2
+USAGE = 254
+FAILURE = 255

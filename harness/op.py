@@ -1,0 +1,70 @@
+"""Operations: what a process does, and how it ends."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """How an operation completed. An indeterminate result is never rounded to success or failure."""
+
+    OK = "ok"
+    FAIL = "fail"
+    """Certainly did not happen."""
+    INFO = "info"
+    """Unknown: it may have happened, may happen later, or never."""
+
+
+class OpKind(StrEnum):
+    """What the operations of the `append` workload do."""
+
+    APPEND = "append"
+    """Sends one self-describing record to one partition."""
+    POLL = "poll"
+    """Reads from an assigned position."""
+    LATEST = "latest"
+    """Asks the partition leader for its log end (list offsets, latest)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """The end of one operation.
+
+    Attributes:
+        outcome: ok, fail or info.
+        offset: append: the acknowledged offset; latest: the log end; None where unknown.
+        end_offset: poll: the log end (high watermark) that the answer carried; None where absent.
+        error_code: Kafka's error code, 0 for none, None for a connection error or a client timeout.
+        error: A short word for the report, empty when ok.
+        node: The broker that answered (or was asked last), for example "b1"; empty when none was asked.
+        leader_epoch: Leader epoch known from the answer, -1 when unknown.
+    """
+
+    outcome: Outcome
+    offset: int | None = None
+    end_offset: int | None = None
+    error_code: int | None = 0
+    error: str = ""
+    node: str = ""
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRecord:
+    """One record that one poll returned.
+
+    Attributes:
+        offset: Its offset in the partition.
+        value: The op index of the append that wrote it (`workloads.values`), or -1 when the payload cannot be
+            trusted; then `status` says why.
+        status: "ok", "corrupt" (checksum or form is wrong) or "foreign" (of another run, topic or partition).
+        process, sequence, key: What the payload says of itself; -1 and "" when corrupt.
+        leader_epoch: Epoch stamped on the batch.
+    """
+
+    offset: int
+    value: int
+    status: str
+    process: int
+    sequence: int
+    key: str
+    leader_epoch: int

@@ -1,0 +1,1 @@
+"""The deterministic world: virtual time, simulated network, disks, clocks and processes."""

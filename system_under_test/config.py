@@ -1,0 +1,186 @@
+"""What a node is told when it starts: features (profiles), timings, topology.
+
+A profile is a set of feature switches that stands for a Kafka release (replication-protocol section 0.1).
+Timings carry Kafka's names and Kafka's defaults; `FAST_TIMINGS` divides them by about ten and keeps the ratios.
+"""
+
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+
+from system_under_test.rules import ALL_RULES, Rules
+
+NEVER_MS = 2**53
+"""A time that never comes; stands for Kafka's "off" (2^63-1) and survives a trip through a float."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """Feature switches; see replication-protocol section 0.1 for each."""
+
+    profile: str
+    elr_version: int = 1
+    hw_min_isr_gate: bool = True
+    isr_broker_epoch_check: bool = True
+    shutdown_detection: str = "epoch_match"
+    """"none" (Kafka 3.6 and older), "always_unclean" (3.7-3.9) or "epoch_match" (4.0)."""
+    bump_leader_epoch_on_isr_shrink: bool = False
+    last_known_leader: bool = True
+    last_known_leader_must_be_alive: bool = True
+    pre_vote: bool = True
+
+    @property
+    def elr_on(self) -> bool:
+        """Whether eligible leader replicas (KIP-966) are in use."""
+        return self.elr_version > 0
+
+
+PROFILES: dict[str, Features] = {
+    "kafka-3.4": Features(
+        profile="kafka-3.4",
+        elr_version=0,
+        hw_min_isr_gate=False,
+        isr_broker_epoch_check=False,
+        shutdown_detection="none",
+        bump_leader_epoch_on_isr_shrink=True,
+        pre_vote=False,
+    ),
+    "kafka-3.6": Features(
+        profile="kafka-3.6",
+        elr_version=0,
+        hw_min_isr_gate=False,
+        shutdown_detection="none",
+        pre_vote=False,
+    ),
+    "kafka-3.9": Features(
+        profile="kafka-3.9",
+        elr_version=0,
+        shutdown_detection="always_unclean",
+        pre_vote=False,
+    ),
+    "kafka-4.0": Features(profile="kafka-4.0", elr_version=0),
+    "kafka-4.1": Features(profile="kafka-4.1"),
+}
+DEFAULT_PROFILE = "kafka-4.1"
+
+
+def profile_features(name: str) -> Features:
+    """Returns the features of a profile.
+
+    Raises:
+        ValueError: There is no such profile; the message suggests one and lists all.
+    """
+    if name not in PROFILES:
+        near = get_close_matches(name, PROFILES, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"no profile is called {name!r}{hint} (known: {', '.join(PROFILES)})")
+    return PROFILES[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """Kafka's timing configuration with Kafka's names and defaults, in milliseconds (section 18)."""
+
+    broker_heartbeat_interval_ms: int = 2000
+    broker_session_timeout_ms: int = 9000
+    initial_broker_registration_timeout_ms: int = 60000
+    broker_startup_heartbeat_interval_ms: int = 10
+    controlled_shutdown_timeout_ms: int = 300000
+    controlled_shutdown_retry_ms: int = 50
+    replica_lag_time_max_ms: int = 30000
+    replica_fetch_wait_max_ms: int = 500
+    replica_fetch_backoff_ms: int = 1000
+    replica_socket_timeout_ms: int = 30000
+    replica_high_watermark_checkpoint_interval_ms: int = 5000
+    log_flush_offset_checkpoint_interval_ms: int = 60000
+    alter_partition_retry_ms: int = 50
+    controller_quorum_election_timeout_ms: int = 1000
+    controller_quorum_fetch_timeout_ms: int = 2000
+    controller_quorum_fetch_wait_ms: int = 500
+    controller_quorum_election_backoff_max_ms: int = 1000
+    controller_quorum_append_linger_ms: int = 25
+    controller_quorum_request_timeout_ms: int = 2000
+    controller_quorum_retry_backoff_ms: int = 20
+    metadata_max_idle_interval_ms: int = 500
+    unclean_leader_election_interval_ms: int = 300000
+    connection_setup_timeout_ms: int = 10000
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1000
+
+
+KAFKA_TIMINGS = Timings()
+FAST_TIMINGS = Timings(
+    broker_heartbeat_interval_ms=100,
+    broker_session_timeout_ms=600,
+    initial_broker_registration_timeout_ms=600000,
+    controlled_shutdown_timeout_ms=10000,
+    replica_lag_time_max_ms=1000,
+    replica_fetch_wait_max_ms=50,
+    replica_fetch_backoff_ms=50,
+    replica_socket_timeout_ms=1000,
+    replica_high_watermark_checkpoint_interval_ms=500,
+    log_flush_offset_checkpoint_interval_ms=6000,
+    alter_partition_retry_ms=20,
+    controller_quorum_election_timeout_ms=150,
+    controller_quorum_fetch_timeout_ms=300,
+    controller_quorum_fetch_wait_ms=100,
+    controller_quorum_election_backoff_max_ms=150,
+    controller_quorum_append_linger_ms=2,
+    controller_quorum_request_timeout_ms=300,
+    metadata_max_idle_interval_ms=100,
+    unclean_leader_election_interval_ms=1000,
+    connection_setup_timeout_ms=500,
+    reconnect_backoff_ms=10,
+    reconnect_backoff_max_ms=100,
+)
+TIMINGS: dict[str, Timings] = {"fast": FAST_TIMINGS, "kafka": KAFKA_TIMINGS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Settings of every partition log on a node."""
+
+    segment_bytes: int = 1 << 30
+    flush_messages: int = 2**63 - 1
+    """Records after which an append flushes; 1 makes every append durable before it is used (LOG-1)."""
+    max_message_bytes: int = 1048588
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voter:
+    """One member of the metadata quorum."""
+
+    node_id: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """Everything one node is told.
+
+    Attributes:
+        node_id: Unique in the cluster, brokers and controllers together.
+        role: "broker" or "controller"; combined nodes do not exist here.
+        address: Where this node listens, "host:port".
+        voters: The metadata quorum, ordered by id.
+        min_insync_replicas: Cluster default; a topic may say otherwise at its creation.
+    """
+
+    node_id: int
+    role: str
+    address: str
+    cluster_id: str
+    voters: tuple[Voter, ...]
+    features: Features = PROFILES[DEFAULT_PROFILE]
+    timings: Timings = KAFKA_TIMINGS
+    log: LogConfig = LogConfig()
+    log_dirs: tuple[str, ...] = ("data",)
+    min_insync_replicas: int = 1
+    default_replication_factor: int = 1
+    unclean_leader_election_enable: bool = False
+    replica_fetch_max_bytes: int = 1048576
+    replica_fetch_response_max_bytes: int = 10485760
+    rules: Rules = field(default=ALL_RULES)
+
+    def with_rules(self, rules: Rules) -> "NodeConfig":
+        """Returns the same configuration under other rules."""
+        return replace(self, rules=rules)

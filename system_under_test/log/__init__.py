@@ -1,0 +1,1 @@
+"""The partition log on one replica: segments, leader epochs, recovery, checkpoints."""

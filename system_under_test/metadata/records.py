@@ -1,0 +1,171 @@
+"""Metadata records: what the controller writes into `__cluster_metadata` (replication-protocol section 3.8).
+
+Names and fields are Kafka's. In `PartitionChangeRecord` None means "unchanged" for every optional field;
+the leader's own "unchanged" is `LEADER_UNCHANGED`, because -1 is a real value there (no leader).
+The byte form is in `system_under_test.protocol.metadata_codec`.
+"""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+NO_LEADER = -1
+LEADER_UNCHANGED = -2
+RECOVERED = 0
+RECOVERING = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureLevelRecord:
+    """A feature was finalized at a level."""
+
+    name: str
+    feature_level: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBrokerRecord:
+    """A broker (a new incarnation of it, unless the incarnation id is the registered one) registered."""
+
+    broker_id: int
+    incarnation_id: UUID
+    broker_epoch: int
+    address: str
+    fenced: bool = True
+    in_controlled_shutdown: bool = False
+    log_dirs: tuple[UUID, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterBrokerRecord:
+    """A broker was removed by an operator."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRegistrationChangeRecord:
+    """A registration's flags changed. `fenced`: True = fence, False = unfence, None = unchanged."""
+
+    broker_id: int
+    broker_epoch: int
+    fenced: bool | None = None
+    in_controlled_shutdown: bool | None = None
+    log_dirs: tuple[UUID, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRecord:
+    """A topic was created."""
+
+    name: str
+    topic_id: UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveTopicRecord:
+    """A topic was deleted."""
+
+    topic_id: UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRecord:
+    """A partition in full, at its creation (or in a snapshot)."""
+
+    topic_id: UUID
+    partition_id: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+    leader_recovery_state: int = RECOVERED
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    directories: tuple[UUID, ...] = ()
+    eligible_leader_replicas: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionChangeRecord:
+    """What changed in a partition; merged by META-1."""
+
+    topic_id: UUID
+    partition_id: int
+    isr: tuple[int, ...] | None = None
+    leader: int = LEADER_UNCHANGED
+    leader_recovery_state: int | None = None
+    replicas: tuple[int, ...] | None = None
+    adding_replicas: tuple[int, ...] | None = None
+    removing_replicas: tuple[int, ...] | None = None
+    directories: tuple[UUID, ...] | None = None
+    eligible_leader_replicas: tuple[int, ...] | None = None
+    last_known_elr: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClearElrRecord:
+    """Empties ELR and last-known ELR of one topic, or of all topics when the name is empty."""
+
+    topic_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigRecord:
+    """A configuration of a topic (resource type 2) or broker (4) was set, or removed (value None)."""
+
+    resource_type: int
+    resource_name: str
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoOpRecord:
+    """Nothing, so that the metadata offset keeps moving."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderChangeRecord:
+    """Control record: a quorum leader began its epoch (KIP-595 LeaderChangeMessage)."""
+
+    leader_id: int
+    voters: tuple[int, ...]
+
+
+MetadataRecord = (
+    FeatureLevelRecord
+    | RegisterBrokerRecord
+    | UnregisterBrokerRecord
+    | BrokerRegistrationChangeRecord
+    | TopicRecord
+    | RemoveTopicRecord
+    | PartitionRecord
+    | PartitionChangeRecord
+    | ClearElrRecord
+    | ConfigRecord
+    | NoOpRecord
+    | LeaderChangeRecord
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataBatch:
+    """Records that were appended as one unit (CTRL-2, META-4).
+
+    Attributes:
+        base_offset: Offset of the first record in the metadata log.
+        quorum_epoch: Raft epoch in which it was appended.
+        records: At least one; record i has offset `base_offset + i`.
+    """
+
+    base_offset: int
+    quorum_epoch: int
+    records: tuple[MetadataRecord, ...]
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record."""
+        return self.base_offset + len(self.records) - 1

@@ -1,0 +1,1 @@
+"""Kafka's messages and codecs. The only place that imports `kio`."""

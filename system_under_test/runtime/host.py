@@ -1,0 +1,47 @@
+"""All doors of one node in one object."""
+
+from typing import Protocol
+
+from system_under_test.runtime.clock import Clock
+from system_under_test.runtime.network import Network
+from system_under_test.runtime.observer import Observer
+from system_under_test.runtime.random import RandomSource
+from system_under_test.runtime.storage import Storage
+
+
+class Host(Protocol):
+    """What one incarnation of a node is given to live with.
+
+    A new incarnation (a restart) gets a new host object with the same storage. Concurrency is plain
+    `asyncio` on the running loop.
+    """
+
+    @property
+    def name(self) -> str:
+        """The node's name, for example "b1" or "c11"."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The clock door."""
+        ...
+
+    @property
+    def network(self) -> Network:
+        """The network door."""
+        ...
+
+    @property
+    def storage(self) -> Storage:
+        """The storage door."""
+        ...
+
+    @property
+    def random(self) -> RandomSource:
+        """The randomness door."""
+        ...
+
+    @property
+    def observer(self) -> Observer:
+        """The observer door."""
+        ...
