@@ -1,0 +1,74 @@
+"""Committed metadata as the harness sees it: the only thing scenarios and nemeses ever wait for.
+
+A cluster (simulated or real) feeds committed changes in order of their offsets; everybody else reads the
+view or waits for a condition on it. Nothing here depends on how the cluster is reached.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """A partition in committed metadata. Broker ids are numbers; -1 is "no leader"."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+    leader_recovery_state: int = 0
+    min_isr: int = 1
+
+    @property
+    def name(self) -> str:
+        """The partition's name, for example "t-0"."""
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerState:
+    """A broker registration in committed metadata."""
+
+    broker: int
+    broker_epoch: int
+    fenced: bool
+    in_controlled_shutdown: bool
+
+
+@dataclass(slots=True)
+class CommittedMetadata:
+    """The newest committed metadata, and callbacks for those who wait. Mutable; one per cluster.
+
+    Attributes:
+        offset: Offset of the newest record that was applied; -1 before the first.
+        active_controller: Node id of the quorum leader as last heard, -1 unknown.
+    """
+
+    partitions: dict[str, PartitionState] = field(default_factory=dict)
+    brokers: dict[int, BrokerState] = field(default_factory=dict)
+    offset: int = -1
+    active_controller: int = -1
+    _watchers: list[Callable[[], None]] = field(default_factory=list)
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        """Calls `callback` after every change."""
+        self._watchers.append(callback)
+
+    def unwatch(self, callback: Callable[[], None]) -> None:
+        """Stops calling `callback`."""
+        self._watchers.remove(callback)
+
+    def changed(self) -> None:
+        """Tells the watchers; called by the cluster after it changed the view."""
+        for callback in tuple(self._watchers):
+            callback()
+
+    def is_fenced(self, broker: int) -> bool:
+        """Whether the broker is fenced or unknown."""
+        state = self.brokers.get(broker)
+        return state is None or state.fenced

@@ -1,0 +1,148 @@
+"""The nemesis: carries out a schedule against a cluster and writes down what it did and whether it bit."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.contracts.environment import Cluster, Effect, InForce
+from harness.errors import UsageError
+from harness.names import unknown_name
+from nemesis.fault import HEALABLE, Fault
+from nemesis.targets import Chooser, check_selector, resolve_all
+
+FaultRow = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class _Active:
+    fault: Fault
+    in_force: InForce
+    invoked_ns: int
+    completed_ns: int
+    healed_ns: int | None = None
+    effect: Effect | None = None
+
+
+class Nemesis:
+    """Injects and heals faults. One per run; everything it does ends up in the `faults` table.
+
+    Args:
+        cluster: Where the faults go.
+        record: Takes rows of `harness.schema.FAULTS`: one when a fault is in force, one when it is over
+            (the last row of a fault id counts).
+        chooser: Random stream for selectors that choose.
+    """
+
+    def __init__(
+        self, cluster: Cluster, record: Callable[[FaultRow], None], chooser: Chooser
+    ) -> None:
+        self._cluster = cluster
+        self._record = record
+        self._chooser = chooser
+        self._active: dict[str, _Active] = {}
+        self.resolved: dict[str, tuple[str, ...]] = {}
+
+    def check(self, schedule: Sequence[Fault]) -> None:
+        """Raises `UsageError` if the cluster cannot suffer this schedule; called before the run."""
+        population = self._cluster.population()
+        for fault in schedule:
+            if fault.fault not in self._cluster.supported_faults:
+                raise UsageError(
+                    f"fault {fault.id}: this environment cannot inject {fault.fault!r} "
+                    f"(it can: {', '.join(sorted(self._cluster.supported_faults))})"
+                )
+            for selector in fault.targets:
+                check_selector(selector, population)
+
+    async def run(self, schedule: Sequence[Fault]) -> None:
+        """Carries out a whole schedule; returns when the last fault has been injected and its time is over."""
+        start_ns = self._cluster.now_ns()
+        tasks = []
+        for fault in schedule:
+            delay_ns = start_ns + fault.at_ms * 1_000_000 - self._cluster.now_ns()
+            if delay_ns > 0:
+                await asyncio.sleep(delay_ns / 1e9)
+            tasks.append(asyncio.get_running_loop().create_task(self._one(fault)))
+        for task in tasks:
+            await task
+
+    async def inject(self, fault: Fault) -> tuple[str, ...]:
+        """Injects one fault now and returns the nodes that it hit.
+
+        A `heal` heals the faults it names, or all. A fault whose selectors resolve to nobody, or to nodes
+        that are down already, is recorded with an empty list and hits nobody.
+        """
+        invoked_ns = self._cluster.now_ns()
+        if fault.fault == "heal":
+            await self._heal_named(fault, invoked_ns)
+            return ()
+        nodes = resolve_all(
+            fault.targets, self._cluster.population(), self._cluster.metadata, self._chooser
+        )
+        if fault.fault == "cut" and len(nodes) < 2:
+            nodes = ()
+        in_force = await self._cluster.inject(fault.fault, nodes, fault.params)
+        self.resolved[fault.id] = in_force.nodes
+        active = _Active(fault, in_force, invoked_ns, self._cluster.now_ns())
+        if fault.fault in HEALABLE and in_force.nodes:
+            self._active[fault.id] = active
+        else:
+            active.effect = self._cluster.effect(fault.fault, in_force)
+        self._write(active)
+        return in_force.nodes
+
+    async def heal(self, fault_id: str) -> None:
+        """Heals one fault; does nothing if it is not in force."""
+        active = self._active.pop(fault_id, None)
+        if active is None:
+            return
+        before = self._cluster.effect(active.fault.fault, active.in_force)
+        await self._cluster.heal(active.fault.fault, active.in_force)
+        after = self._cluster.effect(active.fault.fault, active.in_force)
+        active.healed_ns = self._cluster.now_ns()
+        active.effect = after if after.bit else before
+        self._write(active)
+
+    async def heal_all(self) -> None:
+        """Heals everything that is in force, oldest first."""
+        for fault_id in list(self._active):
+            await self.heal(fault_id)
+
+    async def _one(self, fault: Fault) -> None:
+        await self.inject(fault)
+        if fault.for_ms is not None and fault.id in self._active:
+            await asyncio.sleep(fault.for_ms / 1e3)
+            await self.heal(fault.id)
+
+    async def _heal_named(self, fault: Fault, invoked_ns: int) -> None:
+        names = list(fault.params.get("faults", self._active))
+        for name in names:
+            if name not in self.resolved:
+                raise UsageError(unknown_name("fault of this schedule", name, self.resolved))
+            await self.heal(name)
+        now_ns = self._cluster.now_ns()
+        done = _Active(fault, InForce(nodes=()), invoked_ns, now_ns, now_ns)
+        done.effect = Effect(bit=True, evidence={"healed": names})
+        self._write(done)
+
+    def _write(self, active: _Active) -> None:
+        fault, effect = active.fault, active.effect
+        self._record(
+            (
+                fault.id,
+                fault.fault,
+                list(fault.targets),
+                list(active.in_force.nodes),
+                json.dumps(dict(fault.params), sort_keys=True, default=list),
+                active.invoked_ns,
+                active.completed_ns,
+                active.healed_ns,
+                effect.bit if effect is not None else False,
+                json.dumps(
+                    effect.evidence if effect is not None else active.in_force.evidence,
+                    sort_keys=True,
+                ),
+            )
+        )

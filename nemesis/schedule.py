@@ -1,0 +1,208 @@
+"""Random schedules: drawn whole before the run, from one seeded stream, so that they can be stored and edited.
+
+A schedule is bursts of overlapping faults with quiet gaps between them. Each seed first draws which families it
+uses at all (leaving faults out finds more than mixing everything: swarm testing), then a rhythm, then the faults.
+Half of the bursts are *sieges*: two replicas lose their link to the leader, or are isolated, paused or
+stopped, one after the other, and then something happens to whoever stands alone in the ISR. That is the
+neighbourhood in which replicated logs lose data, and purely independent faults visit it too rarely.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from nemesis.fault import Fault
+
+FAMILIES = ("cut", "isolate", "pause", "stop", "kill", "power", "controller")
+
+POWER_MODE_WEIGHTS = (
+    ("lose_all", 0.30),
+    ("prefix", 0.25),
+    ("torn_sector", 0.15),
+    ("zero_tail", 0.15),
+    ("pages", 0.15),
+)
+"""The mix of simulation.md section 7.3."""
+
+FAULT_COUNT_MAX = 400
+"""A schedule stops somewhere: nobody reads a story of more faults, and the shrinker has to run them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rhythm:
+    """How a schedule breathes, in milliseconds of virtual time.
+
+    Attributes:
+        gap_ms: Mean quiet time between bursts.
+        hold_ms: Mean time that one fault lasts.
+        step_ms: Mean time between the faults of one burst.
+    """
+
+    gap_ms: int = 1500
+    hold_ms: int = 2500
+    step_ms: int = 700
+
+
+def random_schedule(
+    stream: Random,
+    *,
+    families: Sequence[str],
+    duration_ms: int,
+    partitions: Sequence[str],
+    rhythm: Rhythm,
+) -> tuple[Fault, ...]:
+    """Draws a schedule.
+
+    Args:
+        stream: The run's "fault" stream.
+        families: Enabled families (of `FAMILIES`); each seed uses a random non-empty part of them.
+        duration_ms: No fault begins after this time; healing may.
+        partitions: Names like "t-0", whose leaders and ISR members are aimed at.
+        rhythm: Mean times; each seed scales them by a factor drawn once.
+
+    Returns:
+        Faults in order of `at_ms`. Every fault that needs healing has `for_ms`.
+    """
+    chosen = [family for family in families if stream.random() < 0.6] or [
+        families[int(stream.random() * len(families))]
+    ]
+    scale = 0.5 + 1.5 * stream.random()
+    draw = _Draw(stream, partitions, rhythm, scale)
+    faults: list[Fault] = []
+    at_ms = draw.mean(rhythm.gap_ms)
+    while at_ms < duration_ms and len(faults) < FAULT_COUNT_MAX:
+        burst = draw.siege(at_ms, chosen) if stream.random() < 0.5 else draw.skirmish(at_ms, chosen)
+        faults.extend(fault for fault in burst if fault.at_ms < duration_ms)
+        last_ms = max((fault.at_ms for fault in burst), default=at_ms)
+        at_ms = last_ms + draw.mean(rhythm.gap_ms)
+    faults.sort(key=lambda fault: fault.at_ms)
+    return tuple(
+        Fault(
+            id=f"f{index}",
+            fault=fault.fault,
+            targets=fault.targets,
+            at_ms=fault.at_ms,
+            for_ms=fault.for_ms,
+            params=fault.params,
+        )
+        for index, fault in enumerate(faults[:FAULT_COUNT_MAX])
+    )
+
+
+class _Draw:
+    """Draws faults from one stream."""
+
+    def __init__(
+        self, stream: Random, partitions: Sequence[str], rhythm: Rhythm, scale: float
+    ) -> None:
+        self.stream = stream
+        self.partitions = partitions
+        self.rhythm = rhythm
+        self.scale = scale
+
+    def mean(self, mean_ms: int) -> int:
+        """Returns a time around a mean: at least a fifth of it, at most three times."""
+        mean = mean_ms * self.scale
+        return int(min(3 * mean, mean / 5 + self.stream.expovariate(1 / (0.8 * mean))))
+
+    def partition(self) -> str:
+        return self.partitions[int(self.stream.random() * len(self.partitions))]
+
+    def pick(self, items: Sequence[str]) -> str:
+        return items[int(self.stream.random() * len(items))]
+
+    def skirmish(self, at_ms: int, families: Sequence[str]) -> list[Fault]:
+        """Draws one to three independent faults."""
+        faults = []
+        for _ in range(1 + int(self.stream.random() * 3)):
+            faults.append(self._one(at_ms, self.pick(families)))
+            at_ms += self.mean(self.rhythm.step_ms)
+        return faults
+
+    def siege(self, at_ms: int, families: Sequence[str]) -> list[Fault]:
+        """Draws faults that take followers away one by one, then strike whoever is left."""
+        partition = self.partition()
+        away = [family for family in families if family in ("cut", "isolate", "pause", "stop")]
+        strike = [family for family in families if family in ("power", "kill", "stop", "pause")]
+        if not away:
+            return self.skirmish(at_ms, families)
+        faults = []
+        hold_ms = 2 * self.mean(self.rhythm.hold_ms)
+        for _ in range(2):
+            family = self.pick(away)
+            faults.append(self._away(at_ms, family, partition, hold_ms))
+            at_ms += self.mean(self.rhythm.step_ms)
+        if strike:
+            at_ms += self.mean(self.rhythm.step_ms)
+            target = f"last_in_isr:{partition}" if self.stream.random() < 0.7 else "one"
+            faults.append(self._on_node(at_ms, self.pick(strike), (target,)))
+        return faults
+
+    def _away(self, at_ms: int, family: str, partition: str, hold_ms: int) -> Fault:
+        follower = f"isr_follower:{partition}"
+        if family == "cut":
+            return self._fault(
+                at_ms,
+                "cut",
+                (f"leader:{partition}", follower),
+                hold_ms,
+                planes=("inter-broker",),
+            )
+        if family == "isolate":
+            return self._fault(at_ms, "isolate", (follower,), hold_ms, **self._planes())
+        return self._fault(at_ms, family, (follower,), hold_ms)
+
+    def _one(self, at_ms: int, family: str) -> Fault:
+        partition = self.partition()
+        node = self.pick(
+            ("one", f"leader:{partition}", f"isr_follower:{partition}", f"isr_member:{partition}")
+        )
+        if family == "controller":
+            kind = self.pick(("isolate", "kill", "power", "pause"))
+            target = self.pick(("active_controller", "one_controller"))
+            return self._on_node(at_ms, kind, (target,))
+        if family == "cut":
+            pair = (f"leader:{partition}", f"follower:{partition}")
+            params = {"direction": "one-way"} if self.stream.random() < 0.3 else {}
+            return self._fault(
+                at_ms,
+                "cut",
+                pair,
+                self.mean(self.rhythm.hold_ms),
+                planes=("inter-broker",),
+                **params,
+            )
+        return self._on_node(at_ms, family, (node,))
+
+    def _on_node(self, at_ms: int, family: str, targets: tuple[str, ...]) -> Fault:
+        hold_ms = self.mean(self.rhythm.hold_ms)
+        if family == "isolate":
+            return self._fault(at_ms, "isolate", targets, hold_ms, **self._planes())
+        if family == "power":
+            return self._fault(at_ms, "power", targets, hold_ms, mode=self._power_mode())
+        return self._fault(at_ms, family, targets, hold_ms)
+
+    def _planes(self) -> dict[str, object]:
+        shapes: tuple[tuple[str, ...], ...] = (
+            (),
+            ("inter-broker",),
+            ("controller",),
+            ("inter-broker", "controller"),
+        )
+        planes = shapes[int(self.stream.random() * len(shapes))]
+        return {"planes": planes} if planes else {}
+
+    def _power_mode(self) -> str:
+        draw = self.stream.random()
+        for mode, weight in POWER_MODE_WEIGHTS:
+            draw -= weight
+            if draw < 0:
+                return mode
+        return POWER_MODE_WEIGHTS[-1][0]
+
+    def _fault(
+        self, at_ms: int, fault: str, targets: tuple[str, ...], for_ms: int, **params: object
+    ) -> Fault:
+        return Fault(
+            id="drawn", fault=fault, targets=targets, at_ms=at_ms, for_ms=for_ms, params=params
+        )

@@ -1,0 +1,148 @@
+"""Selectors: whom a fault is for, by name, by role or by state.
+
+A selector is resolved against committed metadata at the moment of injection, so a schedule written before the
+run can aim at "the leader of t-0" without knowing who that will be. What it resolved to is recorded.
+
+| selector                    | nodes                                                         |
+|-----------------------------|---------------------------------------------------------------|
+| `b1`, `c11`, `client-0`     | that node                                                     |
+| `leader:t-0`                | the partition's leader; none while it has none                |
+| `follower:t-0`              | one replica that is not the leader (seeded choice)            |
+| `followers:t-0`             | all replicas that are not the leader                          |
+| `isr_member:t-0`            | one member of the ISR (seeded choice)                         |
+| `isr_follower:t-0`          | one member of the ISR that is not the leader (seeded choice)  |
+| `last_in_isr:t-0`           | the only member of the ISR; none while there are more         |
+| `elr_member:t-0`            | one eligible leader replica (seeded choice)                   |
+| `last_known_leader:t-0`     | the last-known leader                                         |
+| `active_controller`         | the quorum leader                                             |
+| `one`, `minority`, `majority`, `all` | that many brokers (seeded choice)                    |
+| `one_controller`            | one controller (seeded choice)                                |
+| `controllers`               | all controllers                                               |
+| `down`                      | all nodes that are down                                       |
+
+`leader`, `follower` ... without a partition mean the first partition of the run.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from harness.contracts.environment import Population
+from harness.contracts.metadata import CommittedMetadata, PartitionState
+from harness.errors import UsageError
+from harness.names import unknown_name
+
+
+class Chooser(Protocol):
+    """The part of a random stream that selectors use."""
+
+    def random(self) -> float:
+        """Returns a float in [0, 1)."""
+        ...
+
+
+def _leader(state: PartitionState) -> Sequence[int]:
+    return [state.leader] if state.leader >= 0 else []
+
+
+def _followers(state: PartitionState) -> Sequence[int]:
+    return [broker for broker in state.replicas if broker != state.leader]
+
+
+def _last_in_isr(state: PartitionState) -> Sequence[int]:
+    return state.isr if len(state.isr) == 1 else []
+
+
+_BY_STATE: dict[str, tuple[Callable[[PartitionState], Sequence[int]], bool]] = {
+    "leader": (_leader, False),
+    "follower": (_followers, True),
+    "followers": (_followers, False),
+    "isr_member": (lambda state: sorted(state.isr), True),
+    "isr_follower": (lambda state: sorted(set(state.isr) - {state.leader}), True),
+    "last_in_isr": (_last_in_isr, False),
+    "elr_member": (lambda state: sorted(state.elr), True),
+    "last_known_leader": (lambda state: state.last_known_elr, False),
+}
+_BY_COUNT: dict[str, Callable[[int], int]] = {
+    "one": lambda n: 1,
+    "minority": lambda n: (n - 1) // 2,
+    "majority": lambda n: n // 2 + 1,
+    "all": lambda n: n,
+}
+SELECTORS = (*_BY_STATE, *_BY_COUNT, "active_controller", "one_controller", "controllers", "down")
+
+
+def check_selector(selector: str, population: Population) -> None:
+    """Raises `UsageError` if a selector can never resolve in this population."""
+    name, _, _ = selector.partition(":")
+    nodes = [node for node, _ in (*population.brokers, *population.controllers)]
+    nodes.extend(population.clients)
+    if name not in SELECTORS and selector not in nodes:
+        raise UsageError(unknown_name("node or selector", selector, [*nodes, *SELECTORS]))
+
+
+def resolve(
+    selector: str, population: Population, metadata: CommittedMetadata, chooser: Chooser
+) -> tuple[str, ...]:
+    """Returns the names of the nodes that a selector stands for now; may be empty.
+
+    Raises:
+        UsageError: The selector names nothing that exists in this cluster.
+    """
+    check_selector(selector, population)
+    name, _, partition = selector.partition(":")
+    if name in _BY_STATE:
+        return _resolve_state(name, partition, population, metadata, chooser)
+    if name in _BY_COUNT:
+        return _sample(
+            [broker for broker, _ in population.brokers],
+            _BY_COUNT[name](len(population.brokers)),
+            chooser,
+        )
+    if name == "active_controller":
+        return tuple(n for n, i in population.controllers if i == metadata.active_controller)
+    if name == "one_controller":
+        return _sample([controller for controller, _ in population.controllers], 1, chooser)
+    if name == "controllers":
+        return tuple(controller for controller, _ in population.controllers)
+    if name == "down":
+        return population.down
+    return (selector,)
+
+
+def resolve_all(
+    selectors: Sequence[str],
+    population: Population,
+    metadata: CommittedMetadata,
+    chooser: Chooser,
+) -> tuple[str, ...]:
+    """Resolves several selectors; every node once, in order of first mention."""
+    names: dict[str, None] = {}
+    for selector in selectors:
+        for name in resolve(selector, population, metadata, chooser):
+            names[name] = None
+    return tuple(names)
+
+
+def _resolve_state(
+    name: str,
+    partition: str,
+    population: Population,
+    metadata: CommittedMetadata,
+    chooser: Chooser,
+) -> tuple[str, ...]:
+    if not metadata.partitions:
+        return ()
+    if partition and partition not in metadata.partitions:
+        raise UsageError(unknown_name("partition", partition, sorted(metadata.partitions)))
+    state = metadata.partitions[partition or min(metadata.partitions)]
+    candidates, choose_one = _BY_STATE[name]
+    names = [population.name_of(broker) for broker in candidates(state)]
+    return _sample(names, 1, chooser) if choose_one else tuple(names)
+
+
+def _sample(names: Sequence[str], count: int, chooser: Chooser) -> tuple[str, ...]:
+    remaining = list(names)
+    chosen = []
+    while remaining and len(chosen) < count:
+        chosen.append(remaining.pop(int(chooser.random() * len(remaining))))
+    return tuple(sorted(chosen))
