@@ -9,7 +9,7 @@ The vocabulary of the first path (nemeses.md lists what is still to come):
 | `pause`   | nodes                |                                           | work that had to wait           |
 | `stop`    | nodes (SIGTERM)      | `grace_ms`                                | the process ended in order      |
 | `kill`    | nodes (SIGKILL)      |                                           | the process is gone             |
-| `power`   | nodes, at one instant| `mode`, `keep_records`                    | process gone, bytes lost        |
+| `power`   | nodes, at one instant| `mode`, `keep_records`, `torn_bytes`      | process gone, bytes lost        |
 | `start`   | nodes that are down  |                                           | a new incarnation               |
 | `heal`    |                      | `faults` (ids; all when absent)           | the faults it healed            |
 
@@ -32,7 +32,7 @@ _PARAMETERS: dict[str, tuple[str, ...]] = {
     "pause": (),
     "stop": ("grace_ms",),
     "kill": (),
-    "power": ("mode", "keep_records"),
+    "power": ("mode", "keep_records", "torn_bytes"),
     "start": (),
     "heal": ("faults",),
 }

@@ -142,7 +142,7 @@ def _resolve_state(
 
 def _sample(names: Sequence[str], count: int, chooser: Chooser) -> tuple[str, ...]:
     remaining = list(names)
-    chosen = []
+    chosen: list[str] = []
     while remaining and len(chosen) < count:
         chosen.append(remaining.pop(int(chooser.random() * len(remaining))))
     return tuple(sorted(chosen))

@@ -1,0 +1,53 @@
+# The commands to remember. Everything that needs packages goes through `setup`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types format docs benchmarks lock clean
+
+help: ## Lists the commands.
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP) ## Prepares .venv: packages at their locked versions, and what makes Spark start fast.
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "laststand needs Python 3.11 or newer; say PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/laststand doctor --warm
+	@touch $(STAMP)
+
+demo: setup ## The tour: the bug, its cure, a small comparison. Prints the report's path last.
+	@$(BIN)/laststand demo
+
+test: setup lint types ## Everything that must pass.
+	$(BIN)/python -m pytest -n 2
+
+lint: setup ## Style and import contracts.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: setup ## mypy, strict.
+	$(BIN)/mypy
+
+format: setup ## Formats the code.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: setup ## Generated documents.
+	$(BIN)/python -m results.schema_doc
+
+benchmarks: setup ## What is measured; prints a table.
+	$(BIN)/python -m benchmarks
+
+lock: setup ## Writes requirements.lock from what is installed.
+	{ echo "# Exact versions of everything that laststand and its tests install; made by \`make lock\`."; \
+	  $(BIN)/python -m pip freeze --exclude-editable | grep -v '@' | sort -f; } > requirements.lock
+
+clean: ## Removes the environment and caches, never results.
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info

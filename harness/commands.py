@@ -1,0 +1,350 @@
+"""What each command does. `harness.cli` parses, this carries out and returns the exit code."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from checkers.compose import verdict_from_json
+from results.report.terminal import terminal_summary
+
+from harness import exit_codes
+from harness import experiment as experiments
+from harness.errors import HarnessFailure, UsageError
+from harness.experiment import Experiment
+from harness.pipeline import finish_run, load_replay, record_run, to_json_line
+from harness.progress import ProgressLine
+from harness.scenario import Scenario
+from harness.scenarios import find_scenario
+from harness.scenarios.outcome import outcome_word, predicted_outcome
+from harness.spark_options import SparkOptions, parse_spark_options
+from results.layout import RunFiles
+from results.report import build_compare_report, build_report
+from results.store import RunStore, read_json, write_json
+
+EXIT_CODE_OF = {
+    "valid": exit_codes.VALID,
+    "invalid": exit_codes.INVALID,
+    "unknown": exit_codes.UNKNOWN,
+}
+BUILT_IN_COMPARE = Path(__file__).parent / "experiments" / "elr-compare.toml"
+DEMO_PROFILES = ("kafka-4.0", "kafka-4.1")
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Says what was found on this machine and what is missing."""
+    from harness.doctor import examine, warm_up
+
+    if options.warm:
+        warm_up(ProgressLine(quiet=options.quiet))
+    findings = examine()
+    if options.json:
+        print(to_json_line({"findings": [finding.to_json() for finding in findings]}))
+    else:
+        for finding in findings:
+            print(finding.line())
+    return exit_codes.VALID if all(finding.is_good for finding in findings) else exit_codes.FAILURE
+
+
+def reproduce(options: argparse.Namespace) -> int:
+    """Carries out a scripted scenario, judges it and says whether it came out as predicted."""
+    scenario = find_scenario(options.scenario, options.variant)
+    experiment = scenario_experiment(scenario, options.profile, sim_wire=options.sim_wire)
+    progress = ProgressLine(quiet=options.quiet)
+    store = RunStore(options.results)
+    directory = _record(experiment, options.seed, store, progress)
+    (summary,) = _check([directory], store, parse_spark_options(options), progress)
+    summary = _with_outcome(directory, summary, scenario, experiment.profile)
+    _print_run(options, directory, summary)
+    return EXIT_CODE_OF[summary["verdict"]]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs an experiment from a file."""
+    experiment = experiments.load(options.experiment)
+    experiment = experiments.with_overrides(
+        experiment,
+        profile=options.profile,
+        weather=options.weather,
+        duration_ms=options.duration_ms,
+        sim_wire=True if options.sim_wire else None,
+    )
+    if options.print_config:
+        print(experiments.dumps(experiment), end="")
+        return exit_codes.VALID
+    progress = ProgressLine(quiet=options.quiet)
+    store = RunStore(options.results)
+    directory = _record(experiment, options.seed, store, progress)
+    (summary,) = _check([directory], store, parse_spark_options(options), progress)
+    _print_run(options, directory, summary)
+    return EXIT_CODE_OF[summary["verdict"]]
+
+
+def replay(options: argparse.Namespace) -> int:
+    """Runs a stored run again; a different trace hash is a failure that says why it may be."""
+    store = RunStore(options.results)
+    experiment, seed, stored = load_replay(store.find(options.run))
+    progress = ProgressLine(quiet=options.quiet)
+    directory = _record(experiment, seed, store, progress)
+    again = read_json(RunFiles(directory).replay)
+    (summary,) = _check([directory], store, parse_spark_options(options), progress)
+    same = again["trace_hash"] == stored["trace_hash"]
+    summary["replay_of"] = options.run
+    summary["same_trace"] = same
+    write_json(RunFiles(directory).run, summary)
+    _print_run(options, directory, summary)
+    if same:
+        return EXIT_CODE_OF[summary["verdict"]]
+    cause = (
+        "the code has changed since that run"
+        if again["code"] != stored["code"]
+        else "the code is the same, so the simulation is not deterministic"
+    )
+    raise HarnessFailure(
+        f"trace hash {again['trace_hash']} differs from the stored {stored['trace_hash']}: {cause}"
+    )
+
+
+def check(options: argparse.Namespace) -> int:
+    """Judges a stored run again."""
+    store = RunStore(options.results)
+    directory = store.find(options.run)
+    progress = ProgressLine(quiet=options.quiet)
+    (summary,) = _check([directory], store, parse_spark_options(options), progress)
+    _print_run(options, directory, summary)
+    return EXIT_CODE_OF[summary["verdict"]]
+
+
+def report(options: argparse.Namespace) -> int:
+    """Renders a stored run's report again."""
+    store = RunStore(options.results)
+    path = build_report(store.find(options.run))
+    print(to_json_line({"report": str(path)}) if options.json else path)
+    return exit_codes.VALID
+
+
+def list_runs(options: argparse.Namespace) -> int:
+    """Lists the stored runs, newest first."""
+    entries = RunStore(options.results).list()
+    if options.json:
+        rows = [
+            {
+                "run": entry.id,
+                "seed": entry.seed,
+                "verdict": entry.verdict,
+                "profile": entry.summary.get("profile", ""),
+                "unexcused_lost_records": entry.unexcused_lost_records,
+            }
+            for entry in entries
+        ]
+        print(to_json_line({"runs": rows}))
+        return exit_codes.VALID
+    if not entries:
+        print(f"no runs in {options.results} yet; `laststand reproduce` makes one")
+    for entry in entries:
+        profile = str(entry.summary.get("profile", ""))
+        print(f"{entry.verdict:<11}{profile:<11}{entry.unexcused_lost_records:>6} lost  {entry.id}")
+    return exit_codes.VALID
+
+
+def compare(options: argparse.Namespace) -> int:
+    """Runs the same seeds under two settings and tests the difference."""
+    from harness.compare import compare as run_compare
+
+    experiment = experiments.load(options.experiment or BUILT_IN_COMPARE)
+    return _campaign(options, experiment, options.vary, run_compare)
+
+
+def swarm(options: argparse.Namespace) -> int:
+    """Runs many seeds of one experiment."""
+    from harness.compare import swarm as run_swarm
+
+    experiment = experiments.load(options.experiment or BUILT_IN_COMPARE)
+    experiment = experiments.with_overrides(experiment, profile=options.profile)
+    return _campaign(options, experiment, None, run_swarm)
+
+
+def demo(options: argparse.Namespace) -> int:
+    """Shows the bug with ELR off, its absence with ELR on, and a small comparison."""
+    from harness.compare import compare as run_compare
+
+    progress = ProgressLine(quiet=options.quiet)
+    store = RunStore(options.results)
+    spark = parse_spark_options(options)
+    scenario = find_scenario("last-replica-standing")
+    directories = [
+        _record(scenario_experiment(scenario, profile), 1, store, progress)
+        for profile in DEMO_PROFILES
+    ]
+    summaries = _check(directories, store, spark, progress)
+    summaries = [
+        _with_outcome(directory, summary, scenario, profile)
+        for directory, summary, profile in zip(directories, summaries, DEMO_PROFILES, strict=True)
+    ]
+    campaign = options.results / "demo-compare"
+    result = run_compare(
+        experiments.load(BUILT_IN_COMPARE),
+        vary=f"profile={','.join(DEMO_PROFILES)}",
+        seeds=options.seeds,
+        first_seed=0,
+        spark=spark,
+        progress=progress,
+        directory=campaign,
+    )
+    compare_report = build_compare_report(campaign / "compare.html", result)
+    reports = [str(RunFiles(directory).report) for directory in directories]
+    as_predicted = all(summary["as_predicted"] for summary in summaries)
+    if options.json:
+        print(
+            to_json_line(
+                {
+                    "runs": summaries,
+                    "compare": result,
+                    "reports": [*reports, str(compare_report)],
+                    "as_predicted": as_predicted,
+                }
+            )
+        )
+    else:
+        for directory in directories:
+            print(terminal_summary(directory))
+        print(_campaign_text(result))
+        print(f"comparison: {compare_report}")
+        print(f"report (ELR on):  {reports[1]}")
+        print(f"report (ELR off): {reports[0]}")
+    return exit_codes.VALID if as_predicted else exit_codes.INVALID
+
+
+def scenario_experiment(
+    scenario: Scenario, profile: str | None, *, sim_wire: bool = False
+) -> Experiment:
+    """Returns the experiment in which a scripted scenario is carried out: calm weather, nothing random."""
+    base = Experiment(
+        name=scenario.name.replace(":", "-"),
+        weather="calm",
+        scenario=scenario.name,
+        sim_wire=sim_wire,
+    )
+    topic = replace(
+        base.topic,
+        replication_factor=scenario.replication_factor,
+        min_insync_replicas=scenario.min_insync_replicas,
+    )
+    # The produce request of V5 must outlive one and a half lag limits, or it times out before the ISR shrinks.
+    workload = replace(base.workload, request_timeout_ms=4000)
+    return experiments.with_overrides(base, profile=profile, topic=topic, workload=workload)
+
+
+def _campaign(
+    options: argparse.Namespace, experiment: Experiment, vary: str | None, campaign: Any
+) -> int:
+    if options.seeds < 1:
+        raise UsageError("--seeds must be at least 1")
+    name = "compare" if vary else "swarm"
+    directory = options.results / f"{name}-{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}"
+    arguments: dict[str, Any] = {
+        "seeds": options.seeds,
+        "first_seed": options.first_seed,
+        "spark": parse_spark_options(options),
+        "progress": ProgressLine(quiet=options.quiet),
+        "directory": directory,
+    }
+    if vary:
+        arguments["vary"] = vary
+    result = campaign(experiment, **arguments)
+    path = build_compare_report(directory / "compare.html", result)
+    if options.json:
+        print(to_json_line(result))
+    else:
+        print(_campaign_text(result))
+        print(f"report: {path}")
+    return _campaign_exit_code(result, is_comparison=vary is not None)
+
+
+def _campaign_exit_code(result: Mapping[str, Any], *, is_comparison: bool) -> int:
+    """A comparison that came to its end is valid whatever it found; a swarm is as bad as its worst run."""
+    arms = result["arms"]
+    if any(arm["errors"] for arm in arms):
+        return exit_codes.FAILURE
+    if is_comparison:
+        return exit_codes.VALID
+    if any(arm["invalid"] for arm in arms):
+        return exit_codes.INVALID
+    return exit_codes.UNKNOWN if any(arm["unknown"] for arm in arms) else exit_codes.VALID
+
+
+def _campaign_text(result: Mapping[str, Any]) -> str:
+    lines = [
+        f"{'arm':<24}{'runs':>6}{'with loss':>11}{'95 %':>16}{'records':>9}"
+        f"{'unavail. ms':>13}{'unknown':>9}{'errors':>8}"
+    ]
+    for arm in result["arms"]:
+        low, high = arm["loss_rate_interval"]
+        lines.append(
+            f"{arm['name']:<24}{arm['runs']:>6}{arm['runs_with_unexcused_loss']:>11}"
+            f"{f'{low:.1%}..{high:.1%}':>16}{arm['unexcused_lost_records']:>9}"
+            f"{arm['unavailable_ms_median']:>13.0f}{arm['unknown']:>9}{arm['errors']:>8}"
+        )
+    if result.get("mcnemar_p") is not None:
+        lines.append(
+            f"McNemar's exact test, same seeds in every arm: p = {result['mcnemar_p']:.3g}"
+        )
+    return "\n".join(lines)
+
+
+def _record(experiment: Experiment, seed: int, store: RunStore, progress: ProgressLine) -> Path:
+    progress.say(f"seed {seed}, profile {experiment.profile}: {experiment.name}")
+    directory, result = record_run(
+        experiment, seed, store, now=datetime.now(UTC), progress=progress.bar
+    )
+    progress.say(
+        f"simulated {result.virtual_ms / 1e3:.1f} s, {result.counters.get('messages', 0)} messages, "
+        f"trace {result.trace_hash}, seed {seed}"
+    )
+    return directory
+
+
+def _check(
+    directories: Sequence[Path], store: RunStore, spark: SparkOptions, progress: ProgressLine
+) -> list[dict[str, Any]]:
+    from harness.check import check_locally, check_on_spark
+
+    if spark.enabled:
+        progress.say("checking on Spark")
+        verdicts = check_on_spark(directories, spark)
+    else:
+        verdicts = check_locally(directories)
+    return [
+        finish_run(directory, store.run_id(directory), verdict_from_json(verdict))
+        for directory, verdict in zip(directories, verdicts, strict=True)
+    ]
+
+
+def _with_outcome(
+    directory: Path, summary: dict[str, Any], scenario: Scenario, profile: str
+) -> dict[str, Any]:
+    verdict = verdict_from_json(read_json(RunFiles(directory).verdict))
+    outcome = outcome_word(verdict)
+    predicted = predicted_outcome(scenario, profile)
+    summary = {
+        **summary,
+        "outcome": outcome,
+        "predicted": predicted,
+        "as_predicted": outcome == predicted,
+    }
+    write_json(RunFiles(directory).run, summary)
+    return summary
+
+
+def _print_run(options: argparse.Namespace, directory: Path, summary: Mapping[str, Any]) -> None:
+    report_path = RunFiles(directory).report
+    if options.json:
+        print(to_json_line({**summary, "directory": str(directory), "report": str(report_path)}))
+        return
+    print(terminal_summary(directory))
+    if "predicted" in summary:
+        word = "as predicted" if summary["as_predicted"] else "NOT as predicted"
+        print(f"outcome {summary['outcome']!r}, predicted {summary['predicted']!r}: {word}")
+    print(f"report: {report_path}")

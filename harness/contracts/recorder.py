@@ -1,0 +1,36 @@
+"""What a workload writes its history to."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from harness.op import Completion, ReadRecord
+
+
+class Recorder(Protocol):
+    """Takes invocations and completions, stamped with the one clock of the run."""
+
+    def now_ns(self) -> int:
+        """Returns nanoseconds since the start of the run."""
+        ...
+
+    def invoke(
+        self,
+        *,
+        process: int,
+        kind: str,
+        topic: str,
+        partition: int,
+        acks: int = 0,
+        sequence: int = -1,
+        key: str = "",
+        position: int = -1,
+        final: bool = False,
+    ) -> int:
+        """Records that an operation is about to leave the process; returns its op index."""
+        ...
+
+    def complete(
+        self, op_index: int, completion: Completion, records: Sequence[ReadRecord] = ()
+    ) -> None:
+        """Records how it ended."""
+        ...

@@ -1,0 +1,331 @@
+"""An experiment: one frozen value that says everything about a run except its seed.
+
+It is read from TOML, flags override the file, and the resolved experiment is stored with the run as TOML that can
+be run again. Unknown keys are errors with a suggestion: a misspelt key that is ignored is a fault that was never
+injected.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from harness.errors import UsageError
+from harness.names import unknown_name
+from nemesis.fault import Fault, fault_from_json
+from nemesis.schedule import FAMILIES, Rhythm
+from system_under_test.config import DEFAULT_PROFILE, PROFILES, TIMINGS
+from workloads.append import AppendConfig
+
+ACKS_NAMES = {"all": -1, "1": 1, "0": 0}
+WEATHERS = ("calm", "light", "stormy")
+LOG_NAME_MAX = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig:
+    """How many nodes, and the broker settings that experiments vary."""
+
+    brokers: int = 3
+    controllers: int = 3
+    segment_bytes: int = 1 << 30
+    flush_messages: int = 2**53
+    unclean_leader_election: bool = False
+    disk: str = "ext4"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """The topic under test. Assignments are round robin, so partition 0 is led by broker 1 first."""
+
+    name: str = "t"
+    partitions: int = 1
+    replication_factor: int = 3
+    min_insync_replicas: int = 2
+
+    def topic_partitions(self) -> tuple[tuple[str, int], ...]:
+        """Returns every (topic, partition)."""
+        return tuple((self.name, index) for index in range(self.partitions))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NemesisConfig:
+    """Random faults: which families, and how they breathe. No families: no random faults."""
+
+    faults: tuple[str, ...] = ()
+    gap_ms: int = 1500
+    hold_ms: int = 2500
+    step_ms: int = 700
+
+    def rhythm(self) -> Rhythm:
+        """Returns the mean times."""
+        return Rhythm(gap_ms=self.gap_ms, hold_ms=self.hold_ms, step_ms=self.step_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """A fully resolved experiment.
+
+    Attributes:
+        name: Folder of its runs.
+        profile: Which Kafka the reference system plays (`system_under_test.config.PROFILES`).
+        timings: "fast" (Kafka's defaults divided by about ten) or "kafka".
+        weather: "calm", "light" or "stormy": how unruly the simulated world is between the faults.
+        duration_ms: Virtual time of the main phase, in which the workload runs and faults are injected.
+        final_phase_ms: Bound on healing, catching up and final reads, in virtual time.
+        scenario: Name of a scripted scenario ("last-replica-standing:V3b"); it replaces workload and schedule.
+        schedule: Explicit faults; wins over `nemesis`.
+        disabled_rules: Rules of the reference system that are switched off (defects).
+        sim_wire: Send every message through the codec.
+    """
+
+    name: str = "experiment"
+    profile: str = DEFAULT_PROFILE
+    timings: str = "fast"
+    weather: str = "light"
+    duration_ms: int = 10000
+    final_phase_ms: int = 60000
+    scenario: str = ""
+    cluster: ClusterConfig = ClusterConfig()
+    topic: TopicConfig = TopicConfig()
+    workload: AppendConfig = field(default_factory=AppendConfig)
+    nemesis: NemesisConfig = NemesisConfig()
+    schedule: tuple[Fault, ...] = ()
+    disabled_rules: tuple[str, ...] = ()
+    sim_wire: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks everything that can be checked without a cluster."""
+        _check_choice("profile", self.profile, PROFILES)
+        _check_choice("timings", self.timings, TIMINGS)
+        _check_choice("weather", self.weather, WEATHERS)
+        _check_choice("disk", self.cluster.disk, ("ext4", "xfs", "posix-strict"))
+        for family in self.nemesis.faults:
+            _check_choice("fault family", family, FAMILIES)
+        if not 1 <= self.topic.replication_factor <= self.cluster.brokers:
+            raise UsageError(
+                f"topic.replication_factor is {self.topic.replication_factor}, but there are "
+                f"{self.cluster.brokers} brokers; choose 1 to {self.cluster.brokers}"
+            )
+        if self.cluster.controllers < 1 or self.topic.partitions < 1 or self.workload.processes < 1:
+            raise UsageError("controllers, partitions and processes must be at least 1")
+        if self.duration_ms <= 0 or self.final_phase_ms <= 0:
+            raise UsageError("duration_ms and final_phase_ms must be greater than 0")
+        if not self.name or len(self.name) > LOG_NAME_MAX or "/" in self.name:
+            raise UsageError(
+                f"name must have 1 to {LOG_NAME_MAX} characters and no '/', not {self.name!r}"
+            )
+
+    def vary(self, key: str, value: str) -> "Experiment":
+        """Returns the experiment with one key (dotted for tables) set from text, as `--vary` does."""
+        data = to_data(self)
+        table: dict[str, Any] = data
+        *path, last = key.split(".")
+        for part in path:
+            if not isinstance(table.get(part), dict):
+                raise UsageError(unknown_name("table of an experiment", part, data))
+            table = table[part]
+        if last not in table:
+            raise UsageError(unknown_name("key of an experiment", key, _all_keys(data)))
+        table[last] = _parse_scalar(key, value, table[last])
+        return from_data(data)
+
+
+def load(path: Path) -> Experiment:
+    """Reads an experiment from a TOML file.
+
+    Raises:
+        UsageError: The file is missing or not TOML (with the line), or a key or value is wrong.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UsageError(f"there is no experiment file {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the experiment file {path}: {error}") from None
+    return loads(text, origin=str(path), default_name=path.stem)
+
+
+def loads(text: str, *, origin: str, default_name: str = "experiment") -> Experiment:
+    """Reads an experiment from TOML text; see `load`."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{origin} is not valid TOML: {error}") from None
+    data.setdefault("name", default_name)
+    try:
+        return from_data(data)
+    except UsageError as error:
+        raise UsageError(f"{origin}: {error}") from None
+
+
+def from_data(data: Mapping[str, Any]) -> Experiment:
+    """Builds an experiment from nested tables; see `to_data`."""
+    values = _checked_keys(Experiment, data, "experiment")
+    for key, kind in (("cluster", ClusterConfig), ("topic", TopicConfig)):
+        if key in values:
+            values[key] = _table(kind, values[key], key)
+    if "workload" in values:
+        values["workload"] = _workload(values["workload"])
+    if "nemesis" in values:
+        values["nemesis"] = _table(NemesisConfig, values["nemesis"], "nemesis")
+    if "schedule" in values:
+        if not isinstance(values["schedule"], list | tuple):
+            raise UsageError("'schedule' must be an array of tables")
+        values["schedule"] = tuple(
+            fault_from_json(entry, default_id=f"f{index}")
+            for index, entry in enumerate(values["schedule"])
+        )
+    if "disabled_rules" in values:
+        values["disabled_rules"] = _strings(values["disabled_rules"], "disabled_rules")
+    return Experiment(**values)
+
+
+def to_data(experiment: Experiment) -> dict[str, Any]:
+    """Returns nested tables with every key, JSON- and TOML-compatible."""
+    data: dict[str, Any] = {
+        item.name: getattr(experiment, item.name)
+        for item in fields(Experiment)
+        if item.name not in ("cluster", "topic", "workload", "nemesis", "schedule")
+    }
+    data["disabled_rules"] = list(experiment.disabled_rules)
+    data["cluster"] = _table_data(experiment.cluster)
+    data["topic"] = _table_data(experiment.topic)
+    data["workload"] = _table_data(experiment.workload)
+    names = {value: name for name, value in ACKS_NAMES.items()}
+    data["workload"]["acks"] = [names[acks] for acks in experiment.workload.acks]
+    data["nemesis"] = _table_data(experiment.nemesis)
+    data["schedule"] = [fault.to_json() for fault in experiment.schedule]
+    return data
+
+
+def dumps(experiment: Experiment) -> str:
+    """Returns the experiment as TOML that `loads` reads back to an equal value."""
+    data = to_data(experiment)
+    lines = [f"{key} = {_toml(value)}" for key, value in data.items() if not _is_table(value)]
+    for key, value in data.items():
+        if isinstance(value, dict):
+            lines.extend(["", f"[{key}]"])
+            lines.extend(f"{name} = {_toml(item)}" for name, item in value.items())
+    for fault in data["schedule"]:
+        lines.extend(["", "[[schedule]]"])
+        lines.extend(f"{name} = {_toml(item)}" for name, item in fault.items())
+    return "\n".join(lines) + "\n"
+
+
+def with_overrides(experiment: Experiment, **values: Any) -> Experiment:
+    """Returns the experiment with those top-level values that are not None."""
+    return replace(experiment, **{key: value for key, value in values.items() if value is not None})
+
+
+def _check_choice(kind: str, value: str, known: Mapping[str, Any] | tuple[str, ...]) -> None:
+    if value not in known:
+        raise UsageError(unknown_name(kind, value, known))
+
+
+def _checked_keys(kind: type[Any], data: Mapping[str, Any], where: str) -> dict[str, Any]:
+    known = {item.name: item for item in fields(kind) if not item.name.startswith("_")}
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        if key not in known:
+            raise UsageError(unknown_name(f"key of {where}", key, known))
+        expected = known[key].default
+        if isinstance(expected, bool | int | float | str):
+            value = _checked_scalar(f"{where}.{key}", value, expected)
+        values[key] = value
+    return values
+
+
+def _checked_scalar(name: str, value: Any, expected: Any) -> Any:
+    if isinstance(expected, float) and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) is not type(expected):
+        raise UsageError(
+            f"{name} must be of type {type(expected).__name__}, not {type(value).__name__}"
+        )
+    if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
+        raise UsageError(f"{name} must not be negative")
+    return value
+
+
+def _table(kind: type[Any], data: Any, where: str) -> Any:
+    if not isinstance(data, Mapping):
+        raise UsageError(f"{where!r} must be a table")
+    values = _checked_keys(kind, data, where)
+    if "faults" in values:
+        values["faults"] = _strings(values["faults"], f"{where}.faults")
+    return kind(**values)
+
+
+def _workload(data: Any) -> AppendConfig:
+    if not isinstance(data, Mapping):
+        raise UsageError("'workload' must be a table")
+    values = _checked_keys(AppendConfig, data, "workload")
+    if "acks" in values:
+        names = _strings(values["acks"], "workload.acks")
+        for name in names:
+            _check_choice("acks", name, ACKS_NAMES)
+        if not names:
+            raise UsageError("workload.acks must name at least one of all, 1, 0")
+        values["acks"] = tuple(ACKS_NAMES[name] for name in names)
+    config = AppendConfig(**values)
+    if config.appends_per_s + config.polls_per_s + config.latests_per_s <= 0:
+        raise UsageError("workload: at least one of the rates must be greater than 0")
+    return config
+
+
+def _strings(value: Any, name: str) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+        raise UsageError(f"{name} must be a list of strings")
+    return tuple(value)
+
+
+def _table_data(value: Any) -> dict[str, Any]:
+    return {
+        item.name: list(content) if isinstance(content, tuple) else content
+        for item in fields(value)
+        for content in (getattr(value, item.name),)
+    }
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, dict) or (
+        isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+    )
+
+
+def _all_keys(data: Mapping[str, Any]) -> list[str]:
+    keys = []
+    for key, value in data.items():
+        if isinstance(value, dict):
+            keys.extend(f"{key}.{name}" for name in value)
+        else:
+            keys.append(key)
+    return keys
+
+
+def _parse_scalar(key: str, text: str, old: Any) -> Any:
+    try:
+        if isinstance(old, bool):
+            return {"true": True, "false": False}[text]
+        if isinstance(old, int):
+            return int(text)
+        if isinstance(old, float):
+            return float(text)
+    except (KeyError, ValueError):
+        raise UsageError(f"{key}: {text!r} is not a {type(old).__name__}") from None
+    return text.split("+") if isinstance(old, list) else text
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
+    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

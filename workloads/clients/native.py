@@ -1,0 +1,337 @@
+"""A Kafka client without retries: every request is sent at most once, so every outcome can be classified.
+
+Errors become completions by the table of linearizability.md section 11:
+
+* an append is `ok` with its offset, `fail` only when it certainly was not appended (refused before the append,
+  or never sent), else `info`;
+* a poll or a latest that failed has no effect, so it is `fail` whatever the error.
+
+A request that times out closes its connection, as Kafka's clients do: a late answer must not be taken for the
+answer to the next request.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from system_under_test.protocol.record_batch import BatchHeader, Record, decode_records
+
+from harness.op import Completion, Outcome
+from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.messages import (
+    fetch_request,
+    list_offsets_request,
+    metadata_request,
+    millis,
+    produce_request,
+)
+from system_under_test.runtime import Connection, Host
+
+LATEST_TIMESTAMP = -1
+CONSUMER_REPLICA_ID = -1
+
+_NOT_APPENDED = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+    }
+)
+"""Produce errors that prove that nothing was appended. NOT_LEADER_OR_FOLLOWER and KAFKA_STORAGE_ERROR do not:
+the same codes answer a parked acks=all request whose record was appended already."""
+
+_STALE_METADATA = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """A partition's leader as the client believes it to be."""
+
+    node_id: int
+    address: str
+    leader_epoch: int
+    topic_id: UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollResult:
+    """A poll's completion and the records it returned, batch by batch."""
+
+    completion: Completion
+    batches: tuple[tuple[BatchHeader, tuple[Record, ...]], ...] = ()
+
+
+class NativeClient:
+    """One client; one operation at a time. Mutable: connections and metadata.
+
+    Args:
+        host: The client host's doors.
+        bootstrap: Addresses of brokers to ask for metadata, in turn.
+        request_timeout_ms: After which a request counts as lost.
+        connect_timeout_ms: After which a connection attempt is given up.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        bootstrap: tuple[str, ...],
+        *,
+        request_timeout_ms: int,
+        connect_timeout_ms: int,
+    ) -> None:
+        self._host = host
+        self._bootstrap = bootstrap
+        self._next_bootstrap = 0
+        self.request_timeout_ms = request_timeout_ms
+        self._connect_timeout_ms = connect_timeout_ms
+        self._connections: dict[str, Connection] = {}
+        self._leaders: dict[tuple[str, int], Leader] = {}
+
+    async def append(self, topic: str, partition: int, batch: bytes, acks: int) -> Completion:
+        """Produces one batch of one record."""
+        leader = await self._leader(topic, partition)
+        connection = await self._connection(leader) if leader is not None else None
+        if leader is None or connection is None:
+            self._leaders.pop((topic, partition), None)
+            return _never_sent(leader)
+        request = produce_request.ProduceRequest(
+            acks=acks,
+            timeout=millis(self.request_timeout_ms),
+            topic_data=(
+                produce_request.TopicProduceData(
+                    name=topic,
+                    partition_data=(
+                        produce_request.PartitionProduceData(index=partition, records=batch),
+                    ),
+                ),
+            ),
+        )
+        node = _node(leader)
+        if acks == 0:
+            connection.send(request)
+            return Completion(
+                outcome=Outcome.INFO, error_code=None, error="no-ack-requested", node=node
+            )
+        answer = await self._request(connection, leader, request)
+        if isinstance(answer, str):
+            self._leaders.pop((topic, partition), None)
+            return Completion(outcome=Outcome.INFO, error_code=None, error=answer, node=node)
+        result = answer.responses[0].partition_responses[0]
+        code = ErrorCode(result.error_code)
+        if code in _STALE_METADATA:
+            self._leaders.pop((topic, partition), None)
+        if code == ErrorCode.NONE:
+            return Completion(
+                outcome=Outcome.OK,
+                offset=result.base_offset,
+                node=node,
+                leader_epoch=leader.leader_epoch,
+            )
+        return Completion(
+            outcome=Outcome.FAIL if code in _NOT_APPENDED else Outcome.INFO,
+            error_code=int(code),
+            error=code.name,
+            node=node,
+        )
+
+    async def poll(
+        self, topic: str, partition: int, position: int, *, max_bytes: int, max_wait_ms: int
+    ) -> PollResult:
+        """Fetches once from a position."""
+        leader = await self._leader(topic, partition)
+        connection = await self._connection(leader) if leader is not None else None
+        if leader is None or connection is None:
+            self._leaders.pop((topic, partition), None)
+            return PollResult(completion=_never_sent(leader))
+        request = fetch_request.FetchRequest(
+            max_wait=millis(max_wait_ms),
+            min_bytes=1,
+            max_bytes=max_bytes,
+            isolation_level=0,
+            session_id=0,
+            session_epoch=-1,
+            topics=(
+                fetch_request.FetchTopic(
+                    topic_id=leader.topic_id,
+                    partitions=(
+                        fetch_request.FetchPartition(
+                            partition=partition,
+                            current_leader_epoch=leader.leader_epoch,
+                            fetch_offset=position,
+                            partition_max_bytes=max_bytes,
+                        ),
+                    ),
+                ),
+            ),
+            forgotten_topics_data=(),
+            rack_id="",
+            replica_state=fetch_request.ReplicaState(),
+        )
+        answer = await self._request(connection, leader, request)
+        if isinstance(answer, str) or answer.error_code or not answer.responses:
+            self._leaders.pop((topic, partition), None)
+            return PollResult(completion=_failed(leader, answer))
+        result = answer.responses[0].partitions[0]
+        code = ErrorCode(result.error_code)
+        if code != ErrorCode.NONE:
+            if code in _STALE_METADATA:
+                self._leaders.pop((topic, partition), None)
+            return PollResult(completion=_refused(leader, code))
+        batches = tuple(
+            (header, tuple(record for record in records if record.offset >= position))
+            for header, records in decode_records(result.records or b"")
+        )
+        return PollResult(
+            completion=Completion(
+                outcome=Outcome.OK,
+                end_offset=result.high_watermark,
+                node=_node(leader),
+                leader_epoch=leader.leader_epoch,
+            ),
+            batches=batches,
+        )
+
+    async def latest(self, topic: str, partition: int) -> Completion:
+        """Asks the leader for the log end (ListOffsets, latest)."""
+        leader = await self._leader(topic, partition)
+        connection = await self._connection(leader) if leader is not None else None
+        if leader is None or connection is None:
+            self._leaders.pop((topic, partition), None)
+            return _never_sent(leader)
+        request = list_offsets_request.ListOffsetsRequest(
+            replica_id=CONSUMER_REPLICA_ID,
+            isolation_level=0,
+            topics=(
+                list_offsets_request.ListOffsetsTopic(
+                    name=topic,
+                    partitions=(
+                        list_offsets_request.ListOffsetsPartition(
+                            partition_index=partition,
+                            current_leader_epoch=leader.leader_epoch,
+                            timestamp=LATEST_TIMESTAMP,
+                        ),
+                    ),
+                ),
+            ),
+        )
+        answer = await self._request(connection, leader, request)
+        if isinstance(answer, str):
+            self._leaders.pop((topic, partition), None)
+            return _failed(leader, answer)
+        result = answer.topics[0].partitions[0]
+        code = ErrorCode(result.error_code)
+        if code != ErrorCode.NONE:
+            if code in _STALE_METADATA:
+                self._leaders.pop((topic, partition), None)
+            return _refused(leader, code)
+        return Completion(
+            outcome=Outcome.OK,
+            offset=result.offset,
+            node=_node(leader),
+            leader_epoch=result.leader_epoch,
+        )
+
+    def close(self) -> None:
+        """Closes all connections."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    async def _request(self, connection: Connection, leader: Leader, request: Any) -> Any:
+        """Returns the response, or a short word for what went wrong with the connection."""
+        try:
+            return await connection.request(request, self.request_timeout_ms)
+        except TimeoutError:
+            self._drop(leader.address)
+            return "client-timeout"
+        except OSError:
+            self._drop(leader.address)
+            return "connection-lost"
+
+    async def _connection(self, leader: Leader) -> Connection | None:
+        return await self._open(leader.address)
+
+    async def _open(self, address: str) -> Connection | None:
+        connection = self._connections.get(address)
+        if connection is not None and connection.is_open:
+            return connection
+        try:
+            connection = await self._host.network.connect(address, self._connect_timeout_ms)
+        except OSError:  # TimeoutError is one
+            return None
+        self._connections[address] = connection
+        return connection
+
+    def _drop(self, address: str) -> None:
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.close()
+
+    async def _leader(self, topic: str, partition: int) -> Leader | None:
+        leader = self._leaders.get((topic, partition))
+        if leader is not None:
+            return leader
+        await self._refresh(topic)
+        return self._leaders.get((topic, partition))
+
+    async def _refresh(self, topic: str) -> None:
+        """Asks one broker, the next in turn, for the topic's metadata."""
+        address = self._bootstrap[self._next_bootstrap]
+        self._next_bootstrap = (self._next_bootstrap + 1) % len(self._bootstrap)
+        connection = await self._open(address)
+        if connection is None:
+            return
+        request = metadata_request.MetadataRequest(
+            topics=(metadata_request.MetadataRequestTopic(topic_id=None, name=topic),),
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+        try:
+            answer = await connection.request(request, self.request_timeout_ms)
+        except OSError:
+            self._drop(address)
+            return
+        addresses = {broker.node_id: f"{broker.host}:{broker.port}" for broker in answer.brokers}
+        for described in answer.topics:
+            for item in described.partitions:
+                if item.leader_id in addresses:
+                    self._leaders[(topic, item.partition_index)] = Leader(
+                        node_id=item.leader_id,
+                        address=addresses[item.leader_id],
+                        leader_epoch=item.leader_epoch,
+                        topic_id=described.topic_id,
+                    )
+
+
+def _node(leader: Leader | None) -> str:
+    return leader.address.partition(":")[0] if leader is not None else ""
+
+
+def _never_sent(leader: Leader | None) -> Completion:
+    error = "no-leader-known" if leader is None else "connect-failed"
+    return Completion(outcome=Outcome.FAIL, error_code=None, error=error, node=_node(leader))
+
+
+def _failed(leader: Leader, answer: Any) -> Completion:
+    if isinstance(answer, str):
+        return Completion(outcome=Outcome.FAIL, error_code=None, error=answer, node=_node(leader))
+    return _refused(leader, ErrorCode(answer.error_code or ErrorCode.UNKNOWN_SERVER_ERROR))
+
+
+def _refused(leader: Leader, code: ErrorCode) -> Completion:
+    return Completion(
+        outcome=Outcome.FAIL, error_code=int(code), error=code.name, node=_node(leader)
+    )

@@ -1,0 +1,69 @@
+"""Self-describing values: a record says who wrote it, so a phantom or misplaced one is a named anomaly.
+
+Layout, big-endian: magic "LSv1", run id u64, process i64, sequence i64, op index i64, partition i32,
+CRC-32C of topic name u32, CRC-32C of everything before it u32. The key is the record's Kafka key.
+"""
+
+import struct
+
+import crc32c
+from system_under_test.protocol.record_batch import Record
+
+from harness.op import ReadRecord
+
+_MAGIC = b"LSv1"
+_BODY = struct.Struct(">4sQqqqiI")
+_CHECKSUM = struct.Struct(">I")
+VALUE_SIZE_BYTES = _BODY.size + _CHECKSUM.size
+
+
+def encode_value(
+    *, run_id: int, process: int, sequence: int, op_index: int, topic: str, partition: int
+) -> bytes:
+    """Returns the payload of one append."""
+    body = _BODY.pack(
+        _MAGIC, run_id, process, sequence, op_index, partition, crc32c.crc32c(topic.encode())
+    )
+    return body + _CHECKSUM.pack(crc32c.crc32c(body))
+
+
+def read_record(
+    record: Record, *, run_id: int, topic: str, partition: int, leader_epoch: int
+) -> ReadRecord:
+    """Returns what a record that was read says of itself.
+
+    A payload of the wrong size, magic or checksum is "corrupt"; one that is intact but of another run, topic or
+    partition is "foreign". Neither has a value that can be trusted.
+    """
+    value = record.value or b""
+    key = (record.key or b"").decode("utf-8", "replace")
+    intact = (
+        len(value) == VALUE_SIZE_BYTES
+        and value.startswith(_MAGIC)
+        and _CHECKSUM.unpack_from(value, _BODY.size)[0] == crc32c.crc32c(value[: _BODY.size])
+    )
+    if not intact:
+        return ReadRecord(
+            offset=record.offset,
+            value=-1,
+            status="corrupt",
+            process=-1,
+            sequence=-1,
+            key=key,
+            leader_epoch=leader_epoch,
+        )
+    _, of_run, process, sequence, op_index, of_partition, of_topic = _BODY.unpack_from(value)
+    ours = (of_run, of_partition, of_topic) == (
+        run_id,
+        partition,
+        crc32c.crc32c(topic.encode()),
+    )
+    return ReadRecord(
+        offset=record.offset,
+        value=op_index if ours else -1,
+        status="ok" if ours else "foreign",
+        process=process,
+        sequence=sequence,
+        key=key,
+        leader_epoch=leader_epoch,
+    )
