@@ -1,0 +1,200 @@
+"""The invariant monitor: looks inside the simulated brokers while they run and compares what it sees.
+
+It is the white box next to the checkers' black box: a checker sees that a promise was broken, the monitor sees
+the moment at which it became breakable. It runs after every committed metadata change and a few times per virtual
+second; `docs/invariants.md` has the statements. A violation ends the run.
+
+INV-1, INV-2 and INV-4 are promises of ELR on, and only until the controller itself flagged an unclean election of
+the partition: from then on data may be gone, and the partition is no longer judged by them.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from harness.contracts.metadata import CommittedMetadata, PartitionState
+from system_under_test.broker.broker import BrokerNode
+from system_under_test.broker.partition import Partition
+from system_under_test.config import Features
+from system_under_test.invariants import check_invariant
+from system_under_test.log.log import Log
+
+INTERVAL_NS = 100_000_000
+"""Between two looks without a metadata change: a tenth of the fast session timeout would find no more."""
+
+
+class Watched(Protocol):
+    """What the monitor needs of a simulated cluster."""
+
+    metadata: CommittedMetadata
+    features: Features
+    brokers: dict[str, int]
+    world: Any
+
+    def flagged_partitions(self) -> frozenset[str]:
+        """Names of partitions in which a flagged election was committed."""
+        ...
+
+    def running_broker(self, name: str) -> BrokerNode | None:
+        """Returns the broker process of a node that runs now."""
+        ...
+
+
+class InvariantMonitor:
+    """Checks INV-1 to INV-4 and INV-7 to INV-9. Mutable: true high watermarks, leaders by epoch."""
+
+    def __init__(self, cluster: Watched) -> None:
+        self._cluster = cluster
+        self._metadata = cluster.metadata
+        self._elr_on = cluster.features.elr_on
+        self._true_high_watermarks: dict[str, int] = {}
+        self._leaders: dict[tuple[str, int], int] = {}
+        self._epochs: dict[str, tuple[int, int]] = {}
+        self._last_offset = -1
+        self.look_count = 0
+
+    def start(self) -> None:
+        """Begins to look."""
+        self._metadata.watch(self._metadata_changed)
+        self._tick()
+
+    def look(self) -> None:
+        """Checks everything now.
+
+        Raises:
+            InvariantViolation: Something that must hold does not.
+        """
+        self.look_count += 1
+        for state in self._metadata.partitions.values():
+            self._check_shape(state)
+            self._check_epochs(state)
+            replicas = list(self._replicas(state))
+            for broker, partition, log in replicas:
+                self._check_replica(state, broker, partition, log)
+            if self._elr_on and state.name not in self._cluster.flagged_partitions():
+                self._check_completeness(state, replicas)
+                self._check_log_matching(state, replicas)
+
+    def _tick(self) -> None:
+        self.look()
+        self._cluster.world.schedule(self._cluster.world.now + INTERVAL_NS, self._tick)
+
+    def _metadata_changed(self) -> None:
+        # Inside a batch the image is between two states; the batch's last record is followed by a look at the
+        # same instant, after the controller's callback has returned.
+        if self._metadata.offset != self._last_offset:
+            self._last_offset = self._metadata.offset
+            self._cluster.world.schedule(self._cluster.world.now, self.look)
+
+    def _replicas(self, state: PartitionState) -> Iterator[tuple[BrokerNode, Partition, Log]]:
+        """Yields the running replicas that are what committed metadata thinks they are: registered, loaded."""
+        for name, broker_id in self._cluster.brokers.items():
+            registered = self._metadata.brokers.get(broker_id)
+            broker = self._cluster.running_broker(name)
+            if broker is None or registered is None:
+                continue
+            if broker.broker_epoch != registered.broker_epoch:
+                continue
+            partition = broker.replica_manager.partitions.get((state.topic, state.partition))
+            if partition is not None and partition.log is not None:
+                yield broker, partition, partition.log
+
+    def _check_shape(self, state: PartitionState) -> None:
+        isr, elr = set(state.isr), set(state.elr)
+        context = {"partition": state}
+        check_invariant(isr <= set(state.replicas), "INV-7", "the ISR is assigned", **context)
+        check_invariant(elr <= set(state.replicas), "INV-7", "the ELR is assigned", **context)
+        check_invariant(not isr & elr, "INV-7", "ISR and ELR are disjoint", **context)
+        check_invariant(
+            not (elr and len(isr) >= state.min_isr),
+            "INV-7",
+            "an ISR of min ISR members has no ELR",
+            **context,
+        )
+        check_invariant(
+            state.leader == -1 or state.leader in isr, "INV-7", "the leader is in the ISR", **context
+        )
+        check_invariant(bool(isr) or self._elr_on, "INV-7", "ELR off keeps the ISR", **context)
+
+    def _check_epochs(self, state: PartitionState) -> None:
+        before = self._epochs.get(state.name, (0, 0))
+        now = (state.leader_epoch, state.partition_epoch)
+        check_invariant(
+            now[0] >= before[0] and now[1] >= before[1],
+            "INV-8",
+            "leader and partition epochs never decrease",
+            partition=state,
+            before=before,
+        )
+        self._epochs[state.name] = now
+
+    def _check_replica(
+        self, state: PartitionState, broker: BrokerNode, partition: Partition, log: Log
+    ) -> None:
+        check_invariant(
+            log.log_start_offset <= partition.high_watermark <= log.log_end_offset,
+            "INV-9",
+            "the high watermark is inside the log",
+            broker=broker.node_id,
+            partition=state.name,
+            high_watermark=partition.high_watermark,
+            log_end_offset=log.log_end_offset,
+        )
+        if not partition.is_leader:
+            return
+        key = (state.name, partition.leader_epoch)
+        check_invariant(
+            self._leaders.setdefault(key, broker.node_id) == broker.node_id,
+            "INV-8",
+            "a leader epoch has one leader",
+            partition=state.name,
+            leader_epoch=partition.leader_epoch,
+            first=self._leaders[key],
+            second=broker.node_id,
+        )
+        true_high_watermark = self._true_high_watermarks.get(state.name, 0)
+        self._true_high_watermarks[state.name] = max(
+            true_high_watermark, partition.high_watermark
+        )
+        is_current = partition.leader_epoch == state.leader_epoch
+        isr_state = partition.state
+        if self._elr_on and is_current and len(isr_state.isr) >= partition.effective_min_isr:
+            check_invariant(
+                set(isr_state.maximal_isr) >= set(state.isr) | set(state.elr),
+                "INV-3",
+                "the maximal ISR covers the controller's ISR and ELR",
+                maximal_isr=isr_state.maximal_isr,
+                partition=state,
+            )
+
+    def _check_completeness(
+        self, state: PartitionState, replicas: list[tuple[BrokerNode, Partition, Log]]
+    ) -> None:
+        true_high_watermark = self._true_high_watermarks.get(state.name, 0)
+        for broker, _, log in replicas:
+            if broker.node_id in state.isr or broker.node_id in state.elr:
+                check_invariant(
+                    log.log_end_offset >= true_high_watermark,
+                    "INV-2",
+                    "every member of ISR and ELR has all committed records",
+                    broker=broker.node_id,
+                    log_end_offset=log.log_end_offset,
+                    true_high_watermark=true_high_watermark,
+                    partition=state,
+                )
+
+    def _check_log_matching(
+        self, state: PartitionState, replicas: list[tuple[BrokerNode, Partition, Log]]
+    ) -> None:
+        for index, (broker, partition, log) in enumerate(replicas):
+            for other, other_partition, other_log in replicas[index + 1 :]:
+                below = min(partition.high_watermark, other_partition.high_watermark)
+                if below <= max(log.log_start_offset, other_log.log_start_offset):
+                    continue
+                check_invariant(
+                    log.read(below - 1, 1, below) == other_log.read(below - 1, 1, below),
+                    "INV-4",
+                    "two replicas agree below both high watermarks",
+                    brokers=(broker.node_id, other.node_id),
+                    offset=below - 1,
+                    partition=state,
+                )

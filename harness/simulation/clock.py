@@ -1,0 +1,133 @@
+"""The clocks of one simulated host.
+
+`World.now` is true time. A host has a monotonic clock with its own rate and its own arbitrary start, which
+changes with every boot, so that code comparing the monotonic clocks of two nodes fails at once; and a wall
+clock, which is true time plus an offset that may step and slide in both directions.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.simulation.world import World
+
+TRUE_EPOCH_MS = 1_750_000_000_000
+"""The Unix time at which every run begins, in milliseconds; the value is arbitrary and only fixed."""
+
+_MILLION = 1_000_000
+
+
+class HostClock:
+    """Both clocks of one host; the nemesis moves them, nodes read them through `NodeClock`.
+
+    Args:
+        world: Owner of true time.
+        drift_ppm: How much faster than true time the monotonic clock runs, in millionths.
+    """
+
+    def __init__(self, world: "World", drift_ppm: int) -> None:
+        self._world = world
+        self.drift_ppm = drift_ppm
+        # monotonic = now + _shift + (now - _base) * drift_ppm / 1e6
+        self._base_ns = world.now
+        self._shift_ns = 0
+        self.ns_per_ms = _MILLION
+        self._offset_ns = 0
+        self._slide_from_ns = 0
+        self._slide_until_ns = 0
+        self._slide_by_ns = 0
+        self._set_ns_per_ms()
+
+    def boot(self, monotonic_start_s: int) -> None:
+        """Starts the monotonic clock anew, as a boot does."""
+        self._base_ns = self._world.now
+        self._shift_ns = monotonic_start_s * 1_000_000_000 - self._world.now
+
+    def monotonic_ns(self) -> int:
+        """Returns the monotonic clock."""
+        now = self._world.now
+        if not self.drift_ppm:
+            return now + self._shift_ns
+        return now + self._shift_ns + (now - self._base_ns) * self.drift_ppm // _MILLION
+
+    def monotonic_s(self) -> float:
+        """Returns the monotonic clock in seconds, as an event loop tells it."""
+        return self.monotonic_ns() / 1e9
+
+    def true_ns_at(self, monotonic_s: float) -> int:
+        """Returns the first true time at which the monotonic clock has reached a value."""
+        target_ns = int(monotonic_s * 1e9)
+        ahead_ns = target_ns - self.monotonic_ns()
+        if self.drift_ppm:
+            ahead_ns = ahead_ns * _MILLION // (_MILLION + self.drift_ppm)
+        true_ns = self._world.now + ahead_ns
+        # Rounding must never make a timer early: code that sleeps until a deadline would spin.
+        while self._monotonic_s_at(true_ns) < monotonic_s:
+            true_ns += 1
+        return true_ns
+
+    def _monotonic_s_at(self, true_ns: int) -> float:
+        drift_ns = (true_ns - self._base_ns) * self.drift_ppm // _MILLION
+        return (true_ns + self._shift_ns + drift_ns) / 1e9
+
+    def set_drift(self, drift_ppm: int) -> None:
+        """Changes the rate of the monotonic clock from now on. The clock does not step.
+
+        Raises:
+            ValueError: The clock would stand still or run backwards.
+        """
+        if drift_ppm <= -_MILLION:
+            raise ValueError(f"a drift of {drift_ppm} ppm would stop the clock")
+        reached_ns = self.monotonic_ns()
+        self._base_ns = self._world.now
+        self._shift_ns = reached_ns - self._world.now
+        self.drift_ppm = drift_ppm
+        self._set_ns_per_ms()
+
+    def _set_ns_per_ms(self) -> None:
+        self.ns_per_ms = _MILLION * _MILLION // (_MILLION + self.drift_ppm)
+
+    def wall_ms(self) -> int:
+        """Returns the wall clock in milliseconds since the Unix epoch."""
+        return TRUE_EPOCH_MS + (self._world.now + self.wall_offset_ns()) // _MILLION
+
+    def wall_offset_ns(self) -> int:
+        """Returns how far the wall clock is ahead of the truth."""
+        now = self._world.now
+        if now >= self._slide_until_ns:
+            return self._offset_ns + self._slide_by_ns
+        share = (now - self._slide_from_ns) / (self._slide_until_ns - self._slide_from_ns)
+        return self._offset_ns + int(self._slide_by_ns * share)
+
+    def step_wall(self, by_ms: float) -> None:
+        """Moves the wall clock at once."""
+        self.slide_wall(by_ms, over_ns=0)
+
+    def slide_wall(self, by_ms: float, *, over_ns: int) -> None:
+        """Moves the wall clock little by little over a span of true time."""
+        self._offset_ns = self.wall_offset_ns()
+        self._slide_from_ns = self._world.now
+        self._slide_until_ns = self._world.now + over_ns
+        self._slide_by_ns = int(by_ms * _MILLION)
+
+    def correct_wall(self) -> None:
+        """Sets the wall clock to the truth, as a restarted time daemon does."""
+        self._offset_ns = 0
+        self._slide_by_ns = 0
+        self._slide_until_ns = self._world.now
+
+
+class NodeClock:
+    """The clock door of one node."""
+
+    __slots__ = ("_host_clock",)
+
+    def __init__(self, host_clock: HostClock) -> None:
+        self._host_clock = host_clock
+
+    def monotonic_ns(self) -> int:
+        """Returns nanoseconds on a clock that never steps and starts anywhere."""
+        return self._host_clock.monotonic_ns()
+
+    def wall_ms(self) -> int:
+        """Returns milliseconds since the Unix epoch as this node believes them to be."""
+        return self._host_clock.wall_ms()

@@ -1,0 +1,200 @@
+"""Opening a connection, packet by packet, and the network door of a node.
+
+What a connect sees depends on who answers: a process that listens, a host without that process (refused after
+one round trip), nobody on the segment (unreachable after 3.1 s), or a firewall that drops (nothing, with the
+first packet sent again after 1, 3, 7 ... s).
+"""
+
+import asyncio
+import errno
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.simulation.connection import SimConnection
+from harness.simulation.errors import NodeIsDead
+from system_under_test.runtime.network import Connection, Handler
+
+if TYPE_CHECKING:
+    from harness.simulation.loop import NodeLoop
+    from harness.simulation.network import SimNetwork
+    from harness.simulation.node import SimNode
+
+SECOND_NS = 1_000_000_000
+
+UNREACHABLE_NS = 3_100_000_000
+"""Three unanswered ARP requests; measured 3.09 s."""
+
+LISTEN_BACKLOG = 50
+"""Kafka's socket.listen.backlog.size. Linux queues one connection more than the backlog."""
+
+
+@dataclass(slots=True)
+class Listener:
+    """Who answers at a node's address.
+
+    Attributes:
+        loop: The process.
+        handler: What it answers with.
+        unaccepted: Connections that the kernel has established and the process has not yet accepted.
+    """
+
+    loop: "NodeLoop"
+    handler: Handler
+    unaccepted: int = 0
+
+    def accepted(self) -> None:
+        """The process took a connection from the kernel's queue."""
+        self.unaccepted -= 1
+
+
+class NodeNetwork:
+    """The network door of one incarnation of a node."""
+
+    __slots__ = ("_loop", "_network")
+
+    def __init__(self, network: "SimNetwork", loop: "NodeLoop") -> None:
+        self._network = network
+        self._loop = loop
+
+    def listen(self, handler: Handler) -> None:
+        """Starts to accept connections at the node's own address. At most once per process.
+
+        Raises:
+            OSError: The process listens already (`EADDRINUSE`).
+            NodeIsDead: The process is gone.
+        """
+        loop = self._loop
+        _check_alive(loop)
+        if self._network.listener_of(loop.node) is not None:
+            raise OSError(errno.EADDRINUSE, f"{loop.node.address} is in use")
+        self._network.add_listener(loop.node, Listener(loop, handler))
+
+    async def connect(self, address: str, timeout_ms: float) -> Connection:
+        """Opens a connection to `address`; see the protocol for what it raises."""
+        loop = self._loop
+        _check_alive(loop)
+        attempt = ConnectAttempt(self._network, loop, address)
+        attempt.send_syn()
+        timer = loop.call_later(timeout_ms / 1000, attempt.time_out)
+        try:
+            return await attempt.future
+        finally:
+            timer.cancel()
+            attempt.finish()
+
+
+def _check_alive(loop: "NodeLoop") -> None:
+    if loop.dead:
+        raise NodeIsDead(f"{loop!r} is dead and cannot use the network")
+
+
+class ConnectAttempt:
+    """One call of `connect`, until it is decided."""
+
+    def __init__(self, network: "SimNetwork", loop: "NodeLoop", address: str) -> None:
+        self._network = network
+        self._world = network.world
+        self._loop = loop
+        self._address = address
+        self._began_ns = network.world.now
+        self._attempts = 0
+        self._is_over = False
+        self.future: asyncio.Future[Connection] = loop.create_future()
+
+    def time_out(self) -> None:
+        """The caller's patience is over."""
+        if not self.future.done():
+            self.future.set_exception(TimeoutError(f"no connection to {self._address} in time"))
+
+    def finish(self) -> None:
+        """Nobody waits any more; a connection that is established later is closed again."""
+        self._is_over = True
+
+    def send_syn(self, _: object = None) -> None:
+        """Sends the first packet, again if need be."""
+        if self._is_over or self._loop.dead:
+            return
+        world, network = self._world, self._network
+        here = self._loop.node
+        there = world.node_at(self._address)
+        if there is None or not there.host_is_up:
+            self._ask_for_unreachable_host()
+        elif network.is_rejected(here, there):
+            world.push(world.now + self._round_trip_ns(there), self._refused, None)
+        elif network.packets_vanish(here, there):
+            self._try_again()
+        else:
+            at = world.now + network.link(here, there).latency_ns()
+            world.push(at, self._syn_arrives, there)
+
+    def _ask_for_unreachable_host(self) -> None:
+        # The host may boot while the neighbour table still asks for it, once per second.
+        world = self._world
+        at = world.now + SECOND_NS
+        if at - self._began_ns < UNREACHABLE_NS:
+            world.push(at, self.send_syn, None)
+        else:
+            world.push(max(world.now, self._began_ns + UNREACHABLE_NS), self._unreachable, None)
+
+    def _try_again(self) -> None:
+        """Plans the next first packet: 1, 3, 7, 15 ... s after the beginning."""
+        world = self._world
+        at = world.now
+        while at <= world.now:
+            self._attempts += 1
+            at = self._began_ns + (2**self._attempts - 1) * SECOND_NS
+        world.push(at, self.send_syn, None)
+
+    def _syn_arrives(self, there: "SimNode") -> None:
+        if self._is_over or self._loop.dead:
+            return
+        world, network = self._world, self._network
+        if not there.host_is_up:
+            self._try_again()
+            return
+        # The answer takes the other direction; if that is cut, nobody can connect in either.
+        answer_lost = network.packets_vanish(there, self._loop.node)
+        answer_at = world.now + network.link(there, self._loop.node).latency_ns()
+        listener = network.listener_of(there)
+        if answer_lost:
+            self._try_again()
+        elif listener is None:
+            world.push(answer_at, self._refused, None)
+        elif listener.unaccepted > LISTEN_BACKLOG:
+            self._try_again()
+        else:
+            listener.unaccepted += 1
+            listener.loop.call_soon(listener.accepted, context=listener.loop.plain_context)
+            connection = network.open_connection(self._loop, listener.loop, listener)
+            world.push(answer_at, self._established, connection)
+
+    def _established(self, connection: SimConnection) -> None:
+        world = self._world
+        label = f"net connect {self._loop.node.name}>{connection.server.loop.node.name}"
+        world.trace.note(world.now, label)
+        if connection.down.is_blocked:
+            # The answer was lost on the way; the half-open connection at the other end dies unnoticed.
+            connection.reset_both_ends()
+            self._try_again()
+        elif self._is_over or self.future.done() or self._loop.dead:
+            if not connection.gone:
+                connection.process_died()
+        elif connection.gone:
+            self.future.set_exception(ConnectionResetError("reset while connecting"))
+        else:
+            self.future.set_result(connection)
+
+    def _refused(self, _: object) -> None:
+        if not self.future.done():
+            self.future.set_exception(
+                ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at {self._address}")
+            )
+
+    def _unreachable(self, _: object) -> None:
+        if not self.future.done():
+            self.future.set_exception(OSError(errno.EHOSTUNREACH, f"no route to {self._address}"))
+
+    def _round_trip_ns(self, there: "SimNode") -> int:
+        here = self._loop.node
+        network = self._network
+        return network.link(here, there).latency_ns() + network.link(there, here).latency_ns()

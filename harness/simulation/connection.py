@@ -1,0 +1,324 @@
+"""The two ends of one TCP connection that carries Kafka requests.
+
+The client end costs no task per request: a future, and one deadline timer per connection that looks at the
+requests in flight. The server end hands one request at a time to the listener, in order, as Kafka's socket
+server does; requests that wait are in its queue.
+
+An end that is `gone` has no socket any more: a segment that reaches it is answered by the host's kernel with
+a reset. A host that is off answers nothing, which is why peers of a machine that lost power hear nothing until
+it is up again.
+"""
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from harness.simulation.errors import NodeIsDead
+from harness.simulation.pipe import FIN, Flight, Link, Pipe
+from system_under_test.runtime.network import Handler, RequestContext
+
+if TYPE_CHECKING:
+    from harness.simulation.loop import Handle, NodeLoop
+    from harness.simulation.network import SimNetwork
+
+_NEVER_NS = 1 << 62
+
+
+class SimConnection:
+    """The client end: implements `system_under_test.runtime.network.Connection`."""
+
+    __slots__ = (
+        "_armed_ns",
+        "_inflight",
+        "_timer",
+        "connection_id",
+        "down",
+        "gone",
+        "is_open",
+        "loop",
+        "network",
+        "server",
+        "up",
+        "world",
+    )
+
+    def __init__(
+        self,
+        network: "SimNetwork",
+        connection_id: int,
+        client_loop: "NodeLoop",
+        server_loop: "NodeLoop",
+        handler: Handler,
+        links: tuple[Link, Link],
+        plane: str,
+    ) -> None:
+        self.network = network
+        self.world = network.world
+        self.connection_id = connection_id
+        self.loop = client_loop
+        self.is_open = True
+        self.gone = False
+        self._inflight: dict[Flight, None] = {}
+        self._timer: Handle | None = None
+        self._armed_ns = _NEVER_NS
+        self.up = Pipe(network, links[0], plane, client_loop, is_reply=False)
+        self.down = Pipe(network, links[1], plane, server_loop, is_reply=True)
+        self.server = ServerEnd(self, server_loop, handler)
+        self.up.receive = self.server.on_frame
+        self.down.receive = self.on_frame
+        self.up.give_up = self.down.give_up = self.reset_both_ends
+
+    # The door
+
+    def request(self, message: Any, timeout_ms: float) -> "asyncio.Future[Any]":
+        """Sends a request and returns the future of its response."""
+        loop = self.loop
+        future: asyncio.Future[Any] = asyncio.Future(loop=loop)
+        if not self.is_open:
+            self._check_alive()
+            future.set_exception(ConnectionResetError("the connection is closed"))
+            return future
+        network = self.network
+        network.until_wire_check -= 1
+        if network.until_wire_check < 0:
+            message = network.through_the_codec(message)
+        deadline_ns = self.world.now + int(timeout_ms * loop.node.clock.ns_per_ms)
+        flight = Flight(message, future, deadline_ns)
+        self._inflight[flight] = None
+        if deadline_ns < self._armed_ns:
+            self._arm(deadline_ns)
+        self.up.push(flight)
+        return future
+
+    def send(self, message: Any) -> None:
+        """Sends a request that has no response."""
+        if not self.is_open:
+            self._check_alive()
+            return
+        network = self.network
+        network.until_wire_check -= 1
+        if network.until_wire_check < 0:
+            message = network.through_the_codec(message)
+        self.up.push(Flight(message, None, 0))
+
+    def close(self) -> None:
+        """Closes the connection; requests in flight fail."""
+        if self.gone:
+            return
+        self._check_alive()
+        self._fail_all(ConnectionAbortedError("the connection was closed on this side"))
+        self._leave()
+        self.up.push(FIN)
+
+    def _check_alive(self) -> None:
+        if self.loop.dead:
+            raise NodeIsDead(f"{self.loop!r} is dead and cannot use its connections")
+
+    # Deadlines
+
+    def _arm(self, deadline_ns: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_ns = deadline_ns
+        self._timer = self.loop.call_at_true_ns(deadline_ns, self._expire)
+
+    def _expire(self) -> None:
+        now = self.world.now
+        self._timer = None
+        self._armed_ns = _NEVER_NS
+        earliest_ns = _NEVER_NS
+        expired = []
+        for flight in self._inflight:
+            if flight.deadline_ns <= now:
+                expired.append(flight)
+            elif flight.deadline_ns < earliest_ns:
+                earliest_ns = flight.deadline_ns
+        for flight in expired:
+            del self._inflight[flight]  # a late response finds its future done
+            if not flight.future.done():
+                flight.future.set_exception(TimeoutError("no response in time"))
+        if earliest_ns != _NEVER_NS:
+            self._arm(earliest_ns)
+
+    # What the network does to this end
+
+    def on_frame(self, flight: Flight) -> None:
+        """Takes a response that arrived."""
+        if self.gone:
+            self.network.answer_with_reset(self.down, flight, self.up, self.server)
+            return
+        if flight is FIN:
+            self.broken(ConnectionResetError("the other side closed the connection"))
+            return
+        self._inflight.pop(flight, None)
+        future = flight.future
+        if not future.done():
+            future.set_result(flight.response)
+
+    def broken(self, error: OSError) -> None:
+        """Ends this end without telling the other: a reset arrived, the peer closed, or TCP gave up."""
+        if not self.gone:
+            self._fail_all(error)
+            self._leave()
+
+    def process_died(self) -> None:
+        """The kernel closes the socket of a process that is gone."""
+        if not self.gone:
+            self._inflight.clear()
+            self._leave()
+            self.up.push(FIN)
+
+    def host_died(self) -> None:
+        """The machine lost power: nothing is sent, and what was not yet on the wire is lost."""
+        if not self.gone:
+            self._inflight.clear()
+            self._leave()
+        self.up.lose_unsent()
+
+    def reset_both_ends(self) -> None:
+        """Breaks the connection everywhere at once."""
+        self.broken(ConnectionResetError("the connection was reset"))
+        self.server.broken()
+        self.up.clear()
+        self.down.clear()
+
+    def _fail_all(self, error: OSError) -> None:
+        inflight, self._inflight = self._inflight, {}
+        for flight in inflight:
+            if not flight.future.done():
+                # One exception object each: a shared one would collect the tracebacks of all waiters.
+                flight.future.set_exception(type(error)(*error.args))
+
+    def _leave(self) -> None:
+        self.gone = True
+        self.is_open = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.server.gone:
+            self.network.forget(self)
+
+
+class ServerEnd:
+    """The listener's end of a connection."""
+
+    __slots__ = (
+        "_context",
+        "_handler",
+        "_queue",
+        "_scheduled",
+        "_working",
+        "connection",
+        "gone",
+        "loop",
+    )
+
+    def __init__(self, connection: SimConnection, loop: "NodeLoop", handler: Handler) -> None:
+        self.connection = connection
+        self.loop = loop
+        self.gone = False
+        self._handler = handler
+        self._context = RequestContext(
+            peer=connection.loop.node.address, connection_id=connection.connection_id
+        )
+        self._queue: deque[Flight] = deque()
+        self._scheduled = False
+        self._working: Flight | None = None
+
+    def on_frame(self, flight: Flight) -> None:
+        """Takes a request that arrived."""
+        if self.gone:
+            connection = self.connection
+            connection.network.answer_with_reset(connection.up, flight, connection.down, connection)
+            return
+        if flight is FIN:
+            self.broken()
+            return
+        self._queue.append(flight)
+        if not self._scheduled and self._working is None:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        self._scheduled = True
+        self.loop.call_soon(self._work, context=self.loop.plain_context)
+
+    def _work(self) -> None:
+        self._scheduled = False
+        queue = self._queue
+        loop = self.loop
+        while queue and not self.gone:
+            if loop.interrupted:  # the last handler blocked the process or killed it
+                self._schedule()
+                return
+            flight = queue.popleft()
+            try:
+                answer = self._handler(flight.message, self._context)
+            except ConnectionAbortedError:
+                self._close()
+                return
+            if isinstance(answer, asyncio.Future):
+                if not answer.done():
+                    self._working = flight
+                    answer.add_done_callback(self._answered, context=loop.plain_context)
+                    return
+                if not self._answer_from(flight, answer):
+                    return
+            elif answer is not None:
+                self._respond(flight, answer)
+
+    def _answered(self, answer: "asyncio.Future[Any]") -> None:
+        flight = self._working
+        assert flight is not None
+        self._working = None
+        if self._answer_from(flight, answer) and self._queue:
+            self._work()
+
+    def _answer_from(self, flight: Flight, answer: "asyncio.Future[Any]") -> bool:
+        """Responds with the result of a future; returns whether the connection goes on."""
+        if answer.cancelled():
+            self._close()
+            return False
+        try:
+            response = answer.result()
+        except ConnectionAbortedError:
+            self._close()
+            return False
+        if response is not None:
+            self._respond(flight, response)
+        return True
+
+    def _respond(self, flight: Flight, response: Any) -> None:
+        if self.gone or flight.future is None:
+            return
+        network = self.connection.network
+        network.until_wire_check -= 1
+        if network.until_wire_check < 0:
+            response = network.through_the_codec(response)
+        flight.response = response
+        self.connection.down.push(flight)
+
+    def _close(self) -> None:
+        if not self.gone:
+            self._leave()
+            self.connection.down.push(FIN)
+
+    def broken(self, error: OSError | None = None) -> None:
+        """Ends this end without telling the other."""
+        if not self.gone:
+            self._leave()
+
+    def process_died(self) -> None:
+        """The kernel closes the socket of a process that is gone."""
+        self._close()
+
+    def host_died(self) -> None:
+        """The machine lost power."""
+        if not self.gone:
+            self._leave()
+        self.connection.down.lose_unsent()
+
+    def _leave(self) -> None:
+        self.gone = True
+        self._queue.clear()
+        if self.connection.gone:
+            self.connection.network.forget(self.connection)

@@ -1,0 +1,400 @@
+"""The event loop of one simulated process.
+
+Every process has an `asyncio` loop of its own; all of them keep their timers on the one heap of the world.
+So a node can have its own clock rate, can be frozen or killed alone, and asyncio itself refuses a future
+that two nodes share by accident. What asyncio promises is kept: callbacks of one loop run first in, first
+out; those ready at the start of an iteration run before newly added ones; timers are never early.
+
+Derived from `AbstractEventLoop` and not from `BaseEventLoop`, which is built around a selector.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from harness.simulation.errors import ForbiddenInSimulation
+from system_under_test.invariants import InvariantViolation
+
+if TYPE_CHECKING:
+    from harness.simulation.network import Pipe
+    from harness.simulation.node import SimNode
+    from harness.simulation.world import World
+
+# A task that fails while nobody waits for it has until then to be asked for its result. Real asyncio only
+# complains when the task object goes away, which may be never.
+UNRETRIEVED_GRACE_NS = 10_000_000
+
+
+class Handle:
+    """A callback that will be called: ready, or waiting for its time.
+
+    `callback` becomes None with `cancel`. `world` is set only while the handle waits on the world's heap,
+    so that cancelling can count how many entries of the heap are dead.
+    """
+
+    __slots__ = ("args", "callback", "context", "loop", "when_s", "world")
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: Context | None,
+        loop: "NodeLoop | None" = None,
+    ) -> None:
+        self.callback: Callable[..., object] | None = callback
+        self.args = args
+        self.context = context
+        self.loop = loop
+        self.when_s = 0.0
+        self.world: World | None = None
+
+    def cancel(self) -> None:
+        """Makes sure that the callback is not called; idempotent."""
+        if self.callback is None:
+            return
+        self.callback = None
+        self.args = ()
+        self.context = None
+        if self.world is not None:
+            self.world.count_dead_timer()
+            self.world = None
+
+    def cancelled(self) -> bool:
+        """Whether the handle was cancelled."""
+        return self.callback is None
+
+    def when(self) -> float:
+        """Returns the loop time for which a timer was set, in seconds."""
+        return self.when_s
+
+
+class SimTask(asyncio.Task[Any]):
+    """A task whose hash is its number in the world.
+
+    `TaskGroup` cancels its children in the order of a set, and `asyncio.wait` returns sets. With the
+    default hash, an address, that order changes from run to run.
+    """
+
+    number: int
+
+    def __hash__(self) -> int:
+        try:
+            return self.number
+        except AttributeError:  # the task registers itself in a set while it is being made
+            loop = self.get_loop()
+            assert isinstance(loop, NodeLoop)
+            self.number = loop.world.next_task_number()
+            return self.number
+
+
+class NodeLoop(asyncio.AbstractEventLoop):
+    """The loop of one incarnation of one node.
+
+    Attributes:
+        ready: Callbacks to run in this and the next iteration.
+        expired: Timers that came due while the process was paused.
+        dead: Killed; nothing runs any more and nothing can be added.
+        paused: Stopped by a signal; the kernel side lives on.
+        frozen: Blocked in a system call that does not return (a stuck disk).
+        busy_until_ns: True time until which the process computes or sits in a blocking system call.
+        interrupted: Asks the world to end the present iteration after the present callback.
+        queued: The world has this loop on its list of runnable loops, or parked.
+        parked: Runnable, but paused, frozen or busy; whoever ends that state puts it back.
+        outbox: Frames sent while busy; they leave when the process is done, if it lives to see that.
+    """
+
+    def __init__(self, world: "World", node: "SimNode") -> None:
+        self.world = world
+        self.node = node
+        self.ready: deque[Handle] = deque()
+        self.expired: list[Handle] = []
+        self.dead = False
+        self.paused = False
+        self.frozen = False
+        self.busy_until_ns = 0
+        self.interrupted = False
+        self.queued = False
+        self.parked = False
+        self.outbox: list[tuple[Pipe, Any]] = []
+        self.cpu_ns_per_callback = world.weather.cpu_ns_per_callback
+        self.plain_context = copy_context()
+        self.trace_code = world.trace.intern(f"run {node.name}")
+        self._name_prefix = f"{node.name}.{node.incarnation}-"
+        self._task_count = 0
+        self._tasks: dict[int, SimTask] = {}
+        self._watched_elsewhere: set[int] = set()
+        self._clock = node.clock
+        self._lateness_mean_ns = world.weather.timer_lateness_mean_ns
+        self._lateness = world.random.stream("timer", node.name).expovariate
+
+    def __repr__(self) -> str:
+        return f"<NodeLoop {self.node.name}.{self.node.incarnation}>"
+
+    # Time and callbacks
+
+    def time(self) -> float:
+        """Returns the node's monotonic clock in seconds."""
+        return self._clock.monotonic_s()
+
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Handle:  # type: ignore[override]  # like asyncio.Handle, without being one
+        """Adds a callback to the next iteration."""
+        handle = Handle(callback, args, copy_context() if context is None else context)
+        if self.dead:
+            handle.cancel()
+            return handle
+        self.ready.append(handle)
+        if not self.queued:
+            self.queued = True
+            self.world.runnable.append(self)
+        return handle
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Handle:  # type: ignore[override]
+        """As `call_soon`: there is only one thread."""
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> Handle:  # type: ignore[override]
+        """Adds a timer, `delay` seconds of the node's own clock from now."""
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> Handle:  # type: ignore[override]
+        """Adds a timer for a moment of the node's own clock."""
+        handle = Handle(callback, args, copy_context() if context is None else context, self)
+        handle.when_s = when
+        if self.dead:
+            handle.cancel()
+            return handle
+        self._push_timer(self._clock.true_ns_at(when), handle)
+        return handle
+
+    def call_at_true_ns(self, when_ns: int, callback: Callable[..., object], *args: Any) -> Handle:
+        """Adds a timer for a moment of true time; for the simulated kernel."""
+        handle = Handle(callback, args, self.plain_context, self)
+        if self.dead:
+            handle.cancel()
+            return handle
+        self._push_timer(when_ns, handle)
+        return handle
+
+    def _push_timer(self, when_ns: int, handle: Handle) -> None:
+        world = self.world
+        if self._lateness_mean_ns:
+            when_ns += int(self._lateness(1.0) * self._lateness_mean_ns)
+        handle.world = world
+        world.push(when_ns if when_ns > world.now else world.now, None, handle)
+
+    def accept(self, handle: Handle) -> None:
+        """Takes a timer that came due; called by the world."""
+        if self.paused:
+            self.expired.append(handle)
+            return
+        self.ready.append(handle)
+        if not self.queued:
+            self.queued = True
+            self.world.runnable.append(self)
+
+    # States of the process
+
+    def pause(self) -> None:
+        """Stops the process. Its iteration ends after the present callback."""
+        self.paused = True
+        self.interrupted = True
+
+    def resume(self) -> None:
+        """Lets the process continue: everything that expired meanwhile is ready at once, in due order."""
+        self.paused = False
+        self.ready.extend(self.expired)
+        self.expired.clear()
+        self.make_runnable()
+
+    def make_runnable(self) -> None:
+        """Puts the loop on the world's list of runnable loops if it has something to do."""
+        if self.parked or (not self.queued and (self.ready or self.outbox)):
+            self.parked = False
+            self.queued = True
+            self.world.runnable.append(self)
+
+    def be_busy_until(self, true_ns: int) -> None:
+        """Keeps the process from running until then; frames it sends meanwhile leave then."""
+        if true_ns > self.busy_until_ns:
+            self.busy_until_ns = true_ns
+            self.interrupted = True
+
+    def die(self) -> list[SimTask]:
+        """Ends the process without running any of its code.
+
+        Dropping the last reference to a suspended coroutine makes CPython run its `finally` blocks, so the
+        caller must keep the returned tasks.
+        """
+        self.dead = True
+        self.interrupted = True
+        self.ready.clear()
+        self.expired.clear()
+        self.outbox.clear()
+        self.busy_until_ns = 0  # what the kernel still sends, it sends at once
+        self.frozen = False
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            # The destructor of a pending task complains to its loop unless it is told not to.
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        return tasks
+
+    # Tasks and futures
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """Returns a new future of this loop."""
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self,
+        coro: Coroutine[Any, Any, Any],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+    ) -> SimTask:  # type: ignore[override]
+        """Starts a task. Names come from a counter of this loop; asyncio's own is global to the machine."""
+        self._task_count += 1
+        if name is None:
+            name = f"{self._name_prefix}{self._task_count}"
+        task = SimTask(coro, loop=self, name=name, context=context)
+        if self.dead:
+            # A process that is gone makes no tasks; the coroutine is closed instead of reported.
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coro.close()
+            return task
+        self._tasks[hash(task)] = task
+        task.add_done_callback(self._task_done, context=self.plain_context)
+        return task
+
+    def spawn(self, coro: Coroutine[Any, Any, Any]) -> SimTask:
+        """Starts a task whose result the harness will ask for; failing does not end the process."""
+        task = self.create_task(coro)
+        self._watched_elsewhere.add(hash(task))
+        return task
+
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
+        number = hash(task)
+        del self._tasks[number]
+        watched = number in self._watched_elsewhere
+        self._watched_elsewhere.discard(number)
+        # The private names: asking officially would count as having retrieved the exception.
+        error = task._exception  # type: ignore[attr-defined]
+        if error is None:
+            return
+        if isinstance(error, InvariantViolation):
+            self.node.process_failed(error)
+        elif not watched:
+            self.world.schedule(
+                self.world.now + UNRETRIEVED_GRACE_NS, self._fail_if_unretrieved, task, error
+            )
+
+    def _fail_if_unretrieved(self, task: asyncio.Task[Any], error: BaseException) -> None:
+        if task._log_traceback and not self.dead:  # type: ignore[attr-defined]
+            self.node.process_failed(error)
+
+    def pending_tasks(self) -> list[SimTask]:
+        """Returns the tasks that are not done, in the order of their creation."""
+        return list(self._tasks.values())
+
+    # What asyncio asks of a loop besides
+
+    def get_debug(self) -> bool:
+        """Returns False: debug mode reads the real clock."""
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        """Refuses debug mode, which reads the real clock."""
+        if enabled:
+            raise ForbiddenInSimulation("asyncio's debug mode reads the real clock")
+
+    def is_running(self) -> bool:
+        """Whether the process lives."""
+        return not self.dead
+
+    def is_closed(self) -> bool:
+        """Whether the process is gone."""
+        return self.dead
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Hears of exceptions that nobody retrieved; tasks are watched elsewhere, so only invariants count."""
+        error = context.get("exception")
+        if isinstance(error, InvariantViolation) and not self.dead and self.world.is_running:
+            self.world.schedule(self.world.now, self.node.process_failed, error)
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """As `call_exception_handler`."""
+        self.call_exception_handler(context)
+
+
+_FORBIDDEN = {
+    **dict.fromkeys(
+        (
+            "create_connection",
+            "create_server",
+            "create_unix_connection",
+            "create_unix_server",
+            "create_datagram_endpoint",
+            "connect_accepted_socket",
+            "start_tls",
+            "sock_recv",
+            "sock_recv_into",
+            "sock_recvfrom",
+            "sock_recvfrom_into",
+            "sock_sendall",
+            "sock_sendto",
+            "sock_connect",
+            "sock_accept",
+            "sock_sendfile",
+            "sendfile",
+            "add_reader",
+            "remove_reader",
+            "add_writer",
+            "remove_writer",
+            "getaddrinfo",
+            "getnameinfo",
+        ),
+        "host.network",
+    ),
+    **dict.fromkeys(("connect_read_pipe", "connect_write_pipe"), "host.storage"),
+    **dict.fromkeys(
+        ("run_in_executor", "set_default_executor", "shutdown_default_executor"),
+        "a task; there are no threads",
+    ),
+    **dict.fromkeys(("subprocess_exec", "subprocess_shell"), "a node of its own"),
+    **dict.fromkeys(
+        ("add_signal_handler", "remove_signal_handler"), "SimNode.stop and SimNode.kill"
+    ),
+    **dict.fromkeys(
+        ("run_forever", "run_until_complete", "stop", "close", "shutdown_asyncgens"), "World.run"
+    ),
+    "set_task_factory": "nothing; tasks here must be SimTask",
+}
+
+
+def _forbid(name: str, door: str) -> Callable[..., NoReturn]:
+    def forbidden(self: NodeLoop, *args: Any, **kwargs: Any) -> NoReturn:
+        raise ForbiddenInSimulation(f"loop.{name} is not available in the simulation; use {door}")
+
+    forbidden.__name__ = name
+    return forbidden
+
+
+for _name, _door in _FORBIDDEN.items():
+    setattr(NodeLoop, _name, _forbid(_name, _door))
