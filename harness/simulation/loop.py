@@ -97,7 +97,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
         expired: Timers that came due while the process was paused.
         dead: Killed; nothing runs any more and nothing can be added.
         paused: Stopped by a signal; the kernel side lives on.
-        frozen: Blocked in a system call that does not return (a stuck disk).
+        frozen: In how many system calls that do not return (a stuck disk) the process is blocked.
         busy_until_ns: True time until which the process computes or sits in a blocking system call.
         interrupted: Asks the world to end the present iteration after the present callback.
         queued: The world has this loop on its list of runnable loops, or parked.
@@ -112,7 +112,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self.expired: list[Handle] = []
         self.dead = False
         self.paused = False
-        self.frozen = False
+        self.frozen = 0
         self.busy_until_ns = 0
         self.interrupted = False
         self.queued = False
@@ -237,6 +237,17 @@ class NodeLoop(asyncio.AbstractEventLoop):
             self.busy_until_ns = true_ns
             self.interrupted = True
 
+    def freeze(self) -> None:
+        """Blocks the process in a system call; `thaw` returns from it."""
+        self.frozen += 1
+        self.interrupted = True
+
+    def thaw(self) -> None:
+        """Returns from a system call that blocked the process."""
+        if self.frozen:
+            self.frozen -= 1
+            self.make_runnable()
+
     def die(self) -> list[SimTask]:
         """Ends the process without running any of its code.
 
@@ -249,7 +260,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self.expired.clear()
         self.outbox.clear()
         self.busy_until_ns = 0  # what the kernel still sends, it sends at once
-        self.frozen = False
+        self.frozen = 0
         tasks = list(self._tasks.values())
         for task in tasks:
             # The destructor of a pending task complains to its loop unless it is told not to.

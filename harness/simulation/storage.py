@@ -1,0 +1,236 @@
+"""The storage door of one incarnation of a node.
+
+Appending is the hot path: as long as nothing is wrong with the disk and the process lives, it is a dictionary
+look-up and a bytearray extension.
+"""
+
+import errno
+from typing import TYPE_CHECKING
+
+from harness.simulation.errors import NodeIsDead
+from harness.simulation.inode import Inode, Sync
+
+if TYPE_CHECKING:
+    from harness.simulation.disk import SimDisk
+    from harness.simulation.loop import NodeLoop
+
+
+class NodeStorage:
+    """Implements `system_under_test.runtime.storage.Storage` over a `SimDisk`.
+
+    Args:
+        disk: The disk.
+        loop: The process that uses it; None for the harness itself.
+    """
+
+    def __init__(self, disk: "SimDisk", loop: "NodeLoop | None") -> None:
+        self._disk = disk
+        self._loop = loop
+        self._files = disk.files
+        self._is_plain = False
+        self.refresh()
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the process behind this door is gone."""
+        return self._loop is not None and self._loop.dead
+
+    def refresh(self) -> None:
+        """Takes notice of faults, and of the end of the process."""
+        disk = self._disk
+        self._is_plain = not (self.is_dead or disk.faults or disk.background)
+
+    def _check_alive(self) -> None:
+        if self._loop is not None and self._loop.dead:
+            raise NodeIsDead(f"{self._loop!r} is dead and cannot use its disk")
+
+    # Reading
+
+    def exists(self, path: str) -> bool:
+        """Whether a file of this name is visible."""
+        self._check_alive()
+        return path in self._files
+
+    def list(self, directory: str) -> list[str]:
+        """Returns the names in a directory, files and directories, sorted; empty if it does not exist."""
+        self._check_alive()
+        prefix = "" if directory in ("", ".") else directory.rstrip("/") + "/"
+        skip = len(prefix)
+        found = {path[skip:].split("/", 1)[0] for path in self._files if path.startswith(prefix)}
+        return sorted(found)
+
+    def size(self, path: str) -> int:
+        """Returns the length of a file in bytes."""
+        return len(self.inode(path).data)
+
+    def read(self, path: str, offset: int = 0, length: int = -1) -> bytes:
+        """Returns at most `length` bytes from `offset`; -1 means to the end."""
+        if not self._is_plain:
+            self._check_alive()
+            self._disk.check_io("read", path, changes=False)
+        data = self.inode(path).data
+        end = len(data) if length < 0 else offset + length
+        with memoryview(data) as view:
+            return bytes(view[offset:end])
+
+    def inode(self, path: str) -> Inode:
+        """Returns the file behind a name.
+
+        Raises:
+            FileNotFoundError: There is none.
+        """
+        self._check_alive()
+        inode = self._files.get(path)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return inode
+
+    # Changing
+
+    def append(self, path: str, data: bytes) -> None:
+        """Adds bytes at the end; creates the file. On `ENOSPC` a prefix may have been written."""
+        if self._is_plain:
+            inode = self._files.get(path)
+            if inode is not None:
+                inode.data += data
+                return
+        self._append_carefully("append", path, data)
+
+    def _append_carefully(self, operation: str, path: str, data: bytes) -> None:
+        self._check_alive()
+        disk = self._disk
+        disk.check_io(operation, path)
+        inode = self._files.get(path)
+        if inode is None:
+            inode = self._create(path)
+        if disk.background:
+            inode.note_age(disk.world.now)
+        fits = disk.room_for(len(data))
+        inode.data += data[:fits]
+        if fits < len(data):
+            raise OSError(errno.ENOSPC, f"the disk of {disk.node_name} is full", path)
+
+    def _create(self, path: str) -> Inode:
+        if not path or path.startswith("/") or ".." in path.split("/"):
+            raise ValueError(f"{path!r} is not a relative path inside the data directory")
+        inode = self._files[path] = Inode()
+        self._disk.log("create", path, inode)
+        return inode
+
+    def write(self, path: str, data: bytes) -> None:
+        """Creates the file, or replaces its content in place (not atomic: use it for temporary files)."""
+        self._check_alive()
+        self._disk.check_io("write", path)
+        if path in self._files:
+            self._cut(path, self._files[path], 0)
+        self._append_carefully("write", path, data)
+
+    def truncate(self, path: str, size: int) -> None:
+        """Cuts a file. May come back after a power cut.
+
+        Raises:
+            ValueError: The file is shorter than that.
+        """
+        inode = self.inode(path)
+        self._disk.check_io("truncate", path)
+        if not 0 <= size <= len(inode.data):
+            raise ValueError(f"{path} has {len(inode.data)} bytes and cannot be cut to {size}")
+        self._cut(path, inode, size)
+
+    def _cut(self, path: str, inode: Inode, size: int) -> None:
+        disk = self._disk
+        length = len(inode.data)
+        if size == length:
+            return
+        disk.settle()
+        sequence = disk.next_sequence()
+        if inode.cut(size, sequence):
+            disk.log("truncate", path, inode, size=size).sequence = sequence
+        disk.give_room(length - size)
+
+    def replace(self, source: str, target: str) -> None:
+        """Renames a file over another. May be undone by a power cut until `fsync_dir`."""
+        inode = self.inode(source)
+        self._disk.check_io("write", target)
+        if source == target:
+            return
+        replaced = self._files.get(target)
+        if replaced is not None:
+            self._disk.give_room(len(replaced.data))
+        self._disk.settle()
+        del self._files[source]
+        self._files[target] = inode
+        self._disk.log("rename", source, inode, target=target)
+
+    def remove(self, path: str) -> None:
+        """Removes a file. May be undone by a power cut until `fsync_dir`."""
+        inode = self.inode(path)
+        self._disk.check_io("write", path)
+        self._disk.settle()
+        del self._files[path]
+        self._disk.log("unlink", path, inode)
+        self._disk.give_room(len(inode.data))
+
+    # Making durable
+
+    async def fsync(self, path: str) -> None:
+        """Makes the present content of a file durable; returns when it is."""
+        inode = self.inode(path)
+        disk, loop = self._disk, self._loop
+        sync = disk.begin_sync(path, inode)
+        if loop is None:
+            self._complete_or_raise(sync)
+            return
+        future = loop.create_future()
+
+        def device_done(sync: Sync) -> None:
+            error = disk.check_sync(sync)
+            if error is None:
+                disk.complete(sync)
+            if future.done():
+                return
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        disk.schedule_completion(sync, device_done)
+        await future
+
+    def fsync_blocking(self, path: str) -> None:
+        """As `fsync`, with the whole node waiting."""
+        self._sync_blocking(self._disk.begin_sync(path, self.inode(path)))
+
+    def fsync_dir(self, directory: str) -> None:
+        """Makes creations, renames and removals in a directory durable, with the whole node waiting."""
+        self._check_alive()
+        name = "" if directory in ("", ".") else directory.rstrip("/")
+        self._sync_blocking(self._disk.begin_sync(name, None))
+
+    def _sync_blocking(self, sync: Sync) -> None:
+        disk, loop = self._disk, self._loop
+        if loop is None or not (disk.blocking_takes_time or disk.is_stuck):
+            self._complete_or_raise(sync)
+            return
+        # The call returns now although the device is busy, since a plain call cannot wait in virtual time. In
+        # its stead the node's effects wait: frames it sends leave, and its next callback runs, when the device
+        # is done. A power cut before that finds the sync in flight.
+        error = disk.check_sync(sync)
+        if error is not None:
+            raise error
+        if disk.is_stuck:
+            loop.freeze()
+            disk.schedule_completion(sync, self._thaw)
+        else:
+            loop.be_busy_until(disk.schedule_completion(sync, disk.complete))
+
+    def _thaw(self, sync: Sync) -> None:
+        self._disk.complete(sync)
+        assert self._loop is not None
+        self._loop.thaw()
+
+    def _complete_or_raise(self, sync: Sync) -> None:
+        error = self._disk.check_sync(sync)
+        if error is not None:
+            raise error
+        self._disk.complete(sync)

@@ -1,0 +1,174 @@
+import asyncio
+import json
+from random import Random
+
+import pytest
+
+from harness.contracts.environment import Effect, InForce, Population
+from harness.contracts.metadata import CommittedMetadata, PartitionState
+from harness.errors import UsageError
+from nemesis.driver import Nemesis
+from nemesis.fault import FAULT_NAMES, Fault, fault_from_json
+from nemesis.schedule import FAMILIES, Rhythm, random_schedule
+from nemesis.targets import resolve
+
+POPULATION = Population(
+    brokers=(("b1", 1), ("b2", 2), ("b3", 3)),
+    controllers=(("c11", 11), ("c12", 12), ("c13", 13)),
+    clients=("client-0",),
+    down=("b3",),
+)
+
+
+def metadata(leader=1, isr=(1, 2), elr=(), last_known=()):
+    view = CommittedMetadata(active_controller=12)
+    view.partitions["t-0"] = PartitionState(
+        topic="t",
+        partition=0,
+        replicas=(1, 2, 3),
+        leader=leader,
+        leader_epoch=0,
+        partition_epoch=0,
+        isr=isr,
+        elr=elr,
+        last_known_elr=last_known,
+        min_isr=2,
+    )
+    return view
+
+
+@pytest.mark.parametrize(
+    ("selector", "view", "expected"),
+    [
+        ("b2", metadata(), ("b2",)),
+        ("client-0", metadata(), ("client-0",)),
+        ("leader:t-0", metadata(), ("b1",)),
+        ("leader", metadata(leader=-1), ()),
+        ("followers:t-0", metadata(), ("b2", "b3")),
+        ("isr_follower:t-0", metadata(), ("b2",)),
+        ("last_in_isr:t-0", metadata(), ()),
+        ("last_in_isr:t-0", metadata(isr=(1,)), ("b1",)),
+        ("elr_member:t-0", metadata(isr=(), leader=-1, elr=(3,)), ("b3",)),
+        ("last_known_leader:t-0", metadata(last_known=(2,)), ("b2",)),
+        ("active_controller", metadata(), ("c12",)),
+        ("controllers", metadata(), ("c11", "c12", "c13")),
+        ("all", metadata(), ("b1", "b2", "b3")),
+        ("down", metadata(), ("b3",)),
+        ("leader", CommittedMetadata(), ()),
+    ],
+)
+def test_a_selector_resolves_by_name_role_and_state(selector, view, expected):
+    assert resolve(selector, POPULATION, view, Random(1)) == expected
+
+
+@pytest.mark.parametrize(("selector", "count"), [("one", 1), ("minority", 1), ("majority", 2)])
+def test_counting_selectors_take_that_many_brokers(selector, count):
+    names = resolve(selector, POPULATION, metadata(), Random(3))
+    assert len(names) == count
+    assert set(names) <= {"b1", "b2", "b3"}
+
+
+@pytest.mark.parametrize("selector", ["b9", "leeder:t-0", "leader:t-7"])
+def test_a_selector_that_names_nothing_is_an_error_with_a_hint(selector):
+    with pytest.raises(UsageError, match="known:"):
+        resolve(selector, POPULATION, metadata(), Random(1))
+
+
+def draw(seed, families=FAMILIES):
+    return random_schedule(
+        Random(seed),
+        families=families,
+        duration_ms=20000,
+        partitions=["t-0", "t-1"],
+        rhythm=Rhythm(),
+    )
+
+
+def test_a_schedule_is_a_function_of_its_stream_and_survives_json():
+    assert draw(5) == draw(5)
+    assert draw(5) != draw(6)
+    for fault in draw(5):
+        assert (
+            fault_from_json(json.loads(json.dumps(fault.to_json())), default_id="x").to_json()
+            == fault.to_json()
+        )
+
+
+def test_schedules_use_only_enabled_families_and_reach_all_of_them():
+    kinds = {fault.fault for seed in range(60) for fault in draw(seed)}
+    assert kinds == {"cut", "isolate", "pause", "stop", "kill", "power"}
+    only = {fault.fault for seed in range(20) for fault in draw(seed, ("cut", "kill"))}
+    assert only == {"cut", "kill"}
+
+
+def test_faults_begin_in_time_in_order_and_every_one_is_healed():
+    for seed in range(40):
+        faults = draw(seed)
+        assert [f.at_ms for f in faults] == sorted(f.at_ms for f in faults)
+        assert all(0 <= f.at_ms < 20000 and f.for_ms for f in faults)
+        assert len({f.id for f in faults}) == len(faults)
+
+
+class FakeCluster:
+    """Remembers what was asked of it; every fault bites."""
+
+    supported_faults = frozenset(FAULT_NAMES)
+
+    def __init__(self):
+        self.metadata = metadata()
+        self.calls = []
+        self.now = 0
+
+    def population(self):
+        return POPULATION
+
+    def now_ns(self):
+        self.now += 1
+        return self.now
+
+    async def inject(self, fault, nodes, params):
+        self.calls.append(("inject", fault, nodes))
+        return InForce(nodes=nodes)
+
+    async def heal(self, fault, in_force):
+        self.calls.append(("heal", fault, in_force.nodes))
+
+    def effect(self, fault, in_force):
+        return Effect(bit=bool(in_force.nodes), evidence={"seen": len(self.calls)})
+
+
+def test_the_nemesis_heals_exactly_its_own_fault_and_writes_what_it_hit():
+    cluster, rows = FakeCluster(), []
+    nemesis = Nemesis(cluster, rows.append, Random(1))
+
+    async def story():
+        await nemesis.inject(Fault(id="x", fault="isolate", targets=("b1",)))
+        await nemesis.inject(Fault(id="y", fault="pause", targets=("b2",)))
+        await nemesis.inject(Fault(id="h", fault="heal", params={"faults": ("x",)}))
+        await nemesis.heal_all()
+
+    asyncio.run(story())
+    assert cluster.calls == [
+        ("inject", "isolate", ("b1",)),
+        ("inject", "pause", ("b2",)),
+        ("heal", "isolate", ("b1",)),
+        ("heal", "pause", ("b2",)),
+    ]
+    last = {row[0]: row for row in rows}
+    assert last["x"][3] == ["b1"]
+    assert last["x"][8] is True
+    assert last["x"][7] is not None
+
+
+def test_a_fault_whose_selector_finds_nobody_is_recorded_as_not_having_bitten():
+    cluster, rows = FakeCluster(), []
+    nemesis = Nemesis(cluster, rows.append, Random(1))
+    asyncio.run(nemesis.inject(Fault(id="x", fault="power", targets=("last_in_isr:t-0",))))
+    assert rows[-1][3] == []
+    assert rows[-1][8] is False
+
+
+def test_a_schedule_that_aims_at_nobody_is_refused_before_the_run():
+    nemesis = Nemesis(FakeCluster(), lambda row: None, Random(1))
+    with pytest.raises(UsageError, match="b11"):
+        nemesis.check([Fault(id="x", fault="kill", targets=("b11",))])
