@@ -34,6 +34,7 @@ SWITCHABLE_RULES: dict[str, str] = {
     "FETCH-2": "a fetch is fenced by its leader epoch",
     "FETCH-5": "the leader compares the follower's last fetched epoch with its own",
     "FETCH-6": "a consumer reads below the high watermark only",
+    "FF-2": "a follower verifies the checksums of fetched batches before it appends them",
     "FOLL-2": "a fetcher restarts on every leader epoch",
     "FOLL-3": "a deposed leader fails its pending produce requests",
     "FS-1": "only a good, non-diverging fetch updates the follower's state",

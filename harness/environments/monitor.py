@@ -111,7 +111,10 @@ class InvariantMonitor:
             **context,
         )
         check_invariant(
-            state.leader == -1 or state.leader in isr, "INV-7", "the leader is in the ISR", **context
+            state.leader == -1 or state.leader in isr,
+            "INV-7",
+            "the leader is in the ISR",
+            **context,
         )
         check_invariant(bool(isr) or self._elr_on, "INV-7", "ELR off keeps the ISR", **context)
 
@@ -152,9 +155,7 @@ class InvariantMonitor:
             second=broker.node_id,
         )
         true_high_watermark = self._true_high_watermarks.get(state.name, 0)
-        self._true_high_watermarks[state.name] = max(
-            true_high_watermark, partition.high_watermark
-        )
+        self._true_high_watermarks[state.name] = max(true_high_watermark, partition.high_watermark)
         is_current = partition.leader_epoch == state.leader_epoch
         isr_state = partition.state
         if self._elr_on and is_current and len(isr_state.isr) >= partition.effective_min_isr:

@@ -37,6 +37,7 @@ class MetadataWitness:
         self._now = now
         self._seen: list[tuple[int, Any]] = []
         self._clean_epochs: dict[int, bool] = {}
+        self.flagged_partitions: frozenset[str] = frozenset()
 
     def registration_was(self, broker_epoch: int, *, clean: bool) -> None:
         """Notes what the controller decided of the registration that was given an epoch."""
@@ -110,6 +111,8 @@ class MetadataWitness:
             min_isr=min_isr,
         )
         self.view.partitions[state.name] = state
+        if flagged:
+            self.flagged_partitions |= {state.name}
         self._add_row(
             "partition_states",
             (

@@ -6,16 +6,16 @@ monitor; workloads and nemeses see the `Cluster` contract.
 """
 
 import asyncio
-import json
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from typing import Any
 
 from harness.contracts.environment import Effect, InForce, Population
-from harness.contracts.metadata import BrokerState, CommittedMetadata, PartitionState
+from harness.contracts.metadata import CommittedMetadata
 from harness.environments.observation import MetadataWitness, NodeObserver
-from harness.errors import HarnessFailure
-from harness.simulation.node import SimNode
+from harness.simulation.node import IdleProcess, SimNode
 from harness.simulation.world import World
+from system_under_test.broker.broker import BrokerNode
 from system_under_test.config import LogConfig, NodeConfig, Timings, Voter
 from system_under_test.config import profile_features as features_of
 from system_under_test.protocol.record_batch import read_headers
@@ -32,19 +32,6 @@ STOP_GRACE_MS = 20_000
 
 AddRow = Callable[[str, tuple[Any, ...]], None]
 """Takes (table, row in schema order)."""
-
-
-class ClientProcess:
-    """A process of the world that only holds a host: its coroutines are spawned from outside."""
-
-    def __init__(self, host: Host) -> None:
-        self.host = host
-
-    async def start(self) -> None:
-        """Does nothing; the host is what was wanted."""
-
-    async def stop(self) -> None:
-        """Does nothing."""
 
 
 class SimulatedCluster:
@@ -179,6 +166,15 @@ class SimulatedCluster:
             return Effect(bit=held > 0, evidence={**evidence, "frames_held": held})
         return Effect(bit=bool(evidence.get("bit", True)), evidence=evidence)
 
+    def flagged_partitions(self) -> frozenset[str]:
+        """Returns the partitions in which a flagged election was committed."""
+        return self.witness.flagged_partitions
+
+    def running_broker(self, name: str) -> BrokerNode | None:
+        """Returns the broker process of a node that is alive, for the invariant monitor."""
+        process = self.world.nodes[name].process if self.world.nodes[name].is_alive else None
+        return process if isinstance(process, BrokerNode) else None
+
     def down_nodes(self) -> tuple[str, ...]:
         """Returns the nodes that are down and that nobody heals any more."""
         return self.population().down
@@ -198,7 +194,7 @@ class SimulatedCluster:
         if fault == "isolate":
             tokens = [network.isolate(name, planes=planes) for name in nodes]
         else:
-            direction = params.get("direction", "both")
+            direction = "both" if params.get("direction", "both") == "both" else "a_to_b"
             tokens = [
                 network.cut(nodes[0], other, planes=planes, direction=direction)
                 for other in nodes[1:]
@@ -226,15 +222,22 @@ class SimulatedCluster:
         grace_ms = int(params.get("grace_ms", STOP_GRACE_MS))
         here = asyncio.get_running_loop()
         waiting = []
+        ends: dict[str, str] = {}
         for name in nodes:
             node = self.world.nodes[name]
             gone: asyncio.Future[None] = here.create_future()
-            node.on_exit.append(lambda *_, gone=gone: here.call_soon(_finish, gone))
+
+            def ended(node: SimNode, reason: str, gone: "asyncio.Future[None]" = gone) -> None:
+                if node.name not in ends:
+                    ends[node.name] = reason
+                    here.call_soon(_finish, gone)
+
+            node.on_exit.append(ended)
             node.stop(grace_ms)
-            waiting.append(gone)
-        for gone in waiting:
+            waiting.append((node, ended, gone))
+        for node, callback, gone in waiting:
             await gone
-        ends = {name: self.world.nodes[name].exit_reason for name in nodes}
+            node.on_exit.remove(callback)
         return InForce(
             nodes=nodes,
             evidence={"ended": ends, "bit": all(end == "stopped" for end in ends.values())},
@@ -244,14 +247,14 @@ class SimulatedCluster:
         mode = params.get("mode", "lose_all")
         evidence: dict[str, Any] = {"mode": mode, "bit": bool(nodes)}
         keeps = {name: self._kept_bytes(name, params) for name in nodes}
+        ends = {name: self._log_ends(name) for name in nodes}
         for name in nodes:
             node = self.world.nodes[name]
-            ends = self._log_ends(name)
             report = node.power_off(mode, keep=keeps[name])
             evidence[name] = {
                 "lost_bytes": report.lost_bytes,
                 "unsynced_bytes_before": report.unsynced_bytes,
-                "log_end_before": ends,
+                "log_end_before": ends[name],
             }
         return InForce(nodes=nodes, evidence=evidence)
 
@@ -271,7 +274,7 @@ class SimulatedCluster:
         count = wanted[name] if isinstance(wanted, Mapping) else wanted
         disk = self.world.nodes[name].disk
         keep = {}
-        for path in disk.paths():
+        for path in sorted(disk.files):
             if not path.endswith(".log") or "__cluster_metadata" in path:
                 continue
             data = disk.read(path)
@@ -284,13 +287,12 @@ class SimulatedCluster:
         return keep
 
     def _log_ends(self, name: str) -> dict[str, int]:
-        process = self.world.nodes[name].process
-        manager = getattr(process, "replica_manager", None)
-        if manager is None:
+        broker = self.running_broker(name)
+        if broker is None:
             return {}
         return {
             f"{topic}-{index}": partition.log.log_end_offset
-            for (topic, index), partition in sorted(manager.partitions.items())
+            for (topic, index), partition in sorted(broker.replica_manager.partitions.items())
             if partition.log is not None
         }
 
@@ -298,17 +300,15 @@ class SimulatedCluster:
 
     def _add_nodes(self) -> None:
         add = self.world.add_node
-        add(HARNESS_NODE, kind="harness", address="harness:0", main=ClientProcess, observer=None)
+        add(HARNESS_NODE, kind="harness", address="harness:0", main=IdleProcess, observer=None)
         for name in self.clients:
-            add(name, kind="client", address=f"{name}:0", main=ClientProcess, observer=None)
+            add(name, kind="client", address=f"{name}:0", main=IdleProcess, observer=None)
         for name, node_id in self.controllers.items():
             self._add_server(name, node_id, "controller", CONTROLLER_PORT)
         for name, node_id in self.brokers.items():
             self._add_server(name, node_id, "broker", BROKER_PORT)
 
     def _add_server(self, name: str, node_id: int, role: str, port: int) -> None:
-        from dataclasses import replace
-
         config = replace(self._template, node_id=node_id, role=role, address=f"{name}:{port}")
         observer = NodeObserver(name, node_id, self.witness, self._add_row, lambda: self.world.now)
         node = self.world.add_node(
@@ -321,7 +321,7 @@ class SimulatedCluster:
         node.on_exit.append(observer.node_went_down)
 
     def _is_down(self, name: str) -> bool:
-        return self.world.nodes[name].state in ("off", "dead")
+        return not self.world.nodes[name].is_alive
 
     def _incarnation(self, name: str) -> int:
         return self.world.nodes[name].incarnation
@@ -330,10 +330,3 @@ class SimulatedCluster:
 def _finish(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)
-
-
-def _json(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, sort_keys=True, default=str)
-
-
-_ = (BrokerState, PartitionState, HarnessFailure, SimNode, _json)

@@ -278,9 +278,7 @@ class SimDisk(NodeStorage):
         moved = [e for e in before if e.touches(sync.path)]
         inodes = {id(entry.inode): entry.sequence for entry in moved}
         return [
-            e
-            for e in before
-            if e.kind != "truncate" and e.sequence <= inodes.get(id(e.inode), 0)
+            e for e in before if e.kind != "truncate" and e.sequence <= inodes.get(id(e.inode), 0)
         ]
 
     # Faults
@@ -363,7 +361,9 @@ class SimDisk(NodeStorage):
         """
         inode = self.inode(path)
         if not 0 <= offset < len(inode.data):
-            raise ValueError(f"{path} has {len(inode.data)} bytes, and byte {offset} is not one of them")
+            raise ValueError(
+                f"{path} has {len(inode.data)} bytes, and byte {offset} is not one of them"
+            )
         self.world.trace.note(self.world.now, f"disk {self.node_name} bit flip {path}", offset)
         inode.data[offset] ^= 1 << bit
         if inode.durable is not None and offset < len(inode.durable):
@@ -410,7 +410,9 @@ class SimDisk(NodeStorage):
         for fault in list(self.faults):
             if fault.kind == "read-only" and changes:
                 fault.hits += 1
-                raise OSError(errno.EROFS, f"the file system of {self.node_name} is read-only", path)
+                raise OSError(
+                    errno.EROFS, f"the file system of {self.node_name} is read-only", path
+                )
             if (
                 fault.kind == "io-error"
                 and fault.operation in (operation, "any")

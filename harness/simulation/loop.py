@@ -18,8 +18,8 @@ from harness.simulation.errors import ForbiddenInSimulation
 from system_under_test.invariants import InvariantViolation
 
 if TYPE_CHECKING:
-    from harness.simulation.network import Pipe
     from harness.simulation.node import SimNode
+    from harness.simulation.pipe import Pipe
     from harness.simulation.world import World
 
 # A task that fails while nobody waits for it has until then to be asked for its result. Real asyncio only
@@ -138,9 +138,9 @@ class NodeLoop(asyncio.AbstractEventLoop):
         """Returns the node's monotonic clock in seconds."""
         return self._clock.monotonic_s()
 
-    def call_soon(
+    def call_soon(  # type: ignore[override]  # our Handle and SimTask only look like asyncio's
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> Handle:  # type: ignore[override]  # like asyncio.Handle, without being one
+    ) -> Handle:
         """Adds a callback to the next iteration."""
         handle = Handle(callback, args, copy_context() if context is None else context)
         if self.dead:
@@ -152,29 +152,29 @@ class NodeLoop(asyncio.AbstractEventLoop):
             self.world.runnable.append(self)
         return handle
 
-    def call_soon_threadsafe(
+    def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> Handle:  # type: ignore[override]
+    ) -> Handle:
         """As `call_soon`: there is only one thread."""
         return self.call_soon(callback, *args, context=context)
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self,
         delay: float,
         callback: Callable[..., object],
         *args: Any,
         context: Context | None = None,
-    ) -> Handle:  # type: ignore[override]
+    ) -> Handle:
         """Adds a timer, `delay` seconds of the node's own clock from now."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self,
         when: float,
         callback: Callable[..., object],
         *args: Any,
         context: Context | None = None,
-    ) -> Handle:  # type: ignore[override]
+    ) -> Handle:
         """Adds a timer for a moment of the node's own clock."""
         handle = Handle(callback, args, copy_context() if context is None else context, self)
         handle.when_s = when
@@ -273,13 +273,13 @@ class NodeLoop(asyncio.AbstractEventLoop):
         """Returns a new future of this loop."""
         return asyncio.Future(loop=self)
 
-    def create_task(
+    def create_task(  # type: ignore[override]
         self,
         coro: Coroutine[Any, Any, Any],
         *,
         name: str | None = None,
         context: Context | None = None,
-    ) -> SimTask:  # type: ignore[override]
+    ) -> SimTask:
         """Starts a task. Names come from a counter of this loop; asyncio's own is global to the machine."""
         self._task_count += 1
         if name is None:
@@ -306,7 +306,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
         watched = number in self._watched_elsewhere
         self._watched_elsewhere.discard(number)
         # The private names: asking officially would count as having retrieved the exception.
-        error = task._exception  # type: ignore[attr-defined]
+        error = task._exception
         if error is None:
             return
         if isinstance(error, InvariantViolation):
@@ -317,7 +317,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
             )
 
     def _fail_if_unretrieved(self, task: asyncio.Task[Any], error: BaseException) -> None:
-        if task._log_traceback and not self.dead:  # type: ignore[attr-defined]
+        if task._log_traceback and not self.dead:
             self.node.process_failed(error)
 
     def pending_tasks(self) -> list[SimTask]:

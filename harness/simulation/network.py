@@ -213,9 +213,7 @@ class SimNetwork:
             return src in (None, from_node) and dst in (None, to_node)
 
         label = f"{kind} {name} {src or '*'}>{dst or '*'}"
-        token = Token(
-            kind, label, between(forward, PLANES), message_type=name, remaining=remaining
-        )
+        token = Token(kind, label, between(forward, PLANES), message_type=name, remaining=remaining)
         return self._apply(token)
 
     def heal(self, token: Token) -> None:
@@ -423,7 +421,9 @@ class SimNetwork:
             self.world.fail(mismatch)
             return message
         if decoded != message:
-            self.world.fail(CodecMismatch(f"{kind.__name__} changed on the wire: {message} {decoded}"))
+            self.world.fail(
+                CodecMismatch(f"{kind.__name__} changed on the wire: {message} {decoded}")
+            )
         return decoded
 
     def _next_wire_check(self) -> int:
@@ -439,7 +439,9 @@ def _planes(planes: Iterable[str] | None) -> frozenset[str]:
         return PLANES
     chosen = frozenset(planes)
     if unknown := sorted(chosen - PLANES):
-        raise ValueError(f"no plane is called {unknown[0]!r}; there are {', '.join(sorted(PLANES))}")
+        raise ValueError(
+            f"no plane is called {unknown[0]!r}; there are {', '.join(sorted(PLANES))}"
+        )
     return chosen
 
 

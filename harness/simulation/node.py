@@ -13,15 +13,16 @@ Dropping the last reference to a suspended coroutine makes CPython run its `fina
 process is put into the world's graveyard, with its loop dead and its doors shut, and stays referenced.
 """
 
+import asyncio
 import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.simulation.clock import HostClock, NodeClock
 from harness.simulation.connect import NodeNetwork
 from harness.simulation.disk import SimDisk
 from harness.simulation.errors import SimulationError
-from harness.simulation.loop import NodeLoop, SimTask
+from harness.simulation.loop import NodeLoop
 from harness.simulation.power_cut import PowerCutReport, draw_mode
 from harness.simulation.randomness import NodeRandom
 from harness.simulation.storage import NodeStorage
@@ -130,6 +131,7 @@ class SimNode:
         drift = world.random.stream("drift", name).random()
         self.clock = HostClock(world, round((2 * drift - 1) * drift_ppm_max))
         self.disk = SimDisk(world, name)
+        self._is_stopping = False
         self._main = main
         self._observer: Observer = observer if observer is not None else SilentObserver()
         self._random = world.random.for_node(name)
@@ -180,9 +182,10 @@ class SimNode:
             self.clock.boot(world.random.stream("clock", self.name).randrange(1_000, 100_000))
         self.incarnation += 1
         self.state = "running"
+        self._is_stopping = False
         self.crash = None
         self._note("start", self.incarnation)
-        loop = self._loop = NodeLoop(world, self)
+        loop = self._loop = NodeLoop(world, self)  # type: ignore[abstract]  # the rest of it is forbidden, at run time
         self._host = SimHost(
             self.name,
             clock=NodeClock(self.clock),
@@ -202,7 +205,7 @@ class SimNode:
                 return
         main_task.add_done_callback(self._started, context=loop.plain_context)
 
-    def _started(self, task: "SimTask") -> None:  # type: ignore[override]
+    def _started(self, task: "asyncio.Task[Any]") -> None:
         if task.cancelled():
             return
         error = task.exception()
@@ -214,21 +217,20 @@ class SimNode:
 
         A paused process hears of it when it is resumed.
         """
-        if self.state not in ("running", "paused"):
+        if not self.is_alive or self._is_stopping:
             return
         loop = self.loop
-        was_paused = self.state == "paused"
         self._note("stop")
-        self.state = "stopping"
+        self._is_stopping = True
+        if self.state == "running":
+            self.state = "stopping"
         assert self.process is not None
         with self.world.inside(loop):
             task = loop.spawn(self.process.stop())
         task.add_done_callback(self._stopped, context=loop.plain_context)
         self.world.schedule(self.world.now + int(grace_ms * 1e6), self._grace_is_over, loop)
-        if was_paused:
-            self.state = "paused"
 
-    def _stopped(self, task: "SimTask") -> None:  # type: ignore[override]
+    def _stopped(self, task: "asyncio.Task[Any]") -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.process_failed(error)
@@ -271,7 +273,7 @@ class SimNode:
 
     def pause(self) -> None:
         """Stops the process (SIGSTOP). Its kernel lives on: connections are accepted and data is received."""
-        if self.state == "running":
+        if self.state in ("running", "stopping"):
             self.state = "paused"
             self._note("pause")
             self.loop.pause()
@@ -279,7 +281,7 @@ class SimNode:
     def resume(self) -> None:
         """Lets a paused process continue (SIGCONT)."""
         if self.state == "paused":
-            self.state = "running"
+            self.state = "stopping" if self._is_stopping else "running"
             self._note("resume")
             self.loop.resume()
 

@@ -198,10 +198,9 @@ class Pipe:
             self._push_slowly(frame)
             return
         link = self.link
+        at = now + link.base_ns
         if link.tail_ns:
-            at = now + link.base_ns + int(link.tail_ns * link.random() ** 4)
-        else:
-            at = now + link.base_ns
+            at += int(link.tail_ns * link.random() ** 4)
         if at < self._last_at_ns:
             at = self._last_at_ns
         self._last_at_ns = at
@@ -224,7 +223,9 @@ class Pipe:
         world = self.network.world
         if code is None:
             name = "FIN" if frame is FIN else kind.__name__
-            code = self._codes[kind] = world.trace.intern(f"net {self.link.src}>{self.link.dst} {name}")
+            code = self._codes[kind] = world.trace.intern(
+                f"net {self.link.src}>{self.link.dst} {name}"
+            )
         world.messages += 1
         world.trace.record(world.now, code, 0)
 

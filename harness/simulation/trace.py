@@ -23,8 +23,8 @@ class Trace:
         self.keep = keep
         self.checkpoints: list[str] = []
         self._hash = blake2b(digest_size=16)
-        self._block = array("q")
-        self._kept = array("q")
+        self._block: list[int] = []
+        self._kept: list[int] = []
         self._labels: list[str] = []
         self._codes: dict[str, int] = {}
 
@@ -41,9 +41,7 @@ class Trace:
     def record(self, now_ns: int, code: int, detail: int) -> None:
         """Adds one record."""
         block = self._block
-        block.append(now_ns)
-        block.append(code)
-        block.append(detail)
+        block.extend((now_ns, code, detail))
         if len(block) >= BLOCK_RECORDS * _FIELDS:
             self._flush()
             self.checkpoints.append(self._hash.hexdigest())
@@ -54,10 +52,10 @@ class Trace:
 
     def _flush(self) -> None:
         if self._block:
-            self._hash.update(self._block.tobytes())
+            self._hash.update(array("q", self._block).tobytes())
             if self.keep:
                 self._kept.extend(self._block)
-            del self._block[:]
+            self._block.clear()
 
     @property
     def digest(self) -> str:

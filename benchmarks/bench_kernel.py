@@ -1,0 +1,73 @@
+"""How long the checker kernels take on valid synthetic histories.
+
+`python -m benchmarks.bench_kernel --operations 1000000 10000000`
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+from checkers.compose import RunContext, judge_run
+from checkers.kernels.history import read_history
+from checkers.kernels.linearizability import check_history
+from checkers.synthetic import Shape, synthetic_tables
+
+TARGET_MS = {1_000_000: 100.0, 10_000_000: 1200.0}
+
+
+def timed_ms(work: Callable[[], object], repeats: int) -> float:
+    """Returns the median time of several calls after one that warms up."""
+    work()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append((time.perf_counter() - start) * 1e3)
+    return statistics.median(times)
+
+
+def measure(operations: int, repeats: int, unknown_share: float, clients: int) -> dict[str, object]:
+    """Returns the times for one size."""
+    shape = Shape(operations=operations, unknown_share=unknown_share, clients=clients)
+    tables = synthetic_tables(shape)
+    parts = (tables["operations"], tables["records_read"], tables["end_offsets_seen"])
+    history = read_history(*parts)
+    report = check_history(history)
+    if report.findings:
+        raise SystemExit(f"the synthetic history is not valid: {[f.id for f in report.findings]}")
+    context = RunContext()
+    return {
+        "operations": operations,
+        "clients": clients,
+        "unknown_share": unknown_share,
+        "arrow_to_arrays_ms": round(timed_ms(lambda: read_history(*parts), repeats), 1),
+        "kernel_ms": round(timed_ms(lambda: check_history(history), repeats), 1),
+        "judge_run_ms": round(timed_ms(lambda: judge_run(tables, context), repeats), 1),
+        "kernel_target_ms": TARGET_MS.get(operations),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--operations", type=int, nargs="+", default=[10_000, 1_000_000, 10_000_000]
+    )
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--unknown-share", type=float, default=0.02)
+    parser.add_argument("--clients", type=int, default=20)
+    arguments = parser.parse_args()
+    for operations in arguments.operations:
+        print(
+            json.dumps(
+                measure(operations, arguments.repeats, arguments.unknown_share, arguments.clients)
+            ),
+            flush=True,
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+"""Every anomaly the project can name.
+
+An identifier is stable: it is the same in code, tests, reports and documents. `level` is the weakest promise that
+the anomaly breaks:
+
+- `durability`: what was acknowledged or read stays;
+- `integrity`: all clients agree on one sequence of values, each written by somebody;
+- `order`: that sequence fits the clock, and nothing is read before it is written;
+- `fresh`: every observation of the log end is up to date (full linearizability).
+"""
+
+from dataclasses import dataclass
+
+LEVELS = ("durability", "integrity", "order", "fresh")
+"""From what matters most to what Kafka does not promise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnomalyKind:
+    """The definition of one anomaly.
+
+    Attributes:
+        id: Stable identifier.
+        level: Weakest promise it breaks.
+        definition: One sentence.
+        counts: What `Anomaly.count` counts.
+        source: Where the rule comes from.
+    """
+
+    id: str
+    level: str
+    definition: str
+    counts: str
+    source: str
+
+
+_C = "linearizability of a log, condition "
+_JEPSEN = "Jepsen, kafka workload"
+_KIP = "KIP-966; last-replica-standing verdict rule"
+
+_ROWS = (
+    (
+        "lost-acked-write",
+        "durability",
+        "A record acknowledged with acks=all is gone: the final reads passed its offset, or reached the settled"
+        " end of the log, without it, or its offset was given to another record that stayed.",
+        "records",
+        _KIP,
+    ),
+    (
+        "lost-acked-write-acks1",
+        "durability",
+        "A record acknowledged with acks=1 is gone; such an acknowledgement promises nothing beyond the leader.",
+        "records",
+        "Kafka producer configuration acks=1",
+    ),
+    (
+        "unseen",
+        "durability",
+        "A record acknowledged with acks=all was not in the final reads, but these did not get as far as its"
+        " offset, so nobody knows.",
+        "records",
+        _JEPSEN,
+    ),
+    (
+        "offset-reused",
+        "durability",
+        "An acknowledged record's offset was later acknowledged to another append: the log was cut in between.",
+        "records that lost their offset",
+        _KIP,
+    ),
+    (
+        "visible-regress",
+        "durability",
+        "A record that a consumer had read is gone: what was below the high watermark did not stay.",
+        "records",
+        "KIP-966 (high watermark and min ISR); harm H2 of the last-replica-standing note",
+    ),
+    (
+        "two-acks-one-offset",
+        "integrity",
+        "Two appends were acknowledged at the same offset.",
+        "offsets times further values",
+        _C + "C1",
+    ),
+    (
+        "divergent-value",
+        "integrity",
+        "An offset held one value for one client and another value for another client.",
+        "offsets times further values",
+        _C + "C1; Jepsen calls it inconsistent-offsets",
+    ),
+    ("duplicate", "integrity", "One append stands at two offsets.", "extra places", _C + "C2"),
+    (
+        "failed-append-visible",
+        "integrity",
+        "A record was read although its append certainly failed.",
+        "records",
+        _C + "C3; Jepsen calls it G1a",
+    ),
+    (
+        "phantom-value",
+        "integrity",
+        "A record was read that no append of this run sent to this partition.",
+        "records",
+        _C + "C3",
+    ),
+    (
+        "corrupt-record",
+        "integrity",
+        "A record was read whose checksum or form is wrong.",
+        "reads",
+        "self-describing payloads",
+    ),
+    (
+        "misplaced-record",
+        "integrity",
+        "A record was read that names another run, topic or partition.",
+        "reads",
+        "self-describing payloads",
+    ),
+    (
+        "impossible-offset",
+        "integrity",
+        "A client was told an offset that cannot be (negative, or beyond 2^62).",
+        "observations",
+        "the log starts at offset 0",
+    ),
+    (
+        "lost-record",
+        "integrity",
+        "A read skipped an offset where a record is known to stand.",
+        "skips",
+        _C + "C4; Jepsen calls it int-poll-skip",
+    ),
+    (
+        "skipped-offset",
+        "integrity",
+        "A read skipped offsets of a log that has no gaps.",
+        "skips",
+        _C + "C4, dense logs",
+    ),
+    (
+        "torn-fetch",
+        "integrity",
+        "One answer held records at or beyond the log end that it reported.",
+        "polls",
+        _C + "C5",
+    ),
+    (
+        "unfilled-hole",
+        "integrity",
+        "Offsets exist that nobody acknowledged or read, more than there are appends that could stand there.",
+        "one per partition",
+        "linearizability of a log, free appends",
+    ),
+    (
+        "hole-before-append",
+        "order",
+        "Offsets existed before enough appends had been invoked to fill them.",
+        "one per partition",
+        "linearizability of a log, free appends",
+    ),
+    (
+        "unplaced-append",
+        "order",
+        "An append succeeded without learning its offset, and there is no offset where it can stand.",
+        "one per partition",
+        "linearizability of a log, free appends",
+    ),
+    (
+        "order-inversion",
+        "order",
+        "An append was invoked after another one had been acknowledged, yet got a smaller offset.",
+        "appends overtaken",
+        _C + "C6",
+    ),
+    (
+        "future-read",
+        "order",
+        "A record was read before its append was invoked.",
+        "reads",
+        _C + "C6",
+    ),
+    (
+        "late-insert",
+        "order",
+        "An append landed below an offset that was already known to exist when it was invoked.",
+        "operations that knew",
+        _C + "C6",
+    ),
+    (
+        "nonmonotonic-send",
+        "order",
+        "One process's acknowledged appends got offsets that do not grow in the order of sending.",
+        "appends overtaken",
+        _JEPSEN,
+    ),
+    (
+        "nonmonotonic-poll",
+        "order",
+        "A poll returned a record below the position it asked for, or one offset twice.",
+        "records",
+        _JEPSEN,
+    ),
+    (
+        "stale-end",
+        "fresh",
+        "An append was acknowledged; afterwards a client was told that the log ends at or below its offset.",
+        "appends",
+        _C + "C6",
+    ),
+    (
+        "lost-ack",
+        "fresh",
+        "As stale-end, and the record was never read although the final reads passed its offset.",
+        "appends",
+        _C + "C6",
+    ),
+    (
+        "end-regression",
+        "fresh",
+        "The log was known to reach an offset; afterwards a client was told that it ends at or below it.",
+        "observations",
+        _C + "C6",
+    ),
+    (
+        "invariant-broken",
+        "integrity",
+        "The reference system found one of its own invariants broken while it ran.",
+        "invariants",
+        "docs/invariants.md",
+    ),
+)
+
+ANOMALIES: dict[str, AnomalyKind] = {
+    identifier: AnomalyKind(
+        id=identifier, level=level, definition=text, counts=counts, source=source
+    )
+    for identifier, level, text, counts, source in _ROWS
+}
+"""Every anomaly by identifier, what matters most first."""

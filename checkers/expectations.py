@@ -1,0 +1,162 @@
+"""The expectation matrix: what an anomaly means under a run's configuration and faults.
+
+An anomaly is a fact about a history; whether it is a broken promise depends on what was promised. The matrix is a
+list of rows, tried from the top; the first that applies gives the judgement and the sentence that the report
+prints.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from checkers.anomalies import ANOMALIES
+from harness.contracts.verdict import Judgement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectations:
+    """What a run's configuration promises.
+
+    Attributes:
+        profile: Name of the feature profile, for the sentences.
+        elr_on: Whether eligible leader replicas (KIP-966) are in use.
+        min_isr: min.insync.replicas of the topics.
+        replication_factor: Replicas of a partition.
+        unclean_election_enabled: Whether unclean elections are allowed by configuration.
+    """
+
+    profile: str = ""
+    elr_on: bool = True
+    min_isr: int = 2
+    replication_factor: int = 3
+    unclean_election_enabled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One group of instances of an anomaly.
+
+    Attributes:
+        id: The anomaly.
+        is_weak: They rest on records acknowledged with acks=1 only that nobody ever read.
+        is_excused: A lawful flagged election after the record was established chose a replica without it.
+        expectations: What the run promises.
+    """
+
+    id: str
+    is_weak: bool
+    is_excused: bool
+    expectations: Expectations
+
+    @property
+    def level(self) -> str:
+        """The promise that the anomaly breaks."""
+        return ANOMALIES[self.id].level
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One row of the matrix: when it applies, what then holds, and why."""
+
+    name: str
+    applies: Callable[[Case], bool]
+    judgement: Judgement
+    rule: str
+
+
+_LOSSES = frozenset({"lost-acked-write", "offset-reused", "visible-regress"})
+_NEVER_EXCUSED = frozenset(
+    {
+        "phantom-value",
+        "failed-append-visible",
+        "corrupt-record",
+        "misplaced-record",
+        "impossible-offset",
+        "duplicate",
+        "torn-fetch",
+        "nonmonotonic-poll",
+        "unfilled-hole",
+        "hole-before-append",
+        "unplaced-append",
+        "invariant-broken",
+    }
+)
+"""Anomalies that no election can cause: a lost tail explains neither what was never written nor a garbled
+answer."""
+
+MATRIX: tuple[Row, ...] = (
+    Row(
+        name="observations of the log end may be stale",
+        applies=lambda case: case.level == "fresh",
+        judgement=Judgement.INFORMATIONAL,
+        rule=(
+            "Kafka promises a consistent prefix, not a fresh one: a leader that does not know yet that it was"
+            " replaced, or a new one whose high watermark still lags, may report an older log end"
+        ),
+    ),
+    Row(
+        name="unseen",
+        applies=lambda case: case.id == "unseen",
+        judgement=Judgement.INFORMATIONAL,
+        rule="the final reads did not get as far as these records; the verdict is unknown, not invalid",
+    ),
+    Row(
+        name="acks=1",
+        applies=lambda case: case.id == "lost-acked-write-acks1",
+        judgement=Judgement.ALLOWED,
+        rule="acks=1 promises only that the leader had the record; it may be lost with that leader",
+    ),
+    Row(
+        name="rests on acks=1",
+        applies=lambda case: case.is_weak and case.id not in _NEVER_EXCUSED,
+        judgement=Judgement.ALLOWED,
+        rule=(
+            "it rests on records acknowledged with acks=1 that nobody ever read; acks=1 does not promise that they"
+            " keep their offset"
+        ),
+    ),
+    Row(
+        name="flagged election",
+        applies=lambda case: case.is_excused and case.id not in _NEVER_EXCUSED,
+        judgement=Judgement.EXCUSED,
+        rule=(
+            "after the record was established, a flagged (unclean or last-known-leader) election chose a replica"
+            " that did not have it, and nothing better was left to elect"
+        ),
+    ),
+    Row(
+        name="loss with ELR",
+        applies=lambda case: case.id in _LOSSES and case.expectations.elr_on,
+        judgement=Judgement.FORBIDDEN,
+        rule=(
+            "with eligible leader replicas on, committed records survive unless a lawful flagged election gives"
+            " them up, and none explains this"
+        ),
+    ),
+    Row(
+        name="loss without ELR",
+        applies=lambda case: case.id in _LOSSES,
+        judgement=Judgement.FORBIDDEN,
+        rule=(
+            "committed records may only be given up by an election that is flagged as unclean, and none explains"
+            " this; with eligible leader replicas off this is the last-replica-standing bug (KIP-966)"
+        ),
+    ),
+    Row(
+        name="integrity",
+        applies=lambda case: case.level == "integrity",
+        judgement=Judgement.FORBIDDEN,
+        rule="all clients must agree on one sequence of records, each written by an append that did not fail",
+    ),
+    Row(
+        name="order",
+        applies=lambda case: case.level == "order",
+        judgement=Judgement.FORBIDDEN,
+        rule="records must stand in an order that fits the clock, and none is read before it is written",
+    ),
+)
+"""The matrix. Its last rows cover every anomaly of the levels above `fresh`."""
+
+
+def judge(case: Case) -> Row:
+    """Returns the first row of the matrix that applies."""
+    return next(row for row in MATRIX if row.applies(case))

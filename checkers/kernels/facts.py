@@ -1,0 +1,495 @@
+"""Facts about the offsets of one partition, and the conditions that need no clock.
+
+From a history this module derives where every append stands and what every observation proves, and checks five of
+the six conditions under which a partition log is linearizable:
+
+C1  one value per offset          C4  reads skip nothing
+C2  one offset per value          C5  no answer contradicts itself
+C3  every value was appended
+
+The sixth, real time, is `real_time`; appends without a known place are `places`.
+
+An append is *pinned* at an offset if it was acknowledged there, or if its outcome is unknown and its value was
+read there. An append acknowledged with acks=1 whose record nobody ever read is *weak*: losing it breaks no
+promise.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from checkers.kernels.findings import Finding, finding
+from checkers.kernels.history import (
+    ABSENT,
+    FAIL,
+    I64,
+    INF_NS,
+    NONE,
+    OK_AT,
+    Bools,
+    PartitionHistory,
+)
+
+
+class Places:
+    """Offsets as positions in arrays.
+
+    Positions are the offsets themselves (minus the start of the log) when that costs little memory. A history with
+    an absurd offset, or a very sparse one, gets one position per offset that some fact mentions instead; all rules
+    only ask for the order of offsets, so nothing else changes.
+
+    Args:
+        start: First offset that counts.
+        limit: One more than the largest offset that is known to have existed.
+        mentioned: Every offset in [start, limit) that a fact mentions, repeats allowed.
+    """
+
+    def __init__(self, start: int, limit: int, mentioned: I64) -> None:
+        self.start = start
+        self.limit = limit
+        self.is_compact = limit - start > 4 * len(mentioned) + 4096
+        self._offsets = np.unique(mentioned) if self.is_compact else np.empty(0, dtype=np.int64)
+        self.count = len(self._offsets) if self.is_compact else limit - start
+
+    def index(self, offsets: I64) -> I64:
+        """Returns positions; offsets at or beyond the limit get position `count`."""
+        if self.is_compact:
+            return np.searchsorted(self._offsets, offsets).astype(np.int64, copy=False)
+        return (
+            np.minimum(offsets - self.start, self.count)
+            if self.start
+            else np.minimum(offsets, self.count)
+        )
+
+    def offset(self, positions: I64) -> I64:
+        """Returns the offsets that stand at positions below `count`."""
+        return self._offsets[positions] if self.is_compact else positions + self.start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Where appends stand and what is known of every offset.
+
+    Shape:
+        value, seen, occupied: one row per place; `value` is the op index of the append that stands there (NONE if
+            nobody knows), `seen` says that a read returned it, `occupied` that a record is known to stand there.
+        acked, acked_place: positions of the appends acknowledged at an offset, and their places.
+        pinned, pinned_place: appends of unknown outcome that a read revealed, once per place.
+        append_read: per append, whether any read returned its value.
+        append_weak: per append, whether it is acknowledged with acks=1 and was never read.
+        gap_first, gap_last: offsets [first, last) that a read skipped.
+    """
+
+    places: Places
+    value: I64
+    seen: Bools
+    occupied: Bools
+    acked: I64
+    acked_place: I64
+    pinned: I64
+    pinned_place: I64
+    append_read: Bools
+    append_weak: Bools
+    gap_first: I64
+    gap_last: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OddReads:
+    """Distinct (place, value) pairs that were read where no acknowledgement says the same."""
+
+    place: I64
+    value: I64
+    poll: I64
+    append: I64
+
+
+def derive_facts(
+    history: PartitionHistory, *, log_start_offset: int = 0, sparse: bool = False
+) -> tuple[Facts, list[Finding]]:
+    """Derives the facts of a history and what breaks C1 to C5.
+
+    Args:
+        history: One partition.
+        log_start_offset: Facts below it are dropped (retention).
+        sparse: Whether offsets may be missing from the log (transactions, compaction).
+
+    Returns:
+        The facts and the findings; integrity holds iff there are none.
+    """
+    acked = np.flatnonzero(history.append_status == OK_AT)
+    if log_start_offset:
+        acked = acked[history.append_offset[acked] >= log_start_offset]
+    trusted = history.record_trusted & (history.record_offset >= log_start_offset)
+    all_trusted = bool(trusted.all())
+    places = _places(history, acked, log_start_offset)
+
+    value = np.full(places.count, NONE, dtype=np.int64)
+    acked_place = places.index(history.append_offset[acked])
+    acked_op = history.append_op[acked]
+    value[acked_place] = acked_op
+    is_contested = bool((value[acked_place] != acked_op).any())
+    read_place = places.index(
+        history.record_offset if all_trusted else history.record_offset[trusted]
+    )
+    read_value = history.record_value if all_trusted else history.record_value[trusted]
+    read_poll = history.record_poll if all_trusted else history.record_poll[trusted]
+    orphan = value[read_place] == NONE
+    value[read_place[orphan]] = read_value[orphan]
+    mismatch = value[read_place] != read_value
+    is_contested = is_contested or bool(mismatch.any())
+
+    seen = np.zeros(places.count, dtype=np.bool_)
+    seen[read_place[~mismatch]] = True
+    odd = _odd_reads(history, read_place, read_value, read_poll, orphan | mismatch)
+    append_read = np.zeros(len(history.append_op), dtype=np.bool_)
+    append_read[acked] = seen[acked_place] & (value[acked_place] == acked_op)
+    append_read[odd.append[odd.append >= 0]] = True
+    append_weak = (history.append_acks == 1) & ~append_read & (history.append_status == OK_AT)
+
+    occupied = value != NONE
+    if not all_trusted:
+        unreadable = ~trusted & (history.record_offset >= log_start_offset)
+        occupied[places.index(history.record_offset[unreadable])] = True
+    revealed = np.flatnonzero(odd.append >= 0)
+    revealed = revealed[~np.isin(history.append_status[odd.append[revealed]], (FAIL, OK_AT))]
+    gap_findings, gap_first, gap_last = _gaps(
+        history, places, occupied, value, log_start_offset, sparse
+    )
+    facts = Facts(
+        places=places,
+        value=value,
+        seen=seen,
+        occupied=occupied,
+        acked=acked,
+        acked_place=acked_place,
+        pinned=odd.append[revealed],
+        pinned_place=odd.place[revealed],
+        append_read=append_read,
+        append_weak=append_weak,
+        gap_first=gap_first,
+        gap_last=gap_last,
+    )
+    findings = [
+        *(_conflicts(history, facts, odd) if is_contested else ()),
+        *_provenance(history, facts, odd),
+        *gap_findings,
+        *_torn_fetches(history),
+        *_unbelievable(history),
+    ]
+    return facts, [f for f in findings if f.count]
+
+
+def _places(history: PartitionHistory, acked: I64, start: int) -> Places:
+    """Returns positions for every offset below the largest that is known to have existed."""
+    existing = (history.append_offset[acked], history.record_offset, history.end_offset - 1)
+    limit = max((int(offsets.max()) + 1 for offsets in existing if len(offsets)), default=start)
+    limit = max(limit, start)
+    rows = sum(len(offsets) for offsets in existing)
+    if limit - start <= 4 * rows + 4096:
+        # The usual case; the list of offsets would not be looked at.
+        return Places(start, limit, np.empty(rows, dtype=np.int64))
+    # Positions too: between two neighbouring places, a read skipped all offsets or none.
+    mentioned = np.concatenate((*existing, history.end_offset, history.poll_position))
+    return Places(start, limit, mentioned[(mentioned >= start) & (mentioned < limit)])
+
+
+def _odd_reads(
+    history: PartitionHistory, place: I64, value: I64, poll: I64, rows: Bools
+) -> _OddReads:
+    """Returns distinct pairs among the given rows, each with its first reader and its append."""
+    at = np.flatnonzero(rows)
+    order = at[np.lexsort((poll[at], value[at], place[at]))]
+    place, value, poll = place[order], value[order], poll[order]
+    fresh = np.ones(len(order), dtype=np.bool_)
+    fresh[1:] = (place[1:] != place[:-1]) | (value[1:] != value[:-1])
+    place, value, poll = place[fresh], value[fresh], poll[fresh]
+    return _OddReads(place=place, value=value, poll=poll, append=history.append_at(value))
+
+
+def _poll_op(history: PartitionHistory, poll: I64) -> I64:
+    if not len(history.poll_op):
+        return np.full(len(poll), ABSENT, dtype=np.int64)
+    return np.where(poll >= 0, history.poll_op[poll], ABSENT)
+
+
+def _poll_res(history: PartitionHistory, poll: I64) -> I64:
+    if not len(history.poll_op):
+        return np.full(len(poll), INF_NS, dtype=np.int64)
+    return np.where(poll >= 0, history.poll_res[poll], INF_NS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claims:
+    """Values that somebody says stand at an offset: acknowledgements and reads.
+
+    Shape:
+        One row per claim at first, one per (place, value) once grouped. `witness` is the op index behind it,
+        `by_ns` when it was known; `is_acked` and `was_read` say who claims it, `is_strong` whether it must
+        be kept.
+    """
+
+    place: I64
+    value: I64
+    witness: I64
+    by_ns: I64
+    is_acked: Bools
+    was_read: Bools
+    is_strong: Bools
+
+    def take(self, rows: I64) -> "_Claims":
+        return _Claims(
+            place=self.place[rows],
+            value=self.value[rows],
+            witness=self.witness[rows],
+            by_ns=self.by_ns[rows],
+            is_acked=self.is_acked[rows],
+            was_read=self.was_read[rows],
+            is_strong=self.is_strong[rows],
+        )
+
+
+def _conflicts(history: PartitionHistory, facts: Facts, odd: _OddReads) -> list[Finding]:
+    """Returns what breaks C1, for the few offsets that hold more than one value.
+
+    All values of an offset are collected, acknowledged and read alike, and each is compared with one of them: the
+    one with the strongest claim (not weak, then earliest). So the result does not depend on which value the arrays
+    happened to keep, and is linear in the number of values.
+    """
+    claims = _grouped(_claims(history, facts, odd))
+    order = np.lexsort((claims.witness, claims.by_ns, ~claims.is_strong, claims.place))
+    claims = claims.take(order)
+    is_lead = np.ones(len(order), dtype=np.bool_)
+    is_lead[1:] = claims.place[1:] != claims.place[:-1]
+    others = np.flatnonzero(~is_lead)
+    lead = claims.take(np.flatnonzero(is_lead)[np.cumsum(is_lead) - 1][others])
+    other = claims.take(others)
+    both_acked = lead.is_acked & other.is_acked
+    both_read = lead.was_read & other.was_read
+    return [
+        _conflict("two-acks-one-offset", facts, lead, other, both_acked),
+        _conflict("divergent-value", facts, lead, other, both_read | ~both_acked),
+    ]
+
+
+def _conflict(identifier: str, facts: Facts, lead: _Claims, other: _Claims, rows: Bools) -> Finding:
+    lead, other = lead.take(np.flatnonzero(rows)), other.take(np.flatnonzero(rows))
+    is_later = lead.by_ns > other.by_ns
+    known = np.maximum(lead.by_ns, other.by_ns) < INF_NS
+    return finding(
+        identifier,
+        np.where(is_later, other.witness, lead.witness),
+        second=np.where(is_later, lead.witness, other.witness),
+        offset=facts.places.offset(lead.place),
+        since_ns=np.minimum(lead.by_ns, other.by_ns),
+        weak=~other.is_strong,
+        gap_ns=np.where(known, np.abs(lead.by_ns - other.by_ns), 0),
+    )
+
+
+def _claims(history: PartitionHistory, facts: Facts, odd: _OddReads) -> _Claims:
+    """Returns every claim about an offset that holds more than one value."""
+    acked_op = history.append_op[facts.acked]
+    lost_race = facts.acked_place[facts.value[facts.acked_place] != acked_op]
+    misread = odd.place[facts.value[odd.place] != odd.value]
+    contested = np.unique(np.concatenate((lost_race, misread)))
+    ack = np.flatnonzero(np.isin(facts.acked_place, contested))
+    odd_read = np.flatnonzero(np.isin(odd.place, contested))
+    kept = contested[facts.seen[contested]]
+    append = facts.acked[ack]
+    poll = np.concatenate((odd.poll[odd_read], _first_readers(history, facts, kept)))
+    is_acked = np.arange(len(ack) + len(poll)) < len(ack)
+    return _Claims(
+        place=np.concatenate((facts.acked_place[ack], odd.place[odd_read], kept)),
+        value=np.concatenate((acked_op[ack], odd.value[odd_read], facts.value[kept])),
+        witness=np.concatenate((acked_op[ack], _poll_op(history, poll))),
+        by_ns=np.concatenate((history.append_res[append], _poll_res(history, poll))),
+        is_acked=is_acked,
+        was_read=~is_acked,
+        is_strong=np.concatenate((~facts.append_weak[append], np.ones(len(poll), dtype=np.bool_))),
+    )
+
+
+def _grouped(claims: _Claims) -> _Claims:
+    """Returns one row per (place, value); its witness is the acknowledgement, else the first reader."""
+    order = np.lexsort((claims.witness, claims.by_ns, claims.was_read, claims.value, claims.place))
+    claims = claims.take(order)
+    head = np.ones(len(order), dtype=np.bool_)
+    head[1:] = (claims.place[1:] != claims.place[:-1]) | (claims.value[1:] != claims.value[:-1])
+    group = np.cumsum(head) - 1
+    by_ns = np.full(int(head.sum()), INF_NS, dtype=np.int64)
+    np.minimum.at(by_ns, group, claims.by_ns)
+    first = claims.take(np.flatnonzero(head))
+    return _Claims(
+        place=first.place,
+        value=first.value,
+        witness=first.witness,
+        by_ns=by_ns,
+        is_acked=first.is_acked,
+        was_read=np.bincount(group, weights=claims.was_read) > 0,
+        is_strong=np.bincount(group, weights=claims.is_strong) > 0,
+    )
+
+
+def _first_readers(history: PartitionHistory, facts: Facts, wanted: I64) -> I64:
+    """Returns the first poll that read the kept value of each wanted (ascending) place."""
+    offsets = facts.places.offset(wanted)
+    rows = np.flatnonzero(history.record_trusted & np.isin(history.record_offset, offsets))
+    place = facts.places.index(history.record_offset[rows])
+    same = facts.value[place] == history.record_value[rows]
+    rows, place = rows[same], place[same]
+    first = np.full(len(wanted), len(history.poll_op), dtype=np.int64)
+    np.minimum.at(first, np.searchsorted(wanted, place), history.record_poll[rows])
+    return first
+
+
+def _provenance(history: PartitionHistory, facts: Facts, odd: _OddReads) -> list[Finding]:
+    """Returns what breaks C2 and C3, for the few values read where no acknowledgement put them."""
+    if not len(odd.value):
+        return []
+    offset = facts.places.offset(odd.place)
+    reader, reader_res = _poll_op(history, odd.poll), _poll_res(history, odd.poll)
+    known = odd.append >= 0
+    status = np.where(
+        known, history.append_status[odd.append] if len(history.append_status) else FAIL, FAIL
+    )
+    failed = known & (status == FAIL)
+    elsewhere = known & (status == OK_AT)
+
+    # A revealed append that was read at several offsets is a duplicate at all but its lowest.
+    free = np.flatnonzero(known & ~failed & ~elsewhere)
+    order = free[np.lexsort((odd.place[free], odd.append[free]))]
+    again = np.zeros(len(order), dtype=np.bool_)
+    again[1:] = odd.append[order][1:] == odd.append[order][:-1]
+    group_start = np.maximum.accumulate(np.where(~again, np.arange(len(order)), 0))
+    repeated, original = order[again], order[group_start[again]]
+    twice = np.concatenate((np.flatnonzero(elsewhere), repeated))
+    home = np.concatenate((history.append_offset[odd.append[elsewhere]], offset[original]))
+    home_reader = np.concatenate((np.full(int(elsewhere.sum()), ABSENT), reader[original]))
+    return [
+        finding(
+            "phantom-value",
+            reader[~known],
+            offset=offset[~known],
+            other=odd.value[~known],
+            since_ns=reader_res[~known],
+        ),
+        finding(
+            "failed-append-visible",
+            odd.value[failed],
+            second=reader[failed],
+            offset=offset[failed],
+            since_ns=reader_res[failed],
+        ),
+        finding(
+            "duplicate",
+            odd.value[twice],
+            second=reader[twice],
+            third=home_reader,
+            offset=offset[twice],
+            other=home,
+            since_ns=reader_res[twice],
+        ),
+    ]
+
+
+def _gaps(
+    history: PartitionHistory,
+    places: Places,
+    occupied: Bools,
+    value: I64,
+    start: int,
+    sparse: bool,
+) -> tuple[list[Finding], I64, I64]:
+    """Returns what breaks C4, and the ranges of offsets that reads skipped."""
+    poll, offset = history.record_poll, history.record_offset
+    if not len(offset):
+        none = np.empty(0, dtype=np.int64)
+        return [], none, none
+    previous = np.empty(len(offset), dtype=np.int64)
+    previous[1:] = offset[:-1]
+    head = np.ones(len(offset), dtype=np.bool_)
+    head[1:] = poll[1:] != poll[:-1]
+    # Without a known position the first record of a poll proves nothing about what stands before it.
+    asked = (
+        np.full(len(offset), -1, dtype=np.int64)
+        if not len(history.poll_op)
+        else history.poll_position[poll]
+    )
+    previous = np.where(head, np.where((poll >= 0) & (asked >= 0), asked - 1, offset - 1), previous)
+    rows = np.flatnonzero((offset - previous > 1) & (poll >= 0) & (offset > start))
+    if not len(rows):
+        none = np.empty(0, dtype=np.int64)
+        return [], none, none
+    first = np.maximum(previous[rows] + 1, start)
+    last = offset[rows]
+    present = np.zeros(places.count + 1, dtype=np.int64)
+    np.cumsum(occupied, out=present[1:])
+    known = present[places.index(last)] - present[places.index(first)] > 0
+    reader = history.poll_op[poll[rows]]
+    # The first record known to stand in each gap; its append, where known, is a witness.
+    stand = np.flatnonzero(occupied)
+    skipped = stand[np.searchsorted(stand, places.index(first[known]))]
+    append = np.where(value[skipped] != NONE, value[skipped], ABSENT)
+    width = last - first
+    findings = [
+        finding(
+            "lost-record",
+            reader[known],
+            second=append,
+            offset=places.offset(skipped),
+            other=width[known],
+            since_ns=history.poll_res[poll[rows]][known],
+            gap_ns=width[known],
+        )
+    ]
+    if not sparse:
+        findings.append(
+            finding(
+                "skipped-offset",
+                reader[~known],
+                offset=first[~known],
+                other=last[~known],
+                since_ns=history.poll_res[poll[rows]][~known],
+                gap_ns=width[~known],
+            )
+        )
+    return findings, first, last
+
+
+def _torn_fetches(history: PartitionHistory) -> list[Finding]:
+    """Returns what breaks C5: answers with records at or beyond the log end that they report."""
+    torn = np.flatnonzero((history.poll_end >= 0) & (history.poll_last >= history.poll_end))
+    return [
+        finding(
+            "torn-fetch",
+            history.poll_op[torn],
+            offset=history.poll_last[torn],
+            other=history.poll_end[torn],
+            since_ns=history.poll_res[torn],
+            gap_ns=history.poll_last[torn] - history.poll_end[torn],
+        )
+    ]
+
+
+def _unbelievable(history: PartitionHistory) -> list[Finding]:
+    """Returns records whose payload is not ours, and offsets that cannot be."""
+    findings = []
+    if not history.record_trusted.all():
+        for identifier, rows in (
+            ("corrupt-record", ~history.record_trusted & ~history.record_foreign),
+            ("misplaced-record", history.record_foreign),
+        ):
+            poll = history.record_poll[rows]
+            findings.append(
+                finding(
+                    identifier,
+                    _poll_op(history, poll),
+                    offset=history.record_offset[rows],
+                    other=history.record_value[rows],
+                    since_ns=_poll_res(history, poll),
+                )
+            )
+    if len(history.odd_op):
+        findings.append(finding("impossible-offset", history.odd_op, offset=history.odd_offset))
+    return findings

@@ -1,0 +1,313 @@
+"""One partition's tables as arrays.
+
+This is the only module of the linearizability kernel that looks at tables, words and nulls; everything after it
+works on integers. Rows are put into one order (by `op_index`), so that no later result depends on how a table was
+written, split or shuffled.
+
+What cannot be believed is set aside here and named later: offsets outside [0, 2^62], records whose payload is not
+what the run wrote. A history is never refused.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+I64 = npt.NDArray[np.int64]
+I8 = npt.NDArray[np.int8]
+Bools = npt.NDArray[np.bool_]
+
+INF_NS = 2**61
+"""Stands for "never completed". Differences of two times still fit in 64 bits."""
+TIME_NS_MAX = 2**60
+"""Times beyond it (36 years) are garbage and are clipped, so that no difference can overflow."""
+OFFSET_MAX = 2**62
+"""Offsets beyond it are garbage; it leaves room for `offset + 1`."""
+NONE = -(2**63)
+"""Stands for "no value here"; no operation has this index."""
+ABSENT = -1
+"""Stands for "unknown" where the stored column is null or -1."""
+
+OK_AT, OK_SOMEWHERE, INFO, FAIL = 0, 1, 2, 3
+"""How an append ended: acknowledged at a known offset, acknowledged without one, unknown, certainly not done."""
+
+
+def lookup(keys: I64) -> Callable[[I64], I64]:
+    """Returns a function from keys to their positions in a strictly ascending array, -1 where absent."""
+    if not len(keys):
+        return lambda wanted: np.full(len(wanted), -1, dtype=np.int64)
+    first, last = int(keys[0]), int(keys[-1])
+    if last - first > 8 * len(keys) + 4096:
+
+        def search(wanted: I64) -> I64:
+            at = np.searchsorted(keys, wanted)
+            at[at == len(keys)] = 0
+            return np.where(keys[at] == wanted, at, -1).astype(np.int64)
+
+        return search
+    table = np.full(last - first + 2, -1, dtype=np.int64)
+    table[keys - first] = np.arange(len(keys))
+
+    def gather(wanted: I64) -> I64:
+        inside = (wanted >= first) & (wanted <= last)
+        # The last entry of the table is always -1 and stands for everything outside.
+        found: I64 = table[np.where(inside, wanted, last + 1) - first]
+        return found
+
+    return gather
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionHistory:
+    """What clients were told about one partition.
+
+    Shape:
+        append_*: one row per append, ascending by op; `status` is one of OK_AT, OK_SOMEWHERE, INFO, FAIL;
+            `epoch` is the leader epoch known from the answer, -1 if none.
+        poll_*: one row per poll, ascending by op; `end` is ABSENT where the answer carried no log end; `last` is
+            the largest offset it returned, ABSENT if none.
+        record_*: one row per record read, ascending by (poll, offset); `poll` is a position in poll_*, -1 when
+            the poll is not in the table; `trusted` says that the payload is one this run wrote here.
+        end_*: one row per observation of the log end, those of polls included; `poll` is as above, -1 for others.
+        odd_*: offsets that cannot be: the operation that was told so, and what it was told.
+        Times are nanoseconds since the start of the run; `res` is INF_NS while open or unknown.
+    """
+
+    append_op: I64
+    append_inv: I64
+    append_res: I64
+    append_status: I8
+    append_offset: I64
+    append_acks: I64
+    append_process: I64
+    append_epoch: I64
+    poll_op: I64
+    poll_inv: I64
+    poll_res: I64
+    poll_ok: Bools
+    poll_final: Bools
+    poll_position: I64
+    poll_end: I64
+    poll_last: I64
+    record_poll: I64
+    record_offset: I64
+    record_value: I64
+    record_trusted: Bools
+    record_foreign: Bools
+    end_op: I64
+    end_inv: I64
+    end_res: I64
+    end_offset: I64
+    end_final: Bools
+    end_poll: I64
+    odd_op: I64
+    odd_offset: I64
+
+    @property
+    def operation_count(self) -> int:
+        """How many operations there are, without observations that belong to a poll."""
+        return len(self.append_op) + len(self.poll_op) + int((self.end_poll < 0).sum())
+
+    def append_at(self, values: I64) -> I64:
+        """Returns the positions of the appends that wrote the values, -1 where there is none."""
+        return lookup(self.append_op)(values)
+
+
+def _ints(table: pa.Table, name: str, *, null: int = ABSENT) -> I64:
+    column: Any = table.column(name)
+    if column.null_count:
+        column = column.fill_null(null)
+    array: I64 = column.to_numpy().astype(np.int64, copy=False)
+    return array
+
+
+def _times(table: pa.Table, name: str, *, null: int) -> I64:
+    times = _ints(table, name, null=null)
+    beyond = (times > TIME_NS_MAX) & (times != INF_NS) | (times < -TIME_NS_MAX)
+    if beyond.any():
+        times = np.where(beyond, np.clip(times, -TIME_NS_MAX, TIME_NS_MAX), times)
+    return times
+
+
+def is_word(column: Any, word: str) -> Bools:
+    """Returns which rows of a string column hold a word."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(pa.string())
+    same: Any = pc.equal(column, pa.scalar(word))
+    if same.null_count:
+        same = same.fill_null(False)
+    bools: Bools = same.to_numpy()
+    return bools
+
+
+def _bools(table: pa.Table, name: str) -> Bools:
+    column: Any = table.column(name)
+    if column.null_count:
+        column = column.fill_null(False)
+    bools: Bools = column.to_numpy()
+    return bools
+
+
+def by_op_index(operations: pa.Table) -> pa.Table:
+    """Returns the operations in order of `op_index`, each once (of two rows, the one that completed last)."""
+    op = _ints(operations, "op_index")
+    if len(op) < 2 or bool((op[1:] > op[:-1]).all()):
+        return operations
+    order = np.lexsort((_ints(operations, "completed_ns", null=-(2**62)), op))
+    last = np.append(op[order][1:] != op[order][:-1], True)
+    return operations.take(pa.array(order[last]))
+
+
+def _append_status(is_ok: Bools, is_fail: Bools, acks: I64, offset: I64) -> tuple[I8, Bools]:
+    """Returns the status of every append, and which of them were acknowledged at an impossible offset."""
+    impossible = is_ok & ((offset < ABSENT) | (offset > OFFSET_MAX))
+    status = np.full(len(acks), INFO, dtype=np.int8)
+    status[is_fail] = FAIL
+    # Without acknowledgements a success only says that the bytes left; that is an `info`.
+    told = is_ok & (acks != 0) & ~impossible
+    status[told & (offset == ABSENT)] = OK_SOMEWHERE
+    status[told & (offset >= 0)] = OK_AT
+    return status, impossible
+
+
+def _last_offsets(record_poll: I64, record_offset: I64, poll_count: int) -> I64:
+    last = np.full(poll_count, ABSENT, dtype=np.int64)
+    if len(record_poll):
+        final_row = np.append(record_poll[1:] != record_poll[:-1], True) & (record_poll >= 0)
+        last[record_poll[final_row]] = record_offset[final_row]
+    return last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Records:
+    op: I64
+    offset: I64
+    value: I64
+    trusted: Bools
+    foreign: Bools
+    poll: I64
+
+
+def _read_records(records: pa.Table, poll_at: Callable[[I64], I64]) -> _Records:
+    op = _ints(records, "op_index")
+    offset = _ints(records, "offset")
+    value = _ints(records, "value")
+    trusted = is_word(records.column("status"), "ok")
+    foreign = (
+        np.zeros(len(op), dtype=np.bool_)
+        if trusted.all()
+        else is_word(records.column("status"), "foreign")
+    )
+    poll = poll_at(op)
+    same = poll[1:] == poll[:-1]
+    ordered = (poll[1:] > poll[:-1]) | (same & (offset[1:] > offset[:-1]))
+    if not ordered.all():
+        order = np.lexsort((foreign, ~trusted, value, offset, op, poll))
+        op, offset, value, poll = op[order], offset[order], value[order], poll[order]
+        trusted, foreign = trusted[order], foreign[order]
+    return _Records(op=op, offset=offset, value=value, trusted=trusted, foreign=foreign, poll=poll)
+
+
+def _keep(records: _Records, rows: Bools) -> _Records:
+    return _Records(
+        op=records.op[rows],
+        offset=records.offset[rows],
+        value=records.value[rows],
+        trusted=records.trusted[rows],
+        foreign=records.foreign[rows],
+        poll=records.poll[rows],
+    )
+
+
+def read_history(
+    operations: pa.Table, records_read: pa.Table, end_offsets_seen: pa.Table
+) -> PartitionHistory:
+    """Turns the tables of one partition into arrays.
+
+    Args:
+        operations: Rows of one partition, in any order.
+        records_read: Likewise.
+        end_offsets_seen: Likewise. Rows that repeat what `operations` says are counted once.
+
+    Shape:
+        The columns that are read are those of `harness.schema`; `topic` and `partition` are not looked at.
+    """
+    operations = by_op_index(operations)
+    op = _ints(operations, "op_index")
+    inv = _times(operations, "invoked_ns", null=0)
+    res = _times(operations, "completed_ns", null=INF_NS)
+    offset = _ints(operations, "offset")
+    end = _ints(operations, "end_offset")
+    kind = operations.column("kind")
+    is_append, is_latest = is_word(kind, "append"), is_word(kind, "latest")
+    is_ok = is_word(operations.column("outcome"), "ok")
+    final = _bools(operations, "final")
+    # A definite effect with an unknown end, or an end that means nothing, must not bound anything.
+    res = np.where(is_ok, res, INF_NS)
+
+    a = np.flatnonzero(is_append)
+    acks = _ints(operations, "acks")[a]
+    status, impossible = _append_status(
+        is_ok[a], is_word(operations.column("outcome"), "fail")[a], acks, offset[a]
+    )
+    p = np.flatnonzero(~(is_append | is_latest))
+    records = _read_records(records_read, lookup(op[p]))
+    believable = (records.offset >= 0) & (records.offset <= OFFSET_MAX)
+    odd_op, odd_offset = [op[a][impossible]], [offset[a][impossible]]
+    if not believable.all():
+        odd_op.append(records.op[~believable])
+        odd_offset.append(records.offset[~believable])
+        records = _keep(records, believable)
+
+    # The log end as told by each operation, then what only the table of observations knows.
+    told = np.where(is_latest, offset, end)
+    told[is_append | ~is_ok] = ABSENT
+    seen_op, seen_end = _ints(end_offsets_seen, "op_index"), _ints(end_offsets_seen, "end_offset")
+    row = lookup(op)(seen_op)
+    known = row >= 0
+    row, seen_end = row[known], seen_end[known]
+    extra = told[row] != seen_end
+    e = np.concatenate((np.flatnonzero(told != ABSENT), row[extra]))
+    end_offset = np.concatenate((told[told != ABSENT], seen_end[extra]))
+    bad = (end_offset < 0) | (end_offset > OFFSET_MAX)
+    if bad.any():
+        odd_op.append(op[e][bad])
+        odd_offset.append(end_offset[bad])
+        e, end_offset = e[~bad], end_offset[~bad]
+    poll_at = np.full(len(op), -1, dtype=np.int64)
+    poll_at[p] = np.arange(len(p))
+    return PartitionHistory(
+        append_op=op[a],
+        append_inv=inv[a],
+        append_res=res[a],
+        append_status=status,
+        append_offset=offset[a],
+        append_acks=acks,
+        append_process=_ints(operations, "process")[a],
+        append_epoch=_ints(operations, "leader_epoch")[a],
+        poll_op=op[p],
+        poll_inv=inv[p],
+        poll_res=res[p],
+        poll_ok=is_ok[p],
+        poll_final=final[p],
+        poll_position=_ints(operations, "position")[p],
+        poll_end=np.where(told[p] <= OFFSET_MAX, np.maximum(told[p], ABSENT), ABSENT),
+        poll_last=_last_offsets(records.poll, records.offset, len(p)),
+        record_poll=records.poll,
+        record_offset=records.offset,
+        record_value=records.value,
+        record_trusted=records.trusted,
+        record_foreign=records.foreign,
+        end_op=op[e],
+        end_inv=inv[e],
+        end_res=res[e],
+        end_offset=end_offset,
+        end_final=final[e],
+        end_poll=poll_at[e],
+        odd_op=np.concatenate(odd_op),
+        odd_offset=np.concatenate(odd_offset),
+    )

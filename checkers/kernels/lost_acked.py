@@ -1,0 +1,299 @@
+"""Acknowledged records that are gone, and read records that are gone.
+
+The last word is the final reads: after all faults are healed, every partition is read from its start to its end.
+An acknowledged record that they do not contain is
+
+- *lost* if they went past its offset (they returned a record at or beyond it), or if they reached the settled end
+  of the log below its offset, or if its offset was acknowledged to another append that stayed;
+- *unseen* otherwise: nobody knows, and the run's verdict cannot be better than unknown.
+
+Whether a loss is a broken promise, excused by a flagged election or allowed by acks=1 is not decided here.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from checkers.kernels.elections import Elections
+from checkers.kernels.facts import Facts
+from checkers.kernels.findings import Finding, finding
+from checkers.kernels.history import ABSENT, I64, INF_NS, Bools, PartitionHistory
+
+PASSED_OVER, REUSED, BEYOND_END, UNKNOWN = 0, 1, 2, 3
+"""How a record is known to be gone: the final reads went past it; its offset belongs to another record; the log
+now ends below it; not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinalLog:
+    """What the final reads showed.
+
+    Attributes:
+        end_offset: Largest log end seen in the final phase, -1 if none was.
+        is_complete: Whether the reads cover everything from the log start to that end, which is settled.
+        present: Per append, whether a final read returned its value.
+        starts, stops: Merged ranges [start, stop) of offsets that the final reads went over.
+    """
+
+    end_offset: int
+    is_complete: bool
+    present: Bools
+    starts: I64
+    stops: I64
+
+    def covers(self, offsets: I64) -> Bools:
+        """Returns which offsets the final reads went over."""
+        if not len(self.starts):
+            return np.zeros(len(offsets), dtype=np.bool_)
+        at = np.searchsorted(self.starts, offsets, side="right") - 1
+        return (at >= 0) & (offsets < self.stops[at])
+
+
+def final_log(
+    history: PartitionHistory, *, log_start_offset: int = 0, phase_complete: bool = True
+) -> FinalLog:
+    """Returns what the final phase showed of the log.
+
+    Args:
+        history: One partition.
+        log_start_offset: Nothing below it has to be there.
+        phase_complete: Whether the run says that its final phase ended as planned.
+    """
+    final = history.poll_final & history.poll_ok
+    present = np.zeros(len(history.append_op), dtype=np.bool_)
+    first = np.full(len(history.poll_op), INF_NS, dtype=np.int64)
+    if len(history.record_poll) and final.any():
+        rows = (history.record_poll >= 0) & final[history.record_poll]
+        np.minimum.at(first, history.record_poll[rows], history.record_offset[rows])
+        append = history.append_at(history.record_value[rows & history.record_trusted])
+        present[append[append >= 0]] = True
+    polls = np.flatnonzero(final & (history.poll_last >= 0))
+    asked = history.poll_position[polls]
+    start = np.where(asked >= 0, np.minimum(asked, history.poll_last[polls]), first[polls])
+    starts, stops = _merged(start, history.poll_last[polls] + 1)
+    ends = history.end_offset[history.end_final]
+    end = max(
+        int(ends.max(initial=ABSENT)), int(history.poll_last[polls].max(initial=ABSENT - 1)) + 1
+    )
+    told = len(ends) > 0
+    reached = end <= log_start_offset or bool(
+        len(starts) and ((starts <= log_start_offset) & (stops >= end)).any()
+    )
+    return FinalLog(
+        end_offset=end,
+        is_complete=phase_complete and told and reached,
+        present=present,
+        starts=starts,
+        stops=stops,
+    )
+
+
+def _merged(start: I64, stop: I64) -> tuple[I64, I64]:
+    """Returns the union of ranges as disjoint ranges, ascending."""
+    order = np.argsort(start, kind="stable")
+    start, reach = start[order], np.maximum.accumulate(stop[order])
+    if not len(start):
+        return start, reach
+    opens = np.append(True, start[1:] > reach[:-1])
+    closes = np.append(opens[1:], True)
+    return start[opens], reach[closes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossReport:
+    """What the kernel found in one partition.
+
+    Attributes:
+        findings: Not yet judged.
+        final: What the final reads showed.
+        coverage: Counts that say how much was tested.
+    """
+
+    findings: tuple[Finding, ...]
+    final: FinalLog
+    coverage: dict[str, Any]
+
+
+def check_losses(
+    history: PartitionHistory,
+    facts: Facts,
+    elections: Elections,
+    *,
+    log_start_offset: int = 0,
+    phase_complete: bool = True,
+) -> LossReport:
+    """Finds acknowledged and read records that are gone.
+
+    Args:
+        history: One partition.
+        facts: Derived from it.
+        elections: Of the same partition; for the moment of commitment and the settled log end.
+        log_start_offset: Nothing below it has to be there.
+        phase_complete: Whether the run says that its final phase ended as planned.
+
+    Returns:
+        Findings `lost-acked-write`, `lost-acked-write-acks1`, `unseen`, `offset-reused` and `visible-regress`.
+        `other` of the first two and the last holds how it is known (PASSED_OVER ...).
+
+    Source:
+        Last-replica-standing note, section 6; KIP-966. Jepsen's `lost-write` and `unseen` are the same idea.
+    """
+    final = final_log(history, log_start_offset=log_start_offset, phase_complete=phase_complete)
+    reused, reused_by = _reused(history, facts, final)
+    acked = facts.acked
+    missing = acked[~final.present[acked]]
+    missing = missing[history.append_offset[missing] >= log_start_offset]
+    offset = history.append_offset[missing]
+    how, witness = _how(history, final, elections, offset)
+    again = np.isin(missing, reused)
+    at = np.searchsorted(reused, missing[again])
+    how[again & (how == UNKNOWN)] = REUSED
+    witness[again] = reused_by[at]
+    since = elections.committed_by(offset, history.append_inv[missing], history.append_res[missing])
+    lost = how != UNKNOWN
+    acks_all = history.append_acks[missing] == -1
+    findings = [
+        _loss(identifier, history, missing, rows, witness, how, since)
+        for identifier, rows in (
+            ("lost-acked-write", lost & acks_all),
+            ("lost-acked-write-acks1", lost & ~acks_all),
+            ("unseen", ~lost & acks_all),
+        )
+    ]
+    findings += [
+        _offset_reused(history, facts, elections, reused, reused_by),
+        _visible_regress(history, final, elections, log_start_offset),
+    ]
+    coverage = {
+        "final_end_offset": final.end_offset,
+        "final_reads_complete": final.is_complete,
+        "acked_in_final_reads": int(final.present[acked].sum()),
+        "acked_unseen": int((~lost & acks_all).sum()),
+    }
+    return LossReport(
+        findings=tuple(f for f in findings if f.count), final=final, coverage=coverage
+    )
+
+
+def _loss(
+    identifier: str,
+    history: PartitionHistory,
+    missing: I64,
+    rows: Bools,
+    witness: I64,
+    how: I64,
+    since: I64,
+) -> Finding:
+    append = missing[rows]
+    return finding(
+        identifier,
+        history.append_op[append],
+        second=witness[rows],
+        offset=history.append_offset[append],
+        other=how[rows],
+        since_ns=since[rows],
+    )
+
+
+def _how(
+    history: PartitionHistory, final: FinalLog, elections: Elections, offset: I64
+) -> tuple[I64, I64]:
+    """Returns how absent records at the given offsets are known to be gone, and a final poll that shows it."""
+    how = np.full(len(offset), UNKNOWN, dtype=np.int64)
+    witness = np.full(len(offset), ABSENT, dtype=np.int64)
+    if final.is_complete:
+        # A leader that holds more than it may show (its ISR is too small) may still hold the record.
+        settled = elections.settled_end_offset
+        how[(offset >= final.end_offset) & (offset >= (settled or 0))] = BEYOND_END
+    covered = final.covers(offset)
+    how[covered] = PASSED_OVER
+    polls = np.flatnonzero(history.poll_final & history.poll_ok & (history.poll_last >= 0))
+    if len(polls):
+        position = history.poll_position[polls]
+        polls = polls[np.lexsort((polls, position))]
+        at = np.searchsorted(history.poll_position[polls], offset, side="right") - 1
+        passes = covered & (at >= 0) & (history.poll_last[polls[at]] >= offset)
+        witness[passes] = history.poll_op[polls[at[passes]]]
+    return how, witness
+
+
+def _reused(history: PartitionHistory, facts: Facts, final: FinalLog) -> tuple[I64, I64]:
+    """Returns appends (ascending) that lost their offset to another acknowledged append, and the op of that one.
+
+    Of several appends acknowledged at one offset the one stays that the final reads show; if none, one that must
+    stay (not weak), the latest.
+    """
+    acked = facts.acked
+    is_contested = facts.value[facts.acked_place] != history.append_op[acked]
+    if not is_contested.any():
+        none = np.empty(0, dtype=np.int64)
+        return none, none
+    rows = np.flatnonzero(np.isin(facts.acked_place, facts.acked_place[is_contested]))
+    append, place = acked[rows], facts.acked_place[rows]
+    order = np.lexsort(
+        (
+            history.append_op[append],
+            history.append_res[append],
+            ~facts.append_weak[append],
+            final.present[append],
+            place,
+        )
+    )
+    append, place = append[order], place[order]
+    stays = np.append(place[1:] != place[:-1], True)
+    group = np.cumsum(stays) - stays
+    survivor = append[np.flatnonzero(stays)[group]]
+    by_append = np.argsort(append[~stays])
+    return append[~stays][by_append], history.append_op[survivor[~stays]][by_append]
+
+
+def _offset_reused(
+    history: PartitionHistory, facts: Facts, elections: Elections, reused: I64, reused_by: I64
+) -> Finding:
+    offset = history.append_offset[reused]
+    return finding(
+        "offset-reused",
+        history.append_op[reused],
+        second=reused_by,
+        offset=offset,
+        since_ns=elections.committed_by(
+            offset, history.append_inv[reused], history.append_res[reused]
+        ),
+        weak=facts.append_weak[reused],
+    )
+
+
+def _visible_regress(
+    history: PartitionHistory, final: FinalLog, elections: Elections, log_start_offset: int
+) -> Finding:
+    """Returns records that some poll returned and that are gone."""
+    rows = np.flatnonzero(
+        history.record_trusted
+        & (history.record_poll >= 0)
+        & (history.record_offset >= log_start_offset)
+    )
+    append = history.append_at(history.record_value[rows])
+    gone = (append >= 0) & ~final.present[append] if len(final.present) else append >= 0
+    rows, append = rows[gone], append[gone]
+    poll = history.record_poll[rows]
+    order = np.lexsort((poll, history.poll_res[poll] if len(rows) else rows, append))
+    rows, append, poll = rows[order], append[order], poll[order]
+    first = np.ones(len(rows), dtype=np.bool_)
+    first[1:] = append[1:] != append[:-1]
+    rows, append, poll = rows[first], append[first], poll[first]
+    offset = history.record_offset[rows]
+    how, _ = _how(history, final, elections, offset)
+    known = how != UNKNOWN
+    append, poll, offset = append[known], poll[known], offset[known]
+    invoked = history.append_inv[append]
+    return finding(
+        "visible-regress",
+        history.append_op[append],
+        second=history.poll_op[poll] if len(poll) else poll,
+        offset=offset,
+        other=how[known],
+        since_ns=elections.committed_by(
+            offset, invoked, history.poll_res[poll] if len(poll) else poll
+        ),
+    )

@@ -1,0 +1,287 @@
+"""Real time: whether the order in the log fits the order on the clock (condition C6).
+
+Two kinds of facts are left of a history here. *Not before*: offset o did not exist yet at some instant after an
+invocation (of the append that stands there, or of an observation that the log ended there). *Not after*: offset o'
+existed already when an operation completed. They contradict each other iff o <= o' and the second operation
+completed before the first was invoked; with L the running maximum over offsets of the first kind's times, iff
+L(o') is later than the completion. One scan and one comparison per operation decide it.
+
+Appends and ends are scanned apart, because they break different promises: an append in the wrong order breaks
+`order`, an end that lags behind only breaks `fresh`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from checkers.kernels.facts import Facts
+from checkers.kernels.findings import Finding, finding, joined
+from checkers.kernels.history import I64, OK_SOMEWHERE, Bools, PartitionHistory
+
+NEVER_NS = -(2**61)
+"""Stands for "no bound" in maxima of times."""
+
+APPEND, READ, END = 0, 1, 2
+"""What kind of operation proved that an offset exists."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotAfter:
+    """Operations of one kind, each with the largest offset that it proves to have existed.
+
+    Shape:
+        op, place, offset, res: one row per operation. `append` is the position of the append, empty for others.
+    """
+
+    kind: int
+    op: I64
+    place: I64
+    offset: I64
+    res: I64
+    append: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotBefore:
+    """Operations that prove that an offset did not exist yet, of one level.
+
+    Shape:
+        op, place, offset, inv: one row per fact; `weak` rows can be left out (see `facts`).
+    """
+
+    level: str
+    op: I64
+    place: I64
+    offset: I64
+    inv: I64
+    weak: Bools
+
+
+def not_after(history: PartitionHistory, facts: Facts) -> list[NotAfter]:
+    """Returns the facts "existed by then", by kind of operation."""
+    places = facts.places
+    append, place = facts.acked, facts.acked_place
+    # A read told the place of an append that succeeded without learning its offset.
+    told = np.flatnonzero(history.append_status[facts.pinned] == OK_SOMEWHERE)
+    if len(told):
+        append = np.concatenate((append, facts.pinned[told]))
+        place = np.concatenate((place, facts.pinned_place[told]))
+    groups = [
+        NotAfter(
+            kind=APPEND,
+            op=history.append_op[append],
+            place=place,
+            offset=places.offset(place),
+            res=history.append_res[append],
+            append=append,
+        )
+    ]
+    none = np.empty(0, dtype=np.int64)
+    # A poll that also carried a log end proves more by it; it is listed with the ends then.
+    reads = np.flatnonzero(
+        (history.poll_last >= places.start) & (history.poll_end <= history.poll_last + 1)
+    )
+    ends = np.flatnonzero(history.end_offset > places.start)
+    if len(ends) and len(history.poll_op):
+        # Both an end and a read of the last record before it: the read is the better witness.
+        poll = history.end_poll[ends]
+        ends = ends[(poll < 0) | (history.poll_last[poll] != history.end_offset[ends] - 1)]
+    for kind, op, offset, res in (
+        (READ, history.poll_op[reads], history.poll_last[reads], history.poll_res[reads]),
+        (END, history.end_op[ends], history.end_offset[ends] - 1, history.end_res[ends]),
+    ):
+        groups.append(
+            NotAfter(
+                kind=kind, op=op, place=places.index(offset), offset=offset, res=res, append=none
+            )
+        )
+    return groups
+
+
+def not_before(history: PartitionHistory, facts: Facts) -> tuple[NotBefore, NotBefore]:
+    """Returns the facts "did not exist yet": those of appends, and those of observed log ends."""
+    places = facts.places
+    acked, pinned = facts.acked, facts.pinned
+    place = (
+        np.concatenate((facts.acked_place, facts.pinned_place))
+        if len(pinned)
+        else facts.acked_place
+    )
+    append = np.concatenate((acked, pinned)) if len(pinned) else acked
+    ends = np.flatnonzero(history.end_offset >= places.start)
+    return (
+        NotBefore(
+            level="order",
+            op=history.append_op[append],
+            place=place,
+            offset=places.offset(place),
+            inv=history.append_inv[append],
+            weak=facts.append_weak[append],
+        ),
+        NotBefore(
+            level="fresh",
+            op=history.end_op[ends],
+            place=places.index(history.end_offset[ends]),
+            offset=history.end_offset[ends],
+            inv=history.end_inv[ends],
+            weak=np.zeros(len(ends), dtype=np.bool_),
+        ),
+    )
+
+
+def latest_not_before(bounds: NotBefore, count: int, *, strong_only: bool = False) -> I64:
+    """Returns a(o): for every place (and one beyond) the latest time at which it did not exist yet."""
+    place, inv = bounds.place, bounds.inv
+    if strong_only:
+        place, inv = place[~bounds.weak], inv[~bounds.weak]
+    a = np.full(count + 1, NEVER_NS, dtype=np.int64)
+    if bounds.level == "order":
+        # Nearly every offset has one append: a plain scatter, then the few that lost it.
+        a[place] = inv
+        short = a[place] < inv
+        place, inv = place[short], inv[short]
+    np.maximum.at(a, place, inv)
+    return a
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Violations:
+    """Operations y that completed before some x was invoked which contradicts them; x is the strongest one."""
+
+    kind: int
+    y_op: I64
+    y_offset: I64
+    y_res: I64
+    y_append: I64
+    x_op: I64
+    x_offset: I64
+    x_inv: I64
+    weak: Bools
+
+
+def check_real_time(
+    history: PartitionHistory, facts: Facts, *, clock_error_ns: int = 0
+) -> list[Finding]:
+    """Finds every operation that a later one contradicts (C6).
+
+    Args:
+        history: One partition.
+        facts: Derived from it.
+        clock_error_ns: By how much two clocks of the run may differ; it only ever hides violations.
+
+    Returns:
+        Findings of level `order` and `fresh`; each operation that came first is listed once, with the latest
+        operation that contradicts it.
+    """
+    groups = not_after(history, facts)
+    findings = []
+    for bounds in not_before(history, facts):
+        for violations in _violations(facts, groups, bounds, clock_error_ns):
+            findings += (
+                _order_findings(violations)
+                if bounds.level == "order"
+                else _fresh_findings(history, facts, violations)
+            )
+    return _merged(findings)
+
+
+def _violations(
+    facts: Facts, groups: list[NotAfter], bounds: NotBefore, clock_error_ns: int
+) -> list[_Violations]:
+    a = latest_not_before(bounds, facts.places.count)
+    running = np.maximum.accumulate(a)
+    running[running > NEVER_NS] -= clock_error_ns
+    hit = [np.flatnonzero(running[group.place] > group.res) for group in groups]
+    if not any(len(rows) for rows in hit):
+        return []
+    found = []
+    strong_a = a
+    if facts.append_weak.any():
+        strong_a = latest_not_before(bounds, facts.places.count, strong_only=True)
+    strong_running = np.maximum.accumulate(strong_a)
+    strong_running[strong_running > NEVER_NS] -= clock_error_ns
+    for group, rows in zip(groups, hit, strict=True):
+        # A violation is weak unless it is still there without the weak appends, on either side.
+        strong = strong_running[group.place[rows]] > group.res[rows]
+        if len(group.append):
+            strong &= ~facts.append_weak[group.append[rows]]
+        for times, part, strong_only in ((strong_a, rows[strong], True), (a, rows[~strong], False)):
+            if not len(part):
+                continue
+            x = _strongest(bounds, times, group.place[part], strong_only)
+            found.append(
+                _Violations(
+                    kind=group.kind,
+                    y_op=group.op[part],
+                    y_offset=group.offset[part],
+                    y_res=group.res[part],
+                    y_append=group.append[part] if len(group.append) else group.append,
+                    x_op=bounds.op[x],
+                    x_offset=bounds.offset[x],
+                    x_inv=bounds.inv[x],
+                    weak=np.full(len(part), not strong_only),
+                )
+            )
+    return found
+
+
+def _strongest(bounds: NotBefore, a: I64, place: I64, strong_only: bool) -> I64:
+    """Returns, for each place, the row of the fact behind the running maximum there; ties by offset, then op."""
+    running = np.maximum.accumulate(a)
+    rises = np.ones(len(a), dtype=np.bool_)
+    rises[1:] = running[1:] > running[:-1]
+    source = np.maximum.accumulate(np.where(rises, np.arange(len(a)), 0))[place]
+    wanted = np.unique(source)
+    is_wanted = np.zeros(len(a), dtype=np.bool_)
+    is_wanted[wanted] = True
+    rows = np.flatnonzero(is_wanted[bounds.place] & (bounds.inv == a[bounds.place]))
+    if strong_only:
+        rows = rows[~bounds.weak[rows]]
+    rows = rows[np.lexsort((bounds.op[rows], bounds.offset[rows], bounds.place[rows]))]
+    first = np.searchsorted(bounds.place[rows], source)
+    return rows[first]
+
+
+def _order_findings(v: _Violations) -> list[Finding]:
+    if v.kind == APPEND:
+        return [_real_time_finding("order-inversion", v, np.ones(len(v.y_op), dtype=np.bool_))]
+    if v.kind == END:
+        return [_real_time_finding("late-insert", v, np.ones(len(v.y_op), dtype=np.bool_))]
+    same = v.x_offset == v.y_offset
+    return [_real_time_finding("future-read", v, same), _real_time_finding("late-insert", v, ~same)]
+
+
+def _fresh_findings(history: PartitionHistory, facts: Facts, v: _Violations) -> list[Finding]:
+    everything = np.ones(len(v.y_op), dtype=np.bool_)
+    if v.kind != APPEND:
+        return [_real_time_finding("end-regression", v, everything)]
+    # Lost, not merely stale: nobody ever read the record although the final reads went past its offset.
+    covered = np.max(history.end_offset[history.end_final], initial=0)
+    covered = np.max(history.poll_last[history.poll_final & history.poll_ok] + 1, initial=covered)
+    lost = ~facts.append_read[v.y_append] & (v.y_offset < covered)
+    return [_real_time_finding("lost-ack", v, lost), _real_time_finding("stale-end", v, ~lost)]
+
+
+def _real_time_finding(identifier: str, v: _Violations, rows: Bools) -> Finding:
+    return finding(
+        identifier,
+        v.y_op[rows],
+        second=v.x_op[rows],
+        offset=v.y_offset[rows],
+        other=v.x_offset[rows],
+        since_ns=v.y_res[rows],
+        weak=v.weak[rows],
+        gap_ns=v.x_inv[rows] - v.y_res[rows],
+    )
+
+
+def _merged(findings: list[Finding]) -> list[Finding]:
+    """Returns one finding per identifier; an operation that proves two things keeps the worse one."""
+    merged = []
+    for identifier in sorted({f.id for f in findings if f.count}):
+        whole = joined([f for f in findings if f.id == identifier])
+        whole = whole.take(np.lexsort((whole.second, -whole.gap_ns, whole.weak, whole.first)))
+        keep = np.ones(whole.count, dtype=np.bool_)
+        keep[1:] = whole.first[1:] != whole.first[:-1]
+        merged.append(whole.take(np.flatnonzero(keep)))
+    return merged

@@ -1,0 +1,208 @@
+"""Synthetic valid histories of any size.
+
+Closed-loop clients on one partition: half appends, half polls of one record near the tail, a quarter of the polls
+aimed at the log end instead, a few appends of unknown outcome; at the end everything is read once. Made with array
+operations only, so that a history of ten million operations takes seconds. For benchmarks and tests; a history
+is a function of its parameters.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.kernels.history import I64, Bools
+from harness.schema import TABLES
+
+OPERATION_MEAN_NS = 1_000_000
+"""How long one operation takes on average."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Parameters of a synthetic history.
+
+    Attributes:
+        operations: How many operations, without the final reads.
+        clients: How many of them are in flight at a time.
+        unknown_share: Which share of the appends ends `info`; half of those reached the log.
+        end_share: Which share of the observations asks for the log end.
+        final_read_records: Records per poll of the final read.
+        seed: Which history of this shape.
+    """
+
+    operations: int
+    clients: int = 20
+    unknown_share: float = 0.02
+    end_share: float = 0.25
+    final_read_records: int = 500
+    seed: int = 1
+
+
+def synthetic_tables(
+    shape: Shape, *, topic: str = "synthetic", partition: int = 0
+) -> dict[str, pa.Table]:
+    """Returns a valid history as the stored tables `operations`, `records_read` and `end_offsets_seen`.
+
+    Raises:
+        ValueError: It would have no operation, or nobody to do it.
+    """
+    if shape.operations < 1 or shape.clients < 1:
+        raise ValueError("a synthetic history needs at least one operation and one client")
+    rng = np.random.default_rng(shape.seed)
+    columns, record_offset = _main_phase(shape, rng)
+    end = int(columns["log_end"][-1]) if shape.operations else 0
+    polls = _final_reads(shape, columns, end)
+    # Operations that are 8 * clients apart never overlap, so a process does one at a time.
+    value_at = np.full(end, -1, dtype=np.int64)
+    stands = columns["place"] >= 0
+    value_at[columns["place"][stands]] = columns["op_index"][stands]
+    return _tables(columns, record_offset, polls, value_at, 8 * shape.clients, topic, partition)
+
+
+def _main_phase(shape: Shape, rng: np.random.Generator) -> tuple[dict[str, I64], I64]:
+    """Returns operations in order of invocation, and the offset each poll read (-1 for none)."""
+    count = shape.operations
+    # Effects happen at strictly growing instants; intervals around them overlap as those of `clients` would.
+    spacing = OPERATION_MEAN_NS // shape.clients
+    effect = np.cumsum(rng.integers(spacing // 2 + 1, 3 * spacing // 2 + 2, count))
+    before = rng.integers(1, OPERATION_MEAN_NS, count)
+    after = rng.integers(1, OPERATION_MEAN_NS, count)
+    is_append = rng.random(count) < 0.5
+    is_unknown = is_append & (rng.random(count) < shape.unknown_share)
+    is_written = is_append & (~is_unknown | (rng.random(count) < 0.5))
+    log_end = np.cumsum(is_written)
+    place = np.where(is_written, log_end - 1, -1)
+    is_latest = ~is_append & (rng.random(count) < shape.end_share)
+    is_poll = ~is_append & ~is_latest & (log_end > 0)
+    is_latest = is_latest | (~is_append & ~is_poll)
+    read = np.where(is_poll, log_end - 1 - rng.geometric(0.2, count), -1)
+    read = np.where(is_poll, np.maximum(read, 0), -1)
+    order = np.argsort(effect - before, kind="stable")
+    # Operation indices follow invocations, as in a real history.
+    columns = {
+        "op_index": np.arange(count),
+        "invoked_ns": (effect - before)[order] + OPERATION_MEAN_NS,
+        "completed_ns": (effect + after)[order] + OPERATION_MEAN_NS,
+        "kind": np.where(is_append, 0, np.where(is_poll, 1, 2))[order],
+        "unknown": is_unknown[order].astype(np.int64),
+        "place": place[order],
+        "told_end": np.where(is_latest, log_end, -1)[order],
+        "log_end": np.maximum.accumulate(log_end[order]),
+    }
+    return columns, read[order]
+
+
+def _final_reads(shape: Shape, columns: dict[str, I64], end: int) -> dict[str, I64]:
+    position = np.arange(0, end + 1, shape.final_read_records)
+    start = int(columns["completed_ns"].max()) + OPERATION_MEAN_NS
+    step = np.arange(len(position)) * OPERATION_MEAN_NS
+    return {
+        "position": position,
+        "stop": np.minimum(position + shape.final_read_records, end),
+        "invoked_ns": start + step,
+        "completed_ns": start + step + OPERATION_MEAN_NS // 2,
+        "end": np.full(len(position), end),
+    }
+
+
+def _words(codes: I64, words: list[str]) -> Any:
+    dictionary = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(words))
+    return dictionary.cast(pa.string())
+
+
+def _masked(numbers: I64, is_null: Bools) -> Any:
+    return pa.array(numbers, pa.int64(), mask=is_null)
+
+
+def _filled(name: str, count: int, values: dict[str, Any]) -> pa.Table:
+    """Returns a stored table; columns that are not given hold their type's empty value."""
+    schema = TABLES[name]
+    columns = []
+    for field in schema:
+        value: Any
+        value = values.get(field.name)
+        if value is None:
+            value = {pa.string(): "", pa.bool_(): False}.get(field.type, 0)
+        is_array = isinstance(value, np.ndarray | pa.Array)
+        array = value if is_array else pa.repeat(pa.scalar(value, field.type), count)
+        columns.append((array if isinstance(array, pa.Array) else pa.array(array)).cast(field.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _tables(
+    main: dict[str, I64],
+    read: I64,
+    final: dict[str, I64],
+    value_at: I64,
+    processes: int,
+    topic: str,
+    partition: int,
+) -> dict[str, pa.Table]:
+    count, final_count = len(main["op_index"]), len(final["position"])
+    rows = count + final_count
+    op_index = np.arange(rows)
+    kind = np.concatenate((main["kind"], np.ones(final_count, dtype=np.int64)))
+    unknown = np.concatenate((main["unknown"], np.zeros(final_count, dtype=np.int64)))
+    place = np.concatenate((main["place"], np.full(final_count, -1)))
+    told = np.concatenate((main["told_end"], np.full(final_count, -1)))
+    completed = np.concatenate((main["completed_ns"], final["completed_ns"]))
+    end_offset = np.concatenate((np.full(count, -1), final["end"]))
+    width = final["stop"] - final["position"]
+    offset = np.where(kind == 0, place, told)
+    where: dict[str, Any] = {"topic": topic, "partition": partition}
+    operations = _filled(
+        "operations",
+        rows,
+        {
+            **where,
+            "op_index": op_index,
+            "process": op_index % processes,
+            "kind": _words(kind, ["append", "poll", "latest"]),
+            "invoked_ns": np.concatenate((main["invoked_ns"], final["invoked_ns"])),
+            "completed_ns": _masked(completed, unknown > 0),
+            "outcome": _words(unknown, ["ok", "info"]),
+            "acks": np.where(kind == 0, -1, 0),
+            "sequence": np.where(kind == 0, op_index, -1),
+            "position": np.concatenate((np.where(read >= 0, read, -1), final["position"])),
+            "offset": _masked(offset, (unknown > 0) | (offset < 0)),
+            "record_count": np.concatenate(((read >= 0).astype(np.int64), width)),
+            "end_offset": _masked(end_offset, end_offset < 0),
+            "error_code": pa.nulls(rows, pa.int32()),
+            "leader_epoch": -1,
+            "node": "b1",
+            "final": op_index >= count,
+        },
+    )
+    one = np.flatnonzero(read >= 0)
+    record_op = np.concatenate((one, np.repeat(count + np.arange(final_count), width)))
+    record_offset = np.concatenate((read[one], np.arange(len(value_at))))
+    value = value_at[record_offset]
+    records = _filled(
+        "records_read",
+        len(record_op),
+        {
+            **where,
+            "op_index": record_op,
+            "offset": record_offset,
+            "value": value,
+            "status": "ok",
+            "process": value % processes,
+            "sequence": value,
+        },
+    )
+    ends = np.concatenate((np.flatnonzero(told[:count] >= 0), count + np.arange(final_count)))
+    seen = _filled(
+        "end_offsets_seen",
+        len(ends),
+        {
+            **where,
+            "op_index": ends,
+            "end_offset": np.concatenate((told[:count][told[:count] >= 0], final["end"])),
+            "source": _words((ends >= count).astype(np.int64), ["list_offsets", "fetch"]),
+            "node": "b1",
+            "leader_epoch": -1,
+        },
+    )
+    return {"operations": operations, "records_read": records, "end_offsets_seen": seen}

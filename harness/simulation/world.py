@@ -1,0 +1,527 @@
+"""The deterministic world: one heap of events, one virtual time, any number of nodes.
+
+A run is a function of what was put into the world, the seed, and the code. Time is an integer number of
+nanoseconds since the run began and moves only when nothing is left to do at the present moment. At each moment
+the world first takes all events that are due, then lets runnable nodes run, one asyncio iteration at a time.
+
+The order of nodes at one moment, and of events with one due time, is legal in any permutation: weather draws
+it, `CALM` takes first in, first out. The order of callbacks within a node is what asyncio promises, always.
+"""
+
+import asyncio
+import contextlib
+import gc
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from time import perf_counter
+from typing import Any
+
+from harness.simulation import fences
+from harness.simulation.clock import TRUE_EPOCH_MS
+from harness.simulation.errors import (
+    Deadlock,
+    ForbiddenInSimulation,
+    LimitReached,
+    Livelock,
+    SimulationError,
+)
+from harness.simulation.loop import Handle, NodeLoop, SimTask
+from harness.simulation.network import SimNetwork
+from harness.simulation.node import IdleProcess, Process, SimNode
+from harness.simulation.randomness import RandomTree
+from harness.simulation.trace import Trace
+from harness.simulation.weather import CALM, Weather
+from system_under_test.runtime import Host, Observer
+
+LIVELOCK_CALLBACKS = 100_000
+"""So many callbacks at one moment of virtual time mean that time will never move again."""
+
+LIVELOCK_SAMPLE_CALLBACKS = 2_000
+HOUSEKEEPING_CALLBACKS = 50_000
+COMPACTION_MIN = 256
+
+_Event = tuple[int, int, int, Callable[[Any], object] | None, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one run may use up. Exceeding any of it is an outcome of its own, never a pass.
+
+    Attributes:
+        wall_s: Real seconds over all calls of `World.run`. The only limit that depends on the machine.
+    """
+
+    callbacks: int = 1_000_000_000
+    messages: int = 200_000_000
+    disk_bytes: int = 4_000_000_000
+    wall_s: float = 3_600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Something that ends a run: a broken invariant, a crash nobody planned, a fence that fired.
+
+    Attributes:
+        at_ns: When, in nanoseconds since the run began.
+        node: Where; None if it was no node's fault.
+        error: What.
+    """
+
+    at_ns: int
+    node: str | None
+    error: BaseException
+
+
+class World:
+    """One simulated world.
+
+    Use as a context manager, or call `close`, so that the coroutines of killed processes are put away in
+    an orderly manner; a process that simply ends after the run need not.
+
+    Args:
+        seed: Decides everything that is drawn.
+        weather: What is irregular.
+        sim_wire: Every message goes through the codec.
+        wire_sample: Otherwise, this share of the messages does.
+        limits: What the run may use up.
+        keep_trace: Whether to keep the text of the trace, to compare two runs line by line.
+
+    Attributes:
+        now: True time in nanoseconds since the run began.
+        nodes: All nodes by name, in the order of `add_node`.
+        failures: What went wrong, oldest first.
+        raise_on_failure: Whether `run` raises the first new failure.
+        runnable: Loops that have callbacks to run; loops put themselves here.
+        graveyard: Killed processes, which must stay referenced so that no code of theirs runs.
+        messages: Frames that arrived.
+        callbacks: Callbacks that ran.
+        events: Events that came due.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        weather: Weather = CALM,
+        sim_wire: bool = False,
+        wire_sample: float = 0.01,
+        limits: Limits = Limits(),
+        keep_trace: bool = False,
+    ) -> None:
+        self.seed = seed
+        self.weather = weather
+        self.limits = limits
+        self.now = 0
+        self.random = RandomTree(seed, buggify=weather.buggify)
+        self.trace = Trace(keep=keep_trace)
+        self.nodes: dict[str, SimNode] = {}
+        self.failures: list[Failure] = []
+        self.raise_on_failure = True
+        self.runnable: deque[NodeLoop] = deque()
+        self.graveyard: list[tuple[NodeLoop, Process | None, list[SimTask]]] = []
+        self.messages = 0
+        self.callbacks = 0
+        self.events = 0
+        self.is_running = False
+        self._heap: list[_Event] = []
+        self._dead_timers = 0
+        self._sequence = 0
+        self._shuffles = weather.shuffle_ties
+        self._tie = self.random.stream("tie").getrandbits
+        self._pick = self.random.stream("pick").random
+        self._task_number = 0
+        self._raised_failures = 0
+        self._callbacks_before_this_moment = 0
+        self._livelock_sample: Counter[str] = Counter()
+        self._next_housekeeping = HOUSEKEEPING_CALLBACKS
+        self._wall_s = 0.0
+        self._wall_began_s = 0.0
+        self._addresses: dict[str, SimNode] = {}
+        self.network = SimNetwork(self, sim_wire=sim_wire, wire_sample=wire_sample)
+
+    def __enter__(self) -> "World":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def trace_hash(self) -> str:
+        """Returns the hash of everything that happened so far, as 32 hexadecimal digits."""
+        return self.trace.digest
+
+    # Nodes and tasks
+
+    def add_node(
+        self,
+        name: str,
+        *,
+        kind: str,
+        address: str,
+        main: Callable[[Host], Process] = IdleProcess,
+        observer: Observer | None = None,
+    ) -> SimNode:
+        """Adds a machine, switched off.
+
+        Args:
+            name: Unique, for example "b1".
+            kind: "broker", "controller", "client" or "harness"; decides the plane of its connections.
+            address: Unique, "host:port".
+            main: Makes the program from the doors, once per start.
+            observer: Listens to the program.
+        """
+        if name in self.nodes or address in self._addresses:
+            raise SimulationError(f"there is already a node {name!r} or one at {address!r}")
+        node = SimNode(self, name, kind=kind, address=address, main=main, observer=observer)
+        self.nodes[name] = self._addresses[address] = node
+        return node
+
+    def node_at(self, address: str) -> SimNode | None:
+        """Returns the node at an address."""
+        return self._addresses.get(address)
+
+    def spawn(self, node_name: str, coroutine: Coroutine[Any, Any, Any]) -> SimTask:
+        """Starts a task on a node's running process. If it fails, its result says so; the process lives on."""
+        node = self.nodes[node_name]
+        if not node.is_alive:
+            coroutine.close()
+            raise SimulationError(
+                f"{node_name} is {node.state} and can run nothing; start it first"
+            )
+        with self.inside(node.loop):
+            return node.loop.spawn(coroutine)
+
+    def next_task_number(self) -> int:
+        """Returns the number of the next task of the world."""
+        self._task_number += 1
+        return self._task_number
+
+    @contextlib.contextmanager
+    def inside(self, loop: NodeLoop) -> Iterator[None]:
+        """Makes a loop the running one, as it is for code of that process."""
+        before = asyncio._get_running_loop()
+        asyncio._set_running_loop(loop)
+        try:
+            yield
+        finally:
+            asyncio._set_running_loop(before)
+
+    # Events
+
+    def push(self, when_ns: int, function: Callable[[Any], object] | None, argument: Any) -> None:
+        """Adds an event that cannot be cancelled; or, without a function, a handle."""
+        self._sequence = sequence = self._sequence + 1
+        tie = self._tie(16) if self._shuffles else 0
+        heappush(self._heap, (when_ns, tie, sequence, function, argument))
+
+    def schedule(self, at_ns: int, fn: Callable[..., object], *args: Any) -> Handle:
+        """Adds an event of the world itself, such as a fault. It belongs to no node, and no pause delays it."""
+        handle = Handle(fn, args, None)
+        handle.world = self
+        self.push(max(at_ns, self.now), None, handle)
+        return handle
+
+    def count_dead_timer(self) -> None:
+        """Takes notice of a cancelled entry of the heap, and clears the heap when most are dead.
+
+        With a timeout of 1 s around calls of 1 ms the heap would hold a hundred dead timers per live one.
+        """
+        self._dead_timers += 1
+        if self._dead_timers > COMPACTION_MIN and self._dead_timers * 2 > len(self._heap):
+            self._heap[:] = [e for e in self._heap if e[3] is not None or e[4].callback is not None]
+            heapify(self._heap)
+            self._dead_timers = 0
+
+    def retime(self, loop: NodeLoop) -> None:
+        """Moves the timers of a loop to where its clock now says that they are due."""
+        moved: list[_Event] = []
+        for event in self._heap:
+            when_ns, tie, sequence, function, argument = event
+            if function is None and argument.loop is loop and argument.when_s:
+                when_ns = max(self.now, loop.node.clock.true_ns_at(argument.when_s))
+                event = (when_ns, tie, sequence, function, argument)
+            moved.append(event)
+        heapify(moved)
+        self._heap[:] = moved
+
+    # Running
+
+    def run(self, until: Callable[[], bool] | None = None, *, limit_ns: int) -> None:
+        """Lets the world run.
+
+        Args:
+            until: Asked after every moment in which something happened; ends the call when true.
+            limit_ns: At most so much virtual time from now on.
+
+        Raises:
+            LimitReached: The time is over and `until` is still not true, or the run used up its limits.
+            Deadlock: Nothing can happen any more and `until` is not true.
+            Livelock: Virtual time does not move.
+            BaseException: The first new failure, if `raise_on_failure`.
+        """
+        if self.is_running:
+            raise SimulationError("World.run was called from within the world")
+        began = perf_counter()
+        self._wall_began_s = began
+        self.is_running = True
+        before = asyncio._get_running_loop()
+        asyncio._set_running_loop(None)
+        try:
+            with (
+                fences.raised(
+                    report=self.fail, wall_s=lambda: TRUE_EPOCH_MS / 1e3 + self.now / 1e9
+                ),
+                _disciplined_gc(),
+                self._async_generator_hooks(),
+            ):
+                self._run(until, self.now + limit_ns)
+        finally:
+            self.is_running = False
+            self._wall_s += perf_counter() - began
+            asyncio._set_running_loop(before)
+        self._raise_new_failure()
+
+    def run_for(self, duration_ns: int) -> None:
+        """Lets the world run for so much virtual time."""
+        self.run(limit_ns=duration_ns)
+
+    def _run(self, until: Callable[[], bool] | None, end_ns: int) -> None:
+        heap = self._heap
+        runnable = self.runnable
+        while True:
+            if runnable:
+                self._run_nodes()
+                asyncio._set_running_loop(None)
+            if self.failures and self._should_stop():
+                return
+            if until is not None and until():
+                return
+            if not heap:
+                if until is not None:
+                    raise Deadlock(self.describe_waiters())
+                self.now = max(self.now, end_ns)
+                return
+            when = heap[0][0]
+            if when > end_ns:
+                self.now = max(self.now, end_ns)
+                if until is not None:
+                    raise LimitReached(
+                        f"{end_ns / 1e9:.3f} s of virtual time are over, and what was waited for has not happened"
+                    )
+                return
+            if when > self.now:
+                self.now = when
+                self._callbacks_before_this_moment = self.callbacks
+            self._take_due_events(when)
+
+    def _take_due_events(self, when: int) -> None:
+        heap = self._heap
+        while heap and heap[0][0] <= when:
+            _, _, _, function, argument = heappop(heap)
+            self.events += 1
+            if function is not None:
+                function(argument)
+                continue
+            callback = argument.callback
+            if callback is None:
+                self._dead_timers -= 1
+                continue
+            argument.world = None
+            if argument.loop is None:
+                callback(*argument.args)
+            else:
+                argument.loop.accept(argument)
+
+    def _run_nodes(self) -> None:
+        runnable = self.runnable
+        shuffles = self._shuffles
+        while runnable:
+            if shuffles and len(runnable) > 1:
+                runnable.rotate(-int(self._pick() * len(runnable)))
+            loop = runnable.popleft()
+            if loop.dead:
+                continue
+            if loop.paused or loop.frozen:
+                loop.parked = True
+                continue
+            if loop.busy_until_ns > self.now:
+                loop.parked = True
+                self.push(loop.busy_until_ns, _wake, loop)
+                continue
+            self._run_iteration(loop)
+            if self.failures and self._should_stop():
+                return
+        if self.callbacks >= self._next_housekeeping:
+            self._keep_house()
+
+    def _run_iteration(self, loop: NodeLoop) -> None:
+        """Runs one asyncio iteration: the callbacks that are ready at its beginning."""
+        if loop.outbox:
+            outbox, loop.outbox = loop.outbox, []
+            for pipe, frame in outbox:
+                pipe.push(frame)
+        asyncio._set_running_loop(loop)
+        ready = loop.ready
+        before = len(ready)
+        loop.interrupted = False
+        count = 0
+        try:
+            for _ in range(before):
+                handle = ready.popleft()
+                count += 1
+                if handle.callback is not None:
+                    handle.context.run(handle.callback, *handle.args)  # type: ignore[union-attr]
+                    if loop.interrupted:
+                        break
+        except (Exception, SystemExit) as error:
+            if not loop.dead:
+                loop.node.process_failed(error)
+        self.callbacks += count
+        self.trace.record(self.now, loop.trace_code, count)
+        if self.callbacks - self._callbacks_before_this_moment > LIVELOCK_CALLBACKS:
+            self._look_for_livelock(loop)
+        if loop.dead:
+            loop.queued = False
+            return
+        if loop.cpu_ns_per_callback and count:
+            loop.be_busy_until(max(self.now, loop.busy_until_ns) + count * loop.cpu_ns_per_callback)
+        if ready or loop.outbox:
+            self.runnable.append(loop)
+        else:
+            loop.queued = False
+
+    def _look_for_livelock(self, loop: NodeLoop) -> None:
+        excess = self.callbacks - self._callbacks_before_this_moment - LIVELOCK_CALLBACKS
+        if excess <= LIVELOCK_SAMPLE_CALLBACKS:
+            for handle in loop.ready:
+                self._livelock_sample[f"{loop.node.name}: {_name_of(handle)}"] += 1
+            return
+        most = ", ".join(f"{name} x{n}" for name, n in self._livelock_sample.most_common(10))
+        raise Livelock(
+            f"{LIVELOCK_CALLBACKS} callbacks ran at {self.now / 1e9:.9f} s and time does not move; "
+            f"waiting to run: {most}"
+        )
+
+    def _keep_house(self) -> None:
+        """Collects garbage and looks at the limits, at points that depend on the run alone."""
+        self._next_housekeeping = self.callbacks + HOUSEKEEPING_CALLBACKS
+        gc.collect(0)
+        limits = self.limits
+        stored = sum(node.disk.stored_bytes() for node in self.nodes.values())
+        wall_s = self._wall_s + perf_counter() - self._wall_began_s
+        for name, used, allowed in (
+            ("callbacks", self.callbacks, limits.callbacks),
+            ("messages", self.messages, limits.messages),
+            ("bytes on disk", stored, limits.disk_bytes),
+            ("seconds of real time", wall_s, limits.wall_s),
+        ):
+            if used > allowed:
+                raise LimitReached(f"the run used {used} {name} of {allowed}")
+
+    # Failures and the end
+
+    def fail(self, error: BaseException, node: str | None = None) -> None:
+        """Records that the run failed."""
+        self.failures.append(Failure(at_ns=self.now, node=node, error=error))
+
+    def _should_stop(self) -> bool:
+        return self.raise_on_failure and len(self.failures) > self._raised_failures
+
+    def _raise_new_failure(self) -> None:
+        if self._should_stop():
+            failure = self.failures[self._raised_failures]
+            self._raised_failures = len(self.failures)
+            raise failure.error
+
+    def describe_waiters(self) -> str:
+        """Describes what every pending task waits for."""
+        lines = [f"nothing can happen any more at {self.now / 1e9:.9f} s; waiting are:"]
+        for node in self.nodes.values():
+            if not node.is_alive:
+                lines.append(f"  {node.name}: {node.state}")
+                continue
+            lines += [
+                f"  {task.get_name()}: {_waits_in(task)}" for task in node.loop.pending_tasks()
+            ]
+        return "\n".join(lines)
+
+    @contextlib.contextmanager
+    def _async_generator_hooks(self) -> Iterator[None]:
+        def finalizer(generator: Any) -> None:
+            # The collector decides when this happens, so the program would not be deterministic.
+            name = generator.ag_code.co_qualname
+            error = f"the asynchronous generator {name} was left open; use contextlib.aclosing"
+            self.fail(ForbiddenInSimulation(error))
+
+        before = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=finalizer)
+        try:
+            yield
+        finally:
+            sys.set_asyncgen_hooks(*before)
+
+    def close(self) -> None:
+        """Ends all processes and puts their coroutines away. What these still do reaches no door and no event."""
+        for node in self.nodes.values():
+            if node.is_alive:
+                node.on_exit.clear()
+                node.kill()
+        graveyard, self.graveyard = self.graveyard, []
+        for _, _, tasks in graveyard:
+            for task in tasks:
+                _put_away(task)
+        self._heap.clear()
+        self.runnable.clear()
+
+
+def _put_away(task: SimTask) -> None:
+    """Closes the coroutine of a dead task. Its `finally` blocks run now, into shut doors."""
+    coroutine = task.get_coro()
+    # A block that awaits again while it is closed is refused by Python and can be closed once more.
+    for _ in range(10):
+        try:
+            coroutine.close()
+        except (Exception, GeneratorExit):
+            continue
+        return
+
+
+def _wake(loop: NodeLoop) -> None:
+    loop.make_runnable()
+
+
+def _name_of(handle: Handle) -> str:
+    owner = getattr(handle.callback, "__self__", None)
+    if isinstance(owner, SimTask):
+        return str(getattr(owner.get_coro(), "__qualname__", owner.get_name()))
+    return str(getattr(handle.callback, "__qualname__", type(handle.callback).__name__))
+
+
+def _waits_in(task: SimTask) -> str:
+    """Returns where a suspended task stands: the innermost of its coroutines, with its line."""
+    coroutine: Any = task.get_coro()
+    place = "not started"
+    while coroutine is not None:
+        frame = getattr(coroutine, "cr_frame", None)
+        if frame is None:
+            break
+        place = f"{coroutine.__qualname__}, line {frame.f_lineno}"
+        coroutine = coroutine.cr_await
+    return place
+
+
+@contextlib.contextmanager
+def _disciplined_gc() -> Iterator[None]:
+    """Lets the collector run at points of the run only, since finalisers are code."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,136 @@
+"""The names of everything in a run directory, and of run directories.
+
+results/runs/<experiment>/<yyyymmddThhmmssZ>-<seed>[-n]/
+    experiment.toml   the resolved experiment; a valid input
+    replay.json       seed, schedule and code version: what `laststand replay` reads
+    run.json          the summary: run, seed, profile, verdict, counts
+    verdict.json      the judgement with every anomaly and its witnesses
+    summary.md        the same for people and job summaries
+    report.html       the report: one file, no network
+    history/          the history (docs/results.md describes its tables)
+    spark.log         what Spark had to say, if it was asked
+
+results/runs/latest   a link to the run that began last
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness.errors import UsageError
+from harness.history_parquet import history_directory
+
+DEFAULT_ROOT = Path("results/runs")
+LATEST = "latest"
+
+RUN_FILES: dict[str, str] = {
+    "experiment.toml": "the resolved experiment; a valid input for `laststand run`",
+    "replay.json": "seed, schedule and code version: what `laststand replay` reads",
+    "run.json": "the summary: run, seed, profile, verdict, counts, trace hash",
+    "verdict.json": "the judgement with every anomaly, its rule and its witnesses",
+    "summary.md": "the verdict and the story in Markdown, for job summaries",
+    "report.html": "the report: one file that opens without network",
+    "history/": "the tables below; `history.journal` instead while the run lasts or when it died",
+    "spark.log": "what Spark logged, if a Spark job judged the run",
+}
+"""Every file of a run directory and what it is; docs/results.md is made from this."""
+
+_STAMP = re.compile(r"\d{8}T\d{6}Z")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFiles:
+    """The paths of one run's files."""
+
+    directory: Path
+
+    @property
+    def experiment(self) -> Path:
+        """The resolved experiment."""
+        return self.directory / "experiment.toml"
+
+    @property
+    def replay(self) -> Path:
+        """What a replay needs."""
+        return self.directory / "replay.json"
+
+    @property
+    def run(self) -> Path:
+        """The summary."""
+        return self.directory / "run.json"
+
+    @property
+    def verdict(self) -> Path:
+        """The judgement."""
+        return self.directory / "verdict.json"
+
+    @property
+    def summary(self) -> Path:
+        """The summary in Markdown."""
+        return self.directory / "summary.md"
+
+    @property
+    def report(self) -> Path:
+        """The report."""
+        return self.directory / "report.html"
+
+    @property
+    def history(self) -> Path:
+        """The directory of the history."""
+        return history_directory(self.directory)
+
+    @property
+    def spark_log(self) -> Path:
+        """What Spark logged."""
+        return self.directory / "spark.log"
+
+
+def utc_stamp(moment: datetime) -> str:
+    """Returns the stamp of a moment, for example "20260131T235959Z".
+
+    Raises:
+        ValueError: The moment has no time zone.
+    """
+    if moment.tzinfo is None:
+        raise ValueError("a moment needs a time zone")
+    return moment.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def run_name(stamp: str, seed: int | str, repetition: int = 1) -> str:
+    """Returns the last part of a run's id.
+
+    Args:
+        stamp: See `utc_stamp`.
+        seed: A number or a commit hash.
+        repetition: Counts runs of one second and seed from 1.
+
+    Raises:
+        ValueError: The stamp is none.
+        UsageError: The seed cannot be part of a file name.
+    """
+    if not _STAMP.fullmatch(stamp):
+        raise ValueError(f"{stamp!r} is not a stamp like 20260131T235959Z")
+    if not re.fullmatch(r"-?[0-9A-Za-z]{1,64}", str(seed)):
+        raise UsageError(f"a seed is a number or a commit hash, not {str(seed)!r}")
+    suffix = "" if repetition == 1 else f"-{repetition}"
+    return f"{stamp}-{seed}{suffix}"
+
+
+def is_run_name(name: str) -> bool:
+    """Returns whether a directory name is that of a run."""
+    return _STAMP.match(name) is not None and name[16:17] == "-"
+
+
+def check_experiment_name(name: str) -> str:
+    """Returns the name if it can be a folder of runs.
+
+    Raises:
+        UsageError: It cannot.
+    """
+    if not re.fullmatch(r"[0-9A-Za-z_+:,=@][0-9A-Za-z_.+:,=@ -]{0,99}", name) or name == LATEST:
+        raise UsageError(
+            f"{name!r} cannot be the name of an experiment: use letters, digits, '-', '_' and '.', "
+            f"begin with none of '-' and '.', and do not call it {LATEST!r}"
+        )
+    return name

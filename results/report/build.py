@@ -1,0 +1,236 @@
+"""Builds the report: one HTML file per run that opens from disk, without network, years later."""
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from harness.contracts.verdict import Judgement, Validity
+from results.layout import RunFiles
+from results.report.charts import Operations, latency_figure, outcome_figure
+from results.report.lanes import partition_figure
+from results.report.run import RunData, said, seconds
+from results.report.story import Loss, Story, fault_sentence, place_name, tell
+from results.report.summary import markdown
+
+PARTITION_FIGURES_MAX = 12
+"""Partitions drawn; those with losses or anomalies come first."""
+
+LEGEND_BROKERS_MAX = 8
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Banner:
+    """What stands on top of everything.
+
+    Attributes:
+        validity: valid, invalid, unknown, or "not judged".
+        reason: One sentence.
+        more_reasons: The other reasons, if there are several.
+    """
+
+    validity: str
+    reason: str
+    more_reasons: tuple[str, ...] = ()
+
+    @property
+    def tone(self) -> str:
+        """Returns the CSS class of the verdict."""
+        return self.validity if self.validity in list(Validity) else "unknown"
+
+
+def build_report(run_dir: Path) -> Path:
+    """Writes report.html and summary.md of a run.
+
+    Args:
+        run_dir: The run's directory; its history may be unfinished, and it need not be judged.
+
+    Returns:
+        The path of report.html.
+
+    Raises:
+        HistoryError: The run is missing or damaged.
+    """
+    run = RunData(run_dir)
+    story = tell(run)
+    operations = Operations(run)
+    files = RunFiles(run_dir)
+    page = environment().get_template("report.html")
+    text = page.render(
+        run=run,
+        banner=banner_of(run),
+        facts=facts_of(run),
+        story=story,
+        story_kinds=_story_kinds(story),
+        figures=_figures(run, story),
+        figures_omitted=max(len(run.partitions) - PARTITION_FIGURES_MAX, 0),
+        outcomes=operations.outcomes(),
+        outcome_chart=outcome_figure(run, operations),
+        latency_chart=latency_figure(run, operations),
+        errors=operations.errors(),
+        anomalies=anomalies_of(run),
+        coverage=coverage_of(run),
+        marks=sorted(Counter(run.tables["marks"].column("mark").to_pylist()).items()),
+        lost_count=unexcused_lost(run),
+        place_name=place_name,
+        fault_sentence=fault_sentence,
+    )
+    write_text(files.report, text)
+    write_text(files.summary, markdown(run, story))
+    return files.report
+
+
+def environment() -> Environment:
+    """Returns the template environment: everything is escaped, and a missing name is an error."""
+    templates = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters["seconds"] = seconds
+    templates.filters["said"] = said
+    return templates
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file in one step: whoever opens it sees the old one or the new one."""
+    partial = path.with_name(f".{path.name}.partial")
+    # Text from a foreign history may hold lone surrogates; a report never fails on a detail.
+    partial.write_text(text, encoding="utf-8", errors="replace")
+    os.replace(partial, path)
+
+
+def banner_of(run: RunData) -> Banner:
+    """Returns the verdict in one line."""
+    if run.verdict is None:
+        return Banner(
+            validity="not judged",
+            reason="The run has a history but no verdict; `laststand check` gives it one.",
+        )
+    validity = str(run.verdict.get("validity", Validity.UNKNOWN))
+    reasons = tuple(str(reason) for reason in run.verdict.get("reasons", ()))
+    if not reasons:
+        reasons = (
+            ("Nothing that was promised to a client was broken.",)
+            if validity == Validity.VALID
+            else ("The verdict gives no reason.",)
+        )
+    return Banner(validity=validity, reason=reasons[0], more_reasons=reasons[1:])
+
+
+def unexcused_lost(run: RunData) -> int:
+    """Returns how many acknowledged records are gone without an excuse."""
+    return _integer((run.verdict or run.summary).get("unexcused_lost_records"))
+
+
+def facts_of(run: RunData) -> list[tuple[str, str]]:
+    """Returns what identifies the run."""
+    facts = [
+        ("seed", run.fact("seed")),
+        ("profile", run.fact("profile")),
+        ("trace hash", run.fact("trace_hash", run.fact("trace", "none"))),
+        ("recorded time", seconds(run.end_ns)),
+        ("brokers", ", ".join(f"b{broker}" for broker in run.brokers) or "unknown"),
+    ]
+    excused = (run.verdict or {}).get("excused_lost_records", 0)
+    if excused:
+        facts.append(("excused lost records", str(excused)))
+    facts.extend(
+        (key, run.summary[key])
+        for key in ("experiment", "scenario", "code", "timings", "weather", "environment")
+        if isinstance(run.summary.get(key), str) and run.summary[key]
+    )
+    return facts
+
+
+def anomalies_of(run: RunData) -> list[dict[str, Any]]:
+    """Returns the anomalies as the page shows them, with every key present."""
+    rows: list[dict[str, Any]] = []
+    for anomaly in run.anomalies():
+        witnesses = [w for w in anomaly.get("witnesses", ()) if isinstance(w, Mapping)]
+        rows.append(
+            {
+                "id": str(anomaly.get("id", "unnamed")),
+                "level": str(anomaly.get("level", "")),
+                "place": place_name(anomaly.get("topic", "?"), anomaly.get("partition", -1)),
+                "count": _integer(anomaly.get("count")),
+                "judgement": str(anomaly.get("judgement", "")),
+                "rule": str(anomaly.get("rule", "")),
+                "sentence": str(anomaly.get("sentence", "")),
+                "witnesses": [(w.get("op_index", ""), str(w.get("text", ""))) for w in witnesses],
+                "details": _shortened(anomaly.get("details") or {}),
+                "tone": "bad" if anomaly.get("judgement") == Judgement.FORBIDDEN else "calm",
+            }
+        )
+    return rows
+
+
+def coverage_of(run: RunData) -> list[tuple[str, str]]:
+    """Returns the numbers that say how much was tested."""
+    coverage = (run.verdict or {}).get("coverage", {})
+    if not isinstance(coverage, Mapping):
+        return []
+    rows = []
+    for key, value in coverage.items():
+        if isinstance(value, bool):
+            text = "yes" if value else "no"
+        elif isinstance(value, int):
+            text = f"{value:,}"
+        elif isinstance(value, float):
+            text = f"{value:,.4g}"
+        elif isinstance(value, Mapping):
+            text = said(value)
+        elif isinstance(value, list):
+            text = ", ".join(str(item) for item in value) or "none"
+        else:
+            text = str(value)
+        rows.append((str(key).replace("_", " "), text))
+    return rows
+
+
+def _integer(value: Any) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _shortened(details: Mapping[str, Any]) -> list[tuple[str, str]]:
+    rows = []
+    for key, value in details.items():
+        if isinstance(value, list):
+            shown = ", ".join(str(item) for item in value[:40])
+            text = shown if len(value) <= 40 else f"{shown} and {len(value) - 40} more"
+        else:
+            text = said(value) if isinstance(value, Mapping) else str(value)
+        rows.append((str(key).replace("_", " "), text))
+    return rows
+
+
+def _story_kinds(story: Story) -> list[tuple[str, int]]:
+    counts = Counter(entry.kind for entry in story.entries)
+    return [
+        (kind, counts[kind])
+        for kind in ("fault", "heal", "partition", "broker", "replica", "mark", "lost", "phase")
+        if counts[kind]
+    ]
+
+
+def _figures(run: RunData, story: Story) -> list[tuple[str, Markup]]:
+    losses: dict[tuple[str, int], list[Loss]] = {}
+    for loss in story.losses:
+        losses.setdefault((loss.topic, loss.partition), []).append(loss)
+    suspect = {(a.get("topic"), a.get("partition")) for a in run.anomalies()}
+    places = sorted(
+        run.partitions, key=lambda place: (place not in losses, place not in suspect, place)
+    )
+    return [
+        (place_name(*place), partition_figure(run, *place, losses.get(place, ())))
+        for place in places[:PARTITION_FIGURES_MAX]
+    ]

@@ -1,0 +1,263 @@
+"""The report of a comparison: two (or more) arms, the same seeds, side by side."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from harness.errors import HistoryError
+from results.report.build import environment, write_text
+from results.report.svg import element, joined, ticks, titled
+
+DISCORDANT_MAX = 200
+"""Discordant seeds that the page lists; more of them show nothing new."""
+
+SIGNIFICANT = 0.05
+"""Below this p-value the page says that the arms differ."""
+
+_ROUNDING = 1e-9
+_OTHERS = ("invalid", "unknown", "errors", "violations")
+_WIDTH, _LEFT, _RIGHT, _ROW = 900, 150, 70, 44
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One arm of a comparison.
+
+    Attributes:
+        name: What was varied, for example "profile=kafka-4.1".
+        runs: How many runs were judged.
+        runs_with_loss: In how many at least one acknowledged record was lost without an excuse.
+        low: Lower end of the 95 % Wilson interval of that rate.
+        high: Its upper end.
+        unexcused_lost_records: Sum over the runs.
+        unavailable_ms_median: Median time without a leader; None if not measured.
+        others: Further counts (invalid, unknown, errors), as far as the result has them.
+    """
+
+    name: str
+    runs: int
+    runs_with_loss: int
+    low: float
+    high: float
+    unexcused_lost_records: int
+    unavailable_ms_median: float | None
+    others: Mapping[str, int]
+
+    @property
+    def rate(self) -> float:
+        """Returns the share of runs with a loss."""
+        return self.runs_with_loss / self.runs if self.runs else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscordantSeed:
+    """One seed on which the arms differ: (arm, lost records) pairs, and commands to see it again."""
+
+    seed: str
+    losses: tuple[tuple[str, str], ...]
+    commands: tuple[tuple[str, str], ...]
+
+
+def build_compare_report(path: Path, result: Mapping[str, Any]) -> Path:
+    """Writes the report of a comparison, or of a swarm (which has one arm).
+
+    Args:
+        path: The HTML file to write; its folder is made when missing.
+        result: See *Shape*.
+
+    Returns:
+        The path.
+
+    Raises:
+        HistoryError: The result lacks a key or has the wrong type; the message names it.
+
+    Shape:
+        arms: list of {name, runs, runs_with_unexcused_loss, loss_rate_interval (low, high: 95 %, shares),
+        unexcused_lost_records, unavailable_ms_median (or null), and optionally invalid, unknown, errors,
+        violations}, the reference first.
+        title, experiment (a name, or a table that has one), vary, command: str, optional.
+        mcnemar_p: float or null, optional; of the first two arms.
+        discordant: optional list of seeds, or of {seed, losses: {arm: lost records}, commands: {arm: command},
+        or command}.
+    """
+    try:
+        arms = [_arm(data) for data in result["arms"]]
+        discordant = [_discordant(data) for data in result.get("discordant") or ()]
+        p_value = result.get("mcnemar_p")
+        p_value = None if p_value is None else float(p_value)
+    except KeyError as error:
+        raise HistoryError(f"the result of the comparison has no key {error}") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise HistoryError(f"the result of the comparison cannot be shown: {error}") from None
+    if not arms:
+        raise HistoryError("the result of the comparison has no arms")
+    experiment = result.get("experiment", "")
+    if isinstance(experiment, Mapping):
+        experiment = experiment.get("name", "")
+    text = (
+        environment()
+        .get_template("compare.html")
+        .render(
+            title=str(result.get("title") or ("Comparison" if len(arms) > 1 else "Swarm")),
+            experiment=str(experiment),
+            vary=str(result.get("vary", "")),
+            command=str(result.get("command", "")),
+            arms=arms,
+            others=[name for name in _OTHERS if any(name in arm.others for arm in arms)],
+            sentence=_sentence(arms, p_value),
+            p_value=p_value,
+            rates=_rate_figure(arms),
+            losses=_bar_figure(
+                "unexcused lost records", [(a.name, a.unexcused_lost_records) for a in arms]
+            ),
+            unavailable=_bar_figure(
+                "median unavailable ms", [(arm.name, arm.unavailable_ms_median) for arm in arms]
+            ),
+            discordant=discordant[:DISCORDANT_MAX],
+            discordant_omitted=max(len(discordant) - DISCORDANT_MAX, 0),
+        )
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, text)
+    return path
+
+
+def _arm(data: Mapping[str, Any]) -> Arm:
+    low, high = data["loss_rate_interval"]
+    unavailable = data["unavailable_ms_median"]
+    arm = Arm(
+        name=str(data["name"]),
+        runs=int(data["runs"]),
+        runs_with_loss=int(data["runs_with_unexcused_loss"]),
+        low=float(low),
+        high=float(high),
+        unexcused_lost_records=int(data["unexcused_lost_records"]),
+        unavailable_ms_median=_measured(unavailable),
+        others={name: int(data[name]) for name in _OTHERS if data.get(name) is not None},
+    )
+    # The interval came from elsewhere: a rounding error is none, a wrong count is.
+    if arm.runs and not arm.low - _ROUNDING <= arm.rate <= arm.high + _ROUNDING:
+        raise ValueError(
+            f"{arm.runs_with_loss} of {arm.runs} runs do not fit the interval {low} to {high}"
+        )
+    return arm
+
+
+def _measured(value: Any) -> float | None:
+    """Returns a number, or None for null and not-a-number (the median of nothing)."""
+    number = math.nan if value is None else float(value)
+    return None if math.isnan(number) else number
+
+
+def _discordant(data: Any) -> DiscordantSeed:
+    if not isinstance(data, Mapping):
+        return DiscordantSeed(seed=str(data), losses=(), commands=())
+    losses = data.get("losses") or {}
+    commands = data.get("commands") or {}
+    if not commands and data.get("command"):
+        commands = {"": data["command"]}
+    return DiscordantSeed(
+        seed=str(data["seed"]),
+        losses=tuple((str(name), str(lost)) for name, lost in losses.items()),
+        commands=tuple((str(name), str(text)) for name, text in commands.items()),
+    )
+
+
+def _sentence(arms: Sequence[Arm], p_value: float | None) -> str:
+    parts = [
+        f"{arm.name} lost acknowledged records in {arm.runs_with_loss:,} of {arm.runs:,} runs"
+        for arm in arms
+    ]
+    sentence = "; ".join(parts) + "."
+    if p_value is None or len(arms) < 2:
+        return sentence
+    if p_value < SIGNIFICANT:
+        return f"{sentence} On the same seeds the first two arms differ (p = {p_value:.2g})."
+    return f"{sentence} Chance alone can explain the difference (p = {p_value:.2g})."
+
+
+def _rate_figure(arms: Sequence[Arm]) -> Markup:
+    high = min(1.0, max(max(arm.high for arm in arms) * 1.1, 0.001))
+    bottom = 10 + _ROW * len(arms)
+
+    def x(rate: float) -> float:
+        return _LEFT + rate / high * (_WIDTH - _LEFT - _RIGHT)
+
+    parts = []
+    for tick in ticks(0, high, 6):
+        parts.append(element("line", class_="grid", x1=x(tick), x2=x(tick), y1=4, y2=bottom))
+        label = f"{tick * 100:g} %"
+        parts.append(
+            element("text", label, class_="tick", x=x(tick), y=bottom + 15, text_anchor="middle")
+        )
+    for index, arm in enumerate(arms):
+        y = 10 + index * _ROW + _ROW / 2
+        title = (
+            f"{arm.name}: {arm.rate * 100:.3g} % of runs lost records "
+            f"(95 %: {arm.low * 100:.3g} to {arm.high * 100:.3g} %)"
+        )
+        colour = f"c{index % 8}"
+        parts.append(_name(arm.name, y))
+        parts.append(
+            titled(
+                "line",
+                title,
+                class_=f"interval {colour}",
+                x1=x(arm.low),
+                x2=x(arm.high),
+                y1=y,
+                y2=y,
+            )
+        )
+        parts.extend(
+            element("line", class_=f"interval {colour}", x1=x(end), x2=x(end), y1=y - 6, y2=y + 6)
+            for end in (arm.low, arm.high)
+        )
+        parts.append(titled("circle", title, class_=f"dot {colour}", cx=x(arm.rate), cy=y, r=6))
+    return _figure(joined(parts), bottom + 24, "share of runs with unexcused loss")
+
+
+def _bar_figure(name: str, values: Sequence[tuple[str, float | None]]) -> Markup:
+    known = [(arm, float(value)) for arm, value in values if value is not None]
+    if not known:
+        return Markup("")
+    high = max(max(value for _, value in known), 1.0)
+    parts = []
+    for index, (arm, value) in enumerate(known):
+        top = 8 + index * 34
+        width = value / high * (_WIDTH - _LEFT - _RIGHT)
+        parts.append(_name(arm, top + 12))
+        parts.append(
+            titled(
+                "rect",
+                f"{arm}: {value:,.6g}",
+                class_=f"fill c{index % 8}",
+                x=_LEFT,
+                y=top,
+                width=max(width, 1.0),
+                height=22,
+                rx=3,
+            )
+        )
+        parts.append(element("text", f"{value:,.6g}", x=_LEFT + max(width, 1.0) + 6, y=top + 15))
+    return _figure(joined(parts), 12 + 34 * len(known), name)
+
+
+def _name(text: str, y: float) -> Markup:
+    shown = text if len(text) <= 22 else text[:21] + "…"
+    content = Markup("{}{}").format(shown, element("title", text))
+    return element("text", content, class_="lane", x=2, y=y + 4)
+
+
+def _figure(body: Markup, height: float, name: str) -> Markup:
+    return element(
+        "svg",
+        element("title", name) + body,
+        viewBox=f"0 0 {_WIDTH} {height:g}",
+        class_="chart",
+        role="img",
+    )

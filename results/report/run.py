@@ -1,0 +1,247 @@
+"""Everything the report knows of one run, read once."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from harness.contracts.verdict import Judgement
+from harness.errors import HistoryError
+from results.history_files import read_tables
+from results.layout import RunFiles, is_run_name
+from results.store import read_json
+
+LASTING_FAULTS = frozenset({"cut", "isolate", "pause", "stop", "kill", "power"})
+"""Faults that are in force for a while; the others are moments."""
+
+DOWN_FAULTS = frozenset({"stop", "kill", "power"})
+"""Faults that end when the node is started."""
+
+_JUDGEMENT_ORDER = [str(judgement) for judgement in Judgement]
+_TIME_COLUMNS = ("invoked_ns", "completed_ns", "healed_ns", "at_ns")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultWindow:
+    """When one fault was in force. Times in nanoseconds since run start; begin = end for a moment."""
+
+    fault_id: str
+    fault: str
+    nodes: tuple[str, ...]
+    begin_ns: int
+    end_ns: int
+    bit: bool
+
+    @property
+    def label(self) -> str:
+        """Returns a few characters for a bar in a chart."""
+        return f"{self.fault} {' '.join(self.nodes)}".strip()
+
+
+class RunData:
+    """One stored run.
+
+    Attributes:
+        directory: Where it is.
+        id: "<experiment>/<stamp>-<seed>" when the directory is called like that, otherwise its path.
+        summary: run.json; empty when the run did not get so far.
+        verdict: verdict.json; None when the run was never judged.
+        tables: Every table of `harness.schema`.
+        experiment_text: The resolved experiment, empty when missing.
+
+    Raises:
+        HistoryError: The history is missing or damaged; run.json or verdict.json is not ours.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        files = RunFiles(directory)
+        self.directory = directory
+        self.tables: dict[str, pa.Table] = read_tables(directory)
+        self.summary = _read_or_none(files.run) or {}
+        self.verdict = _read_or_none(files.verdict)
+        self.replay = _read_or_none(files.replay) or {}
+        self.experiment_text = _text(files.experiment)
+        resolved = directory.resolve()
+        known = is_run_name(resolved.name)
+        self.id = f"{resolved.parent.name}/{resolved.name}" if known else str(directory)
+
+    @property
+    def replay_command(self) -> str:
+        """Returns what to type to see the same run again."""
+        return f"laststand replay {shell_word(self.id)}"
+
+    def fact(self, name: str, default: str = "unknown") -> str:
+        """Returns one fact of run.json as text, or of replay.json when run.json does not have it."""
+        value = self.summary.get(name, self.replay.get(name))
+        return default if value is None or value == "" else str(value)
+
+    @cached_property
+    def end_ns(self) -> int:
+        """The latest time that any table mentions; at least a millisecond."""
+        latest = 1_000_000
+        for table in self.tables.values():
+            for column in _TIME_COLUMNS:
+                if column in table.column_names and table.num_rows:
+                    latest = max(latest, int(numbers(table, column).max()))
+        return latest
+
+    @cached_property
+    def partitions(self) -> tuple[tuple[str, int], ...]:
+        """Every topic-partition that the history mentions, in order."""
+        found: set[tuple[str, int]] = set()
+        for name in ("operations", "partition_states", "replica_states"):
+            table = self.tables[name]
+            pairs = table.group_by(["topic", "partition"]).aggregate([]).to_pylist()
+            found.update((row["topic"], row["partition"]) for row in pairs)
+        return tuple(sorted(found))
+
+    @cached_property
+    def faults(self) -> tuple[Mapping[str, Any], ...]:
+        """Rows of the faults table, with params and evidence parsed."""
+        rows = self.tables["faults"].to_pylist()
+        for row in rows:
+            row["params"] = parsed(row["params"])
+            row["evidence"] = parsed(row["evidence"])
+            # The table has a column for that.
+            row["evidence"].pop("bit", None)
+        return tuple(rows)
+
+    @cached_property
+    def fault_windows(self) -> tuple[FaultWindow, ...]:
+        """When each fault was in force, in order of its beginning."""
+        starts = [
+            (row["completed_ns"], node)
+            for row in self.faults
+            if row["fault"] == "start" and row["completed_ns"] is not None
+            for node in row["resolved"]
+        ]
+        windows = []
+        for row in self.faults:
+            begin_ns = row["completed_ns"] if row["completed_ns"] is not None else row["invoked_ns"]
+            windows.append(
+                FaultWindow(
+                    fault_id=row["fault_id"],
+                    fault=row["fault"],
+                    nodes=tuple(row["resolved"]),
+                    begin_ns=begin_ns,
+                    end_ns=max(begin_ns, self._fault_end(row, begin_ns, starts)),
+                    bit=row["bit"],
+                )
+            )
+        return tuple(sorted(windows, key=lambda window: window.begin_ns))
+
+    @cached_property
+    def brokers(self) -> tuple[int, ...]:
+        """Every broker id that the history mentions, in order."""
+        found: set[int] = set()
+        for row in self.tables["partition_states"].to_pylist():
+            found.update(row["replicas"])
+        for name in ("replica_states", "broker_states"):
+            found.update(numbers(self.tables[name], "broker").tolist())
+        return tuple(sorted(found))
+
+    def anomalies(self) -> list[dict[str, Any]]:
+        """Returns the anomalies of the verdict, the forbidden ones first."""
+        found = (self.verdict or {}).get("anomalies", [])
+        return sorted(
+            (anomaly for anomaly in found if isinstance(anomaly, dict)),
+            key=lambda anomaly: (
+                _rank(anomaly.get("judgement")),
+                str(anomaly.get("id")),
+                str(anomaly.get("topic")),
+                str(anomaly.get("partition")).rjust(9),
+            ),
+        )
+
+    def _fault_end(
+        self, row: Mapping[str, Any], begin_ns: int, starts: list[tuple[int, str]]
+    ) -> int:
+        if row["fault"] not in LASTING_FAULTS or not row["resolved"]:
+            return begin_ns
+        if row["healed_ns"] is not None:
+            return int(row["healed_ns"])
+        if row["fault"] in DOWN_FAULTS:
+            ends = [
+                next((at for at, who in starts if who == node and at >= begin_ns), self.end_ns)
+                for node in row["resolved"]
+            ]
+            return max(ends)
+        return self.end_ns
+
+
+def numbers(table: pa.Table, column: str) -> Any:
+    """Returns an integer column as NumPy int64, nulls as -1."""
+    values: Any = table.column(column)
+    return np.asarray(values.fill_null(-1).to_numpy(), dtype=np.int64)
+
+
+def words(table: pa.Table, column: str) -> Any:
+    """Returns a text column as a NumPy array of objects."""
+    return np.asarray(table.column(column).to_numpy(zero_copy_only=False), dtype=object)
+
+
+def rows_of(table: pa.Table, topic: str, partition: int) -> pa.Table:
+    """Returns the rows of one topic-partition."""
+    here = (numbers(table, "partition") == partition) & (words(table, "topic") == topic)
+    return table.filter(pa.array(here.astype(bool), type=pa.bool_()))
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """Returns a JSON object from a table, or the text under "text": a report never fails on a detail."""
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return {"text": text}
+    return data if isinstance(data, dict) else {"text": text}
+
+
+def said(data: Mapping[str, Any]) -> str:
+    """Returns details as words: "frames held: 12, b1 (lost bytes: 612)"."""
+    return ", ".join(_said(str(key).replace("_", " "), value) for key, value in data.items())
+
+
+def seconds(time_ns: int | None) -> str:
+    """Returns a time for people: "12.345 s"."""
+    return "" if time_ns is None else f"{time_ns / 1e9:.3f} s"
+
+
+def shell_word(text: str) -> str:
+    """Returns text as one word of a shell command."""
+    return shlex.quote(text)
+
+
+def _said(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"{name}: {'yes' if value else 'no'}"
+    if isinstance(value, dict):
+        return f"{name} ({said(value)})" if value else f"{name}: none"
+    if isinstance(value, list) and not any(isinstance(item, dict | list) for item in value):
+        return f"{name}: {' '.join(str(item) for item in value) or 'none'}"
+    return f"{name}: {json.dumps(value, sort_keys=True) if isinstance(value, list) else value}"
+
+
+def _rank(judgement: object) -> int:
+    known = judgement in _JUDGEMENT_ORDER
+    return _JUDGEMENT_ORDER.index(str(judgement)) if known else len(_JUDGEMENT_ORDER)
+
+
+def _read_or_none(path: Path) -> dict[str, Any] | None:
+    try:
+        return read_json(path)
+    except FileNotFoundError:
+        return None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise HistoryError(f"{path} cannot be read: {error}") from None

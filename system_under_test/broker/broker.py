@@ -1,0 +1,231 @@
+"""A broker node: builds its parts, wires them, starts and stops them in order (sections 1.1, 5.1 and 5.4).
+
+::
+
+    metadata quorum --> RaftNode (observer) --> MetadataPublisher --> MetadataCache
+                                                              `-----> ReplicaManager
+    leader brokers  <-- FetcherManager <------------------------------' |  |
+    active controller <-- AlterPartitionManager <-----------------------'  |
+    active controller <-- BrokerLifecycle (registration, heartbeats)       |
+    clients, followers --> BrokerNode.handle ------------------------------'
+
+Every arrow to another node has a channel of its own (AP-2).
+"""
+
+import asyncio
+from typing import Any
+
+from system_under_test.broker.alter_partition import AlterPartitionManager
+from system_under_test.broker.channel import Channel
+from system_under_test.broker.forwarding import TopicForwarder
+from system_under_test.broker.lifecycle import (
+    BrokerExit,
+    BrokerLifecycle,
+    BrokerState,
+    LifecycleHooks,
+)
+from system_under_test.broker.metadata_cache import MetadataCache
+from system_under_test.broker.publisher import MetadataPublisher
+from system_under_test.broker.replica_fetcher import FetcherManager
+from system_under_test.broker.replica_manager import ReplicaManager
+from system_under_test.broker.tasks import TaskScope
+from system_under_test.config import NodeConfig
+from system_under_test.log.manager import LogManager
+from system_under_test.protocol.messages import (
+    create_topics_request,
+    message_name,
+    metadata_request,
+)
+from system_under_test.raft.node import RaftNode
+from system_under_test.runtime import Host, RequestContext
+
+
+class BrokerNode:
+    """One incarnation of a broker.
+
+    Args:
+        host: The node's doors.
+        config: Everything the node is told.
+
+    Attributes:
+        replica_manager: The replicas; oracles and tests look, and only look.
+        lifecycle: State, epoch and fencing as the broker knows them.
+        on_failure: Called, with the error, when the node has to end by itself.
+    """
+
+    def __init__(self, host: Host, config: NodeConfig) -> None:
+        self.node_id = config.node_id
+        self.failure: BaseException | None = None
+        self._host = host
+        self._config = config
+        self._scope = TaskScope(self._failed)
+        self._accepting = False
+        self._checkpoint_timer: asyncio.TimerHandle | None = None
+        self.logs = LogManager(host.storage, config, host.random.stream("log-directories"))
+        self.metadata = MetadataCache(config)
+        self.replica_manager = ReplicaManager(host, config, self.logs, self.metadata)
+        self.publisher = self._make_publisher()
+        self.raft = RaftNode(host, config, self.publisher)
+        self.fetchers = FetcherManager(
+            host,
+            config,
+            self._scope,
+            alive_address=self.metadata.alive_address,
+            broker_epoch=self._own_epoch,
+            on_storage_failure=self._failed,
+        )
+        self.alter_partition = AlterPartitionManager(
+            host, config, self._controller_channel("alter-partition"), self._own_epoch
+        )
+        self.forwarder = TopicForwarder(
+            self._controller_channel("forward"), config.timings, self._scope
+        )
+        self.lifecycle = self._make_lifecycle()
+        self.replica_manager.attach(self.fetchers, self.alter_partition, self._failed)
+
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch of this incarnation, -1 before it is registered."""
+        return self.lifecycle.broker_epoch
+
+    @property
+    def state(self) -> BrokerState:
+        """Where the broker is in its life."""
+        return self.lifecycle.state
+
+    async def start(self) -> None:
+        """Starts to listen, to follow the metadata and to register; returns before any of it is done."""
+        await self.raft.start()  # [LIFE-1] step 3
+        self._accepting = True
+        self._host.network.listen(self.handle)
+        if not self.publisher.first_is_whole:
+            self.raft.deliver_local_log()  # LIFE-1 is switched off: old metadata are good enough
+        self._scope.spawn(self.alter_partition.run(), "alter-partition")
+        self._scope.spawn(self.lifecycle.run(), "lifecycle")
+
+    async def stop(self) -> None:
+        """[LIFE-3] Stops in order: leaves with the controller's consent, then flushes, then marks itself clean."""
+        await self.lifecycle.controlled_shutdown()  # steps 1 and 2
+        self._accepting = False
+        self.publisher.stop()
+        if self._checkpoint_timer is not None:
+            self._checkpoint_timer.cancel()
+        self.fetchers.stop()
+        self.replica_manager.stop()
+        self.replica_manager.fail_all_pending()
+        self._scope.cancel_all()
+        for part in (self.lifecycle, self.alter_partition, self.forwarder):
+            part.channel.close()
+        if self.publisher.has_published:
+            # Before the first publish no log was loaded and no marker removed (CS-3): what is on disk is
+            # still what the incarnation before us left, and it speaks for itself.
+            self.logs.write_high_watermarks(self.replica_manager.high_watermarks())
+            await self.logs.shutdown(self.broker_epoch)  # step 4
+        await self.raft.stop()
+
+    def handle(self, message: Any, context: RequestContext) -> Any:
+        """Answers one request of a client or of a follower; see `runtime.network.Handler`."""
+        if not self._accepting:
+            raise ConnectionAbortedError(f"broker {self.node_id} is stopping")
+        if self.replica_manager.handles(message):
+            # Before the first publish there is no partition here, which is what the answer then says.
+            return self.replica_manager.handle_request(message, context)
+        if not self.publisher.has_published:
+            # An empty cache would tell clients that there is no cluster. Kafka does not open its listeners
+            # before this point.
+            raise ConnectionAbortedError(f"broker {self.node_id} is starting")
+        if isinstance(message, metadata_request.MetadataRequest):
+            return self.metadata.handle_metadata(message)
+        if isinstance(message, create_topics_request.CreateTopicsRequest):
+            return self.forwarder.handle(message)
+        raise ConnectionAbortedError(f"a broker does not serve {message_name(message)}")
+
+    # --- wiring --------------------------------------------------------------------------------------
+
+    def _make_publisher(self) -> MetadataPublisher:
+        return MetadataPublisher(
+            self._host,
+            self._config,
+            self.metadata,
+            self.replica_manager,
+            broker_epoch=self._own_epoch,
+            before_first=self._load_logs,
+            after_first=self._first_publish_done,
+            after_each=lambda: self.fetchers.stop_idle(),
+            on_failure=self._failed,
+        )
+
+    def _make_lifecycle(self) -> BrokerLifecycle:
+        return BrokerLifecycle(
+            self._host,
+            self._config,
+            self._controller_channel("heartbeat"),
+            directory_ids=self.logs.directory_ids,
+            previous_broker_epoch=self.logs.clean_broker_epoch(),  # [LIFE-1] step 2, CS-2
+            hooks=LifecycleHooks(
+                metadata_offset=lambda: self.publisher.metadata_offset,
+                on_caught_up=self.publisher.allow,
+                on_leaving=self.replica_manager.begin_controlled_shutdown,
+            ),
+        )
+
+    def _controller_channel(self, purpose: str) -> Channel:
+        return Channel(
+            self._host, lambda: self.raft.leader_address(), self._config.timings, purpose
+        )
+
+    def _own_epoch(self) -> int:
+        return self.lifecycle.broker_epoch
+
+    # --- what happens by itself ------------------------------------------------------------------------
+
+    def _load_logs(self) -> None:
+        """[LIFE-1] step 7a: loads all logs, then deletes those that are not assigned to this broker."""
+        self.logs.load_all()
+        if not self.publisher.first_is_whole:
+            return  # the image may be older than the logs; it is no ground to delete anything
+        image = self.metadata.image
+        for topic, index in self.logs.partitions():
+            topic_id = self.logs.topic_id(topic, index)
+            if topic_id is None:  # a damaged file; then the name has to do
+                registration = image.partition(topic, index)
+            else:
+                registration = image.partitions.get((topic_id, index))
+            if registration is None or self.node_id not in registration.replicas:
+                self._host.observer.mark("stray-log-deleted", topic=topic, partition=index)
+                self.logs.delete(topic, index)
+
+    def _first_publish_done(self) -> None:
+        # [LIFE-1] step 7c. Checkpoints start only now: before it they would overwrite what the incarnation
+        # before us wrote with nothing.
+        self.replica_manager.start()
+        self._arm_checkpoint()
+
+    def _arm_checkpoint(self) -> None:
+        self._checkpoint_timer = asyncio.get_running_loop().call_later(
+            self._config.timings.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint
+        )
+
+    def _checkpoint(self) -> None:
+        try:
+            self.logs.write_recovery_points()
+        except OSError as error:
+            self._failed(error)
+            return
+        self._arm_checkpoint()
+
+    def _failed(self, error: BaseException) -> None:
+        """Ends the node: the first failure wins, and surfaces as the failure of a task of its own."""
+        if self.failure is not None:
+            return
+        if isinstance(error, OSError):
+            # All log directories of a node fail together here; Kafka halts when its last one failed.
+            self._host.observer.mark("broker-storage-failed", error=str(error))
+            error = BrokerExit(f"broker {self.node_id} lost its disk: {error}")
+        self.failure = error
+        self._accepting = False
+        asyncio.get_running_loop().create_task(_raise(error), name="broker-failure")
+
+
+async def _raise(error: BaseException) -> None:
+    raise error

@@ -1,0 +1,449 @@
+"""Fetch on the leader (replication-protocol section 11), for followers and consumers.
+
+FETCH-0: a stale fetch must never be processed after a newer one of the same follower. Kafka has fetch sessions
+for it; we decline them (session id 0) and rely on the other way to the same guarantee: a fetcher uses one
+connection with one outstanding request, a connection delivers in order, and a new leader epoch or broker epoch
+fences what an older connection may still hold (FETCH-2, FS-2).
+
+This is the hottest path of a broker. A fetch that finds nothing builds no answer; it waits, and reads when it is
+woken. Entities are immutable, so two followers that keep up with one log get one and the same answer.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from system_under_test.broker.partition import Partition
+from system_under_test.broker.purgatory import Purgatory
+from system_under_test.broker.replica_context import ReplicaContext
+from system_under_test.log.log import Log
+from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.messages import fetch_response, millis
+
+NO_SESSION = 0
+CONSUMER = -1
+"""What a consumer gives as its replica id."""
+
+_NONE = ErrorCode.NONE
+_NO_TIME = timedelta(0)
+_NO_THROTTLE = millis(0)
+
+TopicIdLookup = Callable[[UUID | None, int], Partition | ErrorCode]
+"""Finds a partition by topic id and index, or says why it is not here."""
+
+
+class _Entry:
+    """One partition of a fetch request; while it is parked the partition calls it when something moved.
+
+    Attributes:
+        wanted: The partition's part of the request.
+        partition: None if it is not served here.
+        leader_epoch: The partition's, when all checks were passed.
+        data: The answer; None if there is nothing to read and nothing wrong.
+    """
+
+    __slots__ = ("data", "fetch", "leader_epoch", "partition", "wanted")
+
+    def __init__(self, fetch: "_Fetch", wanted: Any) -> None:
+        self.fetch = fetch
+        self.wanted = wanted
+        self.partition: Partition | None = None
+        self.leader_epoch = -1
+        self.data: Any = None
+
+    def bound_moved(self, bound: int) -> None:
+        """Answers if there is now enough to read.
+
+        Args:
+            bound: Offset below which this request may read.
+        """
+        # A consumer may stand between the high watermark and the log end: the mark moving up to it is no news.
+        if bound > self.wanted.fetch_offset:
+            self.fetch.data_arrived()
+
+    def role_changed(self) -> None:
+        """Answers: the checks of a second reading find out what is to be said."""
+        self.fetch.finish()
+
+
+class _Fetch:
+    """A fetch request, parked or not.
+
+    Attributes:
+        topics: (topic id, entries) in the order of the request.
+        is_follower: Whether a replica asks, as opposed to a consumer.
+        must_answer: Whether there is an error or a divergence, which is never parked.
+    """
+
+    __slots__ = (
+        "_handler",
+        "_watched",
+        "future",
+        "is_done",
+        "is_follower",
+        "must_answer",
+        "number",
+        "request",
+        "size_bytes",
+        "topics",
+    )
+
+    future: "asyncio.Future[Any]"
+
+    def __init__(self, handler: "FetchHandler", request: Any) -> None:
+        self._handler = handler
+        self.request = request
+        self.topics: list[tuple[UUID | None, list[_Entry]]] = []
+        self.size_bytes = 0
+        self.must_answer = False
+        self.is_done = False
+        self.number = 0
+        self.is_follower = request.replica_state.replica_id > CONSUMER
+        self._watched: list[dict[int, Any]] = []
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the answer is due before the deadline (FETCH-7)."""
+        return self.must_answer or self.size_bytes >= self.request.min_bytes
+
+    def data_arrived(self) -> None:
+        """Reads again, and answers if that is enough."""
+        if not self.is_done:
+            self._handler.read_again(self)
+            if self.is_ready:
+                self._answer()
+
+    def finish(self) -> None:
+        """Reads again, and answers with what there is."""
+        if not self.is_done:
+            self._handler.read_again(self)
+            self._answer()
+
+    def expire(self) -> None:
+        """Answers because time is up."""
+        self.finish()
+
+    def abandon(self) -> None:
+        """Answers because the broker stops."""
+        self.finish()
+
+    def watch(self) -> None:
+        """Waits in the lists of its partitions."""
+        for _, entries in self.topics:
+            for entry in entries:
+                partition = entry.partition
+                if partition is not None:
+                    waits = (
+                        partition.follower_fetches
+                        if self.is_follower
+                        else partition.consumer_fetches
+                    )
+                    waits[self.number] = entry
+                    self._watched.append(waits)
+
+    def _answer(self) -> None:
+        self.is_done = True
+        for waits in self._watched:
+            waits.pop(self.number, None)
+        # The connection may be gone, and with it whoever asked.
+        if not self.future.done():
+            self.future.set_result(self.response())
+        self.release()
+
+    def release(self) -> None:
+        """Breaks the cycle of request and entries, so that no garbage collector is needed."""
+        self.topics = []
+        self._watched = []
+
+    def response(self) -> Any:
+        """Returns the fetch response."""
+        topics = self.topics
+        if len(topics) == 1 and len(topics[0][1]) == 1:
+            entry = topics[0][1][0]
+            partition = entry.partition
+            if partition is not None and entry.data is partition.last_read:
+                if partition.last_response is None:
+                    partition.last_response = self._build()
+                return partition.last_response
+        return self._build()
+
+    def _build(self) -> Any:
+        return fetch_response.FetchResponse(
+            throttle_time=_NO_THROTTLE,
+            error_code=_NONE,
+            session_id=NO_SESSION,
+            responses=tuple(
+                [
+                    fetch_response.FetchableTopicResponse(
+                        topic_id=topic_id,
+                        partitions=tuple([entry.data or _nothing(entry) for entry in entries]),
+                    )
+                    for topic_id, entries in self.topics
+                ]
+            ),
+        )
+
+
+class FetchHandler:
+    """Answers fetch requests of one broker."""
+
+    __slots__ = ("_context", "_lookup", "_number", "purgatory")
+
+    def __init__(self, context: ReplicaContext, lookup: TopicIdLookup) -> None:
+        self._context = context
+        self._lookup = lookup
+        self._number = 0
+        self.purgatory = Purgatory()
+
+    def handle(self, request: Any) -> Any:
+        """Reads, and answers now or when there is more (FETCH-7).
+
+        Returns:
+            The response or a future of it.
+        """
+        fetch = _Fetch(self, request)
+        arrival_ns = self._context.monotonic_ns() if fetch.is_follower else None
+        for topic in request.topics:
+            topic_id = topic.topic_id
+            entries = []
+            for wanted in topic.partitions:
+                entry = _Entry(fetch, wanted)
+                self._find_and_read(fetch, entry, topic_id, arrival_ns)
+                entries.append(entry)
+            fetch.topics.append((topic_id, entries))
+        if fetch.is_ready or not fetch.topics or request.max_wait <= _NO_TIME:
+            response = fetch.response()
+            fetch.release()
+            return response
+        self._number += 1
+        fetch.number = self._number
+        fetch.future = asyncio.get_running_loop().create_future()
+        fetch.watch()
+        self.purgatory.park(fetch, request.max_wait.total_seconds())
+        return fetch.future
+
+    def read_again(self, fetch: _Fetch) -> None:
+        """Reads all partitions of a parked request anew; a follower's progress is not recorded (FS-1)."""
+        fetch.size_bytes = 0
+        fetch.must_answer = False
+        for topic_id, entries in fetch.topics:
+            for entry in entries:
+                self._find_and_read(fetch, entry, topic_id, None)
+
+    def _find_and_read(
+        self, fetch: _Fetch, entry: _Entry, topic_id: UUID | None, arrival_ns: int | None
+    ) -> None:
+        """Reads one partition.
+
+        Args:
+            fetch: The request.
+            entry: Its part; gets the answer.
+            topic_id: Of the partition.
+            arrival_ns: When a follower's request arrived; None for consumers and for a second reading, which
+                both leave no trace (FS-1).
+        """
+        partition = self._lookup(topic_id, entry.wanted.partition)
+        if isinstance(partition, ErrorCode):
+            entry.data = _error(entry.wanted.partition, partition)
+            fetch.must_answer = True
+            return
+        entry.partition = partition
+        try:
+            self._read(fetch, entry, partition, arrival_ns)
+        except OSError as error:
+            self._context.on_disk_error(partition, error)
+            entry.data = _error(entry.wanted.partition, ErrorCode.KAFKA_STORAGE_ERROR)
+            fetch.must_answer = True
+
+    def _read(
+        self, fetch: _Fetch, entry: _Entry, partition: Partition, arrival_ns: int | None
+    ) -> None:
+        log = partition.online_log()
+        if entry.leader_epoch == partition.leader_epoch and partition.is_leader:
+            # A second reading in the same leadership. Neither epochs nor log start have changed, and the log has
+            # only grown: no check can come out differently.
+            entry.data = self._data(fetch, entry, partition, log)
+            return
+        wanted = entry.wanted
+        replica = fetch.request.replica_state
+        follower = None
+        error = leader_epoch_error(self._context, partition, wanted.current_leader_epoch)
+        if error is None and not partition.is_leader:
+            # FETCH-3.
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if error is None and fetch.is_follower:
+            follower = partition.followers.get(replica.replica_id)
+            # FETCH-4: our metadata may be behind; the follower comes again.
+            error = ErrorCode.UNKNOWN_LEADER_EPOCH if follower is None else None
+        if error is not None:
+            entry.data = _error(wanted.partition, error, partition=partition)
+            fetch.must_answer = True
+            return
+        # FETCH-1 step 8: taken before reading, for the answer as well as for the bookkeeping.
+        leader_leo = log.log_end_offset
+        refusal = self._compare(partition, log, wanted, replica.replica_id)
+        entry.data = self._data(fetch, entry, partition, log) if refusal is None else refusal
+        # FS-1: a fetch that diverges or failed does not say what the follower has (KAFKA-13141, KAFKA-8400).
+        if (
+            follower is not None
+            and arrival_ns is not None
+            and (refusal is None or not self._context.only_good_fetches_count)
+        ):
+            error = partition.record_follower_fetch(
+                follower,
+                fetch_offset=wanted.fetch_offset,
+                log_start_offset=wanted.log_start_offset,
+                arrival_ns=arrival_ns,
+                leader_leo=leader_leo,
+                broker_epoch=replica.replica_epoch,
+            )
+            if error is not _NONE:
+                entry.data = refusal = _error(wanted.partition, error, partition=partition)
+        if refusal is None:
+            entry.leader_epoch = partition.leader_epoch
+        else:
+            fetch.must_answer = True
+
+    def _compare(self, partition: Partition, log: Log, wanted: Any, replica_id: int) -> Any:
+        """Finds out whether the requester's log can be a prefix of this one (FETCH-5); None if it can."""
+        offset = wanted.fetch_offset
+        last_epoch = wanted.last_fetched_epoch
+        leader_leo = log.log_end_offset
+        if last_epoch >= 0 and self._context.checks_divergence:
+            if last_epoch == log.epochs.latest_epoch:
+                end: tuple[int, int] | None = (last_epoch, leader_leo)
+            else:
+                end = log.end_offset_for_epoch(last_epoch)
+            # Below the log start nothing can be compared, even if the epochs diverge (KAFKA-12996).
+            if end is None or offset < log.log_start_offset:
+                return _error(wanted.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
+            if end[0] < last_epoch or end[1] < offset:
+                partition.mark(
+                    "diverging-fetch",
+                    replica=replica_id,
+                    fetch_offset=offset,
+                    last_fetched_epoch=last_epoch,
+                    epoch=end[0],
+                    end_offset=end[1],
+                )
+                return _diverging(partition, wanted.partition, end)
+        if not log.log_start_offset <= offset <= leader_leo:
+            return _error(wanted.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
+        return None
+
+    def _data(self, fetch: _Fetch, entry: _Entry, partition: Partition, log: Log) -> Any:
+        """Reads what the requester may see; None if that is nothing."""
+        request = fetch.request
+        wanted = entry.wanted
+        offset = wanted.fetch_offset
+        high_watermark = partition.high_watermark
+        # FETCH-6. Between the high watermark and the log end there is nothing for a consumer, and no error.
+        bound = log.log_end_offset
+        if (
+            high_watermark < bound
+            and not fetch.is_follower
+            and self._context.consumers_stop_at_high_watermark
+        ):
+            bound = high_watermark
+        if offset >= bound:
+            return None
+        taken = fetch.size_bytes
+        limit = min(wanted.partition_max_bytes, request.max_bytes - taken)
+        if limit <= 0 and taken:
+            return None
+        # Within one leader epoch a leader's log only grows, so that the key determines the bytes.
+        key = (partition.leader_epoch, offset, bound, high_watermark, limit, not taken)
+        if key == partition.last_read_key:
+            data = partition.last_read
+        else:
+            records = log.read(offset, max(limit, 1), bound)
+            # Only the first partition with data may exceed the limit, so that a large batch gets through.
+            if not records or (len(records) > limit and taken):
+                return None
+            data = fetch_response.PartitionData(
+                partition_index=wanted.partition,
+                error_code=_NONE,
+                high_watermark=high_watermark,
+                last_stable_offset=high_watermark,
+                log_start_offset=log.log_start_offset,
+                aborted_transactions=None,
+                records=records,
+            )
+            partition.last_read_key = key
+            partition.last_read = data
+            partition.last_response = None
+        fetch.size_bytes = taken + len(data.records)
+        return data
+
+
+def leader_epoch_error(
+    context: ReplicaContext, partition: Partition, current_leader_epoch: int
+) -> ErrorCode | None:
+    """Compares the leader epoch of a request with the partition's (FETCH-2).
+
+    Args:
+        context: Says whether the rule applies.
+        partition: What the request is about.
+        current_leader_epoch: What the requester believes; -1 if it does not say.
+    """
+    if current_leader_epoch == partition.leader_epoch or current_leader_epoch < 0:
+        return None
+    if not context.fences_fetches:
+        return None
+    if current_leader_epoch > partition.leader_epoch:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    partition.mark(
+        "fenced-fetch",
+        requested_leader_epoch=current_leader_epoch,
+        leader_epoch=partition.leader_epoch,
+    )
+    return ErrorCode.FENCED_LEADER_EPOCH
+
+
+def _nothing(entry: _Entry) -> Any:
+    partition = entry.partition
+    assert partition is not None  # an entry without a partition has an error
+    return fetch_response.PartitionData(
+        partition_index=entry.wanted.partition,
+        error_code=_NONE,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.high_watermark,
+        log_start_offset=partition.log_start_offset,
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def _diverging(partition: Partition, index: int, end: tuple[int, int]) -> Any:
+    return fetch_response.PartitionData(
+        partition_index=index,
+        error_code=_NONE,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.high_watermark,
+        log_start_offset=partition.log_start_offset,
+        diverging_epoch=fetch_response.EpochEndOffset(epoch=end[0], end_offset=end[1]),
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def _error(index: int, error: ErrorCode, *, partition: Partition | None = None) -> Any:
+    # The current leader helps a client whose metadata are old (KIP-951).
+    leader = fetch_response.LeaderIdAndEpoch()
+    if partition is not None and error in (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+    ):
+        leader = fetch_response.LeaderIdAndEpoch(
+            leader_id=partition.leader_id, leader_epoch=partition.leader_epoch
+        )
+    return fetch_response.PartitionData(
+        partition_index=index,
+        error_code=error,
+        high_watermark=-1,
+        current_leader=leader,
+        aborted_transactions=None,
+        records=b"",
+    )

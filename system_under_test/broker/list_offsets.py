@@ -1,0 +1,168 @@
+"""ListOffsets and OffsetForLeaderEpoch (replication-protocol section 14). Both answer at once."""
+
+from typing import Any
+
+from system_under_test.broker.fetch import leader_epoch_error
+from system_under_test.broker.partition import Partition
+from system_under_test.broker.produce import PartitionLookup
+from system_under_test.broker.replica_context import ReplicaContext
+from system_under_test.log.log import Log
+from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.messages import (
+    list_offsets_response,
+    millis,
+    offset_for_leader_epoch_response,
+)
+from system_under_test.protocol.record_batch import BatchHeader, decode_records
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL_TIMESTAMP = -4
+"""The same as the earliest one: there is no tiered storage here."""
+
+_UNKNOWN = -1
+_NO_THROTTLE = millis(0)
+
+Found = tuple[int, int, int]
+"""(offset, timestamp in ms, leader epoch); -1 for what does not exist."""
+
+
+class OffsetsHandler:
+    """Answers questions about offsets."""
+
+    __slots__ = ("_context", "_lookup")
+
+    def __init__(self, context: ReplicaContext, lookup: PartitionLookup) -> None:
+        self._context = context
+        self._lookup = lookup
+
+    def list_offsets(self, request: Any) -> Any:
+        """Returns the response to a ListOffsets request."""
+        is_replica = request.replica_id >= 0
+        return list_offsets_response.ListOffsetsResponse(
+            throttle_time=_NO_THROTTLE,
+            topics=tuple(
+                list_offsets_response.ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=tuple(
+                        self._list_one(topic.name, wanted, is_replica=is_replica)
+                        for wanted in topic.partitions
+                    ),
+                )
+                for topic in request.topics
+            ),
+        )
+
+    def offsets_for_leader_epochs(self, request: Any) -> Any:
+        """Returns the response to an OffsetForLeaderEpoch request."""
+        return offset_for_leader_epoch_response.OffsetForLeaderEpochResponse(
+            throttle_time=_NO_THROTTLE,
+            topics=tuple(
+                offset_for_leader_epoch_response.OffsetForLeaderTopicResult(
+                    topic=topic.topic,
+                    partitions=tuple(
+                        self._end_of_epoch(topic.topic, wanted) for wanted in topic.partitions
+                    ),
+                )
+                for topic in request.topics
+            ),
+        )
+
+    def _find(
+        self, topic: str, index: int, current_leader_epoch: int
+    ) -> tuple[Partition, Log] | ErrorCode:
+        partition = self._lookup(topic, index)
+        if isinstance(partition, ErrorCode):
+            return partition
+        # FETCH-2, FETCH-3.
+        error = leader_epoch_error(self._context, partition, current_leader_epoch)
+        if error is not None:
+            return error
+        if not partition.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return partition, partition.online_log()
+
+    def _list_one(self, topic: str, wanted: Any, *, is_replica: bool) -> Any:
+        index = wanted.partition_index
+        place = self._find(topic, index, wanted.current_leader_epoch)
+        if isinstance(place, ErrorCode):
+            return _offset_answer(index, place)
+        partition, log = place
+        try:
+            found = self._offset_at(partition, log, wanted.timestamp, is_replica=is_replica)
+        except OSError as error:
+            self._context.on_disk_error(partition, error)
+            found = ErrorCode.KAFKA_STORAGE_ERROR
+        if isinstance(found, ErrorCode):
+            return _offset_answer(index, found)
+        return _offset_answer(index, ErrorCode.NONE, found)
+
+    def _offset_at(
+        self, partition: Partition, log: Log, timestamp: int, *, is_replica: bool
+    ) -> Found | ErrorCode:
+        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+            start = log.log_start_offset
+            return start, _UNKNOWN, log.epochs.epoch_at(start)
+        # LO-1: a new leader does not know yet how far the log was committed; the answer might go back.
+        epoch_start = partition.leader_epoch_start_offset
+        is_behind = (
+            not is_replica
+            and epoch_start is not None
+            and epoch_start > partition.high_watermark
+            and self._context.latest_offset_waits_for_epoch_start
+        )
+        bound = log.log_end_offset if is_replica else partition.high_watermark
+        if timestamp == LATEST_TIMESTAMP:
+            if is_behind:
+                return ErrorCode.OFFSET_NOT_AVAILABLE
+            return bound, _UNKNOWN, partition.leader_epoch
+        if timestamp < MAX_TIMESTAMP:
+            return ErrorCode.UNSUPPORTED_VERSION
+        found = _search(log, timestamp)
+        if found is not None and found[0] < bound:
+            return found
+        return ErrorCode.OFFSET_NOT_AVAILABLE if is_behind else (_UNKNOWN, _UNKNOWN, _UNKNOWN)
+
+    def _end_of_epoch(self, topic: str, wanted: Any) -> Any:
+        place = self._find(topic, wanted.partition, wanted.current_leader_epoch)
+        if isinstance(place, ErrorCode):
+            return offset_for_leader_epoch_response.EpochEndOffset(
+                error_code=place, partition=wanted.partition
+            )
+        epoch, end = place[1].end_offset_for_epoch(wanted.leader_epoch) or (_UNKNOWN, _UNKNOWN)
+        return offset_for_leader_epoch_response.EpochEndOffset(
+            error_code=ErrorCode.NONE,
+            partition=wanted.partition,
+            leader_epoch=epoch,
+            end_offset=end,
+        )
+
+
+def _offset_answer(
+    index: int, error: ErrorCode, found: Found = (_UNKNOWN, _UNKNOWN, _UNKNOWN)
+) -> Any:
+    offset, timestamp, leader_epoch = found
+    return list_offsets_response.ListOffsetsPartitionResponse(
+        partition_index=index,
+        error_code=error,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=leader_epoch,
+    )
+
+
+def _search(log: Log, timestamp: int) -> Found | None:
+    """Returns the first record at or after a timestamp, or the one with the largest timestamp."""
+    headers: list[BatchHeader] = log.headers()
+    if timestamp == MAX_TIMESTAMP:
+        timestamp = max((header.max_timestamp_ms for header in headers), default=_UNKNOWN)
+    for header in headers:
+        if header.max_timestamp_ms >= timestamp and header.last_offset >= log.log_start_offset:
+            start = max(header.base_offset, log.log_start_offset)
+            data = log.read(start, 1, log.log_end_offset)
+            for _, records in decode_records(data):
+                for record in records:
+                    if record.timestamp_ms >= timestamp:
+                        return record.offset, record.timestamp_ms, header.leader_epoch
+    return None

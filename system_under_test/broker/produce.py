@@ -1,0 +1,133 @@
+"""Produce (replication-protocol section 10): append on the leader, answer as `acks` asks.
+
+What an answer means to a producer: NONE, 2, 3, 10, 19 and 21 are definite. 6, 7, 20 and 56 are not: the records
+may have been appended and may yet survive or vanish.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from system_under_test.broker.partition import ACKS_ALL, Partition
+from system_under_test.broker.produce_wait import (
+    DelayedProduce,
+    Parts,
+    ProduceWait,
+    produce_answer,
+)
+from system_under_test.broker.purgatory import Purgatory
+from system_under_test.broker.replica_context import ReplicaContext
+from system_under_test.log.errors import BatchTooLargeError
+from system_under_test.log.log import AppendInfo
+from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.record_batch import CorruptBatchError
+
+ACKS_NONE = 0
+ACKS_LEADER = 1
+
+PartitionLookup = Callable[[str, int], Partition | ErrorCode]
+"""Finds a partition by topic name and index, or says why it is not here."""
+
+
+class ProduceHandler:
+    """Answers produce requests of one broker."""
+
+    __slots__ = ("_context", "_lookup", "purgatory")
+
+    def __init__(self, context: ReplicaContext, lookup: PartitionLookup) -> None:
+        self._context = context
+        self._lookup = lookup
+        self.purgatory = Purgatory()
+
+    def handle(self, request: Any) -> Any:
+        """Appends, and answers now or later.
+
+        Returns:
+            The response; a future of it for acks=all; None for acks=0.
+
+        Raises:
+            ConnectionAbortedError: An append with acks=0 failed; closing is the only way to say so (PROD-3).
+        """
+        acks = request.acks
+        parts: Parts = []
+        pending_count = 0
+        # PROD-1.
+        are_acks_valid = acks in (ACKS_ALL, ACKS_NONE, ACKS_LEADER)
+        for topic in request.topic_data:
+            topic_parts = []
+            for data in topic.partition_data:
+                if are_acks_valid:
+                    part = self._append(topic.name, data.index, data.records, acks)
+                    pending_count += not part.is_done
+                else:
+                    part = ProduceWait(data.index, ErrorCode.INVALID_REQUIRED_ACKS)
+                topic_parts.append(part)
+            parts.append((topic.name, topic_parts))
+        if pending_count:
+            return self._park(request, parts, pending_count)
+        if acks == ACKS_NONE:
+            if any(part.error for _, topic_parts in parts for part in topic_parts):
+                raise ConnectionAbortedError("an append without acknowledgement failed")
+            return None
+        return produce_answer(parts)
+
+    def _append(self, topic: str, index: int, records: bytes | None, acks: int) -> ProduceWait:
+        partition = self._lookup(topic, index)
+        if isinstance(partition, ErrorCode):
+            return ProduceWait(index, partition)
+        info: AppendInfo | ErrorCode
+        if not records:
+            info = ErrorCode.CORRUPT_MESSAGE
+        else:
+            try:
+                info = partition.append_as_leader(records, acks)
+            except CorruptBatchError:
+                info = ErrorCode.CORRUPT_MESSAGE
+            except BatchTooLargeError:
+                info = ErrorCode.MESSAGE_TOO_LARGE
+            except OSError as error:
+                self._context.on_disk_error(partition, error)
+                info = ErrorCode.KAFKA_STORAGE_ERROR
+        if isinstance(info, ErrorCode):
+            return ProduceWait(index, info)
+        part = ProduceWait(index, ErrorCode.NONE)
+        part.base_offset = info.first_offset
+        part.log_start_offset = partition.log_start_offset
+        if acks == ACKS_ALL and self._context.acks_all_waits_for_high_watermark:
+            # PROD-3: until somebody says otherwise nobody knows.
+            part.error = ErrorCode.REQUEST_TIMED_OUT
+            part.required_offset = info.last_offset + 1
+            part.is_done = False
+        return part
+
+    def _park(self, request: Any, parts: Parts, pending_count: int) -> "asyncio.Future[Any] | Any":
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        operation = DelayedProduce(parts, pending_count, self._mark_timeout, future)
+        for topic, topic_parts in parts:
+            for part in topic_parts:
+                if not part.is_done:
+                    part.request = operation
+                    self._watch(topic, part)
+        if operation.is_done:
+            return future.result()
+        self.purgatory.park(operation, request.timeout.total_seconds())
+        return future
+
+    def _watch(self, topic: str, part: ProduceWait) -> None:
+        # PROD-4: looked up again, because an append of another partition of this request may have taken a failed
+        # disk's partitions away.
+        partition = self._lookup(topic, part.index)
+        if isinstance(partition, ErrorCode):
+            part.complete(partition)
+        else:
+            partition.watch_produce(part)
+
+    def _mark_timeout(self, parts: Parts) -> None:
+        for topic, topic_parts in parts:
+            for part in topic_parts:
+                self._context.observer.mark(
+                    "produce-timed-out",
+                    topic=topic,
+                    partition=part.index,
+                    required_offset=part.required_offset,
+                )

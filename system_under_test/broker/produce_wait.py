@@ -1,0 +1,142 @@
+"""One partition's part of a produce request, and the request that waits for its parts."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.messages import millis, produce_response
+
+NO_OFFSET = -1
+_NO_THROTTLE = millis(0)
+
+
+class ProduceWait:
+    """What happened to one partition's records so far.
+
+    Attributes:
+        required_offset: The high watermark that commits the records (last offset + 1).
+        error: The answer if nothing else happens; REQUEST_TIMED_OUT while waiting (PROD-3).
+        is_done: Whether the answer is final.
+        request: The parked request, None if nothing waits.
+    """
+
+    __slots__ = (
+        "base_offset",
+        "error",
+        "index",
+        "is_done",
+        "log_start_offset",
+        "request",
+        "required_offset",
+    )
+
+    def __init__(self, index: int, error: ErrorCode) -> None:
+        self.index = index
+        self.error = error
+        self.base_offset = NO_OFFSET
+        self.log_start_offset = NO_OFFSET
+        self.required_offset = NO_OFFSET
+        self.is_done = True
+        self.request: DelayedProduce | None = None
+
+    def complete(self, error: ErrorCode) -> None:
+        """Gives the partition's final answer; the request answers when this was the last."""
+        self.is_done = True
+        self.error = error
+        request = self.request
+        if request is not None:
+            # Breaks the cycle of request and parts, so that no garbage collector is needed.
+            self.request = None
+            request.part_completed()
+
+
+Parts = list[tuple[str, list[ProduceWait]]]
+"""The parts of one request: (topic name, its partitions) in the order of the request."""
+
+
+class DelayedProduce:
+    """A produce request with acks=all that waits for the high watermark of its partitions.
+
+    Args:
+        parts: At least one of them waits.
+        pending_count: How many wait.
+        on_timeout: Called with the parts that still wait when time is up.
+    """
+
+    __slots__ = ("_on_timeout", "_parts", "_pending_count", "future", "is_done")
+
+    def __init__(
+        self,
+        parts: Parts,
+        pending_count: int,
+        on_timeout: "Callable[[Parts], None]",
+        future: "asyncio.Future[Any]",
+    ) -> None:
+        self._parts = parts
+        self._pending_count = pending_count
+        self._on_timeout = on_timeout
+        self.future = future
+        self.is_done = False
+
+    def part_completed(self) -> None:
+        """Counts down; answers when no partition is pending."""
+        self._pending_count -= 1
+        if self._pending_count == 0 and not self.is_done:
+            self._answer()
+
+    def expire(self) -> None:
+        """Answers with what is known; pending partitions say REQUEST_TIMED_OUT, which means "nobody knows"."""
+        self._on_timeout(
+            [(topic, [part for part in parts if not part.is_done]) for topic, parts in self._parts]
+        )
+        self._finish(ErrorCode.REQUEST_TIMED_OUT)
+
+    def abandon(self) -> None:
+        """Answers because the broker stops."""
+        self._finish(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _finish(self, error: ErrorCode) -> None:
+        for _, parts in self._parts:
+            for part in parts:
+                if not part.is_done:
+                    part.is_done = True
+                    part.request = None
+                    part.error = error
+        self._answer()
+
+    def _answer(self) -> None:
+        self.is_done = True
+        # The connection may be gone, and with it whoever asked.
+        if not self.future.done():
+            self.future.set_result(produce_answer(self._parts))
+
+
+def produce_answer(parts: Parts) -> Any:
+    """Returns the response to a produce request."""
+    return produce_response.ProduceResponse(
+        responses=tuple(
+            [
+                produce_response.TopicProduceResponse(
+                    name=topic,
+                    partition_responses=tuple([_partition_answer(part) for part in topic_parts]),
+                )
+                for topic, topic_parts in parts
+            ]
+        ),
+        throttle_time=_NO_THROTTLE,
+    )
+
+
+def _partition_answer(part: ProduceWait) -> Any:
+    # An offset is told only with success: on every error it may come to hold another record. Kafka also tells
+    # it with code 20; nothing here needs that.
+    is_good = part.error == ErrorCode.NONE
+    return produce_response.PartitionProduceResponse(
+        index=part.index,
+        error_code=part.error,
+        base_offset=part.base_offset if is_good else NO_OFFSET,
+        log_append_time=None,
+        log_start_offset=part.log_start_offset,
+        record_errors=(),
+    )

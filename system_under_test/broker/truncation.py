@@ -1,0 +1,39 @@
+"""Where a follower cuts its log when the leader says that the two diverge (TRUNC-1)."""
+
+from collections.abc import Sequence
+
+
+def truncation_point(
+    own_epochs: Sequence[tuple[int, int]],
+    *,
+    leader_epoch: int,
+    leader_end_offset: int,
+    log_start_offset: int,
+    log_end_offset: int,
+) -> int:
+    """Returns the offset to truncate to; the log may already end there.
+
+    The leader answered: "my largest epoch not above your last one is `leader_epoch`, and it ends at
+    `leader_end_offset`". One step each time is enough: the next fetch is either consistent or diverges at a
+    smaller epoch, which is the iteration of KIP-279.
+
+    Args:
+        own_epochs: This log's epochs with their first offsets, oldest first.
+        leader_epoch: The diverging epoch that the leader answered.
+        leader_end_offset: Where the leader's records of that epoch end, exclusive.
+        log_start_offset: Of this log.
+        log_end_offset: Of this log.
+
+    Source:
+        Kafka's `AbstractFetcherThread.getOffsetTruncationState`. Where this log knows no epoch at or below the
+        leader's we keep nothing (TLA+ case G): records of an epoch that the leader never had cannot be proven
+        equal to its own.
+    """
+    known_count = sum(epoch <= leader_epoch for epoch, _ in own_epochs)
+    if known_count == 0:
+        return log_start_offset
+    own_epoch = own_epochs[known_count - 1][0]
+    own_end = own_epochs[known_count][1] if known_count < len(own_epochs) else log_end_offset
+    if own_epoch != leader_epoch and known_count < len(own_epochs):
+        return min(own_end, log_end_offset)
+    return min(own_end, leader_end_offset, log_end_offset)

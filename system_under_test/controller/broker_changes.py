@@ -1,0 +1,169 @@
+"""What the coming and going of a broker does to partitions: fence, unfence, shut down, sweep.
+
+Each function returns the records of one atomic batch, in the order in which INV-7 holds after every one of them: a
+broker leaves ISRs before it is fenced, and is unfenced before it is elected.
+"""
+
+from collections.abc import Iterable
+
+from system_under_test.controller.partition_change import (
+    ChangeContext,
+    PartitionChange,
+    build_change,
+)
+from system_under_test.controller.policy import Decision, Mark, Policy, mark
+from system_under_test.metadata.image import ClusterImage, PartitionRegistration
+from system_under_test.metadata.records import BrokerRegistrationChangeRecord, MetadataRecord
+
+NOBODY = -1
+
+
+def change_context(
+    image: ClusterImage,
+    policy: Policy,
+    registration: PartitionRegistration,
+    *,
+    without: int = NOBODY,
+    with_broker: int = NOBODY,
+    unclean_replicas: frozenset[int] = frozenset(),
+) -> ChangeContext:
+    """Returns the builder's context for one partition.
+
+    Args:
+        image: The latest image.
+        policy: The static part.
+        registration: The partition.
+        without: A broker that is not acceptable whatever its registration says: it is on its way out.
+        with_broker: A broker that is acceptable whatever its registration says: it is on its way in.
+        unclean_replicas: See `ChangeContext`.
+    """
+
+    def acceptable(broker_id: int) -> bool:
+        if broker_id == without:
+            return False
+        return broker_id == with_broker or image.is_active(broker_id)
+
+    return ChangeContext(
+        acceptable=acceptable,
+        min_isr=policy.min_isr(image, registration),
+        elr_on=image.elr_on,
+        features=policy.features,
+        unclean_allowed=policy.unclean_election(image, registration.topic),
+        unclean_replicas=unclean_replicas,
+        rules=policy.rules,
+    )
+
+
+def remove_from_partitions(
+    image: ClusterImage,
+    policy: Policy,
+    broker_id: int,
+    registrations: Iterable[PartitionRegistration],
+    *,
+    is_unclean: bool = False,
+) -> list[PartitionChange]:
+    """Takes a broker out of ISRs and out of leadership; with `is_unclean` also out of ELRs."""
+    changes = []
+    for registration in registrations:
+        context = change_context(
+            image,
+            policy,
+            registration,
+            without=broker_id,
+            unclean_replicas=frozenset((broker_id,)) if is_unclean else frozenset(),
+        )
+        change = build_change(
+            registration,
+            context,
+            target_isr=tuple(member for member in registration.isr if member != broker_id),
+        )
+        if change is not None:
+            changes.append(change)
+    return changes
+
+
+def fence(image: ClusterImage, policy: Policy, broker_id: int) -> Decision:
+    """Fences a broker (FENCE-2). ELR membership is untouched: fenced is not incomplete."""
+    broker = image.brokers[broker_id]
+    # [FENCE-2] A broker that may be dead must neither lead nor hold back the high watermark.
+    changes = _leave_isrs(image, policy, broker_id)
+    record = BrokerRegistrationChangeRecord(
+        broker_id=broker_id, broker_epoch=broker.broker_epoch, fenced=True
+    )
+    return _batch(changes, mark("broker-fenced", broker_id=broker_id), last=record)
+
+
+def begin_controlled_shutdown(image: ClusterImage, policy: Policy, broker_id: int) -> Decision:
+    """Moves leadership away from a broker that wants to stop, and takes it out of ISRs."""
+    broker = image.brokers[broker_id]
+    changes = _leave_isrs(image, policy, broker_id)
+    record = BrokerRegistrationChangeRecord(
+        broker_id=broker_id, broker_epoch=broker.broker_epoch, in_controlled_shutdown=True
+    )
+    return _batch(changes, mark("controlled-shutdown-began", broker_id=broker_id), last=record)
+
+
+def unfence(image: ClusterImage, policy: Policy, broker_id: int) -> Decision:
+    """Unfences a broker and elects leaders that its return makes possible (FENCE-1).
+
+    Unfencing puts a replica into an ISR only by electing it.
+    """
+    broker = image.brokers[broker_id]
+    record = BrokerRegistrationChangeRecord(
+        broker_id=broker_id, broker_epoch=broker.broker_epoch, fenced=False
+    )
+    changes = []
+    # [FENCE-1] Without this look at the leaderless partitions they would wait for an operator.
+    if policy.rules("FENCE-1"):
+        changes = _elect(image, policy, image.leaderless_partitions(), with_broker=broker_id)
+    return _batch(changes, mark("broker-unfenced", broker_id=broker_id), first=record)
+
+
+def unclean_sweep(image: ClusterImage, policy: Policy) -> Decision:
+    """Elects leaders for leaderless partitions of topics that allow unclean elections (EL-2)."""
+    return _batch(_elect(image, policy, sweepable_partitions(image, policy)))
+
+
+def sweepable_partitions(image: ClusterImage, policy: Policy) -> list[PartitionRegistration]:
+    """Returns the leaderless partitions whose topics allow unclean elections."""
+    return [
+        registration
+        for registration in image.leaderless_partitions()
+        if policy.unclean_election(image, registration.topic)
+    ]
+
+
+def _leave_isrs(image: ClusterImage, policy: Policy, broker_id: int) -> list[PartitionChange]:
+    if not policy.rules("FENCE-2"):
+        return []
+    return remove_from_partitions(image, policy, broker_id, image.partitions_with_in_isr(broker_id))
+
+
+def _elect(
+    image: ClusterImage,
+    policy: Policy,
+    registrations: Iterable[PartitionRegistration],
+    *,
+    with_broker: int = NOBODY,
+) -> list[PartitionChange]:
+    changes = []
+    for registration in registrations:
+        context = change_context(image, policy, registration, with_broker=with_broker)
+        change = build_change(registration, context)
+        if change is not None:
+            changes.append(change)
+    return changes
+
+
+def _batch(
+    changes: list[PartitionChange],
+    *marks: Mark,
+    first: MetadataRecord | None = None,
+    last: MetadataRecord | None = None,
+) -> Decision:
+    records: list[MetadataRecord] = [] if first is None else [first]
+    records.extend(change.record for change in changes)
+    if last is not None:
+        records.append(last)
+    of_changes = tuple(found for change in changes for found in change.marks())
+    return Decision(records=tuple(records), marks=(*marks, *of_changes))

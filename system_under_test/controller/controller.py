@@ -1,0 +1,480 @@
+"""The controller: one event after another, decisions from pure functions, effects here (section 16.1).
+
+Two images. `image` follows the committed records, on every controller. While a controller is active it also keeps
+`latest`, which runs ahead with its own records; all decisions read `latest`, so that each sees the effect of those
+before it, and no answer leaves the node until what it rests on is committed (CTRL-1). When the leadership is lost,
+`latest` is dropped and every pending answer becomes NOT_CONTROLLER: some of those records may be committed by the
+next leader, others not, and only the log will tell (CTRL-3).
+
+All of this runs in callbacks of one loop without an await, which is the controller's queue.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from uuid import UUID
+
+from system_under_test.config import NodeConfig
+from system_under_test.controller.alarm import Alarm
+from system_under_test.controller.answers import not_controller
+from system_under_test.controller.broker_changes import (
+    fence,
+    sweepable_partitions,
+    unclean_sweep,
+)
+from system_under_test.controller.checks import MetadataChecks
+from system_under_test.controller.heartbeats import (
+    BrokerState,
+    Sessions,
+    heartbeat,
+    sessions_at_activation,
+)
+from system_under_test.controller.isr_changes import alter_partition
+from system_under_test.controller.policy import NS_PER_MS, Decision, Mark, Policy, mark
+from system_under_test.controller.registrations import register_broker
+from system_under_test.controller.topics import create_topics
+from system_under_test.invariants import check_invariant
+from system_under_test.metadata.image import (
+    BROKER_RESOURCE,
+    CLUSTER_DEFAULT,
+    ELR_FEATURE,
+    METADATA_VERSION_FEATURE,
+    MIN_ISR_CONFIG,
+    ClusterImage,
+)
+from system_under_test.metadata.records import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    LeaderChangeRecord,
+    MetadataBatch,
+    MetadataRecord,
+    NoOpRecord,
+)
+from system_under_test.protocol.messages import (
+    alter_partition_request,
+    broker_heartbeat_request,
+    broker_registration_request,
+    create_topics_request,
+)
+from system_under_test.raft.quorum import NotLeaderError
+from system_under_test.runtime import Host, RequestContext
+
+METADATA_VERSIONS = {
+    "kafka-3.4": 8,
+    "kafka-3.6": 14,
+    "kafka-3.9": 21,
+    "kafka-4.0": 25,
+    "kafka-4.1": 27,
+}
+"""The last metadata version of each release; only for show, behaviour follows the feature switches."""
+NO_EPOCH = -1
+
+
+class QuorumLog(Protocol):
+    """What the controller needs of the Raft node. `RaftNode` is one."""
+
+    def append(self, records: Sequence[MetadataRecord]) -> int:
+        """Appends one atomic batch and returns the offset of its last record; may raise NotLeaderError."""
+        ...
+
+    def next_offset(self) -> int:
+        """Returns the offset that the next appended record will get."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pending:
+    offset: int
+    message: Any
+    response: Any
+    future: "asyncio.Future[Any]"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Leadership:
+    """What exists only while this controller is active."""
+
+    quorum_epoch: int
+    latest: ClusterImage
+    sessions: Sessions
+    last_write_ns: int
+    pending: deque[_Pending] = field(default_factory=deque)
+
+
+class Controller:
+    """One controller node's state machine; a listener of its Raft node. Mutable, single-threaded.
+
+    Args:
+        host: The node's doors.
+        config: Everything the node is told.
+
+    Attributes:
+        image: The cluster as far as this node knows it to be committed.
+    """
+
+    def __init__(self, host: Host, config: NodeConfig) -> None:
+        self.image = ClusterImage()
+        self._host = host
+        self._config = config
+        self._policy = Policy.from_config(config)
+        self._checks = MetadataChecks(self._policy)
+        self._answers_wait = config.rules("CTRL-1")
+        self._raft: QuorumLog | None = None
+        self._is_running = False
+        self._leadership: _Leadership | None = None
+        self._claimed_epoch = NO_EPOCH
+        self._committed_leader_change = NO_EPOCH
+        self._counts: Counter[str] = Counter()
+        self._session_alarm = Alarm(host, self._expire_sessions)
+        self._idle_alarm = Alarm(host, self._write_when_idle)
+        self._sweep_alarm = Alarm(host, self._sweep)
+
+    def attach(self, raft: QuorumLog) -> None:
+        """Gives the controller its Raft node; once, before `start`."""
+        self._raft = raft
+
+    @property
+    def raft(self) -> QuorumLog:
+        """The Raft node."""
+        assert self._raft is not None, "attach() comes before everything else"
+        return self._raft
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this is the active controller: quorum leader and activated."""
+        return self._leadership is not None
+
+    @property
+    def latest(self) -> ClusterImage | None:
+        """The image with the own uncommitted records; None while not active."""
+        return None if self._leadership is None else self._leadership.latest
+
+    def start(self) -> None:
+        """Lets the controller become active."""
+        self._is_running = True
+        self._activate_if_due()
+
+    def stop(self) -> None:
+        """Ends activity: timers off, pending requests answered NOT_CONTROLLER."""
+        self._is_running = False
+        self._deactivate("stopped")
+
+    def gauges(self) -> dict[str, int]:
+        """Returns the controller's metrics under Kafka's names (section 19)."""
+        image = self.latest or self.image
+        fenced = sum(broker.fenced for broker in image.brokers.values())
+        return {
+            "ActiveControllerCount": int(self.is_active),
+            "ActiveBrokerCount": len(image.brokers) - fenced,
+            "FencedBrokerCount": fenced,
+            "OfflinePartitionsCount": len(image.leaderless_partitions()),
+            "GlobalTopicCount": len(image.topics),
+            "GlobalPartitionCount": len(image.partitions),
+            "LastAppliedRecordOffset": image.last_offset,
+            "LastCommittedRecordOffset": self.image.last_offset,
+            "TimedOutBrokerHeartbeatCount": self._counts["session-expired"],
+            "NewActiveControllersCount": self._counts["controller-activated"],
+            # An election from the ELR is not unclean (KAFKA-18940).
+            "UncleanLeaderElectionsCount": self._counts["elected-unclean"]
+            + self._counts["elected-last-known-leader"],
+            "ElectionFromEligibleLeaderReplicasCount": self._counts["elected-from-elr"],
+        }
+
+    # --- requests ------------------------------------------------------------------------------------
+
+    def handles(self, message: Any) -> bool:
+        """Whether the controller answers this kind of request."""
+        return type(message) in _REQUESTS
+
+    def handle_request(self, message: Any, context: RequestContext) -> Any:
+        """Answers a request, or returns the future of the answer."""
+        leadership = self._leadership
+        if leadership is None:
+            return not_controller(message)
+        return _REQUESTS[type(message)](self, leadership, message)
+
+    def _heartbeat(self, leadership: _Leadership, request: Any) -> Any:
+        outcome = heartbeat(
+            leadership.latest,
+            request,
+            leadership.sessions,
+            self._host.clock.monotonic_ns(),
+            self._policy,
+        )
+        answer = self._carry_out(leadership, request, outcome.decision)
+        if outcome.state is BrokerState.CONTROLLED_SHUTDOWN:
+            session = leadership.sessions.get(request.broker_id)
+            if session is not None and session.controlled_shutdown_offset < 0:
+                session.controlled_shutdown_offset = leadership.latest.last_offset
+        if outcome.decision.records:
+            self._set_session_alarm(leadership)
+        return answer
+
+    def _register(self, leadership: _Leadership, request: Any) -> Any:
+        now_ns = self._host.clock.monotonic_ns()
+        decision = register_broker(
+            leadership.latest,
+            request,
+            sessions=leadership.sessions,
+            now_ns=now_ns,
+            # The register record may land a few offsets later: clean-up records precede it in the batch.
+            next_offset=self.raft.next_offset(),
+            policy=self._policy,
+        )
+        answer = self._carry_out(leadership, request, decision)
+        if decision.records:
+            leadership.sessions.begin(request.broker_id, now_ns)
+            self._set_session_alarm(leadership)
+        return answer
+
+    def _alter_partition(self, leadership: _Leadership, request: Any) -> Any:
+        decision = alter_partition(leadership.latest, request, self._policy)
+        return self._carry_out(leadership, request, decision)
+
+    def _create_topics(self, leadership: _Leadership, request: Any) -> Any:
+        decision = create_topics(leadership.latest, request, self._new_topic_id, self._policy)
+        return self._carry_out(leadership, request, decision)
+
+    def _new_topic_id(self) -> UUID:
+        bits = self._host.random.stream("topic-ids").getrandbits(128)
+        return UUID(int=bits, version=4)
+
+    def _carry_out(self, leadership: _Leadership, request: Any, decision: Decision) -> Any:
+        """Writes what was decided and returns the answer, or its future."""
+        if not self._write(leadership, decision):
+            return not_controller(request)
+        offset = leadership.latest.last_offset
+        # [CTRL-1] Also an answer without records rests on what is pending: it is held back until that is
+        # committed, because otherwise it would tell of a state that may never have existed.
+        if not self._answers_wait or offset <= self.image.last_offset:
+            return decision.response
+        future = asyncio.get_running_loop().create_future()
+        leadership.pending.append(
+            _Pending(offset=offset, message=request, response=decision.response, future=future)
+        )
+        return future
+
+    def _write(self, leadership: _Leadership, decision: Decision) -> bool:
+        """Applies a decision's records to `latest` and hands them to Raft as one unit (CTRL-2).
+
+        Returns:
+            False when this node turns out not to lead the quorum any more; nothing was written then.
+        """
+        if decision.records and not self._append(leadership, decision.records):
+            return False
+        self._report(decision.marks)
+        return True
+
+    def _append(self, leadership: _Leadership, records: tuple[MetadataRecord, ...]) -> bool:
+        latest = leadership.latest
+        base_offset = self.raft.next_offset()
+        check_invariant(
+            base_offset == latest.last_offset + 1,
+            "INV-5",
+            "the active controller is the only one who appends to the log of its epoch",
+            next_offset=base_offset,
+            last_offset=latest.last_offset,
+        )
+        for offset, record in enumerate(records, base_offset):
+            self._checks.replay(latest, offset, record)
+        try:
+            last_offset = self.raft.append(records)
+        except NotLeaderError:
+            # Raft knows before it has told us. What was just replayed goes with `latest`.
+            self._deactivate("lost the leadership while writing")
+            return False
+        check_invariant(
+            last_offset == latest.last_offset,
+            "INV-5",
+            "a batch lands at the offsets it was computed for",
+            last_offset=last_offset,
+            expected=latest.last_offset,
+        )
+        leadership.last_write_ns = self._host.clock.monotonic_ns()
+        self._set_sweep_alarm(leadership)
+        return True
+
+    def _report(self, marks: Sequence[Mark]) -> None:
+        for rare in marks:
+            self._counts[rare.name] += 1
+            self._host.observer.mark(rare.name, **rare.details)
+
+    # --- the quorum ----------------------------------------------------------------------------------
+
+    def on_leader_change(self, quorum_epoch: int, leader_id: int) -> None:
+        """Claims or gives up the leadership (CTRL-3, CTRL-4); see `RaftListener`."""
+        if leader_id != self._config.node_id:
+            self._claimed_epoch = NO_EPOCH
+            self._deactivate("another quorum leader or epoch")
+            return
+        if self._claimed_epoch != quorum_epoch:
+            self._deactivate("a new quorum epoch")
+            self._claimed_epoch = quorum_epoch
+        self._activate_if_due()
+
+    def on_commit(self, batches: Sequence[MetadataBatch]) -> None:
+        """Follows the committed records, then answers whoever waited for them; see `RaftListener`."""
+        for batch in batches:
+            for offset, record in enumerate(batch.records, batch.base_offset):
+                self.image.replay(offset, record)
+                self._host.observer.metadata_committed(offset, batch.quorum_epoch, record)
+                if isinstance(record, LeaderChangeRecord):
+                    self._committed_leader_change = batch.quorum_epoch
+        self._answer_committed()
+        self._activate_if_due()
+
+    def _answer_committed(self) -> None:
+        if self._leadership is None:
+            return
+        pending = self._leadership.pending
+        while pending and pending[0].offset <= self.image.last_offset:
+            answered = pending.popleft()
+            # The asker may have hung up, which cancels the future.
+            if not answered.future.done():
+                answered.future.set_result(answered.response)
+
+    def _activate_if_due(self) -> None:
+        # [CTRL-4] The LeaderChange record is the last one that was in the log when this epoch began: once it is
+        # committed and replayed, so is everything that earlier leaders wrote.
+        if (
+            not self._is_running
+            or self._leadership is not None
+            or self._claimed_epoch == NO_EPOCH
+            or self._committed_leader_change != self._claimed_epoch
+        ):
+            return
+        now_ns = self._host.clock.monotonic_ns()
+        leadership = _Leadership(
+            quorum_epoch=self._claimed_epoch,
+            latest=self.image.copy(),
+            sessions=sessions_at_activation(self.image, now_ns, self._policy),
+            last_write_ns=now_ns,
+        )
+        self._leadership = leadership
+        self._report((mark("controller-activated", quorum_epoch=leadership.quorum_epoch),))
+        if not self.image.features:
+            self._write(leadership, Decision(records=self._bootstrap_records()))
+        self._set_session_alarm(leadership)
+        self._set_idle_alarm(leadership)
+        self._set_sweep_alarm(leadership)
+
+    def _deactivate(self, reason: str) -> None:
+        leadership, self._leadership = self._leadership, None
+        if leadership is None:
+            return
+        self._claimed_epoch = NO_EPOCH
+        for alarm in (self._session_alarm, self._idle_alarm, self._sweep_alarm):
+            alarm.cancel()
+        self._report(
+            (
+                mark(
+                    "controller-deposed",
+                    quorum_epoch=leadership.quorum_epoch,
+                    pending=len(leadership.pending),
+                    reason=reason,
+                ),
+            )
+        )
+        # [CTRL-3] Nobody knows whether these records will be committed; the brokers ask again elsewhere.
+        for unanswered in leadership.pending:
+            if not unanswered.future.done():
+                unanswered.future.set_result(not_controller(unanswered.message))
+
+    def _bootstrap_records(self) -> tuple[MetadataRecord, ...]:
+        features = self._config.features
+        version = METADATA_VERSIONS.get(features.profile, max(METADATA_VERSIONS.values()))
+        records: list[MetadataRecord] = [
+            FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=version),
+            FeatureLevelRecord(name=ELR_FEATURE, feature_level=features.elr_version),
+        ]
+        if features.elr_on:
+            # With ELR on, controller and brokers must agree on min ISR: the value becomes part of the metadata.
+            records.append(
+                ConfigRecord(
+                    resource_type=BROKER_RESOURCE,
+                    resource_name=CLUSTER_DEFAULT,
+                    name=MIN_ISR_CONFIG,
+                    value=str(self._config.min_insync_replicas),
+                )
+            )
+        return tuple(records)
+
+    # --- timers --------------------------------------------------------------------------------------
+
+    def _set_session_alarm(self, leadership: _Leadership) -> None:
+        if self._leadership is not leadership:
+            return
+        stalest = leadership.sessions.stalest(leadership.latest)
+        if stalest is not None:
+            # A session is over when its time has passed, not when it is reached.
+            self._session_alarm.set(stalest[0] + 1)
+
+    def _expire_sessions(self) -> None:
+        leadership = self._leadership
+        if leadership is None:
+            return
+        now_ns = self._host.clock.monotonic_ns()
+        expired = leadership.sessions.expired(leadership.latest, now_ns)
+        # How soon after its expiry a session is acted upon is nobody's promise; a late event is what lets a
+        # broker register again before it was fenced (REG-4).
+        if expired and self._host.random.buggify("late-fencing"):
+            self._session_alarm.set(now_ns + self._policy.session_timeout_ns // 2)
+            return
+        # [FENCE-3] One broker per event, so that each fencing sees the ISRs that the one before left. Fencing two
+        # from one state makes each the other's successor (KAFKA-13173).
+        if self._policy.rules("FENCE-3"):
+            expired = expired[:1]
+        decisions = [fence(leadership.latest, self._policy, broker_id) for broker_id in expired]
+        for broker_id in expired:
+            self._report((mark("session-expired", broker_id=broker_id),))
+        self._write(
+            leadership,
+            Decision(
+                records=tuple(record for decision in decisions for record in decision.records),
+                marks=tuple(rare for decision in decisions for rare in decision.marks),
+            ),
+        )
+        self._set_session_alarm(leadership)
+
+    def _set_idle_alarm(self, leadership: _Leadership) -> None:
+        if self._leadership is leadership:
+            interval_ns = self._config.timings.metadata_max_idle_interval_ms * NS_PER_MS
+            self._idle_alarm.set(leadership.last_write_ns + interval_ns)
+
+    def _write_when_idle(self) -> None:
+        leadership = self._leadership
+        if leadership is None:
+            return
+        now_ns = self._host.clock.monotonic_ns()
+        interval_ns = self._config.timings.metadata_max_idle_interval_ms * NS_PER_MS
+        is_idle = now_ns >= leadership.last_write_ns + interval_ns
+        if is_idle and leadership.latest.last_offset > self.image.last_offset:
+            # Something waits for a majority already; more of nothing would not help it.
+            self._idle_alarm.set(now_ns + interval_ns)
+            return
+        if is_idle:
+            self._write(leadership, Decision(records=(NoOpRecord(),)))
+        self._set_idle_alarm(leadership)
+
+    def _set_sweep_alarm(self, leadership: _Leadership) -> None:
+        if self._sweep_alarm.is_set or self._leadership is not leadership:
+            return
+        if sweepable_partitions(leadership.latest, self._policy):
+            interval_ms = self._config.timings.unclean_leader_election_interval_ms
+            self._sweep_alarm.set(self._host.clock.monotonic_ns() + interval_ms * NS_PER_MS)
+
+    def _sweep(self) -> None:
+        leadership = self._leadership
+        if leadership is not None:
+            self._write(leadership, unclean_sweep(leadership.latest, self._policy))
+            self._set_sweep_alarm(leadership)
+
+
+_REQUESTS: dict[type, Callable[[Controller, _Leadership, Any], Any]] = {
+    alter_partition_request.AlterPartitionRequest: Controller._alter_partition,
+    broker_heartbeat_request.BrokerHeartbeatRequest: Controller._heartbeat,
+    broker_registration_request.BrokerRegistrationRequest: Controller._register,
+    create_topics_request.CreateTopicsRequest: Controller._create_topics,
+}

@@ -1,0 +1,248 @@
+"""The change builder: from a registration and targets to one `PartitionChangeRecord` (sections 16.5 and 16.7).
+
+Every change of a partition goes through here: fencing, unfencing, registration, shutdown, AlterPartition and the
+sweep. The builder is pure. It decides three things, in this order, because each depends on the one before: who
+is eligible (the ELR), who leads, and what is written.
+
+Why the ELR is safe. A member that leaves the ISR in a change that leaves it below min ISR has everything that
+was ever committed: before the change it was in the ISR, and afterwards the leader's high watermark stands still,
+because the leader either still waits for the removed member or knows that it is below min ISR (HW-1, HW-3). It
+stays complete until the ISR reaches min ISR again or until it starts without proof of an orderly stop.
+
+Reassignment and log directories are left out (sections 16.10, 16.11).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from system_under_test.config import Features
+from system_under_test.controller.election import (
+    ElectedFrom,
+    ElectionResult,
+    Electorate,
+    elect_leader,
+)
+from system_under_test.controller.policy import Mark, mark
+from system_under_test.metadata.image import PartitionRegistration, merge_change
+from system_under_test.metadata.records import (
+    LEADER_UNCHANGED,
+    NO_LEADER,
+    RECOVERING,
+    PartitionChangeRecord,
+)
+from system_under_test.rules import ALL_RULES, Rules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeContext:
+    """What the builder knows besides the partition.
+
+    Attributes:
+        acceptable: Whether a broker may lead after this change.
+        min_isr: The partition's effective min ISR.
+        elr_on: Whether eligible leader replicas are finalized.
+        unclean_allowed: Whether the topic allows unclean elections.
+        unclean_replicas: Brokers that just registered without proof of an orderly stop.
+    """
+
+    acceptable: Callable[[int], bool]
+    min_isr: int
+    elr_on: bool
+    features: Features
+    unclean_allowed: bool = False
+    unclean_replicas: frozenset[int] = frozenset()
+    rules: Rules = ALL_RULES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionChange:
+    """One change of one partition.
+
+    Attributes:
+        elected_from: How the new leader came to lead; `NOBODY` when the leader did not change or is none.
+        before: The registration that the change was computed from.
+        after: What it becomes.
+    """
+
+    record: PartitionChangeRecord
+    elected_from: ElectedFrom
+    before: PartitionRegistration
+    after: PartitionRegistration
+
+    def marks(self) -> tuple[Mark, ...]:
+        """Returns what is worth reporting about the change."""
+        after = self.after
+        where = {"topic": after.topic, "partition": after.partition}
+        found = []
+        if self.elected_from in _ELECTION_MARKS:
+            found.append(
+                mark(
+                    _ELECTION_MARKS[self.elected_from],
+                    **where,
+                    leader=after.leader,
+                    leader_epoch=after.leader_epoch,
+                )
+            )
+        if after.leader == NO_LEADER and self.before.leader != NO_LEADER:
+            found.append(mark("partition-without-leader", **where, isr=after.isr, elr=after.elr))
+        if set(after.isr) < set(self.before.isr):
+            found.append(mark("isr-shrunk", **where, isr=after.isr, elr=after.elr))
+        elif set(after.isr) > set(self.before.isr):
+            found.append(mark("isr-expanded", **where, isr=after.isr))
+        return tuple(found)
+
+
+_ELECTION_MARKS = {
+    ElectedFrom.ISR: "elected-from-isr",
+    ElectedFrom.ELR: "elected-from-elr",
+    ElectedFrom.LAST_KNOWN_LEADER: "elected-last-known-leader",
+    ElectedFrom.UNCLEAN: "elected-unclean",
+    ElectedFrom.ANY_REPLICA: "elected-any-replica",
+}
+
+
+def build_change(
+    registration: PartitionRegistration,
+    context: ChangeContext,
+    *,
+    target_isr: tuple[int, ...] | None = None,
+    target_recovery_state: int | None = None,
+) -> PartitionChange | None:
+    """Computes the change that brings a partition to its targets.
+
+    Args:
+        registration: The partition as it is.
+        context: Liveness, min ISR and switches.
+        target_isr: The wanted ISR; None keeps it.
+        target_recovery_state: The wanted leader recovery state; None keeps it.
+
+    Returns:
+        The change, or None when nothing changes.
+
+    Source:
+        Sections 16.5 and 16.7; Kafka's `PartitionChangeBuilder`.
+    """
+    isr = registration.isr if target_isr is None else target_isr
+    elr = _target_elr(registration, isr, context)
+    election = _elect(registration, isr, elr, context)
+    is_new_leader = election.leader != registration.leader
+    leader = election.leader if is_new_leader else LEADER_UNCHANGED
+    recovery_state = target_recovery_state
+    if is_new_leader and election.source is not ElectedFrom.NOBODY:
+        if election.source is not ElectedFrom.ISR:
+            isr = (election.leader,)
+        elr = tuple(replica for replica in elr if replica != election.leader)
+        if election.source not in (ElectedFrom.ISR, ElectedFrom.ELR):
+            # The new leader's log is the truth now; who was complete before may have to truncate.
+            elr = ()
+        if election.is_flagged:
+            recovery_state = RECOVERING
+    if not context.elr_on:
+        elr = ()
+    if not isr and not _isr_may_be_empty(context):
+        isr = registration.isr
+        elr = tuple(replica for replica in elr if replica not in isr)
+    # The order of an ISR carries no meaning: the same members in another order are no change.
+    writes_isr = set(isr) != set(registration.isr)
+    if (
+        context.features.bump_leader_epoch_on_isr_shrink
+        and leader == LEADER_UNCHANGED
+        and writes_isr
+        and not set(registration.isr) <= set(isr)
+    ):
+        # Before metadata version 3.6 a shrink started a new epoch of the same leader (KAFKA-15021).
+        leader = registration.leader
+    record = PartitionChangeRecord(
+        topic_id=registration.topic_id,
+        partition_id=registration.partition,
+        isr=isr if writes_isr else None,
+        leader=leader,
+        leader_recovery_state=_if_changed(recovery_state, registration.leader_recovery_state),
+        eligible_leader_replicas=elr if elr != registration.elr else None,
+        last_known_elr=_last_known_elr(registration, isr if writes_isr else None, leader, context),
+    )
+    if record == PartitionChangeRecord(
+        topic_id=registration.topic_id, partition_id=registration.partition
+    ):
+        return None
+    return PartitionChange(
+        record=record,
+        elected_from=election.source if is_new_leader else ElectedFrom.NOBODY,
+        before=registration,
+        after=merge_change(registration, record),
+    )
+
+
+def _target_elr(
+    registration: PartitionRegistration, isr: tuple[int, ...], context: ChangeContext
+) -> tuple[int, ...]:
+    if not context.elr_on:
+        return registration.elr
+    if len(isr) >= context.min_isr:
+        # [ELR-1] From here on the ISR commits records that a remembered member will not have.
+        if context.rules("ELR-1"):
+            return ()
+        return tuple(replica for replica in registration.elr if replica not in isr)
+    # [ELR-2] Who was complete before the change and is not in the ISR after it stays complete, because
+    # nothing is committed below min ISR. The intersection with the replicas is ours (B-34).
+    leaving = registration.isr if context.rules("ELR-2") else ()
+    candidates = sorted({*registration.elr, *leaving})
+    return tuple(
+        replica
+        for replica in candidates
+        if replica not in isr
+        and replica in registration.replicas
+        and replica not in context.unclean_replicas
+    )
+
+
+def _elect(
+    registration: PartitionRegistration,
+    isr: tuple[int, ...],
+    elr: tuple[int, ...],
+    context: ChangeContext,
+) -> ElectionResult:
+    return elect_leader(
+        registration,
+        Electorate(
+            isr=isr,
+            elr=elr,
+            acceptable=context.acceptable,
+            elr_on=context.elr_on,
+            unclean_allowed=context.unclean_allowed,
+            features=context.features,
+            rules=context.rules,
+        ),
+    )
+
+
+def _isr_may_be_empty(context: ChangeContext) -> bool:
+    if context.elr_on:
+        # [ELR-3] The last member may leave, because somebody remembers it.
+        return context.rules("ELR-3")
+    # [PCB-1] Nobody would remember the last member: it stays, and leads again whatever it lost meanwhile.
+    # This line is where the last-replica-standing bug lives.
+    return not context.rules("PCB-1")
+
+
+def _last_known_elr(
+    registration: PartitionRegistration,
+    new_isr: tuple[int, ...] | None,
+    leader: int,
+    context: ChangeContext,
+) -> tuple[int, ...] | None:
+    """Returns the last-known ELR to write, None for unchanged (ELR-8)."""
+    if not context.elr_on or not context.features.last_known_leader:
+        return None
+    # [ELR-8] Kafka stores -1 when there was no leader to remember, and then can elect nobody (B-47).
+    if new_isr == () and registration.leader != NO_LEADER:
+        remembered = (registration.leader,)
+        return remembered if registration.last_known_elr != remembered else None
+    leader_after = registration.leader if leader == LEADER_UNCHANGED else leader
+    if leader_after != NO_LEADER and registration.last_known_elr:
+        return ()
+    return None
+
+
+def _if_changed(value: int | None, present: int) -> int | None:
+    return None if value == present else value

@@ -1,0 +1,53 @@
+"""A controller node: the Raft client of a voter and the controller state machine on top of it (section 1.1)."""
+
+from typing import Any
+
+from system_under_test.config import NodeConfig
+from system_under_test.controller.controller import Controller
+from system_under_test.protocol.messages import message_name
+from system_under_test.raft.node import RaftNode
+from system_under_test.runtime import Host, RequestContext
+
+
+class ControllerNode:
+    """One incarnation of a controller.
+
+    Args:
+        host: The node's doors.
+        config: Everything the node is told.
+
+    Attributes:
+        raft: The voter.
+        controller: The state machine; active while the voter leads.
+    """
+
+    def __init__(self, host: Host, config: NodeConfig) -> None:
+        self.node_id = config.node_id
+        self._host = host
+        self._accepting = False
+        self.controller = Controller(host, config)
+        self.raft = RaftNode(host, config, self.controller)
+        self.controller.attach(self.raft)
+
+    async def start(self) -> None:
+        """Loads the metadata log, then serves; returns when it runs."""
+        await self.raft.start()
+        self.controller.start()
+        self._accepting = True
+        self._host.network.listen(self.handle)
+
+    async def stop(self) -> None:
+        """Leaves the quorum in order: a leader resigns first, so that nobody has to wait for a timeout."""
+        await self.raft.stop()
+        self.controller.stop()
+        self._accepting = False
+
+    def handle(self, message: Any, context: RequestContext) -> Any:
+        """Answers one request of a broker or of another voter; see `runtime.network.Handler`."""
+        if not self._accepting:
+            raise ConnectionAbortedError(f"controller {self.node_id} is stopping")
+        if self.raft.handles(message):
+            return self.raft.handle_request(message, context)
+        if self.controller.handles(message):
+            return self.controller.handle_request(message, context)
+        raise ConnectionAbortedError(f"a controller does not serve {message_name(message)}")

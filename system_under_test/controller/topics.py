@@ -1,0 +1,246 @@
+"""CreateTopics: placement, the first ISR and the topic's configuration.
+
+A topic is created by one atomic batch: its configurations, the topic, its partitions. Configurations come first,
+so that no image has a partition whose min ISR is not yet the one that was asked for.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from system_under_test.controller.policy import Decision, Policy, mark
+from system_under_test.metadata.image import (
+    MIN_ISR_CONFIG,
+    TOPIC_RESOURCE,
+    UNCLEAN_ELECTION_CONFIG,
+    ClusterImage,
+)
+from system_under_test.metadata.records import (
+    ConfigRecord,
+    MetadataRecord,
+    PartitionRecord,
+    TopicRecord,
+)
+from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.messages import create_topics_response, millis
+
+TOPIC_NAME_LENGTH_MAX = 249
+TOPIC_NAME_CHARACTERS = frozenset(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+)
+PARTITION_COUNT_MAX = 10_000
+"""Partitions of one topic; Kafka's bound on the records of one batch, which a topic must fit into."""
+UNSPECIFIED = -1
+
+
+class TopicRefusedError(Exception):
+    """A topic cannot be created; carries the answer."""
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        """Keeps the error code and the sentence for the client."""
+        self.error = error
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NewTopic:
+    records: tuple[MetadataRecord, ...]
+    topic_id: UUID
+    partition_count: int
+    replication_factor: int
+
+
+def create_topics(
+    image: ClusterImage, request: Any, new_topic_id: Callable[[], UUID], policy: Policy
+) -> Decision:
+    """Decides on a CreateTopicsRequest; every topic succeeds or fails on its own.
+
+    Args:
+        image: The latest image.
+        request: A CreateTopicsRequest.
+        new_topic_id: Draws a topic id; called once for each topic that is created.
+        policy: The static part.
+    """
+    names = [topic.name for topic in request.topics]
+    records: list[MetadataRecord] = []
+    results = []
+    created = []
+    for topic in request.topics:
+        try:
+            if names.count(topic.name) > 1:
+                raise TopicRefusedError(
+                    ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} stands twice in the request"
+                )
+            new = _new_topic(image, topic, new_topic_id, policy)
+        except TopicRefusedError as refused:
+            results.append(topic_result(topic.name, refused.error, str(refused)))
+            continue
+        results.append(
+            create_topics_response.CreatableTopicResult(
+                name=topic.name,
+                topic_id=new.topic_id,
+                error_code=ErrorCode.NONE,
+                error_message=None,
+                num_partitions=new.partition_count,
+                replication_factor=new.replication_factor,
+                configs=(),
+            )
+        )
+        if not request.validate_only:
+            records.extend(new.records)
+            created.append(mark("topic-created", topic=topic.name, partitions=new.partition_count))
+    return Decision(
+        records=tuple(records), response=create_topics_answer(tuple(results)), marks=tuple(created)
+    )
+
+
+def create_topics_answer(results: tuple[Any, ...]) -> Any:
+    """Returns an answer with one result per topic."""
+    return create_topics_response.CreateTopicsResponse(throttle_time=millis(0), topics=results)
+
+
+def topic_result(name: str, error: ErrorCode, message: str) -> Any:
+    """Returns the result of a topic that was not created."""
+    return create_topics_response.CreatableTopicResult(
+        name=name, topic_id=None, error_code=error, error_message=message, configs=()
+    )
+
+
+def _new_topic(
+    image: ClusterImage, topic: Any, new_topic_id: Callable[[], UUID], policy: Policy
+) -> _NewTopic:
+    _check_name(image, topic.name)
+    configs = tuple(
+        ConfigRecord(
+            resource_type=TOPIC_RESOURCE,
+            resource_name=topic.name,
+            name=config.name,
+            value=_checked_config(config.name, config.value),
+        )
+        for config in topic.configs
+    )
+    assignment = (
+        _manual_assignment(image, topic)
+        if topic.assignments
+        else _round_robin_assignment(image, topic, policy)
+    )
+    topic_id = new_topic_id()
+    partitions = tuple(
+        _partition_record(image, topic_id, index, replicas)
+        for index, replicas in enumerate(assignment)
+    )
+    return _NewTopic(
+        records=(*configs, TopicRecord(name=topic.name, topic_id=topic_id), *partitions),
+        topic_id=topic_id,
+        partition_count=len(assignment),
+        replication_factor=len(assignment[0]),
+    )
+
+
+def _check_name(image: ClusterImage, name: str) -> None:
+    is_legal = (
+        0 < len(name) <= TOPIC_NAME_LENGTH_MAX
+        and name not in (".", "..")
+        and TOPIC_NAME_CHARACTERS.issuperset(name)
+    )
+    if not is_legal:
+        raise TopicRefusedError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic name {name!r} is not 1 to {TOPIC_NAME_LENGTH_MAX} of a-z A-Z 0-9 . _ -",
+        )
+    if name in image.topics_by_name:
+        raise TopicRefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
+
+
+def _checked_config(name: str, value: str | None) -> str:
+    if name == MIN_ISR_CONFIG and value is not None and value.isdecimal() and int(value) >= 1:
+        return str(int(value))
+    if name == UNCLEAN_ELECTION_CONFIG and value is not None and value.lower() in ("true", "false"):
+        return value.lower()
+    if name in (MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG):
+        message = f"{name} cannot be {value!r}"
+    else:
+        message = f"{name} is not supported (only {MIN_ISR_CONFIG}, {UNCLEAN_ELECTION_CONFIG})"
+    raise TopicRefusedError(ErrorCode.INVALID_CONFIG, message)
+
+
+def _manual_assignment(image: ClusterImage, topic: Any) -> list[tuple[int, ...]]:
+    if topic.num_partitions != UNSPECIFIED or topic.replication_factor != UNSPECIFIED:
+        raise TopicRefusedError(
+            ErrorCode.INVALID_REQUEST,
+            "with an assignment, partition count and replication factor must be -1",
+        )
+    by_index = {entry.partition_index: tuple(entry.broker_ids) for entry in topic.assignments}
+    if sorted(by_index) != list(range(len(topic.assignments))):
+        raise TopicRefusedError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "partitions must be numbered 0, 1, 2 ... once each",
+        )
+    assignment = [by_index[index] for index in range(len(by_index))]
+    for index, replicas in enumerate(assignment):
+        problem = _assignment_problem(image, replicas, len(assignment[0]))
+        if problem is not None:
+            raise TopicRefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index}: {problem}"
+            )
+    return assignment
+
+
+def _assignment_problem(
+    image: ClusterImage, replicas: Sequence[int], replica_count: int
+) -> str | None:
+    if not replicas:
+        return "it has no replica"
+    if len(set(replicas)) != len(replicas):
+        return "a broker stands twice"
+    if len(replicas) != replica_count:
+        return "all partitions must have the same number of replicas"
+    unknown = [broker_id for broker_id in replicas if broker_id not in image.brokers]
+    if unknown:
+        return f"broker {unknown[0]} is not registered"
+    if not any(image.is_active(broker_id) for broker_id in replicas):
+        return "none of its brokers is active"
+    return None
+
+
+def _round_robin_assignment(
+    image: ClusterImage, topic: Any, policy: Policy
+) -> list[tuple[int, ...]]:
+    partition_count = topic.num_partitions
+    if partition_count == UNSPECIFIED:
+        partition_count = policy.default_partition_count
+    if not 1 <= partition_count <= PARTITION_COUNT_MAX:
+        raise TopicRefusedError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"the partition count must be -1 or 1 to {PARTITION_COUNT_MAX}, not {partition_count}",
+        )
+    replica_count = topic.replication_factor
+    if replica_count == UNSPECIFIED:
+        replica_count = policy.default_replication_factor
+    active = [broker_id for broker_id in sorted(image.brokers) if image.is_active(broker_id)]
+    others = [broker_id for broker_id in sorted(image.brokers) if not image.is_active(broker_id)]
+    if not active or not 1 <= replica_count <= len(image.brokers):
+        raise TopicRefusedError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {replica_count} is not possible with {len(image.brokers)} registered"
+            f" brokers, {len(active)} of them active",
+        )
+    # Starting where the last topic ended spreads one-partition topics, too. Fenced brokers come in only when there
+    # are too few others, and then at the end of the list, so that every partition has a leader.
+    start = len(image.partitions)
+    assignment = []
+    for index in range(partition_count):
+        shift = (start + index) % len(active)
+        ring = active[shift:] + active[:shift] + others
+        assignment.append(tuple(ring[:replica_count]))
+    return assignment
+
+
+def _partition_record(
+    image: ClusterImage, topic_id: UUID, index: int, replicas: tuple[int, ...]
+) -> PartitionRecord:
+    isr = tuple(broker_id for broker_id in replicas if image.is_active(broker_id))
+    return PartitionRecord(
+        topic_id=topic_id, partition_id=index, replicas=replicas, isr=isr, leader=isr[0]
+    )

@@ -1,0 +1,164 @@
+"""Loading a log from its files: what is trusted, what is checked, what is cut (rule REC-1).
+
+After an orderly stop the files are trusted and only their batch headers are read. Otherwise everything from
+the recovery point's segment on is checked, and the log is cut at the first batch that is not intact. Four
+things are cut, after a power cut all of them happen:
+
+* a batch that is torn, full of zeros or fails its checksum;
+* a batch that does not continue the one before it, within a file or from one file to the next;
+* a batch whose leader epoch is older than the epoch cache says for its offset. The cache is made durable
+  before the records (EC-1, EC-5), so such a batch was truncated earlier and has come back: the cut of a
+  file need not be durable (TRUNC-3). Kafka keeps such a batch, and with it an epoch cache that describes
+  other records;
+* every file behind a cut.
+
+All of that lies at or above the recovery point, and was promised by nobody to survive a power cut. A killed
+process loses nothing here, because the page cache holds exactly what the process wrote.
+"""
+
+from dataclasses import dataclass
+
+from system_under_test.log.epochs import LeaderEpochCache
+from system_under_test.log.segment import Segment, intact_batches, segment_bases, segment_path
+from system_under_test.runtime import Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedLog:
+    """What was found, and what was done to it.
+
+    Attributes:
+        segments: At least one.
+        cut_bytes: How many bytes were cut off or removed.
+        is_new: Whether there was no segment file.
+    """
+
+    segments: list[Segment]
+    log_start_offset: int
+    recovery_point: int
+    cut_bytes: int
+    is_new: bool
+
+
+def load_segments(
+    storage: Storage,
+    directory: str,
+    epochs: LeaderEpochCache,
+    *,
+    is_trusted: bool,
+    verify_crc: bool,
+    recovery_point: int,
+    log_start_offset: int,
+) -> LoadedLog:
+    """Reads, checks and repairs the segments of one log and trims its epoch cache to them.
+
+    Args:
+        storage: The node's files.
+        directory: Where this log's files are.
+        epochs: As read from its file; entries that the log no longer covers are dropped, epochs that only
+            the log knows are added (EC-6).
+        is_trusted: Whether the previous process stopped in order.
+        verify_crc: Whether to verify the checksums of what is not trusted.
+        recovery_point: As checkpointed; everything below it is known to be durable.
+        log_start_offset: As checkpointed.
+    """
+    bases = segment_bases(storage, directory)
+    is_new = not bases
+    # Files wholly below the log's start are what an interrupted removal left.
+    while len(bases) > 1 and bases[1] <= log_start_offset:
+        storage.remove(segment_path(directory, bases.pop(0)))
+
+    segments: list[Segment] = []
+    new_epochs: list[tuple[int, int]] = []
+    cut_bytes = 0
+    for index, base_offset in enumerate(bases):
+        # A segment that ends right at the recovery point may have been cut there, so it is checked as well.
+        is_checked = not is_trusted and (
+            index + 1 == len(bases) or bases[index + 1] >= recovery_point
+        )
+        segment = Segment(directory, base_offset)
+        is_continued = not segments or segments[-1].end_offset == base_offset
+        cut = 0
+        if is_continued:
+            cut = _read_segment(
+                storage,
+                segment,
+                epochs if is_checked else None,
+                new_epochs,
+                verify_crc=is_checked and verify_crc,
+            )
+            segments.append(segment)
+        if cut or not is_continued:
+            first_removed = index + 1 if is_continued else index
+            cut_bytes += cut + _remove(storage, directory, bases[first_removed:])
+            break
+
+    end_offset = segments[-1].end_offset if segments else log_start_offset
+    if end_offset < log_start_offset:
+        cut_bytes += _remove(storage, directory, [segment.base_offset for segment in segments])
+        segments = []
+        new_epochs = []
+        epochs.clear()
+        end_offset = log_start_offset
+    if not segments:
+        segments = [_create(storage, directory, log_start_offset)]
+    log_start_offset = max(log_start_offset, segments[0].base_offset)
+
+    epochs.truncate_from_end(end_offset)
+    # EC-6: epochs of records whose entries did not survive.
+    epochs.assign_all([entry for entry in new_epochs if entry[0] > epochs.latest_epoch])
+    epochs.truncate_from_start(log_start_offset)
+    return LoadedLog(
+        segments=segments,
+        log_start_offset=log_start_offset,
+        recovery_point=end_offset if is_trusted else min(recovery_point, end_offset),
+        cut_bytes=cut_bytes,
+        is_new=is_new,
+    )
+
+
+def _read_segment(
+    storage: Storage,
+    segment: Segment,
+    epochs: LeaderEpochCache | None,
+    new_epochs: list[tuple[int, int]],
+    *,
+    verify_crc: bool,
+) -> int:
+    """Indexes one segment and cuts its file behind the last good batch; returns how many bytes that cost.
+
+    With `epochs` the batches are held against the cache, and epochs newer than both it and `new_epochs` are
+    added to `new_epochs`.
+    """
+    newest_epoch = new_epochs[-1][0] if new_epochs else -1
+    for span in intact_batches(storage, segment.path, verify_crc=verify_crc):
+        if span.base_offset != segment.end_offset:
+            break
+        if epochs is not None:
+            if span.leader_epoch < epochs.epoch_at(span.base_offset):
+                break
+            if span.leader_epoch > newest_epoch:
+                newest_epoch = span.leader_epoch
+                new_epochs.append((newest_epoch, span.base_offset))
+        segment.add(span.base_offset, span.size_bytes, span.record_count)
+    cut = storage.size(segment.path) - segment.size_bytes
+    if cut:
+        storage.truncate(segment.path, segment.size_bytes)
+        segment.has_unsynced_cut = True
+    return cut
+
+
+def _remove(storage: Storage, directory: str, bases: list[int]) -> int:
+    removed_bytes = 0
+    # From the end, so that an interruption never leaves a hole.
+    for base_offset in reversed(bases):
+        path = segment_path(directory, base_offset)
+        removed_bytes += storage.size(path)
+        storage.remove(path)
+    return removed_bytes
+
+
+def _create(storage: Storage, directory: str, base_offset: int) -> Segment:
+    segment = Segment(directory, base_offset)
+    storage.append(segment.path, b"")
+    return segment

@@ -1,0 +1,190 @@
+"""The follower's work: fetch from the leader, append, make durable, learn what is committed.
+
+One task, one outstanding fetch. A voter fetches only while it follows a leader; an observer (a broker) has
+no elections to tell it who leads, and asks one voter after the other until it hears of a leader: a voter
+that does not lead answers with an error that names the leader it knows.
+
+The task only ever waits for futures of its own, so that a change of state ends every wait at once.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.record_batch import CorruptBatchError
+from system_under_test.raft import messages
+from system_under_test.raft.link import Link
+from system_under_test.raft.quorum import METADATA_MAX_BATCH_BYTES, Quorum
+from system_under_test.raft.state import Follower
+
+_INTERRUPTED = object()
+"""What a wait ends with when the state changed."""
+
+ONE_BATCH = 1
+"""Fewest bytes that can be asked for: the answer is then one batch, whatever its size."""
+
+
+class Fetcher:
+    """Pulls the metadata log from the leader.
+
+    Args:
+        links: To all other voters; for fetches only.
+        spawn: Starts a task whose failure ends the node.
+        fetch_succeeded: Told of every successful fetch.
+    """
+
+    def __init__(
+        self,
+        quorum: Quorum,
+        links: dict[int, Link],
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        fetch_succeeded: Callable[[], None],
+    ) -> None:
+        self._quorum = quorum
+        self._links = links
+        self._spawn = spawn
+        self._fetch_succeeded = fetch_succeeded
+        self._timings = quorum.config.timings
+        self._fsyncs = quorum.is_voter and quorum.config.rules("RAFT-2")
+        self._voters_to_ask = tuple(links)
+        self._next_voter = 0
+        self._doubts_leader = False
+        self._target: int | None = None
+        self._waiter: asyncio.Future[Any] | None = None
+
+    def start(self) -> None:
+        """Starts to fetch."""
+        if not self._voters_to_ask:
+            return
+        # Brokers that start together do not all ask the same voter.
+        self._next_voter = self._quorum.host.random.stream("raft").randrange(
+            0, len(self._voters_to_ask)
+        )
+        self._spawn(self._run())
+
+    def state_changed(self) -> None:
+        """Ends the present wait. A fetch in flight is abandoned: it may be parked at a deposed leader."""
+        self._doubts_leader = False
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(_INTERRUPTED)
+            if self._target is not None:
+                self._links[self._target].close()
+
+    async def _run(self) -> None:
+        while True:
+            target = self._choose_target()
+            if target is None:
+                await self._wait(None)
+                continue
+            response = await self._fetch(target)
+            if response is _INTERRUPTED:
+                continue
+            if response is None:
+                self._doubts_leader = True
+                await self._wait(self._links[target].retry_delay_s)
+            elif not await self._process(target, response):
+                await self._wait(self._timings.controller_quorum_retry_backoff_ms / 1000)
+
+    def _choose_target(self) -> int | None:
+        state = self._quorum.state
+        if isinstance(state, Follower) and (self._quorum.is_voter or not self._doubts_leader):
+            return state.leader_id
+        if self._quorum.is_voter:
+            return None
+        self._next_voter = (self._next_voter + 1) % len(self._voters_to_ask)
+        return self._voters_to_ask[self._next_voter]
+
+    async def _wait(self, delay_s: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[Any] = loop.create_future()
+        self._waiter = waiter
+        timer = None if delay_s is None else loop.call_later(delay_s, _resolve, waiter, None)
+        await waiter
+        self._waiter = None
+        if timer is not None:
+            timer.cancel()
+
+    async def _fetch(self, target: int) -> Any | None:
+        max_bytes = METADATA_MAX_BATCH_BYTES
+        if self._quorum.host.random.buggify("raft-fetch-one-batch"):
+            max_bytes = ONE_BATCH
+        request = messages.build_fetch(
+            self._quorum.config,
+            epoch=self._quorum.state.epoch,
+            log=self._quorum.log_position,
+            max_bytes=max_bytes,
+        )
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiter = waiter
+        self._target = target
+        self._links[target].send(
+            request,
+            self._timings.controller_quorum_request_timeout_ms,
+            partial(_resolve, waiter),
+        )
+        response = await waiter
+        self._waiter = None
+        self._target = None
+        return response
+
+    async def _process(self, target: int, response: Any) -> bool:
+        """Takes a response in; true when the next fetch may follow at once."""
+        if response.error_code != ErrorCode.NONE or not response.responses:
+            return False
+        partition = response.responses[0].partitions[0]
+        named = partition.current_leader
+        quorum = self._quorum
+        if quorum.hear(named.leader_epoch, named.leader_id):
+            return True
+        state = quorum.state
+        if not isinstance(state, Follower) or named.leader_epoch != state.epoch:
+            return False
+        if partition.error_code != ErrorCode.NONE or target != state.leader_id:
+            # A leader that says it does not lead has resigned; another voter that names the same leader
+            # is a reason to try that one again.
+            self._doubts_leader = target == state.leader_id or named.leader_id != state.leader_id
+            return False
+        if not state.has_fetched:
+            quorum.remember(replace(state, has_fetched=True))
+        self._fetch_succeeded()
+        diverging = partition.diverging_epoch
+        if diverging.epoch >= 0:
+            return self._truncate(diverging.epoch, diverging.end_offset)
+        if partition.records:
+            try:
+                quorum.log.append_as_follower(partition.records)
+            except CorruptBatchError as error:
+                quorum.host.observer.mark("metadata-fetch-corrupt", error=str(error))
+                return False
+            # RAFT-2: the next fetch tells the leader that this voter has the records; from then on they
+            # count for a majority, and must survive a power cut. An observer counts for nothing.
+            if self._fsyncs:
+                await quorum.log.flush()
+                # The state may have changed meanwhile. What the old leader said of its high watermark
+                # holds all the same, but the log may not be a follower's any more.
+                if quorum.state.epoch != state.epoch or not isinstance(quorum.state, Follower):
+                    return True
+        quorum.commit_to(partition.high_watermark)
+        return True
+
+    def _truncate(self, epoch: int, end_offset: int) -> bool:
+        log = self._quorum.log
+        found = log.end_offset_for_epoch(epoch)
+        if found is None or found[0] == epoch:
+            offset = end_offset if found is None else min(found[1], end_offset)
+        else:
+            # The epoch is unknown here: cut back to the end of the newest one below it, and ask again.
+            offset = found[1]
+        if offset >= log.log_end_offset:
+            return False
+        self._quorum.truncate_to(offset)
+        return True
+
+
+def _resolve(waiter: "asyncio.Future[Any]", value: Any) -> None:
+    if not waiter.done():
+        waiter.set_result(value)

@@ -1,0 +1,108 @@
+"""What a quorum leader knows about the others: how far they are, and whether they are still there.
+
+Pure bookkeeping of one leadership; the driver is `leader.py`.
+
+Source:
+    Kafka's `LeaderState`.
+"""
+
+from collections.abc import Sequence
+
+UNKNOWN = -1
+
+
+class Leadership:
+    """One leadership in one epoch. Mutable, owned by the leader's driver.
+
+    Attributes:
+        epoch: The quorum epoch.
+        epoch_start_offset: Offset of the LeaderChange record; nothing of this epoch is below it.
+        high_watermark: End of what is committed, `UNKNOWN` until a record of this epoch is (RAFT-7).
+    """
+
+    __slots__ = (
+        "_end_offsets",
+        "_fetched_since_reset",
+        "_sent_high_watermarks",
+        "_voters",
+        "commits_own_epoch_only",
+        "epoch",
+        "epoch_start_offset",
+        "high_watermark",
+        "node_id",
+    )
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        voters: Sequence[int],
+        epoch: int,
+        epoch_start_offset: int,
+        commits_own_epoch_only: bool = True,
+    ) -> None:
+        self.node_id = node_id
+        self.epoch = epoch
+        self.epoch_start_offset = epoch_start_offset
+        self.high_watermark = UNKNOWN
+        self.commits_own_epoch_only = commits_own_epoch_only
+        self._voters = tuple(voters)
+        self._end_offsets = dict.fromkeys(self._voters, UNKNOWN)
+        self._fetched_since_reset: list[int] = []
+        self._sent_high_watermarks: dict[int, tuple[int, int]] = {}
+
+    def record_fetch(self, replica_id: int, fetch_offset: int) -> None:
+        """Notes that a replica has everything below an offset. Observers are not counted.
+
+        Goes back as well as forward: a voter that lost its disk fetches from the beginning, and must no
+        longer be counted for what it had.
+        """
+        if replica_id in self._end_offsets and replica_id != self.node_id:
+            self._end_offsets[replica_id] = fetch_offset
+
+    def majority_fetched(self, replica_id: int) -> bool:
+        """Notes a fetch for RAFT-4; true when a majority, the leader counted, has fetched since the last time."""
+        if replica_id == self.node_id or replica_id not in self._end_offsets:
+            return False
+        if replica_id not in self._fetched_since_reset:
+            self._fetched_since_reset.append(replica_id)
+        if len(self._fetched_since_reset) + 1 < len(self._voters) // 2 + 1:
+            return False
+        self._fetched_since_reset.clear()
+        return True
+
+    def advance(self, own_end_offset: int) -> bool:
+        """Moves the high watermark to what a majority has; true when it moved.
+
+        Args:
+            own_end_offset: End of what is durable in the leader's own log.
+        """
+        self._end_offsets[self.node_id] = own_end_offset
+        reached = sorted(self._end_offsets.values(), reverse=True)[len(self._voters) // 2]
+        # RAFT-7: the majority must have a record of this epoch. Without that, a record of an older epoch
+        # can be on a majority and still be replaced by the next leader (figure 8 of the Raft paper).
+        if self.commits_own_epoch_only and reached <= self.epoch_start_offset:
+            return False
+        if reached <= self.high_watermark:
+            return False
+        self.high_watermark = reached
+        return True
+
+    def knows_high_watermark(self, replica_id: int, connection_id: int) -> bool:
+        """Whether the present high watermark was already sent to a replica on its present connection.
+
+        A replica that restarted has forgotten what it was told; it comes on a new connection.
+        """
+        sent = self._sent_high_watermarks.get(replica_id)
+        return (
+            sent is not None and sent[0] == connection_id and sent[1] >= self.high_watermark
+        ) or self.high_watermark == UNKNOWN
+
+    def high_watermark_sent(self, replica_id: int, connection_id: int) -> None:
+        """Notes that the present high watermark went out to a replica."""
+        self._sent_high_watermarks[replica_id] = (connection_id, self.high_watermark)
+
+    def preferred_successors(self) -> list[int]:
+        """Returns the other voters, the one with the longest log first (section 17.8)."""
+        others = [voter for voter in self._voters if voter != self.node_id]
+        return sorted(others, key=lambda voter: (-self._end_offsets[voter], voter))

@@ -1,0 +1,250 @@
+"""Builds and reads the quorum's messages, all of them for the one partition of the metadata topic.
+
+Kafka nests every quorum request in topics and partitions. Here they are flattened: a builder takes the
+values, a reader gives them back. A request that is not exactly about the metadata partition reads as None.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from system_under_test.config import NodeConfig
+from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.messages import (
+    begin_quorum_epoch_request,
+    begin_quorum_epoch_response,
+    end_quorum_epoch_request,
+    end_quorum_epoch_response,
+    fetch_request,
+    fetch_response,
+    millis,
+    vote_request,
+    vote_response,
+)
+from system_under_test.protocol.metadata_codec import METADATA_TOPIC, METADATA_TOPIC_ID
+from system_under_test.raft.state import LogPosition
+
+QUORUM_REQUESTS = (
+    vote_request.VoteRequest,
+    begin_quorum_epoch_request.BeginQuorumEpochRequest,
+    end_quorum_epoch_request.EndQuorumEpochRequest,
+)
+
+_NO_DIVERGENCE = fetch_response.EpochEndOffset()
+_NO_WAIT = millis(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumAnswer:
+    """What every quorum response says: an error, and the epoch and leader as the sender knows them."""
+
+    error: int
+    epoch: int
+    leader_id: int
+    vote_granted: bool = False
+
+
+def is_metadata_fetch(message: Any) -> bool:
+    """Whether a message is a Fetch for the metadata log."""
+    return (
+        isinstance(message, fetch_request.FetchRequest)
+        and len(message.topics) == 1
+        and message.topics[0].topic_id == METADATA_TOPIC_ID
+    )
+
+
+def only_partition(request: Any) -> Any | None:
+    """Returns the partition part of a request, None if the request is about anything else."""
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+        return None
+    topic = request.topics[0]
+    partition = topic.partitions[0]
+    if isinstance(request, fetch_request.FetchRequest):
+        return partition if partition.partition == 0 else None
+    if topic.topic_name != METADATA_TOPIC or partition.partition_index != 0:
+        return None
+    return partition
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Splits "host:port".
+
+    Raises:
+        ValueError: It is something else.
+    """
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isascii() or not port.isdigit():
+        raise ValueError(f"address {address!r} is not host:port")
+    return host, int(port)
+
+
+# --- requests ------------------------------------------------------------------------------------------
+
+
+def build_vote_request(
+    config: NodeConfig, *, voter_id: int, epoch: int, log: LogPosition, pre_vote: bool
+) -> Any:
+    """Builds a request for a vote, or for a pre-vote."""
+    partition = vote_request.PartitionData(
+        partition_index=0,
+        replica_epoch=epoch,
+        replica_id=config.node_id,
+        replica_directory_id=None,
+        voter_directory_id=None,
+        last_offset_epoch=log.last_epoch,
+        last_offset=log.end_offset,
+        pre_vote=pre_vote,
+    )
+    return vote_request.VoteRequest(
+        cluster_id=config.cluster_id,
+        voter_id=voter_id,
+        topics=(vote_request.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),),
+    )
+
+
+def build_begin_quorum_epoch(config: NodeConfig, *, voter_id: int, epoch: int) -> Any:
+    """Builds the announcement of a new leader."""
+    schema = begin_quorum_epoch_request
+    host, port = split_address(config.address)
+    partition = schema.PartitionData(
+        partition_index=0, voter_directory_id=None, leader_id=config.node_id, leader_epoch=epoch
+    )
+    return schema.BeginQuorumEpochRequest(
+        cluster_id=config.cluster_id,
+        voter_id=voter_id,
+        topics=(schema.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),),
+        leader_endpoints=(schema.LeaderEndpoint(name="PLAINTEXT", host=host, port=port),),
+    )
+
+
+def build_end_quorum_epoch(config: NodeConfig, *, epoch: int, successors: list[int]) -> Any:
+    """Builds the resignation of a leader, with the voters in the order in which they should stand."""
+    schema = end_quorum_epoch_request
+    host, port = split_address(config.address)
+    partition = schema.PartitionData(
+        partition_index=0,
+        leader_id=config.node_id,
+        leader_epoch=epoch,
+        preferred_candidates=tuple(
+            schema.ReplicaInfo(candidate_id=voter, candidate_directory_id=None)
+            for voter in successors
+        ),
+    )
+    return schema.EndQuorumEpochRequest(
+        cluster_id=config.cluster_id,
+        topics=(schema.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),),
+        leader_endpoints=(schema.LeaderEndpoint(name="PLAINTEXT", host=host, port=port),),
+    )
+
+
+def build_fetch(config: NodeConfig, *, epoch: int, log: LogPosition, max_bytes: int) -> Any:
+    """Builds a fetch from the end of the own log."""
+    partition = fetch_request.FetchPartition(
+        partition=0,
+        current_leader_epoch=epoch,
+        fetch_offset=log.end_offset,
+        last_fetched_epoch=log.last_epoch,
+        log_start_offset=0,
+        partition_max_bytes=max_bytes,
+    )
+    return fetch_request.FetchRequest(
+        cluster_id=config.cluster_id,
+        replica_state=fetch_request.ReplicaState(replica_id=config.node_id),
+        max_wait=millis(config.timings.controller_quorum_fetch_wait_ms),
+        min_bytes=1,
+        max_bytes=max_bytes,
+        topics=(fetch_request.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=(partition,)),),
+        forgotten_topics_data=(),
+    )
+
+
+# --- responses -----------------------------------------------------------------------------------------
+
+
+def build_answer(
+    request: Any,
+    *,
+    error: ErrorCode,
+    epoch: int,
+    leader_id: int,
+    vote_granted: bool = False,
+    request_error: ErrorCode = ErrorCode.NONE,
+) -> Any:
+    """Builds the response to Vote, BeginQuorumEpoch or EndQuorumEpoch.
+
+    `error` is that of the partition. With a `request_error`, that of the request as a whole, the rest of
+    the answer is empty.
+    """
+    schema: Any
+    if isinstance(request, vote_request.VoteRequest):
+        schema, response_type = vote_response, vote_response.VoteResponse
+    elif isinstance(request, begin_quorum_epoch_request.BeginQuorumEpochRequest):
+        schema = begin_quorum_epoch_response
+        response_type = begin_quorum_epoch_response.BeginQuorumEpochResponse
+    else:
+        schema = end_quorum_epoch_response
+        response_type = end_quorum_epoch_response.EndQuorumEpochResponse
+    if request_error != ErrorCode.NONE:
+        return response_type(error_code=request_error, topics=())
+    values = {
+        "partition_index": 0,
+        "error_code": error,
+        "leader_id": leader_id,
+        "leader_epoch": epoch,
+    }
+    if schema is vote_response:
+        values["vote_granted"] = vote_granted
+    partition = schema.PartitionData(**values)
+    topic = schema.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
+    return response_type(error_code=ErrorCode.NONE, topics=(topic,))
+
+
+def read_answer(response: Any) -> QuorumAnswer:
+    """Reads the response to Vote, BeginQuorumEpoch or EndQuorumEpoch. Epoch -1 when it names none."""
+    if response.error_code != ErrorCode.NONE or not response.topics:
+        return QuorumAnswer(error=int(response.error_code), epoch=-1, leader_id=-1)
+    partition = response.topics[0].partitions[0]
+    return QuorumAnswer(
+        error=int(partition.error_code),
+        epoch=partition.leader_epoch,
+        leader_id=partition.leader_id,
+        vote_granted=getattr(partition, "vote_granted", False),
+    )
+
+
+def build_fetch_response(
+    *,
+    error: ErrorCode,
+    epoch: int,
+    leader_id: int,
+    high_watermark: int = -1,
+    records: bytes | None = None,
+    diverging: tuple[int, int] | None = None,
+) -> Any:
+    """Builds the response to a metadata fetch.
+
+    `diverging` is the (epoch, end offset) up to which the follower's log may agree with the leader's.
+    """
+    partition = fetch_response.PartitionData(
+        partition_index=0,
+        error_code=error,
+        high_watermark=high_watermark,
+        last_stable_offset=high_watermark,
+        log_start_offset=0,
+        diverging_epoch=_NO_DIVERGENCE
+        if diverging is None
+        else fetch_response.EpochEndOffset(epoch=diverging[0], end_offset=diverging[1]),
+        current_leader=fetch_response.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=epoch),
+        aborted_transactions=None,
+        records=records,
+    )
+    topic = fetch_response.FetchableTopicResponse(
+        topic_id=METADATA_TOPIC_ID, partitions=(partition,)
+    )
+    return fetch_response.FetchResponse(
+        throttle_time=_NO_WAIT, error_code=ErrorCode.NONE, responses=(topic,)
+    )
+
+
+def build_fetch_refusal(error: ErrorCode) -> Any:
+    """Builds the response to a fetch that is refused as a whole."""
+    return fetch_response.FetchResponse(throttle_time=_NO_WAIT, error_code=error, responses=())

@@ -1,0 +1,262 @@
+"""What all roles of a quorum member share: its state, its log, what it knows to be committed.
+
+`Quorum` is the only writer of the state and of the quorum-state file. It makes a transition durable, lets
+the drivers (elections, leader, fetcher) react, and then tells the listener who leads. It also hands
+committed batches to the listener, each once and in order.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from system_under_test.config import LogConfig, NodeConfig
+from system_under_test.invariants import check_invariant
+from system_under_test.log.log import Log
+from system_under_test.metadata.records import MetadataBatch
+from system_under_test.protocol.metadata_codec import METADATA_TOPIC, decode_metadata_batches
+from system_under_test.raft.state import (
+    NOBODY,
+    Election,
+    LogPosition,
+    Prospective,
+    Resigned,
+    State,
+    Unattached,
+    after_hearing,
+    decode_election,
+    election_of,
+    encode_election,
+    initial_state,
+)
+from system_under_test.runtime import Host
+
+METADATA_MAX_BATCH_BYTES = 8 * 1024 * 1024
+"""Kafka's KafkaRaftClient.MAX_BATCH_SIZE_BYTES; also the most that one fetch or one delivery reads."""
+
+_QUORUM_STATE = "quorum-state"
+
+
+class RaftListener(Protocol):
+    """Learns what the quorum decides. Called on the node's loop, never from inside its own calls to `append`."""
+
+    def on_leader_change(self, quorum_epoch: int, leader_id: int) -> None:
+        """A leader became known, or unknown (-1).
+
+        The own id is reported once the LeaderChange record of this epoch has been appended.
+        """
+        ...
+
+    def on_commit(self, batches: Sequence[MetadataBatch]) -> None:
+        """Batches were committed: contiguous, in order, each once per incarnation, from offset 0 on.
+
+        LeaderChange batches are included.
+        """
+        ...
+
+
+class NotLeaderError(Exception):
+    """Only the quorum leader may do this, and this node is not, or no longer, the leader."""
+
+
+class QuorumStateError(Exception):
+    """The quorum-state file cannot be read. The message says what to do."""
+
+
+class Quorum:
+    """State, log and commit position of one member. Mutable; one per node.
+
+    Args:
+        on_transition: Called after every transition with the old and the new state.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        config: NodeConfig,
+        listener: RaftListener,
+        on_transition: Callable[[State, State], None],
+    ) -> None:
+        self.host = host
+        self.config = config
+        self.listener = listener
+        self.node_id = config.node_id
+        self.voters = tuple(voter.node_id for voter in config.voters)
+        self.is_voter = config.node_id in self.voters
+        self.state: State = Unattached(epoch=0)
+        self.committed_end = NOBODY
+        """End offset of what this incarnation knows to be committed, -1 when unknown."""
+        self._on_transition = on_transition
+        self._directory = f"{config.log_dirs[0]}/{METADATA_TOPIC}-0"
+        self._vote_is_durable = config.rules("RAFT-1")
+        self._stored: Election | None = None
+        self._delivered_end = 0
+        self._reported = (0, NOBODY)
+        self.log: Log
+        """Set by `open_log`."""
+
+    def open_log(self) -> None:
+        """Loads the metadata log, verifying all of it."""
+        self.log = self._load_log()
+
+    def take_up_state(self) -> None:
+        """Reads the quorum-state file and takes up the state that follows from it (RAFT-3).
+
+        Raises:
+            QuorumStateError: The file is damaged.
+        """
+        self._stored = self._read_stored()
+        state = initial_state(
+            self._stored,
+            log_epoch=self.log_position.last_epoch,
+            node_id=self.node_id,
+            voters=self.voters,
+            pre_vote=self.config.features.pre_vote,
+        )
+        if isinstance(state, Resigned):
+            self.host.observer.mark("quorum-restarted-as-resigned", epoch=state.epoch)
+        self.transition(state)
+
+    @property
+    def log_position(self) -> LogPosition:
+        """Where the own log ends."""
+        return LogPosition(
+            last_epoch=max(self.log.latest_epoch, 0), end_offset=self.log.log_end_offset
+        )
+
+    @property
+    def durable_end(self) -> int:
+        """End offset of what is fsynced in the own log."""
+        return min(self.log.recovery_point, self.log.log_end_offset)
+
+    def transition(self, state: State) -> None:
+        """Takes up a state: durable first, then in force, then known to the listener."""
+        check_invariant(
+            state.epoch >= self.state.epoch,
+            "INV-8",
+            "the quorum epoch never decreases",
+            known=self.state.epoch,
+            new=state.epoch,
+        )
+        self._persist(election_of(state))
+        old = self.state
+        self.state = state
+        self._on_transition(old, state)
+        self.report_leader()
+
+    def hear(self, epoch: int, leader_id: int) -> bool:
+        """Takes note of an epoch and leader that a message named; true when the state changed."""
+        state = after_hearing(self.state, epoch, leader_id, node_id=self.node_id)
+        if state is None:
+            return False
+        self.transition(state)
+        return True
+
+    def remember(self, state: State) -> None:
+        """Takes up a state that differs only in what need not survive a crash, such as a tally."""
+        check_invariant(
+            election_of(state) == election_of(self.state),
+            "RAFT-1",
+            "a change of epoch, leader or vote is made durable",
+            old=self.state,
+            new=state,
+        )
+        self.state = state
+
+    def record_vote(self, candidate_id: int) -> None:
+        """Gives the vote of the present epoch away; it is durable when this returns."""
+        state = self.state
+        if isinstance(state, Unattached | Prospective):
+            self.transition(replace(state, voted_id=candidate_id))
+
+    def report_leader(self) -> None:
+        """Tells the listener who leads, unless it knows."""
+        state = self.state
+        known = (state.epoch, state.leader_id)
+        if known == self._reported:
+            return
+        self._reported = known
+        self.listener.on_leader_change(state.epoch, state.leader_id)
+
+    def commit_to(self, high_watermark: int) -> None:
+        """Learns that everything below an offset is committed, and delivers what is new."""
+        end = min(high_watermark, self.log.log_end_offset)
+        if end <= self.committed_end:
+            return
+        self.committed_end = end
+        while self._delivered_end < end:
+            data = self.log.read(self._delivered_end, METADATA_MAX_BATCH_BYTES, end)
+            batches = decode_metadata_batches(data)
+            check_invariant(
+                bool(batches) and batches[0].base_offset == self._delivered_end,
+                "INV-5",
+                "committed metadata is delivered without a gap",
+                delivered_end=self._delivered_end,
+                committed_end=end,
+            )
+            self._delivered_end = batches[-1].last_offset + 1
+            self.listener.on_commit(batches)
+
+    def truncate_to(self, offset: int) -> None:
+        """Cuts the log after a divergence from the leader.
+
+        Raises:
+            InvariantViolation: The leader asks for the removal of something known to be committed.
+        """
+        check_invariant(
+            offset >= self.committed_end,
+            "INV-5",
+            "committed metadata is never truncated",
+            truncate_to=offset,
+            committed_end=self.committed_end,
+            log_end_offset=self.log.log_end_offset,
+        )
+        self.host.observer.mark(
+            "metadata-truncated", offset=offset, log_end_offset=self.log.log_end_offset
+        )
+        self.log.truncate_to(offset)
+
+    def _load_log(self) -> Log:
+        # The metadata log has no clean-shutdown marker and no recovery point of its own: it is small, and
+        # every start verifies all of it. `flush.messages` and the log's own switchable rules are for
+        # partitions: a defect there must not damage the metadata as well. RAFT-2 rules here.
+        config = LogConfig(
+            segment_bytes=self.config.log.segment_bytes, max_message_bytes=METADATA_MAX_BATCH_BYTES
+        )
+        return Log.load(
+            self.host.storage,
+            self._directory,
+            config,
+            had_clean_shutdown=False,
+        )
+
+    def _read_stored(self) -> Election | None:
+        path = f"{self._directory}/{_QUORUM_STATE}"
+        storage = self.host.storage
+        if not storage.exists(path):
+            return None
+        try:
+            return decode_election(storage.read(path))
+        except ValueError as error:
+            if not self._vote_is_durable:
+                # Without its fsync a file can survive a power cut with its name and without its content.
+                return None
+            raise QuorumStateError(
+                f"{path} is damaged ({error}); restore it, or wipe this node's metadata directory "
+                "if the other voters are healthy"
+            ) from error
+
+    def _persist(self, election: Election) -> None:
+        if election == self._stored:
+            return
+        path = f"{self._directory}/{_QUORUM_STATE}"
+        temporary = f"{path}.tmp"
+        storage = self.host.storage
+        storage.write(temporary, encode_election(election))
+        # RAFT-1. The whole node waits: nothing may be answered, and nothing decided, on the strength of a
+        # state that a power cut could take back.
+        if self._vote_is_durable:
+            storage.fsync_blocking(temporary)
+        storage.replace(temporary, path)
+        if self._vote_is_durable:
+            storage.fsync_dir(self._directory)
+        self._stored = election

@@ -1,0 +1,325 @@
+"""What a member of the metadata quorum can be, and how it becomes something else.
+
+Six states, as frozen values (replication-protocol section 17.1):
+
+    Unattached   knows an epoch, no leader; may have voted
+    Prospective  asks whether an election would be worth it, in the same epoch (pre-vote, RAFT-6)
+    Candidate    stands for leader in a new epoch, with its own vote
+    Leader       leads its epoch
+    Follower     follows a known leader
+    Resigned     led this epoch and will never lead it again
+
+Observers (brokers) are only ever Unattached or Follower. Functions here take states and answer states;
+they do nothing. `quorum.py` makes a transition durable and carries it out. What must survive a crash of a
+state is its `Election`: epoch, leader, vote.
+
+Left out: dynamic voters (KIP-853), so that the voters are those of the configuration for ever, and
+directory ids, which only dynamic voters need.
+
+Source:
+    KIP-595, KIP-996; Kafka's `QuorumState`, `ElectionState`, `EpochElection`.
+"""
+
+import json
+from dataclasses import dataclass, replace
+
+from system_under_test.invariants import check_invariant
+
+NOBODY = -1
+"""No leader known, or no vote cast."""
+
+_NO_DIRECTORY = "AAAAAAAAAAAAAAAAAAAAAA"
+"""The zero uuid in Kafka's base 64: a voter without a directory id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class LogPosition:
+    """Where a log ends; a greater one is more up to date (RAFT-5).
+
+    Attributes:
+        last_epoch: Quorum epoch of the last record, 0 when the log is empty.
+        end_offset: Offset after the last record.
+    """
+
+    last_epoch: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Election:
+    """What the quorum-state file holds."""
+
+    epoch: int
+    leader_id: int = NOBODY
+    voted_id: int = NOBODY
+
+
+def encode_election(election: Election) -> bytes:
+    """Returns the content of the quorum-state file, Kafka's JSON version 1."""
+    content = {
+        "leaderId": election.leader_id,
+        "leaderEpoch": election.epoch,
+        "votedId": election.voted_id,
+        "votedDirectoryId": _NO_DIRECTORY,
+        "data_version": 1,
+    }
+    return json.dumps(content).encode()
+
+
+def decode_election(data: bytes) -> Election:
+    """Reads the content of the quorum-state file.
+
+    Raises:
+        ValueError: It is not one.
+    """
+    try:
+        content = json.loads(data)
+    except ValueError as error:
+        raise ValueError(f"quorum-state is not JSON: {error}") from error
+    if not isinstance(content, dict) or content.get("data_version") not in (0, 1):
+        raise ValueError("quorum-state: data_version 0 or 1 expected")
+    values = [content.get(name) for name in ("leaderEpoch", "leaderId", "votedId")]
+    numbers = [value for value in values if type(value) is int]
+    if len(numbers) != len(values):
+        raise ValueError("quorum-state: leaderEpoch, leaderId and votedId must be integers")
+    epoch, leader_id, voted_id = numbers
+    if epoch < 0 or leader_id < NOBODY or voted_id < NOBODY:
+        raise ValueError("quorum-state: a negative epoch or id")
+    return Election(epoch=epoch, leader_id=leader_id, voted_id=voted_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """Who answered a nominee, and how. The nominee's own vote is in `granted` from the start."""
+
+    voters: tuple[int, ...]
+    granted: frozenset[int] = frozenset()
+    rejected: frozenset[int] = frozenset()
+
+    @property
+    def majority(self) -> int:
+        """How many votes win."""
+        return len(self.voters) // 2 + 1
+
+    @property
+    def is_won(self) -> bool:
+        """Whether a majority of the voters granted."""
+        return len(self.granted) >= self.majority
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether so many rejected that no majority is possible any more."""
+        return len(self.voters) - len(self.rejected) < self.majority
+
+    @property
+    def unanswered(self) -> tuple[int, ...]:
+        """Voters that have not answered yet, in the order of the configuration."""
+        answered = self.granted | self.rejected
+        return tuple(voter for voter in self.voters if voter not in answered)
+
+    def with_answer(self, voter_id: int, granted: bool) -> "Tally":
+        """Returns the tally with one more answer. A vote once granted stays granted."""
+        if voter_id not in self.voters or voter_id in self.granted:
+            return self
+        if granted:
+            return replace(
+                self, granted=self.granted | {voter_id}, rejected=self.rejected - {voter_id}
+            )
+        return replace(self, rejected=self.rejected | {voter_id})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unattached:
+    """Knows an epoch but no leader of it."""
+
+    epoch: int
+    voted_id: int = NOBODY
+    leader_id: int = NOBODY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prospective:
+    """Runs a pre-vote in an epoch whose leader it may know; keeps its vote."""
+
+    epoch: int
+    tally: Tally
+    voted_id: int = NOBODY
+    leader_id: int = NOBODY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """Voted for itself and asks the others to do the same."""
+
+    epoch: int
+    tally: Tally
+    voted_id: int
+    leader_id: int = NOBODY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """Was elected. What it knows of the others is in `leadership.py`."""
+
+    epoch: int
+    voted_id: int
+    leader_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Follower:
+    """Knows its leader.
+
+    Attributes:
+        has_fetched: A fetch from this leader in this epoch succeeded; from then on the leader is known to
+            be alive, and pre-votes are refused (RAFT-6).
+    """
+
+    epoch: int
+    leader_id: int
+    voted_id: int = NOBODY
+    has_fetched: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resigned:
+    """Led the epoch and gave up, or restarted in it."""
+
+    epoch: int
+    node_id: int
+    voted_id: int = NOBODY
+    leader_id: int = NOBODY
+
+
+State = Unattached | Prospective | Candidate | Leader | Follower | Resigned
+
+
+def election_of(state: State) -> Election:
+    """Returns what must be durable before the state takes effect (RAFT-1)."""
+    # A resigned leader still has to find out after a restart that the epoch was its own (RAFT-3).
+    leader_id = state.node_id if isinstance(state, Resigned) else state.leader_id
+    return Election(epoch=state.epoch, leader_id=leader_id, voted_id=state.voted_id)
+
+
+def initial_state(
+    stored: Election | None,
+    *,
+    log_epoch: int,
+    node_id: int,
+    voters: tuple[int, ...],
+    pre_vote: bool,
+) -> State:
+    """Decides what a node is when it starts.
+
+    Args:
+        stored: Content of the quorum-state file, None when there is none.
+        log_epoch: Epoch of the last record in the log, 0 when it is empty.
+        node_id: The node itself.
+        voters: The quorum.
+        pre_vote: Whether pre-votes are in use; without them a self-vote makes a candidate at once.
+    """
+    # RAFT-3.
+    if stored is None or stored.epoch < log_epoch:
+        return Unattached(epoch=log_epoch)
+    is_voter = node_id in voters
+    if stored.leader_id == node_id and is_voter:
+        # Unflushed records of the old session may be lost, and (offset, epoch) must stay unique: this
+        # node never leads the epoch again.
+        return Resigned(epoch=stored.epoch, node_id=node_id, voted_id=stored.voted_id)
+    if stored.leader_id in voters and stored.leader_id != node_id:
+        return Follower(epoch=stored.epoch, leader_id=stored.leader_id, voted_id=stored.voted_id)
+    if stored.voted_id == node_id and is_voter and not pre_vote:
+        return Candidate(
+            epoch=stored.epoch,
+            tally=Tally(voters=voters, granted=frozenset({node_id})),
+            voted_id=node_id,
+        )
+    return Unattached(epoch=stored.epoch, voted_id=stored.voted_id)
+
+
+def after_hearing(state: State, epoch: int, leader_id: int, *, node_id: int) -> State | None:
+    """Decides what a message that names an epoch, and perhaps its leader, makes of a state.
+
+    Args:
+        state: What the node is.
+        epoch: The epoch that was named.
+        leader_id: Leader of that epoch according to the sender, or `NOBODY`.
+        node_id: The node itself.
+
+    Returns:
+        The new state, or None when the message changes nothing.
+
+    Raises:
+        InvariantViolation: The epoch has two leaders.
+    """
+    known_leader = leader_id != NOBODY and leader_id != node_id
+    if epoch > state.epoch:
+        if known_leader:
+            return Follower(epoch=epoch, leader_id=leader_id)
+        return Unattached(epoch=epoch)
+    if epoch < state.epoch or not known_leader:
+        return None
+    if isinstance(state, Unattached | Candidate) or (
+        isinstance(state, Prospective) and state.leader_id == NOBODY
+    ):
+        return Follower(epoch=epoch, leader_id=leader_id, voted_id=state.voted_id)
+    leader_here = state.node_id if isinstance(state, Resigned) else state.leader_id
+    check_invariant(
+        leader_here == leader_id,
+        "INV-8",
+        "a quorum epoch has one leader",
+        epoch=epoch,
+        known_leader=leader_here,
+        named_leader=leader_id,
+    )
+    return None
+
+
+def begin_pre_vote(state: State, *, node_id: int, voters: tuple[int, ...]) -> Prospective:
+    """Returns the state of a node that asks for pre-votes: same epoch, same leader, same vote (RAFT-6)."""
+    tally = Tally(voters=voters, granted=frozenset({node_id}))
+    return Prospective(
+        epoch=state.epoch, tally=tally, voted_id=state.voted_id, leader_id=state.leader_id
+    )
+
+
+def begin_election(state: State, *, node_id: int, voters: tuple[int, ...]) -> Candidate:
+    """Returns the state of a node that stands for leader: the next epoch, its own vote."""
+    tally = Tally(voters=voters, granted=frozenset({node_id}))
+    return Candidate(epoch=state.epoch + 1, tally=tally, voted_id=node_id)
+
+
+def give_up_pre_vote(state: Prospective) -> Follower | Unattached:
+    """Returns what a node is after a pre-vote that it did not win."""
+    if state.leader_id != NOBODY:
+        return Follower(epoch=state.epoch, leader_id=state.leader_id, voted_id=state.voted_id)
+    return Unattached(epoch=state.epoch, voted_id=state.voted_id)
+
+
+def grants_vote(
+    state: State,
+    *,
+    candidate_id: int,
+    candidate_log: LogPosition,
+    own_log: LogPosition,
+    requires_up_to_date: bool,
+) -> bool:
+    """Decides a vote in the node's own epoch; `requires_up_to_date` says whether RAFT-5 applies."""
+    # RAFT-5. Leader, Candidate, Follower and Resigned never grant in their epoch.
+    if not isinstance(state, Unattached | Prospective):
+        return False
+    if state.voted_id != NOBODY:
+        return state.voted_id == candidate_id
+    if state.leader_id != NOBODY:
+        return False
+    return candidate_log >= own_log or not requires_up_to_date
+
+
+def grants_pre_vote(
+    state: State, *, candidate_log: LogPosition, own_log: LogPosition, requires_up_to_date: bool
+) -> bool:
+    """Decides a pre-vote; nothing changes and nothing is stored."""
+    # RAFT-6. A leader, and a follower that knows its leader to be alive, see no need for an election.
+    if isinstance(state, Leader) or (isinstance(state, Follower) and state.has_fetched):
+        return False
+    return candidate_log >= own_log or not requires_up_to_date

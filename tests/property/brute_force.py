@@ -1,0 +1,299 @@
+"""Small random histories, an exhaustive judge for them, and the slow comparison with the kernel.
+
+`python -m tests.property.brute_force --histories 1000000 --seed 1` compares the kernel with the judge and prints
+the first history on which they differ.
+
+The judge knows nothing of offsets as places or of facts: it tries every order of operations that the clock allows
+and runs them on the sequential log.
+"""
+
+import argparse
+import random
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from checkers.kernels.linearizability import Options, check_tables
+from harness.schema import END_OFFSETS_SEEN, OPERATIONS, RECORDS_READ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One operation of a small history; `res` None means that it never completed.
+
+    `op` is also the value an append writes. `records` are (offset, value) pairs.
+    """
+
+    op: int
+    kind: str
+    process: int
+    inv: int
+    res: int | None
+    outcome: str = "ok"
+    offset: int | None = None
+    acks: int = -1
+    position: int = -1
+    records: tuple[tuple[int, int], ...] = ()
+    end: int | None = None
+    final: bool = False
+
+
+def operations_table(calls: list[Call], topic: str = "t", partition: int = 0) -> pa.Table:
+    """Returns the calls as the stored table."""
+    rows = [
+        {
+            "op_index": call.op,
+            "process": call.process,
+            "kind": call.kind,
+            "topic": topic,
+            "partition": partition,
+            "invoked_ns": call.inv,
+            "completed_ns": call.res,
+            "outcome": call.outcome,
+            "acks": call.acks if call.kind == "append" else 0,
+            "sequence": call.op if call.kind == "append" else -1,
+            "key": "",
+            "position": call.position,
+            "offset": call.offset,
+            "record_count": len(call.records),
+            "end_offset": call.end,
+            "error_code": None if call.outcome == "info" else 0,
+            "error": "" if call.outcome == "ok" else "timeout",
+            "node": "b1",
+            "leader_epoch": -1,
+            "final": call.final,
+        }
+        for call in calls
+    ]
+    return pa.Table.from_pylist(rows, schema=OPERATIONS)
+
+
+def records_table(
+    calls: list[Call], topic: str = "t", partition: int = 0, statuses: dict[int, str] | None = None
+) -> pa.Table:
+    """Returns what the calls read as the stored table; `statuses` names the offsets that are not ok."""
+    rows = [
+        {
+            "op_index": call.op,
+            "topic": topic,
+            "partition": partition,
+            "offset": offset,
+            "value": value,
+            "status": (statuses or {}).get(offset, "ok"),
+            "process": 0,
+            "sequence": value,
+            "key": "",
+            "leader_epoch": 0,
+        }
+        for call in calls
+        for offset, value in call.records
+    ]
+    return pa.Table.from_pylist(rows, schema=RECORDS_READ)
+
+
+def ends_table(calls: list[Call], topic: str = "t", partition: int = 0) -> pa.Table:
+    """Returns the log ends the calls saw as the stored table."""
+    rows = [
+        {
+            "op_index": call.op,
+            "topic": topic,
+            "partition": partition,
+            "end_offset": call.offset if call.kind == "latest" else call.end,
+            "source": "list_offsets" if call.kind == "latest" else "fetch",
+            "node": "b1",
+            "leader_epoch": -1,
+        }
+        for call in calls
+        if call.outcome == "ok"
+        and (call.kind == "latest" and call.offset is not None or call.kind == "poll" and call.end is not None)
+    ]
+    return pa.Table.from_pylist(rows, schema=END_OFFSETS_SEEN)
+
+
+def kernel_says(calls: list[Call], *, sparse: bool = False) -> bool:
+    """Returns whether the kernel finds the history linearizable."""
+    report = check_tables(
+        operations_table(calls), records_table(calls), ends_table(calls), Options(sparse=sparse)
+    )
+    return report.is_linearizable
+
+
+# --- the exhaustive judge ------------------------------------------------------------------------------------------
+
+Log = tuple[tuple[int, int], ...]
+
+
+def judge_says(calls: list[Call], *, sparse: bool = False) -> bool:
+    """Returns whether some order of the operations is legal, by trying all that the clock allows."""
+    live = [call for call in calls if call.outcome != "fail"]
+    highest = max(
+        [0]
+        + [call.offset for call in live if call.offset is not None]
+        + [call.end for call in live if call.end is not None]
+        + [offset for call in live for offset, _ in call.records]
+    )
+    before = [
+        sum(1 << j for j, y in enumerate(live) if _precedes(y, x)) for x in live
+    ]
+    optional = sum(
+        1 << i for i, call in enumerate(live) if call.kind == "append" and call.outcome == "info"
+    )
+    everything = (1 << len(live)) - 1
+    dead: set[tuple[int, Log, int]] = set()
+
+    def search(done: int, log: Log, end: int) -> bool:
+        if (everything & ~done & ~optional) == 0:
+            return True
+        if (done, log, end) in dead:
+            return False
+        for i, call in enumerate(live):
+            # An append of unknown outcome precedes nothing, so it may come at any time, or never.
+            if done >> i & 1 or before[i] & ~done:
+                continue
+            for log_after, end_after in _effects(call, log, end, highest, sparse):
+                if search(done | 1 << i, log_after, end_after):
+                    return True
+        dead.add((done, log, end))
+        return False
+
+    return search(0, (), 0)
+
+
+def _precedes(y: Call, x: Call) -> bool:
+    return y.outcome == "ok" and y.res is not None and y.res < x.inv
+
+
+def _effects(call: Call, log: Log, end: int, highest: int, sparse: bool) -> Iterator[tuple[Log, int]]:
+    """Yields every state of the log after one operation that answered what it did."""
+    if call.kind == "append":
+        # Beyond everything that was mentioned the next offset is as good as any.
+        for offset in range(end, max(highest + 1, end) + 1) if sparse else (end,):
+            if call.outcome != "ok" or call.offset is None or call.offset == offset:
+                yield (*log, (offset, call.op)), offset + 1
+        return
+    if call.outcome != "ok":
+        yield log, end
+        return
+    told = call.offset if call.kind == "latest" else call.end
+    if call.records:
+        last = call.records[-1][0]
+        position = call.position
+        if tuple(pair for pair in log if position <= pair[0] <= last) != call.records:
+            return
+    if told is None:
+        yield log, end
+    elif told == end or (sparse and told > end):
+        yield log, told
+
+
+# --- random histories ----------------------------------------------------------------------------------------------
+
+
+def random_history(rng: random.Random, *, sparse: bool = False) -> list[Call]:
+    """Returns a history of 2 to 8 operations: a legal run, mutated or not."""
+    count = rng.randint(2, 8)
+    span = rng.choice((2, 6, 20))
+    moments = sorted(rng.sample(range(10, 10 + 8 * count), count))
+    calls: list[Call] = []
+    log: Log = ()
+    end = 0
+    for op, moment in enumerate(moments):
+        if sparse and rng.random() < 0.2:
+            end += rng.randint(1, 2)
+        inv, res = moment - rng.randint(1, span), moment + rng.randint(1, span)
+        base = Call(op=op, kind="append", process=op, inv=inv, res=res)
+        if rng.random() < 0.5:
+            call = _random_append(rng, base, end)
+            if call.outcome == "ok" or call.outcome == "info" and rng.random() < 0.6:
+                log, end = (*log, (end, op)), end + 1
+        else:
+            call = _random_observation(rng, base, log, end)
+        calls.append(call)
+    for _ in range(rng.choice((0, 0, 1, 1, 2, 3))):
+        calls[rng.randrange(count)] = _mutated(rng, calls[rng.randrange(count)], calls)
+        calls = [replace(call, op=i) if call.op != i else call for i, call in enumerate(calls)]
+    rng.shuffle(calls)
+    return calls
+
+
+def _random_append(rng: random.Random, base: Call, end: int) -> Call:
+    kind = rng.random()
+    if kind < 0.55:
+        return replace(base, offset=end)
+    if kind < 0.7:
+        return base
+    if kind < 0.92:
+        return replace(base, outcome="info", res=rng.choice((None, base.res)))
+    return replace(base, outcome="fail")
+
+
+def _random_observation(rng: random.Random, base: Call, log: Log, end: int) -> Call:
+    kind = rng.random()
+    if kind < 0.3 or not log:
+        if rng.random() < 0.3:
+            # An empty fetch that carried the log end, or an empty poll that says nothing.
+            return replace(base, kind="poll", position=end, end=rng.choice((end, None)))
+        return replace(base, kind="latest", offset=end)
+    position = rng.randint(0, log[-1][0])
+    there = [pair for pair in log if pair[0] >= position]
+    records = tuple(there[: rng.choice((1, 1, len(there)))])
+    told = end if rng.random() < 0.4 else None
+    return replace(base, kind="poll", position=position, records=records, end=told)
+
+
+def _mutated(rng: random.Random, call: Call, calls: list[Call]) -> Call:
+    change = rng.randint(0, 5)
+    shift = rng.choice((-2, -1, 1, 2))
+    if change == 0:
+        inv = call.inv + 4 * shift
+        return replace(call, inv=inv, res=max(inv + 1, call.res) if call.res is not None else None)
+    if change == 1 and call.res is not None:
+        return replace(call, res=max(call.inv + 1, call.res + 4 * shift))
+    if change == 2 and call.offset is not None:
+        return replace(call, offset=max(0, call.offset + shift))
+    if change == 3 and call.records:
+        at = rng.randrange(len(call.records))
+        offset, value = call.records[at]
+        value = rng.choice((*(other.op for other in calls), 99, value))
+        records = [*call.records[:at], (offset, value), *call.records[at + 1 :]]
+        if len(records) > 1 and rng.random() < 0.4:
+            del records[at]
+        return replace(call, records=tuple(records))
+    if change == 4 and call.end is not None:
+        return replace(call, end=max(0, call.end + shift))
+    if change == 5 and call.kind == "append":
+        outcome = rng.choice(("ok", "info", "fail"))
+        return replace(call, outcome=outcome, offset=call.offset if outcome == "ok" else None)
+    return call
+
+
+def disagreements(histories: int, seed: int) -> Iterator[tuple[int, bool, list[Call], bool, bool]]:
+    """Yields (number, sparse, history, kernel, judge) wherever kernel and judge differ."""
+    rng = random.Random(seed)
+    for number in range(histories):
+        sparse = rng.random() < 0.4
+        calls = random_history(rng, sparse=sparse)
+        kernel, judge = kernel_says(calls, sparse=sparse), judge_says(calls, sparse=sparse)
+        if kernel != judge:
+            yield number, sparse, calls, kernel, judge
+
+
+def main() -> int:
+    """Runs the slow comparison."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--histories", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    for number, sparse, calls, kernel, judge in disagreements(arguments.histories, arguments.seed):
+        print(f"history {number} (sparse={sparse}): kernel says {kernel}, exhaustive search says {judge}")
+        for call in sorted(calls, key=lambda call: call.op):
+            print(f"  {call}")
+        return 1
+    print(f"{arguments.histories} histories, no disagreement")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

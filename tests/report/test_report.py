@@ -1,0 +1,398 @@
+"""The report of a run: what it says, in which order, and that it needs nobody else to say it."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from harness.errors import HistoryError
+from harness.history import HistoryWriter
+from harness.op import Completion, OpKind, Outcome
+from results.layout import RunFiles
+from results.report.build import build_report
+from results.report.lanes import INTERVALS_MAX
+from results.report.run import RunData
+from results.report.story import STORY_MAX, tell
+from results.report.terminal import terminal_summary
+from results.store import write_json
+from tests.report.made_up_run import make_lost_run
+
+MS = 1_000_000
+VOID = {"meta", "input", "br", "link", "img", "hr"}
+
+
+class Page(HTMLParser):
+    """Collects the tags of a page and checks that they nest."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("script", "style"):
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def ids(self) -> list[str]:
+        return [attrs["id"] for tag, attrs in self.tags if tag == "section"]
+
+
+@pytest.fixture
+def run_dir(tmp_path) -> Path:
+    return make_lost_run(tmp_path)
+
+
+def page_of(run_dir: Path) -> Page:
+    return Page(build_report(run_dir).read_text(encoding="utf-8"))
+
+
+def test_the_report_has_its_parts_in_order_with_the_verdict_first(run_dir):
+    page = page_of(run_dir)
+    assert page.ids() == [
+        "verdict",
+        "story",
+        "partitions",
+        "operations",
+        "anomalies",
+        "coverage",
+        "faults",
+        "replay",
+    ]
+    parts = [
+        "invalid",
+        "5 acknowledged records of t-0 are gone and no flagged election excuses it.",
+        "acknowledged records lost without an excuse",
+        "8812",
+        "kafka-3.9",
+        "9f3c5b20a7c1d4e8",
+        "laststand replay last-replica-standing/20260131T235959Z-8812",
+        "The story",
+    ]
+    position = page.text.index("Dark")  # the button at the end of the page's head line
+    for part in parts:
+        position = page.text.index(part, position)
+
+
+def test_the_report_opens_without_network(run_dir):
+    text = build_report(run_dir).read_text(encoding="utf-8")
+    page = Page(text)
+    tags = {tag for tag, _ in page.tags}
+    assert tags.isdisjoint({"link", "img", "iframe", "object", "embed", "base", "image", "use"})
+    for tag, attributes in page.tags:
+        assert not {"src", "href", "xlink:href", "srcset", "action"} & set(attributes), tag
+    assert not re.search(r"url\(|@import|https?://|fetch\(|XMLHttpRequest", text)
+    policy = next(a["content"] for _, a in page.tags if "Content-Security-Policy" in a.values())
+    assert policy.startswith("default-src 'none'")
+    assert len(text) < 300_000
+
+
+def test_the_story_tells_what_happened_in_order(run_dir):
+    story = [entry.title for entry in tell(RunData(run_dir)).entries]
+    expected = [
+        "t-0 begins with leader b1",
+        "f0: Isolated b2 from everybody",
+        "b2 fenced",
+        "b2 left the ISR of t-0",
+        "f1: Isolated b3 from everybody",
+        "b3 left the ISR of t-0",
+        "f3: Cut the power of b1 (mode: prefix, keep records: 5)",
+        "t-0 has no leader",
+        "c1: partition-without-leader",
+        "f0 is over (isolated b2 from everybody)",
+        "f5: Started b1",
+        "b1 came back with log end 5 of t-0 (it had 10)",
+        "b1 registered",
+        "b1 leads t-0",
+        "5 acknowledged records of t-0 lost: b1 leads without them",
+        "b2 truncated t-0 from 10 to 5",
+        "b3 truncated t-0 from 10 to 5",
+        "b2 joined the ISR of t-0",
+    ]
+    assert [title for title in story if title in expected] == expected
+    assert "The final phase begins" in story[-1]
+
+
+def test_every_lost_record_is_named_with_offset_key_value_and_time(run_dir):
+    text = page_of(run_dir).text
+    operations = RunData(run_dir).tables["operations"].to_pylist()
+    for offset in range(5, 10):
+        append = next(row for row in operations if row["offset"] == offset)
+        acked = f"{append['completed_ns'] / 1e9:.3f} s"
+        cells = [offset, append["key"], append["op_index"], append["process"], acked]
+        assert " ".join(str(cell) for cell in cells) in text
+
+
+def test_a_loss_stands_where_the_leader_without_the_records_began(run_dir):
+    (loss,) = tell(RunData(run_dir)).losses
+    assert (loss.at_ns, loss.leader, loss.topic, loss.partition) == (7250 * MS, "b1", "t", 0)
+    assert [record.offset for record in loss.records] == [5, 6, 7, 8, 9]
+
+
+def test_faults_show_their_evidence_and_whether_they_bit(run_dir):
+    text = page_of(run_dir).text
+    assert "aimed at isr_follower:t-0; evidence: frames held: 41, connects refused: 7" in text
+    assert "f2: Paused c2 it did not bite; work waited: 0" in text
+    windows = {window.fault_id: window for window in RunData(run_dir).fault_windows}
+    assert windows["f0"].end_ns == 6500 * MS
+    assert windows["f3"].end_ns == 6601 * MS  # never healed: it lasts until b1 is started
+    assert windows["f4"].begin_ns == windows["f4"].end_ns
+
+
+def test_lanes_show_leaders_members_replicas_and_the_loss(run_dir):
+    text = build_report(run_dir).read_text(encoding="utf-8")
+    for title in (
+        "b1, leader epoch 0, 0.020 s to 5.900 s",
+        "no leader, leader epoch 1, 5.900 s to 7.200 s",
+        "b1, leader epoch 2, 7.200 s to 9.104 s",
+        "b2 in ISR, 0.020 s to 2.400 s",
+        "b2 in ISR, 7.600 s to 9.104 s",
+        "b1 is down, 5.000 s to 6.800 s",
+        "log end 10 → 5 (truncate) at 7.402 s",
+        "5 acknowledged records lost (offsets 5 to 9) at 7.250 s",
+        "f3: power b1, 5.000 s to 6.601 s",
+        "f2: pause c2 (did not bite), 3.001 s to 3.400 s",
+    ):
+        assert f"<title>{title}</title>" in text, title
+    assert text.count('class="line ') == 3
+    assert text.count('class="watermark ') == 3
+
+
+def test_elr_members_and_last_known_ones_have_lanes(tmp_path):
+    writer = HistoryWriter(tmp_path)
+    base = (0, 0, [1, 2, 3], 0, False, 2)
+    writer.add("partition_states", (0, 1, "t", 0, 1, 0, 0, [1], [3], [], *base[2:]))
+    last = (2000 * MS, 2, "t", 0, -1, 1, 1, [], [3], [1], *base[2:])
+    writer.add("partition_states", last)
+    writer.close()
+    text = build_report(tmp_path).read_text(encoding="utf-8")
+    assert "<title>b3 in ELR, 0.000 s to 2.000 s</title>" in text
+    assert "<title>b1 in last-known ELR, 2.000 s to 2.000 s</title>" in text
+    assert "∅" in text
+    assert "nobody is in sync: below min ISR 2" in text
+
+
+def test_operations_errors_and_latency_are_counted(run_dir):
+    page = page_of(run_dir)
+    assert "append 15 49 8" in page.text
+    assert "append fail NOT_ENOUGH_REPLICAS 21 3.753 s 4.953 s" in page.text
+    assert "append info timeout 8 3.100 s 3.800 s" in page.text
+    assert "1 appends from" in build_report(run_dir).read_text(encoding="utf-8")
+
+
+def test_forbidden_anomalies_come_first_with_rule_sentence_and_witnesses(run_dir):
+    text = page_of(run_dir).text
+    order = [
+        text.index(name)
+        for name in ("lost-acked-write", "offset-reused", "stale-read informational")
+    ]
+    assert order == sorted(order)
+    assert "may be lost only by a flagged unclean election" in text
+    assert "process 1 append v=5 -> ok offset 5 operation 5" in text
+    assert "appends acknowledged 15" in text
+    assert "fetch-parked 30" in text
+
+
+HOSTILE = (
+    "</title><script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}\x1b[31m\ud800|`*"
+)
+
+
+def test_hostile_strings_are_text(tmp_path):
+    run_dir = tmp_path / "run"
+    writer = HistoryWriter(run_dir)
+    clean = HOSTILE.replace("\ud800", "")
+    append = writer.invoke(
+        process=0, kind=OpKind.APPEND, topic=clean, partition=0, invoked_ns=0, key=clean
+    )
+    writer.complete(append, 5, Completion(outcome=Outcome.FAIL, error=clean, node=clean))
+    writer.add("faults", (clean, clean, [clean], [clean], clean, 1, 2, 3, True, clean))
+    writer.add(
+        "faults",
+        ("f2", "cut", [clean], [clean, "b"], json.dumps({clean: clean}), 1, 2, 3, True, "[]"),
+    )
+    writer.add("marks", (3, clean, clean, json.dumps({clean: [clean]})))
+    state = (4, 1, clean, 0, 1, 0, 0, [1], [], [], [1], 0, False, 1)
+    writer.add("partition_states", state)
+    writer.add("replica_states", (4, clean, 1, clean, 0, 5, 5, 0, 0, "leader", clean))
+    writer.add("replica_states", (6, clean, 1, clean, 0, 1, 1, 0, 0, clean, "truncate"))
+    writer.add("broker_states", (5, 2, 1, 1, clean, False))
+    writer.close()
+    anomaly = {
+        **dict.fromkeys(("id", "level", "topic", "judgement", "rule", "sentence"), HOSTILE),
+        "partition": 0,
+        "count": 1,
+        "witnesses": [{"op_index": HOSTILE, "text": HOSTILE}],
+        "details": {HOSTILE: HOSTILE},
+    }
+    loss = {**anomaly, "id": "lost-acked-write", "topic": clean, "details": {"values": [0, 99]}}
+    verdict = {
+        "validity": HOSTILE,
+        "reasons": [HOSTILE, HOSTILE],
+        "anomalies": [anomaly, loss],
+        "coverage": {HOSTILE: HOSTILE},
+    }
+    (run_dir / "verdict.json").write_text(json.dumps(verdict))
+    (run_dir / "run.json").write_text(json.dumps({"seed": HOSTILE, "profile": HOSTILE}))
+    RunFiles(run_dir).experiment.write_text("name = '</pre><script>alert(3)</script>'")
+    page = page_of(run_dir)
+    assert [tag for tag, _ in page.tags].count("script") == 1
+    assert "img" not in {tag for tag, _ in page.tags}
+    for tag, attributes in page.tags:
+        assert not any(name.startswith("on") for name in attributes), tag
+    assert "{{ 7*7 }}" in page.text
+    assert "<script>alert(1)</script>" in page.text
+    summary = (run_dir / "summary.md").read_text(encoding="utf-8")
+    assert "<script" not in summary
+    assert "\x1b" not in summary
+    terminal = terminal_summary(run_dir)
+    assert "\x1b" not in terminal
+    terminal.encode("utf-8")
+
+
+def test_a_run_without_verdict_says_so(tmp_path):
+    page = page_of(make_lost_run(tmp_path, judged=False))
+    assert (
+        "not judged The run has a history but no verdict; `laststand check` gives it one."
+        in page.text
+    )
+    assert "The run was not judged." in page.text
+    assert "f3: Cut the power of b1" in page.text
+
+
+def test_a_run_whose_harness_died_has_a_report(tmp_path):
+    writer = HistoryWriter(tmp_path, frame_rows=1)
+    writer.invoke(process=0, kind=OpKind.APPEND, topic="t", partition=0, invoked_ns=5 * MS, acks=-1)
+    page = page_of(tmp_path)
+    assert "append info open at the end 1 0.005 s" in page.text
+
+
+def test_an_empty_history_has_a_report(tmp_path):
+    HistoryWriter(tmp_path).close()
+    page = page_of(tmp_path)
+    assert "Nothing was recorded." in page.text
+    assert "The history mentions no partition." in page.text
+    assert "None were injected." in page.text
+
+
+def test_damaged_files_are_one_sentence(tmp_path, run_dir):
+    with pytest.raises(HistoryError, match="there is no run at"):
+        build_report(tmp_path / "nowhere")
+    RunFiles(run_dir).verdict.write_text("{")
+    with pytest.raises(HistoryError, match=r"verdict\.json cannot be read"):
+        build_report(run_dir)
+
+
+def test_a_long_run_stays_a_small_page(tmp_path):
+    """Ten thousand leader changes and a hundred thousand replica states are thinned, not drawn."""
+    writer = HistoryWriter(tmp_path)
+    for index in range(10_000):
+        at_ns = index * MS
+        state = (at_ns, index, "t", 0, index % 3 + 1, index, index, [1 + index % 3], [], [])
+        writer.add("partition_states", (*state, [1, 2, 3], 0, False, 2))
+        for step in range(10):
+            end = index * 10 + step
+            row = (at_ns + step * MS // 10, "b1", 1, "t", 0, end, end - 1, 0, index)
+            writer.add("replica_states", (*row, "leader", "append"))
+        op = writer.invoke(
+            process=0, kind=OpKind.APPEND, topic="t", partition=0, invoked_ns=at_ns, acks=-1
+        )
+        writer.complete(op, at_ns + MS, Completion(outcome=Outcome.OK, offset=index))
+        writer.add("marks", (at_ns, "b1", "often", "{}"))
+    for index in range(500):
+        fault = (f"f{index}", "kill", ["b1"], ["b1"], "{}", index * 20 * MS, index * 20 * MS)
+        writer.add("faults", (*fault, index * 20 * MS + 5 * MS, True, "{}"))
+    writer.close()
+    text = build_report(tmp_path).read_text(encoding="utf-8")
+    page = Page(text)
+    assert len(text) < 3_000_000
+    assert text.count('<li data-kind="') == STORY_MAX
+    assert "less important entries are left out" in page.text
+    bars = re.findall(r"<title>b.(?: in ISR|, leader epoch)", text)
+    assert 100 < len(bars) <= 4 * INTERVALS_MAX
+    line = re.search(r'class="line c0" d="([^"]*)"', text)
+    assert line is not None
+    assert 100 < line[1].count("H") <= 2001
+
+
+def test_the_summary_is_markdown_with_the_story(run_dir):
+    build_report(run_dir)
+    text = RunFiles(run_dir).summary.read_text(encoding="utf-8")
+    assert text.startswith("# invalid: last-replica-standing/20260131T235959Z-8812\n")
+    assert "| unexcused lost records | 5 |" in text
+    assert (
+        "* 7.250 s **5 acknowledged records of t-0 lost: b1 leads without them** (forbidden)"
+        in text
+    )
+    assert "    * offset 5, key k5, value 5, acknowledged at 0.707 s" in text
+
+
+def test_the_terminal_summary_is_a_table(run_dir):
+    assert terminal_summary(run_dir) == TERMINAL
+
+
+def test_the_same_run_gives_the_same_page(tmp_path):
+    pages = [build_report(make_lost_run(tmp_path / name)).read_bytes() for name in ("a", "b")]
+    assert pages[0] == pages[1]
+
+
+def test_an_excused_loss_is_told_but_does_not_shout(run_dir):
+    files = RunFiles(run_dir)
+    verdict = json.loads(files.verdict.read_text())
+    verdict.update(validity="valid", reasons=[], unexcused_lost_records=0, excused_lost_records=5)
+    verdict["anomalies"][2]["judgement"] = "excused by the faults"
+    write_json(files.verdict, verdict)
+    entry = next(entry for entry in tell(RunData(run_dir)).entries if entry.kind == "lost")
+    assert (entry.tone, entry.detail) == ("odd", "excused by the faults")
+    page = page_of(run_dir)
+    assert "excused lost records 5" in page.text
+    assert "Nothing that was promised to a client was broken." in page.text
+
+
+TERMINAL = """\
+INVALID
+  5 acknowledged records of t-0 are gone and no flagged election excuses it.
+
+run                     last-replica-standing/20260131T235959Z-8812
+seed                    8812
+profile                 kafka-3.9
+trace hash              9f3c5b20a7c1d4e8
+unexcused lost records  5
+
+anomaly           breaks      where  count  judgement
+────────────────  ──────────  ─────  ─────  ─────────────
+lost-acked-write  durability  t-0    5      forbidden
+offset-reused     integrity   t-0    5      forbidden
+stale-read        fresh       t-0    2      informational
+
+lost at  where  offset  key  value  acked at
+───────  ─────  ──────  ───  ─────  ────────
+7.250 s  t-0    5       k5   5      0.707 s
+7.250 s  t-0    6       k6   6      0.805 s
+7.250 s  t-0    7       k7   7      0.906 s
+7.250 s  t-0    8       k8   8      1.007 s
+7.250 s  t-0    9       k9   9      1.105 s
+
+replay  laststand replay last-replica-standing/20260131T235959Z-8812
+"""

@@ -1,0 +1,168 @@
+"""Parts of the report on their own: series, bars, statistics, comparison."""
+
+import numpy as np
+import pytest
+from markupsafe import Markup
+
+from harness.errors import HistoryError
+from results.report.compare import build_compare_report
+from results.report.lanes import FAULT_ROWS_MAX, packed
+from results.report.run import FaultWindow, parsed, said
+from results.report.svg import TimeAxis, element, step_path, thinned, ticks, titled
+from tests.report.test_report import Page
+
+
+def test_elements_escape_names_and_text():
+    assert element("text", "<b>", class_="a", font_size=3) == (
+        '<text class="a" font-size="3">&lt;b&gt;</text>'
+    )
+    assert element("line", x1=1.5, x2=2.0, y1=None) == '<line x1="1.5" x2="2"/>'
+    assert titled("rect", 'a"<', x=0) == '<rect x="0"><title>a&#34;&lt;</title></rect>'
+    assert isinstance(element("g"), Markup)
+
+
+def test_thinning_keeps_spikes_ends_and_order():
+    times = np.arange(100_000, dtype=np.int64)
+    values = np.zeros(100_000, dtype=np.int64)
+    values[31_415] = 9
+    values[70_707] = -9
+    kept_times, kept_values = thinned(times, values)
+    assert len(kept_times) <= 2000
+    assert kept_times[0] == 0
+    assert kept_times[-1] == 99_999
+    assert (np.diff(kept_times) > 0).all()
+    assert kept_values.max() == 9
+    assert kept_values.min() == -9
+    assert kept_times[kept_values.argmax()] == 31_415
+
+
+def test_a_short_series_is_not_touched():
+    times = np.arange(5)
+    assert thinned(times, times)[0] is times
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0, 10, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]),
+        (0, 0.9, [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]),
+        (0, 3600, [0, 500, 1000, 1500, 2000, 2500, 3000, 3500]),
+        (3, 3, [3]),
+    ],
+)
+def test_ticks_are_round(low, high, expected):
+    assert ticks(low, high, 10) == expected
+
+
+def test_a_step_line_keeps_its_value_until_the_next_point():
+    axis = TimeAxis(1000)
+    path = step_path(axis, np.array([0, 500]), [10.0, 20.0], 1000)
+    middle = (axis.left + axis.right) / 2
+    assert path == f"M{axis.left} 10H{middle:g}V20H{axis.right}"
+    assert step_path(axis, np.array([]), [], 1000) == ""
+
+
+def window(begin: int, end: int) -> FaultWindow:
+    return FaultWindow(
+        fault_id="f", fault="kill", nodes=("b1",), begin_ns=begin, end_ns=end, bit=True
+    )
+
+
+def test_fault_bars_do_not_overlap_while_there_are_rows():
+    placed, rows = packed([window(0, 10), window(5, 15), window(10, 20), window(12, 13)])
+    assert [row for row, _ in placed] == [0, 1, 0, 2]
+    assert rows == 3
+    assert packed([window(0, 100)] * 50)[1] == FAULT_ROWS_MAX
+
+
+def test_details_are_words_and_never_fail():
+    assert said({"frames_held": 3, "nodes": ["b1", "b2"], "ok": True, "deep": {"a": [1]}}) == (
+        "frames held: 3, nodes: b1 b2, ok: yes, deep (a: 1)"
+    )
+    assert parsed("{broken") == {"text": "{broken"}
+    assert parsed("[1]") == {"text": "[1]"}
+
+
+def comparison() -> dict[str, object]:
+    return {
+        "title": "ELR off <against> on",
+        "command": "laststand compare elr --seeds 200",
+        "arms": [
+            {
+                "name": "off",
+                "runs": 200,
+                "runs_with_unexcused_loss": 31,
+                "loss_rate_interval": [0.1114, 0.2116],
+                "unknown": 3,
+                "unexcused_lost_records": 412,
+                "unavailable_ms_median": 2310,
+            },
+            {
+                "name": "on",
+                "runs": 200,
+                "runs_with_unexcused_loss": 0,
+                "loss_rate_interval": [0.0, 0.0188],
+                "unexcused_lost_records": 0,
+                "unavailable_ms_median": None,
+            },
+        ],
+        "mcnemar_p": 9.31e-10,
+        "experiment": {"name": "elr-compare"},
+        "discordant": [
+            {
+                "seed": 17,
+                "losses": {"off": 5, "on": 0},
+                "commands": {"off": "laststand run elr --seed 17 --set '<x>'"},
+            },
+            18,
+        ],
+    }
+
+
+def test_a_comparison_shows_both_arms_side_by_side(tmp_path):
+    path = build_compare_report(tmp_path / "deep" / "compare.html", comparison())
+    page = Page(path.read_text(encoding="utf-8"))
+    assert page.ids() == ["result", "arms", "plots", "discordant"]
+    for text in (
+        "ELR off <against> on",
+        "off lost acknowledged records in 31 of 200 runs; on lost acknowledged records in 0 of 200",
+        "runs with unexcused loss 31 0",
+        "15.50 % (11.14 to 21.16 %) 0.00 % (0.00 to 1.88 %)",
+        "unexcused lost records 412 0",
+        "median unavailable time 2,310 ms not measured",
+        "unknown 3",
+        "On the same seeds the first two arms differ (p = 9.3e-10).",
+        "elr-compare",
+        "17 off: 5, on: 0",
+        "laststand run elr --seed 17 --set '<x>'",
+    ):
+        assert text in page.text, text
+    assert sum(1 for _, a in page.tags if str(a.get("class")).startswith("dot ")) == 2
+
+
+def test_a_comparison_that_cannot_be_shown_is_one_sentence(tmp_path):
+    path = tmp_path / "compare.html"
+    arm = comparison()["arms"][0]
+    for result, message in (
+        ({}, "has no key 'arms'"),
+        ({"arms": []}, "has no arms"),
+        ({"arms": [{"name": "off"}]}, "has no key 'loss_rate_interval'"),
+        ({"arms": [{**arm, "runs_with_unexcused_loss": 201}]}, "201 of 200 runs do not fit"),
+        ({"arms": [{**arm, "runs": None}]}, "cannot be shown"),
+    ):
+        with pytest.raises(HistoryError, match=message):
+            build_compare_report(path, result)
+    assert not path.exists()
+
+
+def test_a_swarm_has_one_arm_and_no_discordant_seeds(tmp_path):
+    result = {"arms": comparison()["arms"][:1]}
+    page = Page(build_compare_report(tmp_path / "s.html", result).read_text(encoding="utf-8"))
+    assert page.ids() == ["result", "arms", "plots"]
+    assert "Swarm off lost acknowledged records in 31 of 200 runs." in page.text
+
+
+def test_a_difference_within_chance_is_called_so(tmp_path):
+    result = {**comparison(), "mcnemar_p": 0.3}
+    page = Page(build_compare_report(tmp_path / "s.html", result).read_text(encoding="utf-8"))
+    assert "Chance alone can explain the difference (p = 0.3)." in page.text
