@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from checkers.compose import judge_run, verdict_to_json
 from checkers.spark import run_in_child
 
+from checkers.compose import judge_run, verdict_to_json
 from harness.judge import stored_context
 from harness.spark_options import SparkOptions
 from results.history_files import read_tables

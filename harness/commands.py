@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from checkers.compose import verdict_from_json
-from results.report.terminal import terminal_summary
-
 from harness import exit_codes
 from harness import experiment as experiments
 from harness.errors import HarnessFailure, UsageError
@@ -22,6 +20,7 @@ from harness.scenarios.outcome import outcome_word, predicted_outcome
 from harness.spark_options import SparkOptions, parse_spark_options
 from results.layout import RunFiles
 from results.report import build_compare_report, build_report
+from results.report.terminal import terminal_summary
 from results.store import RunStore, read_json, write_json
 
 EXIT_CODE_OF = {

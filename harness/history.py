@@ -166,22 +166,9 @@ class HistoryWriter:
             )
         )
         room = self._room - 1
-        for record in records:
-            self._records_read.append(
-                (
-                    op_index,
-                    topic,
-                    partition,
-                    record.offset,
-                    record.value,
-                    record.status,
-                    record.process,
-                    record.sequence,
-                    record.key,
-                    record.leader_epoch,
-                )
-            )
-            room -= 1
+        if records:
+            self._records_read.extend(_rows_read(op_index, topic, partition, records))
+            room -= len(records)
         end_offset, source = completion.end_offset, "fetch"
         if kind == "latest":
             end_offset, source = completion.offset, "list_offsets"
@@ -244,6 +231,26 @@ class HistoryWriter:
         self._frames.clear()
         self._tables = tables
         return tables
+
+
+def _rows_read(
+    op_index: int, topic: str, partition: int, records: Sequence[ReadRecord]
+) -> list[tuple[Any, ...]]:
+    return [
+        (
+            op_index,
+            topic,
+            partition,
+            record.offset,
+            record.value,
+            record.status,
+            record.process,
+            record.sequence,
+            record.key,
+            record.leader_epoch,
+        )
+        for record in records
+    ]
 
 
 def _create_journal(directory: Path) -> int:

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from checkers.compose import verdict_to_json
-
 from harness import experiment as experiments
 from harness.contracts.verdict import Verdict
 from harness.errors import HistoryError, UsageError
 from harness.experiment import Experiment
-from harness.judge import judge_result
+from harness.judge import anomaly_counts, judge_result
 from harness.runner import Progress, SimulationResult, simulate
 from harness.scenarios import find_by_name
 from nemesis.fault import fault_from_json
@@ -87,18 +86,6 @@ def finish_run(directory: Path, run_id: str, verdict: Verdict) -> dict[str, Any]
         summary["report_error"] = f"{type(error).__name__}: {error}"
         write_json(files.run, summary)
     return summary
-
-
-def anomaly_counts(verdict: Verdict) -> list[dict[str, Any]]:
-    """Returns every anomaly id with its count, summed over partitions, worst judgement kept."""
-    counts: dict[tuple[str, str], int] = {}
-    for anomaly in verdict.anomalies:
-        key = (anomaly.id, str(anomaly.judgement))
-        counts[key] = counts.get(key, 0) + anomaly.count
-    return [
-        {"id": anomaly_id, "count": count, "judgement": judgement}
-        for (anomaly_id, judgement), count in sorted(counts.items())
-    ]
 
 
 def replay_data(experiment: Experiment, seed: int, result: SimulationResult) -> dict[str, Any]:

@@ -221,9 +221,7 @@ class _Lawfulness:
             left |= {
                 broker
                 for broker in gone
-                if self._left_uncleanly(
-                    broker, span[0]["metadata_offset"], after["metadata_offset"]
-                )
+                if self._left_uncleanly(broker, span[0]["at_ns"], after["at_ns"])
             }
         if len(left) >= min_isr:
             return ""
@@ -232,10 +230,12 @@ class _Lawfulness:
             " an injected kill, power loss or disk fault explains"
         )
 
-    def _left_uncleanly(self, broker: int, after_offset: int, to_offset: int) -> bool:
+    def _left_uncleanly(self, broker: int, after_ns: int, to_ns: int) -> bool:
+        # By time and not by offset: a registration stands behind the partition changes of its own batch
+        # (replication-protocol section 16.2, step 5), and a batch is committed at one moment.
         return any(
             state["broker"] == broker
-            and after_offset < state["metadata_offset"] <= to_offset
+            and after_ns <= state["at_ns"] <= to_ns
             and (
                 state["change"] == "unregistered"
                 or (

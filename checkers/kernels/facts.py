@@ -55,15 +55,20 @@ class Places:
         """Returns positions; offsets at or beyond the limit get position `count`."""
         if self.is_compact:
             return np.searchsorted(self._offsets, offsets).astype(np.int64, copy=False)
-        return (
-            np.minimum(offsets - self.start, self.count)
-            if self.start
-            else np.minimum(offsets, self.count)
-        )
+        positions: I64 = np.minimum(self.existing(offsets), self.count)
+        return positions
+
+    def existing(self, offsets: I64) -> I64:
+        """Returns positions of offsets below the limit; faster than `index`."""
+        if self.is_compact:
+            return np.searchsorted(self._offsets, offsets).astype(np.int64, copy=False)
+        return offsets - self.start if self.start else offsets
 
     def offset(self, positions: I64) -> I64:
         """Returns the offsets that stand at positions below `count`."""
-        return self._offsets[positions] if self.is_compact else positions + self.start
+        if self.is_compact:
+            return self._offsets[positions]
+        return positions + self.start if self.start else positions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,35 +126,31 @@ def derive_facts(
     if log_start_offset:
         acked = acked[history.append_offset[acked] >= log_start_offset]
     trusted = history.record_trusted & (history.record_offset >= log_start_offset)
-    all_trusted = bool(trusted.all())
     places = _places(history, acked, log_start_offset)
 
     value = np.full(places.count, NONE, dtype=np.int64)
-    acked_place = places.index(history.append_offset[acked])
+    acked_place = places.existing(history.append_offset[acked])
     acked_op = history.append_op[acked]
     value[acked_place] = acked_op
-    is_contested = bool((value[acked_place] != acked_op).any())
-    read_place = places.index(
-        history.record_offset if all_trusted else history.record_offset[trusted]
-    )
-    read_value = history.record_value if all_trusted else history.record_value[trusted]
-    read_poll = history.record_poll if all_trusted else history.record_poll[trusted]
-    orphan = value[read_place] == NONE
-    value[read_place[orphan]] = read_value[orphan]
-    mismatch = value[read_place] != read_value
-    is_contested = is_contested or bool(mismatch.any())
+    lost_race = value[acked_place] != acked_op
+    read_place, read_value, read_poll = _trusted_reads(history, places, trusted)
 
+    # Reads that no acknowledgement explains are few; the first value read there settles the offset for now.
+    odd_rows = np.flatnonzero(value[read_place] != read_value)
+    orphan = odd_rows[value[read_place[odd_rows]] == NONE]
+    value[read_place[orphan]] = read_value[orphan]
+    misread = odd_rows[value[read_place[odd_rows]] != read_value[odd_rows]]
     seen = np.zeros(places.count, dtype=np.bool_)
-    seen[read_place[~mismatch]] = True
-    odd = _odd_reads(history, read_place, read_value, read_poll, orphan | mismatch)
+    seen[np.delete(read_place, misread) if len(misread) else read_place] = True
+    odd = _odd_reads(history, read_place, read_value, read_poll, odd_rows)
     append_read = np.zeros(len(history.append_op), dtype=np.bool_)
-    append_read[acked] = seen[acked_place] & (value[acked_place] == acked_op)
+    append_read[acked] = seen[acked_place] & ~lost_race
     append_read[odd.append[odd.append >= 0]] = True
     append_weak = (history.append_acks == 1) & ~append_read & (history.append_status == OK_AT)
 
     occupied = value != NONE
-    if not all_trusted:
-        unreadable = ~trusted & (history.record_offset >= log_start_offset)
+    if not history.record_trusted.all():
+        unreadable = ~history.record_trusted & (history.record_offset >= log_start_offset)
         occupied[places.index(history.record_offset[unreadable])] = True
     revealed = np.flatnonzero(odd.append >= 0)
     revealed = revealed[~np.isin(history.append_status[odd.append[revealed]], (FAIL, OK_AT))]
@@ -171,7 +172,7 @@ def derive_facts(
         gap_last=gap_last,
     )
     findings = [
-        *(_conflicts(history, facts, odd) if is_contested else ()),
+        *(_conflicts(history, facts, odd) if len(misread) or lost_race.any() else ()),
         *_provenance(history, facts, odd),
         *gap_findings,
         *_torn_fetches(history),
@@ -194,11 +195,18 @@ def _places(history: PartitionHistory, acked: I64, start: int) -> Places:
     return Places(start, limit, mentioned[(mentioned >= start) & (mentioned < limit)])
 
 
-def _odd_reads(
-    history: PartitionHistory, place: I64, value: I64, poll: I64, rows: Bools
-) -> _OddReads:
+def _trusted_reads(
+    history: PartitionHistory, places: Places, trusted: Bools
+) -> tuple[I64, I64, I64]:
+    """Returns place, value and poll of every record read that counts."""
+    columns = (history.record_offset, history.record_value, history.record_poll)
+    if not trusted.all():
+        columns = (columns[0][trusted], columns[1][trusted], columns[2][trusted])
+    return places.existing(columns[0]), columns[1], columns[2]
+
+
+def _odd_reads(history: PartitionHistory, place: I64, value: I64, poll: I64, at: I64) -> _OddReads:
     """Returns distinct pairs among the given rows, each with its first reader and its append."""
-    at = np.flatnonzero(rows)
     order = at[np.lexsort((poll[at], value[at], place[at]))]
     place, value, poll = place[order], value[order], poll[order]
     fresh = np.ones(len(order), dtype=np.bool_)
@@ -402,26 +410,11 @@ def _gaps(
     sparse: bool,
 ) -> tuple[list[Finding], I64, I64]:
     """Returns what breaks C4, and the ranges of offsets that reads skipped."""
-    poll, offset = history.record_poll, history.record_offset
-    if not len(offset):
-        none = np.empty(0, dtype=np.int64)
-        return [], none, none
-    previous = np.empty(len(offset), dtype=np.int64)
-    previous[1:] = offset[:-1]
-    head = np.ones(len(offset), dtype=np.bool_)
-    head[1:] = poll[1:] != poll[:-1]
-    # Without a known position the first record of a poll proves nothing about what stands before it.
-    asked = (
-        np.full(len(offset), -1, dtype=np.int64)
-        if not len(history.poll_op)
-        else history.poll_position[poll]
-    )
-    previous = np.where(head, np.where((poll >= 0) & (asked >= 0), asked - 1, offset - 1), previous)
-    rows = np.flatnonzero((offset - previous > 1) & (poll >= 0) & (offset > start))
+    rows, previous = _skips(history, start)
     if not len(rows):
-        none = np.empty(0, dtype=np.int64)
-        return [], none, none
-    first = np.maximum(previous[rows] + 1, start)
+        return [], rows, rows
+    poll, offset = history.record_poll, history.record_offset
+    first = np.maximum(previous + 1, start)
     last = offset[rows]
     present = np.zeros(places.count + 1, dtype=np.int64)
     np.cumsum(occupied, out=present[1:])
@@ -455,6 +448,24 @@ def _gaps(
             )
         )
     return findings, first, last
+
+
+def _skips(history: PartitionHistory, start: int) -> tuple[I64, I64]:
+    """Returns rows of records before which their poll skipped something, and the last offset before the skip."""
+    poll, offset = history.record_poll, history.record_offset
+    if not len(offset) or not len(history.poll_op):
+        none = np.empty(0, dtype=np.int64)
+        return none, none
+    is_inner = poll[1:] == poll[:-1]
+    inner = np.flatnonzero(is_inner & (offset[1:] - offset[:-1] > 1)) + 1
+    head = np.append(0, np.flatnonzero(~is_inner) + 1)
+    # Without a known position the first record of a poll proves nothing about what stands before it.
+    asked = history.poll_position[poll[head]]
+    skips = (asked >= 0) & (offset[head] > asked)
+    rows = np.concatenate((head[skips], inner))
+    previous = np.concatenate((asked[skips] - 1, offset[inner - 1]))
+    counts = (poll[rows] >= 0) & (offset[rows] > start)
+    return rows[counts], previous[counts]
 
 
 def _torn_fetches(history: PartitionHistory) -> list[Finding]:

@@ -189,8 +189,7 @@ def _violations(
     facts: Facts, groups: list[NotAfter], bounds: NotBefore, clock_error_ns: int
 ) -> list[_Violations]:
     a = latest_not_before(bounds, facts.places.count)
-    running = np.maximum.accumulate(a)
-    running[running > NEVER_NS] -= clock_error_ns
+    running = _running(a, clock_error_ns)
     hit = [np.flatnonzero(running[group.place] > group.res) for group in groups]
     if not any(len(rows) for rows in hit):
         return []
@@ -198,8 +197,7 @@ def _violations(
     strong_a = a
     if facts.append_weak.any():
         strong_a = latest_not_before(bounds, facts.places.count, strong_only=True)
-    strong_running = np.maximum.accumulate(strong_a)
-    strong_running[strong_running > NEVER_NS] -= clock_error_ns
+    strong_running = _running(strong_a, clock_error_ns)
     for group, rows in zip(groups, hit, strict=True):
         # A violation is weak unless it is still there without the weak appends, on either side.
         strong = strong_running[group.place[rows]] > group.res[rows]
@@ -223,6 +221,12 @@ def _violations(
                 )
             )
     return found
+
+
+def _running(a: I64, clock_error_ns: int) -> I64:
+    """Returns L(o), the running maximum, made later by nothing and earlier by the error of the clocks."""
+    running: I64 = np.maximum.accumulate(a)
+    return running - clock_error_ns if clock_error_ns else running
 
 
 def _strongest(bounds: NotBefore, a: I64, place: I64, strong_only: bool) -> I64:

@@ -39,7 +39,10 @@ def check_producer_order(history: PartitionHistory, facts: Facts) -> list[Findin
 def _swaps(history: PartitionHistory, appends: I64) -> tuple[I64, I64]:
     """Returns pairs of neighbouring appends of one process, in order of invocation, whose offsets do not grow."""
     process = history.append_process[appends]
-    if len(process) and int(process.min()) >= 0 and int(process.max()) < 2**16:
+    largest = int(process.max(initial=0)) if process.min(initial=0) >= 0 else 2**16
+    if largest < 2**8:
+        process = process.astype(np.uint8)  # sorted by radix; runs have few processes
+    elif largest < 2**16:
         process = process.astype(
             np.uint16
         )  # sorted by radix: ten times faster, and runs have few processes

@@ -231,9 +231,7 @@ class ServerEnd:
             connection = self.connection
             connection.network.answer_with_reset(connection.up, flight, connection.down, connection)
             return
-        if flight is FIN:
-            self.broken()
-            return
+        # The end of the stream waits its turn: what the client sent before it is still read and acted upon.
         self._queue.append(flight)
         if not self._scheduled and self._working is None:
             self._schedule()
@@ -251,6 +249,9 @@ class ServerEnd:
                 self._schedule()
                 return
             flight = queue.popleft()
+            if flight is FIN:
+                self._leave()
+                return
             try:
                 answer = self._handler(flight.message, self._context)
             except ConnectionAbortedError:

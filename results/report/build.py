@@ -21,7 +21,9 @@ from results.report.summary import markdown
 PARTITION_FIGURES_MAX = 12
 """Partitions drawn; those with losses or anomalies come first."""
 
-LEGEND_BROKERS_MAX = 8
+COVERAGE_ROWS_MAX = 50
+LIST_MAX = 40
+"""Items of a list that are shown; verdict.json has them all."""
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -44,6 +46,16 @@ class Banner:
     def tone(self) -> str:
         """Returns the CSS class of the verdict."""
         return self.validity if self.validity in list(Validity) else "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoverageTable:
+    """Numbers of several things: one row is (name, texts in the order of the columns)."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, list[str]], ...]
+    omitted: int
 
 
 def build_report(run_dir: Path) -> Path:
@@ -77,6 +89,7 @@ def build_report(run_dir: Path) -> Path:
         errors=operations.errors(),
         anomalies=anomalies_of(run),
         coverage=coverage_of(run),
+        coverage_tables=coverage_tables_of(run),
         marks=sorted(Counter(run.tables["marks"].column("mark").to_pylist()).items()),
         lost_count=unexcused_lost(run),
         place_name=place_name,
@@ -176,25 +189,61 @@ def anomalies_of(run: RunData) -> list[dict[str, Any]]:
 
 def coverage_of(run: RunData) -> list[tuple[str, str]]:
     """Returns the numbers that say how much was tested."""
+    return [
+        (str(key).replace("_", " "), _number_text(value))
+        for key, value in _coverage(run).items()
+        if not _is_table(value)
+    ]
+
+
+def coverage_tables_of(run: RunData) -> list[CoverageTable]:
+    """Returns the numbers that the verdict has for each of several things, for example partitions."""
+    tables = []
+    for key, value in _coverage(run).items():
+        if not _is_table(value):
+            continue
+        columns = list(dict.fromkeys(column for row in value.values() for column in row))
+        rows = [
+            (str(name), [_number_text(row[column]) if column in row else "" for column in columns])
+            for name, row in list(value.items())[:COVERAGE_ROWS_MAX]
+        ]
+        tables.append(
+            CoverageTable(
+                name=str(key).replace("_", " "),
+                columns=tuple(str(column).replace("_", " ") for column in columns),
+                rows=tuple(rows),
+                omitted=max(len(value) - COVERAGE_ROWS_MAX, 0),
+            )
+        )
+    return tables
+
+
+def _coverage(run: RunData) -> Mapping[str, Any]:
     coverage = (run.verdict or {}).get("coverage", {})
-    if not isinstance(coverage, Mapping):
-        return []
-    rows = []
-    for key, value in coverage.items():
-        if isinstance(value, bool):
-            text = "yes" if value else "no"
-        elif isinstance(value, int):
-            text = f"{value:,}"
-        elif isinstance(value, float):
-            text = f"{value:,.4g}"
-        elif isinstance(value, Mapping):
-            text = said(value)
-        elif isinstance(value, list):
-            text = ", ".join(str(item) for item in value) or "none"
-        else:
-            text = str(value)
-        rows.append((str(key).replace("_", " "), text))
-    return rows
+    return coverage if isinstance(coverage, Mapping) else {}
+
+
+def _is_table(value: Any) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and bool(value)
+        and all(isinstance(row, Mapping) for row in value.values())
+    )
+
+
+def _number_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    if isinstance(value, Mapping):
+        return said(value)
+    if isinstance(value, list):
+        shown = ", ".join(str(item) for item in value[:LIST_MAX]) or "none"
+        return shown if len(value) <= LIST_MAX else f"{shown} and {len(value) - LIST_MAX} more"
+    return str(value)
 
 
 def _integer(value: Any) -> int:
@@ -202,15 +251,7 @@ def _integer(value: Any) -> int:
 
 
 def _shortened(details: Mapping[str, Any]) -> list[tuple[str, str]]:
-    rows = []
-    for key, value in details.items():
-        if isinstance(value, list):
-            shown = ", ".join(str(item) for item in value[:40])
-            text = shown if len(value) <= 40 else f"{shown} and {len(value) - 40} more"
-        else:
-            text = said(value) if isinstance(value, Mapping) else str(value)
-        rows.append((str(key).replace("_", " "), text))
-    return rows
+    return [(str(key).replace("_", " "), _number_text(value)) for key, value in details.items()]
 
 
 def _story_kinds(story: Story) -> list[tuple[str, int]]:

@@ -95,15 +95,12 @@ def build_compare_report(path: Path, result: Mapping[str, Any]) -> Path:
         raise HistoryError(f"the result of the comparison cannot be shown: {error}") from None
     if not arms:
         raise HistoryError("the result of the comparison has no arms")
-    experiment = result.get("experiment", "")
-    if isinstance(experiment, Mapping):
-        experiment = experiment.get("name", "")
     text = (
         environment()
         .get_template("compare.html")
         .render(
             title=str(result.get("title") or ("Comparison" if len(arms) > 1 else "Swarm")),
-            experiment=str(experiment),
+            experiment=_experiment_name(result.get("experiment", "")),
             vary=str(result.get("vary", "")),
             command=str(result.get("command", "")),
             arms=arms,
@@ -124,6 +121,10 @@ def build_compare_report(path: Path, result: Mapping[str, Any]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, text)
     return path
+
+
+def _experiment_name(experiment: Any) -> str:
+    return str(experiment.get("name", "") if isinstance(experiment, Mapping) else experiment)
 
 
 def _arm(data: Mapping[str, Any]) -> Arm:

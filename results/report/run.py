@@ -149,14 +149,10 @@ class RunData:
     def anomalies(self) -> list[dict[str, Any]]:
         """Returns the anomalies of the verdict, the forbidden ones first."""
         found = (self.verdict or {}).get("anomalies", [])
+        # The checkers put what matters most first; within one judgement that order stays.
         return sorted(
             (anomaly for anomaly in found if isinstance(anomaly, dict)),
-            key=lambda anomaly: (
-                _rank(anomaly.get("judgement")),
-                str(anomaly.get("id")),
-                str(anomaly.get("topic")),
-                str(anomaly.get("partition")).rjust(9),
-            ),
+            key=lambda anomaly: _rank(anomaly.get("judgement")),
         )
 
     def _fault_end(

@@ -163,7 +163,11 @@ class _Fetch:
         if len(topics) == 1 and len(topics[0][1]) == 1:
             entry = topics[0][1][0]
             partition = entry.partition
-            if partition is not None and entry.data is partition.last_read:
+            if (
+                partition is not None
+                and entry.data is not None
+                and entry.data is partition.last_read
+            ):
                 if partition.last_response is None:
                     partition.last_response = self._build()
                 return partition.last_response

@@ -98,15 +98,15 @@ class LogMachine(RuleBasedStateMachine):
         offset = data.draw(st.integers(0, self.end + 2))
         self.log.truncate_to(offset)
         self.epoch += 1
-        if offset < self.end:
-            containing = [base for base, _, values in self.batches if base + len(values) > offset]
-            self.batches = [
-                batch for batch in self.batches if batch[0] < min(containing, default=0)
-            ]
-            is_below_all = not containing or offset < containing[0]
-            self.end = offset if is_below_all else containing[0]
+        if offset < self.start:
+            # It may lie in a batch that nobody can read any more; then the log ends where that began.
+            self.batches = []
+            self.start = self.end = self.log.log_end_offset
+            assert self.end <= offset
+        elif offset < self.end:
+            self.end = max(base for base, _, _ in self.batches if base <= offset)
+            self.batches = [batch for batch in self.batches if batch[0] < self.end]
             self.start = min(self.start, self.end)
-            self.batches = self.readable(self.batches)
         self.flushed = min(self.flushed, self.end)
 
     @rule(ahead=st.integers(0, 3))

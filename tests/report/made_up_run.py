@@ -333,11 +333,12 @@ def _judge(
         "acknowledged_during_faults": 0,
         "faults_that_bit": "5 of 6",
         "final_reads_complete": True,
+        "by_partition": {f"{topic}-0": {"appends_acknowledged": full + kept, "holes": 0}},
     }
     verdict = {
         "validity": "invalid",
         "reasons": [reason],
-        "anomalies": [stale, reuse, loss],
+        "anomalies": [stale, loss, reuse],
         "unexcused_lost_records": count,
         "excused_lost_records": 0,
         "coverage": coverage,

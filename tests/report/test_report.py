@@ -212,6 +212,16 @@ def test_forbidden_anomalies_come_first_with_rule_sentence_and_witnesses(run_dir
     assert "process 1 append v=5 -> ok offset 5 operation 5" in text
     assert "appends acknowledged 15" in text
     assert "fetch-parked 30" in text
+    assert "by partition appends acknowledged holes t-0 15 0" in text
+
+
+def test_many_reasons_are_folded_behind_the_first(run_dir):
+    files = RunFiles(run_dir)
+    verdict = json.loads(files.verdict.read_text())
+    write_json(files.verdict, {**verdict, "reasons": ["one", "two", "three"]})
+    assert "invalid one two three 5" in page_of(run_dir).text
+    write_json(files.verdict, {**verdict, "reasons": ["one", "two", "three", "four"]})
+    assert "one 3 further reasons two three four" in page_of(run_dir).text
 
 
 HOSTILE = (
@@ -361,7 +371,7 @@ def test_an_excused_loss_is_told_but_does_not_shout(run_dir):
     files = RunFiles(run_dir)
     verdict = json.loads(files.verdict.read_text())
     verdict.update(validity="valid", reasons=[], unexcused_lost_records=0, excused_lost_records=5)
-    verdict["anomalies"][2]["judgement"] = "excused by the faults"
+    verdict["anomalies"][1]["judgement"] = "excused by the faults"
     write_json(files.verdict, verdict)
     entry = next(entry for entry in tell(RunData(run_dir)).entries if entry.kind == "lost")
     assert (entry.tone, entry.detail) == ("odd", "excused by the faults")

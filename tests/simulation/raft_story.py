@@ -4,9 +4,11 @@ Voters are c11, c12, ... and observers b1, b2, ... Every member reports what it 
 ledger, and a second opinion about an offset is a violation of INV-5, whoever has it, and in whichever life.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from harness.simulation.weather import CALM, Weather
 from harness.simulation.world import World
@@ -30,6 +32,17 @@ MS = 1_000_000
 DIRECTORY = "data/__cluster_metadata-0"
 FIRST_SEGMENT = f"{DIRECTORY}/00000000000000000000.log"
 QUORUM_STATE = f"{DIRECTORY}/quorum-state"
+
+
+_open_worlds: list[World] = []
+
+
+@pytest.fixture(autouse=True)
+def worlds_closed() -> Iterator[None]:
+    """Puts the coroutines of killed members away after every story. Test modules import it."""
+    yield
+    while _open_worlds:
+        _open_worlds.pop().close()
 
 
 class Ledger:
@@ -138,9 +151,9 @@ class QuorumStory:
         boot: bool = True,
     ) -> None:
         self.world = World(seed, weather=weather, sim_wire=sim_wire)
+        _open_worlds.append(self.world)
         self.ledger = Ledger()
         self.marks = Marks()
-        self.sent: list[str] = []
         ids = tuple(range(11, 11 + voters))
         quorum = tuple(Voter(node_id=i, address=f"c{i}:9093") for i in ids)
         self.voters = tuple(f"c{i}" for i in ids)

@@ -5,7 +5,15 @@ import pytest
 from system_under_test.config import KAFKA_TIMINGS
 from system_under_test.raft.node import NotLeaderError, QuorumStateError
 from system_under_test.raft.state import Election, Follower, Resigned
-from tests.simulation.raft_story import DIRECTORY, QUORUM_STATE, QuorumStory, leader_changes
+from tests.simulation.raft_story import (
+    DIRECTORY,
+    QUORUM_STATE,
+    QuorumStory,
+    leader_changes,
+    worlds_closed,
+)
+
+__all__ = ["worlds_closed"]
 
 
 def test_three_voters_elect_one_leader_whom_everybody_follows() -> None:

@@ -107,9 +107,23 @@ def test_a_clean_start_does_not_look_at_checksums():
 def test_segments_below_the_recovery_points_segment_are_not_verified():
     storage, _ = written(segment_batches=2)
     storage.corrupt(segment_path(DIRECTORY, 0), SIZE - 2)
-    assert load(storage, recovery_point=2).log_end_offset == 6
+    assert load(storage, recovery_point=3).log_end_offset == 6
     storage.corrupt(segment_path(DIRECTORY, 2), SIZE - 2)
     assert load(storage, recovery_point=3).log_end_offset == 2
+
+
+def test_a_cut_that_ends_a_segment_is_flushed_with_the_segments_behind_it():
+    storage, log = written(count=2, epoch=1)
+    log.flush_blocking()
+    log.truncate_to(1)
+    log = load(storage, recovery_point=1, config=LogConfig(segment_bytes=SIZE))
+    log.truncate_to(1)
+    log.append_as_follower(batch(b"n", offset=1, epoch=2))
+    log.append_as_follower(batch(b"m", offset=2, epoch=2))
+    log.flush_blocking()
+    storage.power_cut()
+    survivor = load(storage, recovery_point=log.recovery_point)
+    assert values_of(survivor) == [b"0", b"n", b"m"]
 
 
 def test_a_hole_between_segments_ends_the_log():

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from system_under_test.protocol.record_batch import BatchHeader, Record, decode_records
-
 from harness.op import Completion, Outcome
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
@@ -25,10 +23,14 @@ from system_under_test.protocol.messages import (
     millis,
     produce_request,
 )
+from system_under_test.protocol.record_batch import BatchHeader, Record, decode_records
 from system_under_test.runtime import Connection, Host
 
 LATEST_TIMESTAMP = -1
 CONSUMER_REPLICA_ID = -1
+GRACE_MS = 250
+"""A produce request carries its own timeout, which begins when the broker reads it. The client waits a little
+longer, or it would never hear that the broker gave up."""
 
 _NOT_APPENDED = frozenset(
     {
@@ -253,7 +255,7 @@ class NativeClient:
     async def _request(self, connection: Connection, leader: Leader, request: Any) -> Any:
         """Returns the response, or a short word for what went wrong with the connection."""
         try:
-            return await connection.request(request, self.request_timeout_ms)
+            return await connection.request(request, self.request_timeout_ms + GRACE_MS)
         except TimeoutError:
             self._drop(leader.address)
             return "client-timeout"
