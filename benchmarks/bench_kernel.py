@@ -43,6 +43,7 @@ def measure(operations: int, repeats: int, unknown_share: float, clients: int) -
         "operations": operations,
         "clients": clients,
         "unknown_share": unknown_share,
+        "records_read": parts[1].num_rows,
         "arrow_to_arrays_ms": round(timed_ms(lambda: read_history(*parts), repeats), 1),
         "kernel_ms": round(timed_ms(lambda: check_history(history), repeats), 1),
         "judge_run_ms": round(timed_ms(lambda: judge_run(tables, context), repeats), 1),
@@ -58,14 +59,22 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--unknown-share", type=float, default=0.02)
     parser.add_argument("--clients", type=int, default=20)
+    parser.add_argument(
+        "--final-read-records",
+        type=int,
+        default=0,
+        help="records per poll of a final full read; 0 for none",
+    )
     arguments = parser.parse_args()
     for operations in arguments.operations:
-        print(
-            json.dumps(
-                measure(operations, arguments.repeats, arguments.unknown_share, arguments.clients)
-            ),
-            flush=True,
+        numbers = measure(
+            operations,
+            arguments.repeats,
+            arguments.unknown_share,
+            arguments.clients,
+            arguments.final_read_records,
         )
+        print(json.dumps(numbers), flush=True)
     return 0
 
 

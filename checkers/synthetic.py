@@ -28,7 +28,7 @@ class Shape:
         clients: How many of them are in flight at a time.
         unknown_share: Which share of the appends ends `info`; half of those reached the log.
         end_share: Which share of the observations asks for the log end.
-        final_read_records: Records per poll of the final read.
+        final_read_records: Records per poll of the final read; 0 for no final read.
         seed: Which history of this shape.
     """
 
@@ -95,12 +95,13 @@ def _main_phase(shape: Shape, rng: np.random.Generator) -> tuple[dict[str, I64],
 
 
 def _final_reads(shape: Shape, columns: dict[str, I64], end: int) -> dict[str, I64]:
-    position = np.arange(0, end + 1, shape.final_read_records)
+    width = shape.final_read_records
+    position = np.arange(0, end + 1, width) if width else np.empty(0, dtype=np.int64)
     start = int(columns["completed_ns"].max()) + OPERATION_MEAN_NS
     step = np.arange(len(position)) * OPERATION_MEAN_NS
     return {
         "position": position,
-        "stop": np.minimum(position + shape.final_read_records, end),
+        "stop": np.minimum(position + width, end),
         "invoked_ns": start + step,
         "completed_ns": start + step + OPERATION_MEAN_NS // 2,
         "end": np.full(len(position), end),
@@ -177,7 +178,7 @@ def _tables(
     )
     one = np.flatnonzero(read >= 0)
     record_op = np.concatenate((one, np.repeat(count + np.arange(final_count), width)))
-    record_offset = np.concatenate((read[one], np.arange(len(value_at))))
+    record_offset = np.concatenate((read[one], np.arange(int(width.sum()))))
     value = value_at[record_offset]
     records = _filled(
         "records_read",

@@ -88,7 +88,8 @@ def check_free_appends(
     ) & ~is_pinned
     free = np.flatnonzero(is_free)
     has_certain = bool((history.append_status[free] == OK_SOMEWHERE).any())
-    if (sparse or facts.occupied.all()) and not has_certain:
+    has_holes = facts.places.is_compact or not facts.occupied.all()
+    if (sparse or not has_holes) and not has_certain:
         none = np.empty(0, dtype=np.int64)
         return [], Holes(first=none, length=none, latest_absent_ns=none, earliest_present_ns=none)
     absent, present = _bounds(history, facts, clock_error_ns)

@@ -40,12 +40,11 @@ def _swaps(history: PartitionHistory, appends: I64) -> tuple[I64, I64]:
     """Returns pairs of neighbouring appends of one process, in order of invocation, whose offsets do not grow."""
     process = history.append_process[appends]
     largest = int(process.max(initial=0)) if process.min(initial=0) >= 0 else 2**16
+    # Small integers are sorted by radix, ten times faster, and runs have few processes.
     if largest < 2**8:
-        process = process.astype(np.uint8)  # sorted by radix; runs have few processes
+        process = process.astype(np.uint8)
     elif largest < 2**16:
-        process = process.astype(
-            np.uint16
-        )  # sorted by radix: ten times faster, and runs have few processes
+        process = process.astype(np.uint16)
     by_process = np.argsort(process, kind="stable")
     ordered, process = appends[by_process], process[by_process]
     offset = history.append_offset[ordered]

@@ -50,7 +50,7 @@ class Inode:
         syncs: Syncs of this file in progress.
         holes: Byte ranges whose write-back failed: in the cache they look written, on the platter they are
             zeros, and no later fsync will notice.
-        ages: (time, size before the append): bytes below the size are at least as old as the time.
+        ages: (time, size): bytes below the size are at least as old as the time; coarse.
         appended_at_ns: Time of the last append, if the kernel writes back by itself.
         last_sync_number: The newest sync that completed.
     """
@@ -152,18 +152,19 @@ class Inode:
 
     def note_age(self, now_ns: int) -> None:
         """Remembers how old the bytes are, before an append; coarsely."""
-        if not self.ages or now_ns - self.ages[-1][0] >= AGE_RESOLUTION_NS:
-            self.ages.append((now_ns, len(self.data)))
+        last_ns = self.appended_at_ns
+        if self.data and (not self.ages or last_ns - self.ages[-1][0] >= AGE_RESOLUTION_NS):
+            self.ages.append((last_ns, len(self.data)))
         self.appended_at_ns = now_ns
 
     def write_back_older_than(self, cutoff_ns: int) -> None:
         """The kernel writes pages that were dirtied before a moment."""
-        if self.durable is not None or not self.ages:
+        if self.durable is not None or self.truncations:
             return  # after a cut, data waits for the size change to commit
         if self.appended_at_ns <= cutoff_ns:
             self.durable_size = len(self.data)
             self.ages.clear()
             return
         old = max((size for at, size in self.ages if at <= cutoff_ns), default=0)
-        self.durable_size = max(self.durable_size, old - old % PAGE_BYTES)
+        self.durable_size = max(self.durable_size, old)
         self.ages = [(at, size) for at, size in self.ages if at > cutoff_ns]

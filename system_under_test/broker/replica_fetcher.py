@@ -44,7 +44,15 @@ _Key = tuple[UUID, int]
 class _Followed:
     """One partition in a fetcher, under one leader epoch."""
 
-    __slots__ = ("delay_until_s", "entry", "key", "leader_epoch", "partition", "position")
+    __slots__ = (
+        "delay_until_s",
+        "entry",
+        "is_active",
+        "key",
+        "leader_epoch",
+        "partition",
+        "position",
+    )
 
     def __init__(self, partition: FollowedPartition, leader_epoch: int) -> None:
         self.partition = partition
@@ -54,6 +62,13 @@ class _Followed:
         # What the request in flight asks for, and its entity: reused while the position stands still.
         self.position: tuple[int, int, int] | None = None
         self.entry: Any = None
+        # Becomes false, for good, when the partition is forgotten or followed anew.
+        self.is_active = True
+
+    def is_meant(self, topic_id: UUID | None, index: int) -> bool:
+        """Whether an entry of a response is about this partition."""
+        own_id, own_index = self.key
+        return index == own_index and (topic_id is own_id or topic_id == own_id)
 
 
 class ReplicaFetcher:
@@ -106,12 +121,16 @@ class ReplicaFetcher:
     def add(self, followed: _Followed) -> None:
         """Starts to fetch a partition; the next request carries it."""
         self._followed[followed.key] = followed
+        # By topic, so that requests and responses, which are grouped by topic, have the same order.
+        self._followed = dict(sorted(self._followed.items(), key=_by_name))
         self._request = None
         self._waker.wake()
 
     def remove(self, key: _Key) -> None:
         """Stops to fetch a partition; an entry for it that is on its way will be ignored."""
-        if self._followed.pop(key, None) is not None:
+        followed = self._followed.pop(key, None)
+        if followed is not None:
+            followed.is_active = False
             self._request = None
 
     def adopt(self, key: _Key, leader_epoch: int) -> bool:
@@ -192,12 +211,17 @@ class ReplicaFetcher:
         self, asked: list[_Followed], response: fetch_response.FetchResponse
     ) -> list[_Followed]:
         """Hands the entries of a response to their partitions; returns those that were out of range."""
-        index = {followed.key: followed for followed in asked}
         out_of_range = []
+        place = 0
         for topic in response.responses:
             topic_id = topic.topic_id
             for data in topic.partitions:
-                followed = index.get((topic_id, data.partition_index))
+                # Leaders answer in the order of the question. Looking there first avoids hashing UUIDs,
+                # which are slow in Python, for every entry of every response.
+                followed = asked[place] if place < len(asked) else None
+                place += 1
+                if followed is None or not followed.is_meant(topic_id, data.partition_index):
+                    followed = _find(asked, topic_id, data.partition_index)
                 if followed is None or not self._still_means(followed):
                     continue
                 error = data.error_code
@@ -221,7 +245,7 @@ class ReplicaFetcher:
         """
         position = followed.position
         return (
-            self._followed.get(followed.key) is followed
+            followed.is_active
             and position is not None
             and followed.partition.fetch_position()[0] == position[0]
         )
@@ -315,6 +339,18 @@ class ReplicaFetcher:
                     return int(data.offset)
         self._delay((followed,))
         return None
+
+
+def _by_name(item: tuple[_Key, _Followed]) -> tuple[str, int]:
+    partition = item[1].partition
+    return partition.topic, partition.index
+
+
+def _find(asked: list[_Followed], topic_id: UUID | None, index: int) -> _Followed | None:
+    for followed in asked:
+        if followed.is_meant(topic_id, index):
+            return followed
+    return None
 
 
 def _by_topic(asked: list[_Followed]) -> tuple[Any, ...]:

@@ -459,7 +459,7 @@ class Log:
                 await self._storage.fsync(segment.path)
                 if generation != self._generation:
                     return
-                segment.has_unsynced_cut = False
+                segment.may_regrow = False
             self._finish_flush(target)
         except OSError as error:
             # A file that a truncation removed meanwhile.
@@ -478,7 +478,7 @@ class Log:
         try:
             for segment in self._unflushed(target):
                 self._storage.fsync_blocking(segment.path)
-                segment.has_unsynced_cut = False
+                segment.may_regrow = False
             self._finish_flush(target)
         except OSError as error:
             self._failure = error
@@ -492,7 +492,7 @@ class Log:
         return [
             segment
             for index, segment in enumerate(self._segments)
-            if (index >= first and segment.base_offset < target) or segment.has_unsynced_cut
+            if (index >= first and segment.base_offset < target) or segment.may_regrow
         ]
 
     def _finish_flush(self, target: int) -> None:

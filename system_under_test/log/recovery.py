@@ -77,6 +77,8 @@ def load_segments(
             index + 1 == len(bases) or bases[index + 1] >= recovery_point
         )
         segment = Segment(directory, base_offset)
+        # Perhaps the previous process cut it and was killed before it could flush.
+        segment.may_regrow = is_checked
         is_continued = not segments or segments[-1].end_offset == base_offset
         cut = 0
         if is_continued:
@@ -144,7 +146,7 @@ def _read_segment(
     cut = storage.size(segment.path) - segment.size_bytes
     if cut:
         storage.truncate(segment.path, segment.size_bytes)
-        segment.has_unsynced_cut = True
+        segment.may_regrow = True
     return cut
 
 

@@ -26,7 +26,7 @@ class Segment:
         end_offset: Offset after the last record.
         batch_bases: Base offset of every batch, ascending.
         batch_positions: Where in the file each of them begins.
-        has_unsynced_cut: Whether the file was cut and a power cut may still bring the rest back.
+        may_regrow: Whether a power cut may bring back what was cut off the file.
     """
 
     __slots__ = (
@@ -34,7 +34,7 @@ class Segment:
         "batch_bases",
         "batch_positions",
         "end_offset",
-        "has_unsynced_cut",
+        "may_regrow",
         "path",
         "size_bytes",
     )
@@ -46,7 +46,7 @@ class Segment:
         self.size_bytes = 0
         self.batch_bases: list[int] = []
         self.batch_positions: list[int] = []
-        self.has_unsynced_cut = False
+        self.may_regrow = False
 
     def add(self, base_offset: int, size_bytes: int, record_count: int) -> None:
         """Indexes a batch that was written at the end of the file."""
@@ -79,7 +79,7 @@ class Segment:
 
     def cut(self, offset: int) -> None:
         """Forgets the batch that contains an offset and all after it; the caller cuts the file."""
-        self.has_unsynced_cut = True
+        self.may_regrow = True
         keep = bisect_right(self.batch_bases, offset) - 1
         self.end_offset = self.batch_bases[keep]
         self.size_bytes = self.batch_positions[keep]

@@ -145,6 +145,8 @@ class Quorum:
 
     def hear(self, epoch: int, leader_id: int) -> bool:
         """Takes note of an epoch and leader that a message named; true when the state changed."""
+        if leader_id not in self.voters:
+            leader_id = NOBODY
         state = after_hearing(self.state, epoch, leader_id, node_id=self.node_id)
         if state is None:
             return False

@@ -107,7 +107,12 @@ def ends_table(calls: list[Call], topic: str = "t", partition: int = 0) -> pa.Ta
         }
         for call in calls
         if call.outcome == "ok"
-        and (call.kind == "latest" and call.offset is not None or call.kind == "poll" and call.end is not None)
+        and (
+            call.kind == "latest"
+            and call.offset is not None
+            or call.kind == "poll"
+            and call.end is not None
+        )
     ]
     return pa.Table.from_pylist(rows, schema=END_OFFSETS_SEEN)
 
@@ -134,9 +139,7 @@ def judge_says(calls: list[Call], *, sparse: bool = False) -> bool:
         + [call.end for call in live if call.end is not None]
         + [offset for call in live for offset, _ in call.records]
     )
-    before = [
-        sum(1 << j for j, y in enumerate(live) if _precedes(y, x)) for x in live
-    ]
+    before = [sum(1 << j for j, y in enumerate(live) if _precedes(y, x)) for x in live]
     optional = sum(
         1 << i for i, call in enumerate(live) if call.kind == "append" and call.outcome == "info"
     )
@@ -165,7 +168,9 @@ def _precedes(y: Call, x: Call) -> bool:
     return y.outcome == "ok" and y.res is not None and y.res < x.inv
 
 
-def _effects(call: Call, log: Log, end: int, highest: int, sparse: bool) -> Iterator[tuple[Log, int]]:
+def _effects(
+    call: Call, log: Log, end: int, highest: int, sparse: bool
+) -> Iterator[tuple[Log, int]]:
     """Yields every state of the log after one operation that answered what it did."""
     if call.kind == "append":
         # Beyond everything that was mentioned the next offset is as good as any.
@@ -287,7 +292,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     for number, sparse, calls, kernel, judge in disagreements(arguments.histories, arguments.seed):
-        print(f"history {number} (sparse={sparse}): kernel says {kernel}, exhaustive search says {judge}")
+        print(
+            f"history {number} (sparse={sparse}): kernel says {kernel}, exhaustive search says {judge}"
+        )
         for call in sorted(calls, key=lambda call: call.op):
             print(f"  {call}")
         return 1

@@ -7,7 +7,7 @@ not elected with a flag. With ELR off that is false, and one of the tests shows 
 """
 
 import pytest
-from hypothesis import HealthCheck, Phase, assume, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -55,12 +55,14 @@ class ClusterLife(RuleBasedStateMachine):
     @rule(broker_id=ANY_BROKER)
     def expire(self, broker_id):
         """A session ends: the broker died, or its heartbeats were lost."""
-        assume(not self.s.image.brokers[broker_id].fenced)
+        if self.s.image.brokers[broker_id].fenced:
+            return
         self.s.fence(broker_id)
 
     @rule(broker_id=ANY_BROKER, want_fence=st.booleans(), is_behind=st.booleans())
     def beat(self, broker_id, want_fence, is_behind):
-        assume(broker_id in self.running)
+        if broker_id not in self.running:
+            return
         registered = self.s.image.brokers[broker_id].register_record_offset
         self.s.beat(broker_id, offset=registered - is_behind, want_fence=want_fence)
 
@@ -83,7 +85,8 @@ class ClusterLife(RuleBasedStateMachine):
 
     @rule(broker_id=ANY_BROKER)
     def register_again(self, broker_id):
-        assume(broker_id not in self.running)
+        if broker_id in self.running:
+            return
         self.s.now_ns += 2 * SESSION_NS
         assert self.s.register(broker_id).error_code == 0
         self.running.add(broker_id)
@@ -91,7 +94,8 @@ class ClusterLife(RuleBasedStateMachine):
     @rule(broker_id=ANY_BROKER)
     def stop_in_order_and_register(self, broker_id):
         """An orderly stop flushes everything; nothing is lost and the marker proves it."""
-        assume(broker_id in self.running)
+        if broker_id not in self.running:
+            return
         for _ in range(3):
             if self.s.beat(broker_id, want_stop=True).should_shut_down:
                 break
@@ -114,7 +118,8 @@ class ClusterLife(RuleBasedStateMachine):
     @rule(count=st.integers(1, 5))
     def produce(self, count):
         leader = self.leader()
-        assume(leader is not None)
+        if leader is None:
+            return
         self.log_end[leader] += count
 
     @rule()
@@ -122,7 +127,8 @@ class ClusterLife(RuleBasedStateMachine):
         """Every ISR member copies the leader's log; with min ISR members the high watermark follows."""
         leader = self.leader()
         isr = self.s.p.isr
-        assume(leader is not None and set(isr) <= self.running)
+        if not (leader is not None and set(isr) <= self.running):
+            return
         for member in isr:
             self.log_end[member] = self.log_end[leader]
         if len(isr) >= self.min_isr:
@@ -131,15 +137,18 @@ class ClusterLife(RuleBasedStateMachine):
     @rule(broker_id=ANY_BROKER)
     def expand(self, broker_id):
         leader, p = self.leader(), self.s.p
-        assume(leader is not None and broker_id in self.running)
-        assume(broker_id in p.replicas and broker_id not in p.isr)
+        if not (leader is not None and broker_id in self.running):
+            return
+        if not (broker_id in p.replicas and broker_id not in p.isr):
+            return
         self.log_end[broker_id] = self.log_end[leader]
         self.propose((*p.isr, broker_id))
 
     @rule(broker_id=ANY_BROKER)
     def shrink(self, broker_id):
         leader, p = self.leader(), self.s.p
-        assume(leader is not None and broker_id in p.isr and broker_id != leader)
+        if not (leader is not None and broker_id in p.isr and broker_id != leader):
+            return
         self.propose(tuple(member for member in p.isr if member != broker_id))
 
     @rule(
@@ -163,7 +172,8 @@ class ClusterLife(RuleBasedStateMachine):
             and len(set(isr)) == len(isr)
             and (recovery_state == 0 or (p.leader_recovery_state == 1 and len(isr) == 1))
         )
-        assume(not is_sensible)
+        if is_sensible:
+            return
         brokers = self.s.image.brokers
         request = alter_request(
             sender,
@@ -205,7 +215,9 @@ class ClusterLife(RuleBasedStateMachine):
         if p.leader in self.running and is_recovering:
             self.committed = min(self.committed, self.log_end[p.leader])
         if p.leader in self.running:
-            assert self.log_end[p.leader] >= self.committed, "a clean leader lacks committed records"
+            assert self.log_end[p.leader] >= self.committed, (
+                "a clean leader lacks committed records"
+            )
             for broker_id in BROKERS:
                 if broker_id in p.replicas:
                     self.log_end[broker_id] = min(self.log_end[broker_id], self.log_end[p.leader])
@@ -217,7 +229,9 @@ class ClusterLife(RuleBasedStateMachine):
         self.follow_elections()
         p = self.s.p
         for member in sorted({*p.isr, *p.elr} & self.running):
-            assert self.log_end[member] >= self.committed, f"member {member} lacks committed records"
+            assert self.log_end[member] >= self.committed, (
+                f"member {member} lacks committed records"
+            )
 
     def teardown(self):
         """A standby that replays the log ends with the same image."""

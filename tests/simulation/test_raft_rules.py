@@ -175,7 +175,6 @@ def test_a_log_that_lacks_a_commit_never_wins(seed: int) -> None:
     assert story.ledger.values() == ["committed", "later"]
 
 
-def test_without_raft_5_a_log_that_lacks_a_commit_wins_sooner_or_later() -> None:
+def test_without_raft_5_a_log_that_lacks_a_commit_wins() -> None:
     with pytest.raises(InvariantViolation, match="INV-5"):
-        for seed in range(1, 6):
-            a_voter_that_missed_a_commit_stands_for_leader(seed, ["RAFT-5"])
+        a_voter_that_missed_a_commit_stands_for_leader(SEED_PLACE, ["RAFT-5"])

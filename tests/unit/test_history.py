@@ -188,6 +188,24 @@ def test_closing_twice_gives_the_same_tables(tmp_path):
     assert writer.close() is writer.close()
 
 
+def test_frames_are_written_while_a_simulated_world_runs(tmp_path):
+    """The fences around a world forbid opening files; the journal is open by then."""
+    program = """
+import sys
+from pathlib import Path
+from harness.history import HistoryWriter
+from harness.simulation import fences
+writer = HistoryWriter(Path(sys.argv[1]), frame_rows=2)
+refused = []
+with fences.raised(report=refused.append, wall_s=lambda: 0.0):
+    for at_ns in range(5):
+        writer.add("marks", (at_ns, "b1", "elected", "{}"))
+assert not refused, refused
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+    assert read_tables(tmp_path)["marks"].column("at_ns").to_pylist() == [0, 1, 2, 3]
+
+
 def test_a_journal_is_read_up_to_the_last_whole_frame(tmp_path):
     writer = HistoryWriter(tmp_path, frame_rows=1)
     for _ in range(4):
@@ -291,9 +309,14 @@ def test_a_writer_killed_at_a_hundred_random_moments_leaves_a_consistent_prefix(
             zygote.stdin.write(f"{directory} {stream.choice([1, 3, 10])}\n")
             zygote.stdin.flush()
             pid = int(zygote.stdout.readline())
-            while not journal_path(directory).exists():
-                time.sleep(0.0005)
-            time.sleep(stream.uniform(0, 0.02))
+            # By size, not by time: a busy machine must not make all moments the first one.
+            size = stream.randint(0, 20_000)
+            while (
+                not journal_path(directory).exists()
+                or journal_path(directory).stat().st_size < size
+            ):
+                time.sleep(0.0002)
+            time.sleep(stream.uniform(0, 0.001))
             os.kill(pid, signal.SIGKILL)
             assert int(zygote.stdout.readline()) == signal.SIGKILL
             counts.append(require_consistent_cut(read_tables(directory)))

@@ -29,9 +29,9 @@ BACKOFF_MS = FAST_TIMINGS.replica_fetch_backoff_ms
 class FakePartition:
     """A follower that counts: every non-empty fetch adds one record."""
 
-    def __init__(self, index: int = 0, end: int = 0) -> None:
-        self.topic = "t"
-        self.topic_id = TOPIC
+    def __init__(self, index: int = 0, end: int = 0, topic: str = "t") -> None:
+        self.topic = topic
+        self.topic_id = TOPIC if topic == "t" else UUID(bytes=topic.encode() * 16)
         self.index = index
         self.leader_epoch = 3
         self.end = end
@@ -231,6 +231,36 @@ def test_all_partitions_of_a_leader_share_one_request() -> None:
 
     bench.run(scenario())
     assert bench.leader.connections == 1
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_every_entry_reaches_its_partition_whatever_the_order(reverse: bool) -> None:
+    def answer(request: Any) -> Any:
+        topics = [
+            fetch_response.FetchableTopicResponse(
+                topic_id=topic.topic_id,
+                partitions=tuple(
+                    entry(asked.partition, records=b"%d" % asked.fetch_offset)
+                    for asked in topic.partitions[:: -1 if reverse else 1]
+                ),
+            )
+            for topic in request.topics[:: -1 if reverse else 1]
+        ]
+        return fetch_response.FetchResponse(
+            throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, responses=tuple(topics)
+        )
+
+    bench = Bench(answer)
+    places = [("t", 0, 10), ("s", 1, 20), ("t", 2, 30), ("s", 0, 40)]
+    partitions = [FakePartition(index, end, topic) for topic, index, end in places]
+
+    async def scenario() -> None:
+        for partition in partitions:
+            bench.fetchers.follow(partition, 2, 3)
+        await asyncio.sleep(0.011)
+
+    bench.run(scenario())
+    assert [p.calls[0][1] for p in partitions] == [b"10", b"20", b"30", b"40"]
 
 
 def test_an_idle_follower_sends_the_very_same_request_again() -> None:

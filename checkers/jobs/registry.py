@@ -1,0 +1,12 @@
+"""Every Spark job by the name under which the command line asks for it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from checkers.jobs.check import check_job
+from checkers.jobs.distribute import distribute_job
+
+Job = Callable[[Any, Mapping[str, Any]], dict[str, Any]]
+"""Takes (Spark session, arguments) and returns a JSON-compatible answer."""
+
+JOBS: dict[str, Job] = {"check": check_job, "distribute": distribute_job}

@@ -1,0 +1,236 @@
+"""Campaigns: many seeds, one setting (`swarm`) or several on the same seeds (`compare`).
+
+The same seed means the same weather, the same fault schedule and the same decisions of the clients in every
+arm, so the arms are compared pair by pair (McNemar's exact test on the seeds on which they differ). Runs are
+distributed by Spark, or by two local processes (`harness.distribute`). Rows come back one per run, are kept as
+`runs.jsonl` next to the report, and every run that deserves a look is listed with the command that repeats it.
+"""
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness import experiment as experiments
+from harness.distribute import run_locally, run_on_spark
+from harness.errors import HarnessFailure, UsageError
+from harness.experiment import Experiment
+from harness.progress import ProgressLine
+from harness.spark_options import SparkOptions
+from harness.statistics import mcnemar_exact_p, paired_difference_interval, wilson_interval
+
+DISCORDANT_LISTED_MAX = 100
+RUNS_FILE = "runs.jsonl"
+RESULT_FILE = "compare.json"
+
+
+def compare(
+    experiment: Experiment,
+    *,
+    vary: str,
+    seeds: int,
+    first_seed: int,
+    spark: SparkOptions,
+    progress: ProgressLine,
+    directory: Path,
+) -> dict[str, Any]:
+    """Runs the same seeds in every arm and tests the difference.
+
+    Args:
+        experiment: What to run.
+        vary: "key=value,value": a key of the experiment and its value in each arm.
+        seeds: How many seeds.
+        first_seed: The first of them.
+        spark: Where to run.
+        progress: Told how many runs are done.
+        directory: Where rows and result are kept.
+
+    Returns:
+        The result: `arms`, `mcnemar_p` of the first two, `difference_interval`, `discordant` seeds with commands.
+
+    Raises:
+        UsageError: `vary` names no key or value of an experiment.
+    """
+    key, separator, values = vary.partition("=")
+    names = [value for value in values.split(",") if value]
+    if not separator or len(names) < 2 or len(set(names)) != len(names):
+        raise UsageError(
+            f"--vary takes a key and at least two different values, like "
+            f"profile=kafka-4.0,kafka-4.1, not {vary!r}"
+        )
+    arms = {f"{key}={name}": experiment.vary(key, name) for name in names}
+    rows = _run(arms, seeds, first_seed, spark, progress, directory)
+    commands = _Commands(arms, directory)
+    result = {"vary": vary, **_result(experiment, arms, rows, seeds, first_seed, commands)}
+    return _keep(directory, result)
+
+
+def swarm(
+    experiment: Experiment,
+    *,
+    seeds: int,
+    first_seed: int,
+    spark: SparkOptions,
+    progress: ProgressLine,
+    directory: Path,
+) -> dict[str, Any]:
+    """Runs many seeds of one experiment; see `compare`."""
+    arms = {f"profile={experiment.profile}": experiment}
+    rows = _run(arms, seeds, first_seed, spark, progress, directory)
+    commands = _Commands(arms, directory)
+    return _keep(directory, _result(experiment, arms, rows, seeds, first_seed, commands))
+
+
+def _run(
+    arms: Mapping[str, Experiment],
+    seeds: int,
+    first_seed: int,
+    spark: SparkOptions,
+    progress: ProgressLine,
+    directory: Path,
+) -> list[dict[str, Any]]:
+    """Runs every seed in every arm and returns one row per run, ordered by seed and arm."""
+    directory.mkdir(parents=True, exist_ok=True)
+    requests = [
+        {"experiment": experiments.to_data(arm), "seed": seed, "arm": name}
+        for seed in range(first_seed, first_seed + seeds)
+        for name, arm in arms.items()
+    ]
+    run = run_on_spark if spark.enabled else run_locally
+    rows = run(requests, spark, progress, directory)
+    if len(rows) != len(requests):
+        raise HarnessFailure(f"{len(requests)} runs were asked for, but {len(rows)} came back")
+    order = {name: index for index, name in enumerate(arms)}
+    rows.sort(key=lambda row: (row["seed"], order[row["arm"]]))
+    with (directory / RUNS_FILE).open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, sort_keys=True) + "\n" for row in rows)
+    return rows
+
+
+def _result(
+    experiment: Experiment,
+    arms: Mapping[str, Experiment],
+    rows: Sequence[Mapping[str, Any]],
+    seeds: int,
+    first_seed: int,
+    command: "_Commands",
+) -> dict[str, Any]:
+    by_arm = {name: [row for row in rows if row["arm"] == name] for name in arms}
+    result: dict[str, Any] = {
+        "experiment": experiment.name,
+        "seeds": seeds,
+        "first_seed": first_seed,
+        "arms": [_arm(name, by_arm[name]) for name in arms],
+        "mcnemar_p": None,
+        "discordant": [],
+        "attention": _attention(rows, command),
+    }
+    if len(arms) >= 2:
+        first, second = list(arms)[:2]
+        result.update(_paired(by_arm[first], by_arm[second], first, second, command))
+    return result
+
+
+def _arm(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    judged = [row for row in rows if not row["error"]]
+    with_loss = sum(row["unexcused_lost_records"] > 0 for row in judged)
+    return {
+        "name": name,
+        "runs": len(rows),
+        "runs_with_unexcused_loss": with_loss,
+        "loss_rate_interval": list(wilson_interval(with_loss, len(rows))),
+        "unexcused_lost_records": sum(row["unexcused_lost_records"] for row in judged),
+        "runs_with_excused_loss": sum(row["excused_lost_records"] > 0 for row in judged),
+        "unavailable_ms_median": (
+            statistics.median(row["unavailable_ms"] for row in judged) if judged else None
+        ),
+        "valid": sum(row["verdict"] == "valid" for row in judged),
+        "invalid": sum(row["verdict"] == "invalid" for row in judged),
+        "unknown": sum(row["verdict"] == "unknown" for row in judged),
+        "errors": len(rows) - len(judged),
+        "violations": sum(bool(row["violations"]) for row in judged),
+        "anomalies": _sum_anomalies(judged),
+        "wall_s": sum(row["wall_s"] for row in judged),
+    }
+
+
+def _sum_anomalies(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    runs: dict[tuple[str, str], int] = {}
+    for row in rows:
+        for anomaly in row["anomalies"]:
+            key = (anomaly["id"], anomaly["judgement"])
+            runs[key] = runs.get(key, 0) + 1
+    return [{"id": a, "judgement": j, "runs": n} for (a, j), n in sorted(runs.items())]
+
+
+def _paired(
+    first_rows: Sequence[Mapping[str, Any]],
+    second_rows: Sequence[Mapping[str, Any]],
+    first: str,
+    second: str,
+    command: "_Commands",
+) -> dict[str, Any]:
+    counts = {(True, True): 0, (True, False): 0, (False, True): 0, (False, False): 0}
+    discordant = []
+    for one, other in zip(first_rows, second_rows, strict=True):
+        if one["error"] or other["error"]:
+            continue
+        lost = (one["unexcused_lost_records"], other["unexcused_lost_records"])
+        counts[(lost[0] > 0, lost[1] > 0)] += 1
+        if (lost[0] > 0) != (lost[1] > 0):
+            discordant.append(
+                {
+                    "seed": one["seed"],
+                    "losses": {first: lost[0], second: lost[1]},
+                    "commands": {name: command(name, one["seed"]) for name in (first, second)},
+                }
+            )
+    return {
+        "mcnemar_p": mcnemar_exact_p(counts[(True, False)], counts[(False, True)]),
+        "difference_interval": list(
+            paired_difference_interval(
+                counts[(True, True)],
+                counts[(True, False)],
+                counts[(False, True)],
+                counts[(False, False)],
+            )
+        ),
+        "discordant": discordant[:DISCORDANT_LISTED_MAX],
+    }
+
+
+def _attention(rows: Sequence[Mapping[str, Any]], command: "_Commands") -> list[dict[str, Any]]:
+    """Runs that somebody should look at: errors, violations, and losses, each with its command."""
+    return [
+        {
+            "seed": row["seed"],
+            "arm": row["arm"],
+            "reason": (row["reasons"] or [row["error"]])[0],
+            "command": command(row["arm"], row["seed"]),
+        }
+        for row in rows
+        if row["error"] or row["violations"] or row["unexcused_lost_records"]
+    ][:DISCORDANT_LISTED_MAX]
+
+
+class _Commands:
+    """Says how to repeat one run: stores every arm's experiment next to the result."""
+
+    def __init__(self, arms: Mapping[str, Experiment], directory: Path) -> None:
+        self._files = {}
+        for index, (name, experiment) in enumerate(arms.items(), start=1):
+            path = directory / f"arm-{index}.toml"
+            path.write_text(experiments.dumps(experiment), encoding="utf-8")
+            self._files[name] = path
+
+    def __call__(self, arm: str, seed: int) -> str:
+        """Returns the command line."""
+        return f"laststand run {self._files[arm]} --seed {seed}"
+
+
+def _keep(directory: Path, result: dict[str, Any]) -> dict[str, Any]:
+    (directory / RESULT_FILE).write_text(
+        json.dumps(result, sort_keys=True, indent=2) + "\n", encoding="utf-8"
+    )
+    return result
