@@ -140,6 +140,18 @@ def judge_partition(
     )
 
 
+def judge_partition_safely(
+    topic: str, partition: int, tables: Mapping[str, pa.Table], context: RunContext
+) -> PartitionJudgement:
+    """Judges one partition like `judge_partition`; a failure of the checker itself becomes a reason for unknown."""
+    try:
+        return judge_partition(topic, partition, tables, context)
+    except Exception as failure:
+        # The one edge where a checker's own failure is caught: it must not take the other partitions' verdicts along.
+        reason = f"{topic}-{partition}: the checker failed ({type(failure).__name__}: {failure})"
+        return PartitionJudgement(topic=topic, partition=partition, unknown_reasons=(reason,))
+
+
 def _unknown_reasons(topic: str, partition: int, losses: LossReport) -> tuple[str, ...]:
     unseen = losses.coverage["acked_unseen"]
     if unseen:
@@ -265,20 +277,7 @@ def judge_run(tables: Mapping[str, pa.Table], context: RunContext) -> Verdict:
     judgements = []
     for (topic, partition), rows in sorted(_by_partition(full).items()):
         shared = {name: full[name] for name in ("broker_states", "faults")}
-        try:
-            judgements.append(judge_partition(topic, partition, {**rows, **shared}, context))
-        except (
-            Exception
-        ) as failure:  # the one edge where a checker's own failure becomes a recorded unknown
-            judgements.append(
-                PartitionJudgement(
-                    topic=topic,
-                    partition=partition,
-                    unknown_reasons=(
-                        f"{topic}-{partition}: the checker failed ({type(failure).__name__}: {failure})",
-                    ),
-                )
-            )
+        judgements.append(judge_partition_safely(topic, partition, {**rows, **shared}, context))
     return compose(judgements, full["operations"], full["faults"], context)
 
 
@@ -438,6 +437,38 @@ def _coverage(
     return total
 
 
+def _anomaly_to_json(anomaly: Anomaly) -> dict[str, Any]:
+    return {
+        "id": anomaly.id,
+        "level": anomaly.level,
+        "topic": anomaly.topic,
+        "partition": anomaly.partition,
+        "count": anomaly.count,
+        "judgement": str(anomaly.judgement),
+        "rule": anomaly.rule,
+        "sentence": anomaly.sentence,
+        "witnesses": [
+            {"op_index": witness.op_index, "text": witness.text} for witness in anomaly.witnesses
+        ],
+        "details": anomaly.details,
+    }
+
+
+def _anomaly_from_json(data: Mapping[str, Any]) -> Anomaly:
+    return Anomaly(
+        id=data["id"],
+        level=data["level"],
+        topic=data["topic"],
+        partition=data["partition"],
+        count=data["count"],
+        judgement=Judgement(data["judgement"]),
+        rule=data["rule"],
+        sentence=data["sentence"],
+        witnesses=tuple(Witness(**witness) for witness in data["witnesses"]),
+        details=dict(data["details"]),
+    )
+
+
 def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
     """Returns a verdict as JSON-compatible data."""
     return {
@@ -445,24 +476,7 @@ def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
         "reasons": list(verdict.reasons),
         "unexcused_lost_records": verdict.unexcused_lost_records,
         "excused_lost_records": verdict.excused_lost_records,
-        "anomalies": [
-            {
-                "id": anomaly.id,
-                "level": anomaly.level,
-                "topic": anomaly.topic,
-                "partition": anomaly.partition,
-                "count": anomaly.count,
-                "judgement": str(anomaly.judgement),
-                "rule": anomaly.rule,
-                "sentence": anomaly.sentence,
-                "witnesses": [
-                    {"op_index": witness.op_index, "text": witness.text}
-                    for witness in anomaly.witnesses
-                ],
-                "details": anomaly.details,
-            }
-            for anomaly in verdict.anomalies
-        ],
+        "anomalies": [_anomaly_to_json(anomaly) for anomaly in verdict.anomalies],
         "coverage": verdict.coverage,
     }
 
@@ -472,22 +486,30 @@ def verdict_from_json(data: Mapping[str, Any]) -> Verdict:
     return Verdict(
         validity=Validity(data["validity"]),
         reasons=tuple(data["reasons"]),
-        anomalies=tuple(
-            Anomaly(
-                id=row["id"],
-                level=row["level"],
-                topic=row["topic"],
-                partition=row["partition"],
-                count=row["count"],
-                judgement=Judgement(row["judgement"]),
-                rule=row["rule"],
-                sentence=row["sentence"],
-                witnesses=tuple(Witness(**witness) for witness in row["witnesses"]),
-                details=dict(row["details"]),
-            )
-            for row in data["anomalies"]
-        ),
+        anomalies=tuple(_anomaly_from_json(row) for row in data["anomalies"]),
         unexcused_lost_records=data["unexcused_lost_records"],
         excused_lost_records=data["excused_lost_records"],
+        coverage=dict(data["coverage"]),
+    )
+
+
+def judgement_to_json(judgement: PartitionJudgement) -> dict[str, Any]:
+    """Returns one partition's judgement as JSON-compatible data, to be composed elsewhere."""
+    return {
+        "topic": judgement.topic,
+        "partition": judgement.partition,
+        "anomalies": [_anomaly_to_json(anomaly) for anomaly in judgement.anomalies],
+        "unknown_reasons": list(judgement.unknown_reasons),
+        "coverage": judgement.coverage,
+    }
+
+
+def judgement_from_json(data: Mapping[str, Any]) -> PartitionJudgement:
+    """Returns the judgement that `judgement_to_json` wrote."""
+    return PartitionJudgement(
+        topic=data["topic"],
+        partition=data["partition"],
+        anomalies=tuple(_anomaly_from_json(row) for row in data["anomalies"]),
+        unknown_reasons=tuple(data["unknown_reasons"]),
         coverage=dict(data["coverage"]),
     )

@@ -1,4 +1,18 @@
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent.parent))
+
+
+@pytest.fixture(autouse=True)
+def _simulated_worlds_are_closed() -> Iterator[None]:
+    """Puts the coroutines of simulated processes away, which otherwise complain when they are collected."""
+    world_module = sys.modules.get("harness.simulation.world")
+    if world_module is None:
+        yield
+        return
+    with world_module.closing_all_worlds():
+        yield

@@ -42,6 +42,7 @@ LIVELOCK_CALLBACKS = 100_000
 LIVELOCK_SAMPLE_CALLBACKS = 2_000
 HOUSEKEEPING_CALLBACKS = 50_000
 COMPACTION_MIN = 256
+_GC_EVERY = ((2, 100), (1, 10), (0, 1))
 
 _Event = tuple[int, int, int, Callable[[Any], object] | None, Any]
 
@@ -75,11 +76,28 @@ class Failure:
     error: BaseException
 
 
+_worlds_to_close: "list[World] | None" = None
+
+
+@contextlib.contextmanager
+def closing_all_worlds() -> Iterator[None]:
+    """Closes every world made in the block at its end; for tests, which tend to forget."""
+    global _worlds_to_close
+    before, _worlds_to_close = _worlds_to_close, []
+    try:
+        yield
+    finally:
+        worlds, _worlds_to_close = _worlds_to_close, before
+        for world in worlds:
+            world.close()
+
+
 class World:
     """One simulated world.
 
-    Use as a context manager, or call `close`, so that the coroutines of killed processes are put away in
-    an orderly manner; a process that simply ends after the run need not.
+    Use it as a context manager, or call `close`: the coroutines of its processes are then put away in order.
+    Of a world that is merely forgotten, the collector finalises them one by one, with a complaint of the
+    interpreter about each. A program that leaves with `os._exit` need not care.
 
     Args:
         seed: Decides everything that is drawn.
@@ -135,11 +153,14 @@ class World:
         self._task_number = 0
         self._raised_failures = 0
         self._callbacks_before_this_moment = 0
+        self._housekeepings = 0
         self._livelock_sample: Counter[str] = Counter()
         self._next_housekeeping = HOUSEKEEPING_CALLBACKS
         self._wall_s = 0.0
         self._wall_began_s = 0.0
         self._addresses: dict[str, SimNode] = {}
+        if _worlds_to_close is not None:
+            _worlds_to_close.append(self)
         self.network = SimNetwork(self, sim_wire=sim_wire, wire_sample=wire_sample)
 
     def __enter__(self) -> "World":
@@ -408,7 +429,10 @@ class World:
     def _keep_house(self) -> None:
         """Collects garbage and looks at the limits, at points that depend on the run alone."""
         self._next_housekeeping = self.callbacks + HOUSEKEEPING_CALLBACKS
-        gc.collect(0)
+        self._housekeepings += 1
+        # Old generations seldom: they hold the history of the run, which is long and has no cycles.
+        due = (generation for generation, every in _GC_EVERY if not self._housekeepings % every)
+        gc.collect(next(due))
         limits = self.limits
         stored = sum(node.disk.stored_bytes() for node in self.nodes.values())
         wall_s = self._wall_s + perf_counter() - self._wall_began_s
@@ -485,7 +509,7 @@ def _put_away(task: SimTask) -> None:
         try:
             coroutine.close()
         except (Exception, GeneratorExit):
-            continue
+            continue  # the dead have no say
         return
 
 

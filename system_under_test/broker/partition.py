@@ -262,7 +262,7 @@ class Partition(LeaderReplica):
             error = ErrorCode.NONE
             if self.is_leader and len(self.state.maximal_isr) < self.effective_min_isr:
                 error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-            while waits and (waits[0].is_done or waits[0].required_offset <= high_watermark):
+            while waits and waits[0].required_offset <= high_watermark:
                 wait = waits.popleft()
                 if not wait.is_done:
                     self._complete_produce(wait, error)

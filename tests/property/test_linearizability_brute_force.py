@@ -9,7 +9,7 @@ import pytest
 
 from checkers.kernels import facts, free_appends, history, linearizability, real_time
 from checkers.kernels.facts import Facts
-from checkers.kernels.history import FAIL, INFO, INF_NS, PartitionHistory
+from checkers.kernels.history import FAIL, INF_NS, INFO, PartitionHistory
 from tests.property.brute_force import (
     Call,
     disagreements,
@@ -43,7 +43,7 @@ def test_the_judge_knows_simple_histories() -> None:
     assert not judge_says([replace(one, offset=4)])
 
 
-# --- broken kernels: the comparison must notice every one ----------------------------------------------------------
+# --- broken kernels: the comparison must notice every one ---
 
 
 def _without(*names: str) -> Callable[[pytest.MonkeyPatch], None]:
@@ -173,7 +173,18 @@ MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 }
 
 
+SKIPPED_SLOT = [
+    Call(op=0, kind="append", process=0, inv=1, res=9, offset=0),
+    Call(op=1, kind="append", process=1, inv=1, res=9, offset=2),
+    Call(op=2, kind="append", process=2, inv=1, res=5),
+    Call(op=3, kind="poll", process=3, inv=1, res=9, position=0, records=((0, 0), (2, 1))),
+    Call(op=4, kind="latest", process=4, inv=6, res=9, offset=3),
+]
+"""Sparse: op 2 fits nowhere, since a read showed that offset 1 stays empty. Chance finds such histories rarely."""
+
+
 def _until_caught(limit: int) -> Iterator[bool]:
+    yield kernel_says(SKIPPED_SLOT, sparse=True) != judge_says(SKIPPED_SLOT, sparse=True)
     rng = random.Random(77)
     for _ in range(limit):
         sparse = rng.random() < 0.4
@@ -186,4 +197,4 @@ def test_the_comparison_catches_a_broken_kernel(
     mutant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     MUTANTS[mutant](monkeypatch)
-    assert any(_until_caught(6000))
+    assert any(_until_caught(3000))

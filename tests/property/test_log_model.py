@@ -7,10 +7,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from harness.simulation.disk import SimDisk
+from harness.simulation.power_cut import MODES
+from harness.simulation.weather import Weather
+from harness.simulation.world import World
 from system_under_test.config import LogConfig, NodeConfig
 from system_under_test.log import Log, LogManager
 from system_under_test.protocol.record_batch import decode_records, encode_batch
-from tests.memory_storage import MemoryStorage
 
 TOPIC_ID = UUID(int=77)
 
@@ -33,9 +36,12 @@ class LogMachine(RuleBasedStateMachine):
     ever held, because a power cut may undo truncations that were not flushed.
     """
 
+    disk_profile = "posix-strict"
+
     def __init__(self):
         super().__init__()
-        self.storage = MemoryStorage()
+        world = World(1, weather=Weather(name="test", disk_profile=self.disk_profile))
+        self.storage = SimDisk(world, "b1")
         self.batches = []
         self.start = self.end = 0
         self.epoch = 1
@@ -141,15 +147,15 @@ class LogMachine(RuleBasedStateMachine):
     def stop_in_order(self):
         asyncio.run(self.manager.shutdown(9))
         self.flushed = self.end
-        self.storage.power_cut()
+        self.storage.power_cut("lose_all")
         self.open()
         assert self.was_clean
         self.check_content()
 
-    @rule()
-    def power_cut(self):
+    @rule(mode=st.sampled_from(MODES))
+    def power_cut(self, mode):
         """The log may be shorter, but not by what was flushed, and holds nothing that was not written."""
-        self.storage.power_cut()
+        self.storage.power_cut(mode)
         self.open()
         log = self.log
         data = log.read(log.log_start_offset, 1 << 30, log.log_end_offset)
@@ -196,5 +202,13 @@ class LogMachine(RuleBasedStateMachine):
         return [batch for batch in batches if batch[0] + len(batch[2]) > self.start]
 
 
-LogMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=25, deadline=None)
-TestLogAgainstItsModel = LogMachine.TestCase
+class Ext4LogMachine(LogMachine):
+    """The same on a file system whose fsync drags the whole journal along."""
+
+    disk_profile = "ext4"
+
+
+LogMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
+Ext4LogMachine.TestCase.settings = LogMachine.TestCase.settings
+TestLogOnAStrictDisk = LogMachine.TestCase
+TestLogOnExt4 = Ext4LogMachine.TestCase

@@ -269,7 +269,7 @@ class QuorumStory:
             return []
         with self.world.inside(self._loop(name)):
             data = log.read(0, 1 << 30, log.log_end_offset)
-        return decode_metadata_batches(data)
+        return list(decode_metadata_batches(data))
 
     def values_in_log(self, name: str) -> list[str]:
         return _values(self.batches_in_log(name))

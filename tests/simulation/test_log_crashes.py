@@ -1,4 +1,4 @@
-"""Power cuts after every single storage call of small scripts, in every mode, on every file system profile.
+"""Power cuts after every single storage call of small scripts, in every mode, on two kinds of file systems.
 
 Most crash-consistency bugs need three operations or fewer, so short scripts and all cut points find them.
 After each cut the next process opens the directory, and must find
@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pytest
 
-from harness.simulation.disk import PROFILES, SimDisk
+from harness.simulation.disk import SimDisk
 from harness.simulation.power_cut import MODES
 from harness.simulation.randomness import RandomTree
 from harness.simulation.weather import Weather
@@ -328,11 +328,12 @@ def cut_everywhere(write_script, *, profile, mode, seeds, rules=()):
         cut_after += 1
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+# "xfs" differs from "ext4" in what the kernel does by itself, and that is switched off here.
+@pytest.mark.parametrize("profile", ["ext4", "posix-strict"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("write_script", SCRIPTS)
 def test_no_power_cut_breaks_a_log(write_script, mode, profile):
-    seeds = (1,) if mode in ("lose_all", "keep_all") else (1, 2, 3)
+    seeds = (1,) if mode in ("lose_all", "keep_all") else (1, 2)
     cuts, problems = cut_everywhere(write_script, profile=profile, mode=mode, seeds=seeds)
     assert cuts > 40
     assert problems == []

@@ -63,7 +63,8 @@ def test_the_fence_fires(what: str) -> None:
 
     with pytest.raises(ForbiddenInSimulation, match="was used inside the simulation; use"):
         call(world, "k1", leaks())
-    assert str(world.failures[0].error).startswith(what.split(".")[0] if "." in what else what)
+    family = what.split(".")[0]  # os.open is one of those whose audit event is called "open"
+    assert str(world.failures[0].error).startswith((family, "open"))
 
 
 def test_a_refusal_ends_the_run_even_where_it_is_swallowed() -> None:

@@ -307,7 +307,7 @@ def test_most_dead_timers_leave_the_heap() -> None:
 
 
 def test_debug_mode_is_off() -> None:
-    world, broker, _ = pair(CALM)
+    _, broker, _ = pair(CALM)
     assert broker.loop.get_debug() is False
     with pytest.raises(ForbiddenInSimulation):
         broker.loop.set_debug(True)

@@ -13,7 +13,7 @@ from harness.simulation.pipe import SEND_BUFFER_BYTES, next_retransmission_ns
 from harness.simulation.weather import CALM, Weather
 from harness.simulation.world import World
 from system_under_test.runtime import Connection, Host
-from tests.simulation.sim_helpers import MS, ONE_WAY, RTT, S, Echo, call, outcome, pair
+from tests.simulation.sim_helpers import MS, ONE_WAY, RTT, Echo, S, call, outcome, pair
 
 FOREVER_MS = 10_000_000.0
 

@@ -13,7 +13,7 @@ from harness.simulation.node import SimNode
 from harness.simulation.weather import CALM, Weather
 from harness.simulation.world import World
 from system_under_test.runtime import Host
-from tests.simulation.sim_helpers import MS, S, Echo, call, pair
+from tests.simulation.sim_helpers import MS, Echo, S, call, pair
 
 
 class Worker:

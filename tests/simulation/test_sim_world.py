@@ -17,7 +17,7 @@ from harness.simulation.weather import CALM, draw_weather
 from harness.simulation.world import Limits, World
 from system_under_test.invariants import InvariantViolation
 from system_under_test.protocol.messages import fetch_request, metadata_response, millis
-from tests.simulation.sim_helpers import MS, S, Echo, call, pair
+from tests.simulation.sim_helpers import MS, Echo, S, call, pair
 
 CODEC_WAIT = millis(500)
 
@@ -217,8 +217,6 @@ def test_an_asynchronous_generator_left_open_ends_the_run() -> None:
     world.spawn("k1", forgets())
     with pytest.raises(SimulationError, match="numbers was left open"):
         world.run_for(1 * S)
-
-
 
 
 def test_with_sim_wire_every_kafka_message_arrives_decoded() -> None:

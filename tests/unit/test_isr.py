@@ -300,6 +300,33 @@ def test_an_answer_of_an_older_partition_epoch_is_ignored():
     assert broker.partition.failed_isr_updates == 1
 
 
+def test_an_answer_of_another_leader_epoch_is_ignored():
+    broker = pending_expansion()
+    broker.alter.answer(
+        IsrAnswer(error=0, leader_id=1, leader_epoch=2, isr=(1, 2, 3), partition_epoch=9)
+    )
+    assert broker.partition.state.is_pending
+
+
+def test_a_rolled_back_expansion_no_longer_holds_the_high_watermark():
+    broker = pending_expansion()
+    append(broker, "x")
+    broker.clock.now_ns += 2 * LAG_NS
+    broker.follower_fetch(2, 3)
+    assert broker.high_watermark == 2
+    broker.alter.answer(IsrAnswer(error=ErrorCode.INELIGIBLE_REPLICA))
+    assert broker.high_watermark == 3
+
+
+def test_a_registration_that_an_answer_overtook_still_changes_the_assignment():
+    broker = pending_expansion()
+    broker.alter.accept()
+    broker.register(
+        isr=(1, 2, 3), replicas=(1, 2, 3, 4), partition_epoch=broker.partition.partition_epoch
+    )
+    assert list(broker.partition.followers) == [2, 3, 4]
+
+
 def test_an_answer_of_an_equal_partition_epoch_ends_the_change():
     broker = pending_expansion()
     epoch = broker.partition.partition_epoch

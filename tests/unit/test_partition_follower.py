@@ -71,6 +71,13 @@ def test_truncation_point_never_lies_behind_the_log_end():
     assert point == 10
 
 
+def test_an_epoch_newer_than_all_of_ours_cuts_to_the_leaders_end():
+    point = truncation_point(
+        [(1, 0)], leader_epoch=2, leader_end_offset=7, log_start_offset=0, log_end_offset=10
+    )
+    assert point == 7
+
+
 def test_follower_truncates_to_the_leaders_epoch_boundary():
     """The leader has {1: 0, 2: 2}; this follower wrote 2 and 3 in epoch 1, where the leader went on in 2."""
     broker = following(*records(0, 4, epoch=1))
@@ -272,6 +279,17 @@ def test_a_leader_leaves_its_fetcher_before_anything_else():
     broker.lead()
     assert broker.fetchers.calls[-1] == ("forget", "t", 0)
     assert broker.manager.context.broker_epoch == BROKER_EPOCHS[1]
+
+
+def test_a_deposed_leader_forgets_its_followers_and_its_epoch_start():
+    broker = Broker()
+    partition = broker.lead()
+    broker.follow(2)
+    assert partition.followers == {}
+    assert partition.leader_epoch_start_offset is None
+    assert partition.state.isr == ()
+    assert partition.effective_min_isr == 1
+    assert "became-follower" in broker.marks
 
 
 def test_an_older_registration_does_not_depose_a_leader():

@@ -153,6 +153,24 @@ def test_a_fetch_behind_the_end_of_its_epoch_diverges():
     assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (1, 2)
 
 
+def test_an_unknown_epoch_diverges_even_below_the_end_of_the_epoch_before_it():
+    answer = diverged().follower_fetch(2, 1, last_epoch=2)
+    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (1, 2)
+
+
+def test_below_the_log_start_a_diverging_fetch_is_out_of_range():
+    """KAFKA-12996: there is nothing left to compare with."""
+    broker = Broker()
+    broker.follow(2)
+    broker.partition.truncate_fully_and_start_at(leader_epoch=1, offset=20)
+    broker.lead(leader_epoch=10)
+    append(broker, "a")
+    broker.lead(leader_epoch=12)
+    assert broker.partition.log.epochs.entries == ((10, 20), (12, 21))
+    assert broker.follower_fetch(2, 5, last_epoch=11).error_code == 1
+    assert broker.follower_fetch(2, 21, last_epoch=11).diverging_epoch.epoch == 10
+
+
 @pytest.mark.parametrize(("offset", "last_epoch"), [(2, 1), (1, 1), (4, 3), (3, 3)])
 def test_a_prefix_does_not_diverge(offset, last_epoch):
     broker = diverged()
@@ -375,7 +393,13 @@ def two_partitions() -> Broker:
     return broker
 
 
-def fetch_both(offsets: tuple[int, int], *, max_bytes: int = 1 << 20, wait_ms: int = 0):
+def fetch_both(
+    offsets: tuple[int, int],
+    *,
+    max_bytes: int = 1 << 20,
+    partition_max_bytes: int = 1 << 20,
+    wait_ms: int = 0,
+):
     return fetch_request.FetchRequest(
         replica_state=fetch_request.ReplicaState(replica_id=2, replica_epoch=BROKER_EPOCHS[2]),
         max_wait=millis(wait_ms),
@@ -386,7 +410,9 @@ def fetch_both(offsets: tuple[int, int], *, max_bytes: int = 1 << 20, wait_ms: i
                 topic_id=TOPIC_ID,
                 partitions=tuple(
                     fetch_request.FetchPartition(
-                        partition=index, fetch_offset=offset, partition_max_bytes=1 << 20
+                        partition=index,
+                        fetch_offset=offset,
+                        partition_max_bytes=partition_max_bytes,
                     )
                     for index, offset in enumerate(offsets)
                 ),
@@ -405,6 +431,15 @@ def test_the_limit_of_a_response_is_shared_by_its_partitions():
     # The same limit, but now the second partition is the first with data: its batch gets through.
     other = broker.send(fetch_both((2, 0), max_bytes=1)).responses[0].partitions
     assert [values_of(data) for data in other] == [[], ["b"]]
+
+
+def test_only_the_first_partition_with_data_may_exceed_its_limit():
+    broker = two_partitions()
+    for _ in range(2):
+        alone = broker.send(fetch_both((2, 0), partition_max_bytes=1)).responses[0].partitions
+        assert [values_of(data) for data in alone] == [[], ["b"]]
+        both = broker.send(fetch_both((0, 0), partition_max_bytes=1)).responses[0].partitions
+        assert [values_of(data) for data in both] == [["a"], []]
 
 
 def test_an_append_to_one_partition_wakes_a_fetch_of_both():

@@ -1,0 +1,106 @@
+"""Times the simulated cluster: the standard scenario, steady produce, and an idle cluster.
+
+    python -m benchmarks.bench_scenario
+
+The standard scenario is 60 s of virtual time with 100 produces/s, 100 polls/s and about ten faults, without checks.
+CPU seconds of this process, after a short warm-up run; checks, Parquet and the report are not in it.
+"""
+
+import time
+from dataclasses import replace
+
+from harness.experiment import ClusterConfig, Experiment, TopicConfig
+from harness.runner import SimulationResult, simulate
+from nemesis.fault import Fault
+from workloads.append import AppendConfig
+
+STANDARD_FAULTS = (
+    Fault(id="f0", fault="isolate", targets=("isr_follower:t-0",), at_ms=4000, for_ms=3000),
+    Fault(id="f1", fault="kill", targets=("isr_follower:t-0",), at_ms=10000, for_ms=2000),
+    Fault(id="f2", fault="power", targets=("leader:t-0",), at_ms=15000, for_ms=2000),
+    Fault(id="f3", fault="pause", targets=("leader:t-0",), at_ms=21000, for_ms=1500),
+    Fault(id="f4", fault="isolate", targets=("active_controller",), at_ms=26000, for_ms=2000),
+    Fault(id="f5", fault="stop", targets=("one",), at_ms=31000, for_ms=2000),
+    Fault(id="f6", fault="cut", targets=("leader:t-0", "follower:t-0"), at_ms=36000, for_ms=3000),
+    Fault(id="f7", fault="power", targets=("isr_follower:t-0",), at_ms=42000, for_ms=2000),
+    Fault(id="f8", fault="kill", targets=("leader:t-0",), at_ms=48000, for_ms=2000),
+    Fault(id="f9", fault="isolate", targets=("leader:t-0",), at_ms=54000, for_ms=2000),
+)
+
+
+def standard_experiment() -> Experiment:
+    """Returns the standard scenario of the project's throughput targets."""
+    return Experiment(
+        name="standard",
+        timings="kafka",
+        weather="light",
+        duration_ms=60000,
+        topic=TopicConfig(),
+        workload=AppendConfig(
+            processes=8,
+            appends_per_s=100,
+            polls_per_s=100,
+            latests_per_s=0,
+            request_timeout_ms=3000,
+        ),
+        schedule=STANDARD_FAULTS,
+    )
+
+
+def timed(experiment: Experiment, seed: int) -> tuple[float, SimulationResult]:
+    """Returns the CPU seconds of one run, and the run."""
+    began = time.process_time()
+    result = simulate(experiment, seed)
+    return time.process_time() - began, result
+
+
+def main() -> None:
+    """Prints the table."""
+    standard = standard_experiment()
+    timed(replace(standard, duration_ms=2000, schedule=()), 1)
+    print(f"{'what':<34}{'CPU s':>8}{'virtual s':>11}{'x real time':>13}{'messages/s':>12}{'appends ok/s':>14}")
+    for name, experiment in (
+        ("standard scenario, Kafka timings", standard),
+        ("standard scenario, fast timings", replace(standard, timings="fast")),
+        (
+            "steady produce, 32 processes",
+            replace(
+                standard,
+                schedule=(),
+                duration_ms=5000,
+                workload=AppendConfig(
+                    processes=32, appends_per_s=4000, polls_per_s=0.001, latests_per_s=0
+                ),
+            ),
+        ),
+        (
+            "idle, 5 brokers, 3 controllers",
+            replace(
+                standard,
+                schedule=(),
+                cluster=ClusterConfig(brokers=5),
+                workload=AppendConfig(
+                    processes=1, appends_per_s=0.05, polls_per_s=0.05, latests_per_s=0
+                ),
+            ),
+        ),
+    ):
+        cpu_s, result = timed(experiment, 1)
+        acked = sum(
+            kind == "append" and outcome == "ok"
+            for kind, outcome in zip(
+                result.tables["operations"].column("kind").to_pylist(),
+                result.tables["operations"].column("outcome").to_pylist(),
+                strict=True,
+            )
+        )
+        virtual_s = result.virtual_ms / 1e3
+        print(
+            f"{name:<34}{cpu_s:>8.2f}{virtual_s:>11.1f}{virtual_s / cpu_s:>13.0f}"
+            f"{result.counters['messages'] / cpu_s:>12.0f}{acked / cpu_s:>14.0f}"
+            f"  {result.stuck}{' '.join(result.violations)}"
+        )
+
+
+if __name__ == "__main__":
+    main()
