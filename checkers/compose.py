@@ -143,11 +143,11 @@ def judge_partition(
 def judge_partition_safely(
     topic: str, partition: int, tables: Mapping[str, pa.Table], context: RunContext
 ) -> PartitionJudgement:
-    """Judges one partition like `judge_partition`; a failure of the checker itself becomes a reason for unknown."""
+    """Judges one partition like `judge_partition`; a failure of the checker itself becomes an unknown."""
     try:
         return judge_partition(topic, partition, tables, context)
     except Exception as failure:
-        # The one edge where a checker's own failure is caught: it must not take the other partitions' verdicts along.
+        # The one edge where a checker's own failure is caught: the other partitions keep their verdicts.
         reason = f"{topic}-{partition}: the checker failed ({type(failure).__name__}: {failure})"
         return PartitionJudgement(topic=topic, partition=partition, unknown_reasons=(reason,))
 
@@ -275,13 +275,13 @@ def judge_run(tables: Mapping[str, pa.Table], context: RunContext) -> Verdict:
     """
     full = {name: tables.get(name, schema.empty_table()) for name, schema in TABLES.items()}
     judgements = []
-    for (topic, partition), rows in sorted(_by_partition(full).items()):
+    for (topic, partition), rows in sorted(by_partition(full).items()):
         shared = {name: full[name] for name in ("broker_states", "faults")}
         judgements.append(judge_partition_safely(topic, partition, {**rows, **shared}, context))
     return compose(judgements, full["operations"], full["faults"], context)
 
 
-def _by_partition(tables: Mapping[str, pa.Table]) -> dict[tuple[str, int], dict[str, pa.Table]]:
+def by_partition(tables: Mapping[str, pa.Table]) -> dict[tuple[str, int], dict[str, pa.Table]]:
     """Returns the rows of every topic-partition that any client touched, by table."""
     parts: dict[tuple[str, int], dict[str, pa.Table]] = {}
     for name in PARTITIONED_TABLES:
@@ -318,10 +318,27 @@ def compose(
         faults: The run's faults.
         context: What the run declares about itself.
     """
+    return compose_counted(judgements, acked_during_faults(operations, faults), faults, context)
+
+
+def compose_counted(
+    judgements: list[PartitionJudgement],
+    acked_during: int,
+    faults: pa.Table,
+    context: RunContext,
+) -> Verdict:
+    """Does `compose` without the operations: where each task counts its own partition's.
+
+    Args:
+        judgements: One per partition, in any order.
+        acked_during: Sum of `acked_during_faults` over the partitions.
+        faults: The run's faults.
+        context: What the run declares about itself.
+    """
+    judgements = sorted(judgements, key=lambda judgement: (judgement.topic, judgement.partition))
     anomalies = [anomaly for judgement in judgements for anomaly in judgement.anomalies]
     anomalies += [_broken_invariant(text) for text in context.invariants_broken]
     anomalies.sort(key=_severity)
-    acked_during = _acked_during_faults(operations, faults)
     forbidden = [a for a in anomalies if a.judgement == Judgement.FORBIDDEN]
     reasons = [
         f"{a.id} in {a.topic}-{a.partition} ({a.count}): {a.sentence}"
@@ -365,7 +382,7 @@ def _harmful(faults: pa.Table) -> list[dict[str, Any]]:
     return [row for row in faults.to_pylist() if row["fault"] not in HEALING]
 
 
-def _acked_during_faults(operations: pa.Table, faults: pa.Table) -> int:
+def acked_during_faults(operations: pa.Table, faults: pa.Table) -> int:
     """Returns how many appends were acknowledged while a fault was in force, before the final phase."""
     windows = [
         (
@@ -431,8 +448,7 @@ def _coverage(
     total["faults"] = len(_harmful(faults))
     total["faults_bit"] = sum(bool(row["bit"]) for row in _harmful(faults))
     total["by_partition"] = {
-        f"{judgement.topic}-{judgement.partition}": judgement.coverage
-        for judgement in sorted(judgements, key=lambda j: (j.topic, j.partition))
+        f"{judgement.topic}-{judgement.partition}": judgement.coverage for judgement in judgements
     }
     return total
 

@@ -21,6 +21,7 @@ from results.layout import RunFiles
 from results.store import read_json
 from system_under_test.config import profile_features
 
+UNCHECKED = "unchecked"
 MARK_COUNT_MAX = 60
 """Kinds of marks that a summary lists; there are about forty in the code."""
 
@@ -58,9 +59,9 @@ def summarize(
     seed: int,
     result: SimulationResult,
     context: RunContext,
-    verdict: Verdict,
+    verdict: Verdict | None,
 ) -> dict[str, Any]:
-    """Returns the summary of a run: what `--json` prints and `run.json` holds."""
+    """Returns the summary of a run: what `--json` prints and `run.json` holds; "unchecked" without a verdict."""
     marks: dict[str, int] = {}
     for name in result.tables["marks"].column("mark").to_pylist():
         marks[name] = marks.get(name, 0) + 1
@@ -70,11 +71,7 @@ def summarize(
         "seed": seed,
         "profile": experiment.profile,
         "scenario": experiment.scenario,
-        "verdict": str(verdict.validity),
-        "reasons": list(verdict.reasons),
-        "unexcused_lost_records": verdict.unexcused_lost_records,
-        "excused_lost_records": verdict.excused_lost_records,
-        "anomalies": anomaly_counts(verdict),
+        **verdict_summary(verdict),
         "trace_hash": result.trace_hash,
         "unavailable_ms": unavailable_ms(result.tables),
         "virtual_ms": result.virtual_ms,
@@ -84,6 +81,19 @@ def summarize(
         "marks": dict(sorted(marks.items())[:MARK_COUNT_MAX]),
         "violations": list(result.violations),
         "context": asdict(context),
+    }
+
+
+def verdict_summary(verdict: Verdict | None) -> dict[str, Any]:
+    """Returns the part of a summary that says how the run was judged."""
+    if verdict is None:
+        return {"verdict": UNCHECKED}
+    return {
+        "verdict": str(verdict.validity),
+        "reasons": list(verdict.reasons),
+        "unexcused_lost_records": verdict.unexcused_lost_records,
+        "excused_lost_records": verdict.excused_lost_records,
+        "anomalies": anomaly_counts(verdict),
     }
 
 

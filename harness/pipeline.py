@@ -18,7 +18,7 @@ from harness import experiment as experiments
 from harness.contracts.verdict import Verdict
 from harness.errors import HistoryError, UsageError
 from harness.experiment import Experiment
-from harness.judge import anomaly_counts, judge_result
+from harness.judge import run_context, summarize, verdict_summary
 from harness.runner import Progress, SimulationResult, simulate
 from harness.scenarios import find_by_name
 from nemesis.fault import fault_from_json
@@ -59,8 +59,8 @@ def record_run(
     files.experiment.write_text(experiments.dumps(experiment), encoding="utf-8")
     result = simulate(experiment, seed, directory=directory, progress=progress)
     write_json(files.replay, replay_data(experiment, seed, result))
-    _, summary = judge_result(experiment, seed, result)
-    write_json(files.run, {**summary, "run": store.run_id(directory), "verdict": "unchecked"})
+    summary = summarize(experiment, seed, result, run_context(experiment, result), None)
+    write_json(files.run, {**summary, "run": store.run_id(directory)})
     return directory, result
 
 
@@ -72,13 +72,7 @@ def finish_run(directory: Path, run_id: str, verdict: Verdict) -> dict[str, Any]
     files = RunFiles(directory)
     write_json(files.verdict, verdict_to_json(verdict))
     summary = read_json(files.run) if files.run.exists() else {"run": run_id}
-    summary.update(
-        verdict=str(verdict.validity),
-        reasons=list(verdict.reasons),
-        unexcused_lost_records=verdict.unexcused_lost_records,
-        excused_lost_records=verdict.excused_lost_records,
-        anomalies=anomaly_counts(verdict),
-    )
+    summary.update(verdict_summary(verdict))
     write_json(files.run, summary)
     try:
         build_report(directory)

@@ -91,6 +91,8 @@ class Nemesis:
         else:
             active.effect = self._cluster.effect(fault.fault, in_force)
         self._write(active)
+        if fault.fault == "start":
+            await self._end_outages(in_force.nodes)
         return in_force.nodes
 
     async def heal(self, fault_id: str) -> None:
@@ -115,6 +117,13 @@ class Nemesis:
         if fault.for_ms is not None and fault.id in self._active:
             await asyncio.sleep(fault.for_ms / 1e3)
             await self.heal(fault.id)
+
+    async def _end_outages(self, started: tuple[str, ...]) -> None:
+        """Ends the faults that had taken these nodes down: starting a node is how they are healed."""
+        for fault_id, active in list(self._active.items()):
+            is_outage = active.fault.fault in ("stop", "kill", "power")
+            if is_outage and set(active.in_force.nodes) <= set(started):
+                await self.heal(fault_id)
 
     async def _heal_named(self, fault: Fault, invoked_ns: int) -> None:
         names = list(fault.params.get("faults", self._active))

@@ -24,9 +24,11 @@ class Sync:
         size: Length of the file at the beginning: what completion makes durable.
         journal_sequence: Newest metadata operation at the beginning.
         snapshot: The bytes at the beginning, kept only if the file was cut or replaced since.
+        is_blocking: Whether the process waits for it. What the process did after it, it did only in the
+            simulation: in reality it would not have come so far while the sync is in flight.
     """
 
-    __slots__ = ("inode", "journal_sequence", "number", "path", "size", "snapshot")
+    __slots__ = ("inode", "is_blocking", "journal_sequence", "number", "path", "size", "snapshot")
 
     def __init__(
         self, number: int, path: str, inode: "Inode | None", journal_sequence: int
@@ -37,6 +39,7 @@ class Sync:
         self.size = len(inode.data) if inode is not None else 0
         self.journal_sequence = journal_sequence
         self.snapshot: bytes | None = None
+        self.is_blocking = False
 
 
 class Inode:

@@ -156,7 +156,11 @@ def _check_keep(disk: "SimDisk", keep: dict[str, int]) -> None:
 
 
 def _finish_some_syncs(disk: "SimDisk", mode: str) -> None:
-    """Decides which syncs in flight count as done: some of the oldest, since the device works in order."""
+    """Decides which syncs in flight count as done: some of the oldest, since the device works in order.
+
+    A rename that was issued behind a blocking sync must not survive without what that sync was for. So a
+    blocking sync counts as done, except where everything that followed it is lost as well.
+    """
     inflight = list(disk.syncs)
     if mode == "lose_all":
         done = 0
@@ -164,6 +168,8 @@ def _finish_some_syncs(disk: "SimDisk", mode: str) -> None:
         done = len(inflight)
     else:
         done = int(disk.random.random() * (len(inflight) + 1))
+        blocking = [index for index, sync in enumerate(inflight) if sync.is_blocking]
+        done = max(done, blocking[-1] + 1 if blocking else 0)
     for sync in inflight[:done]:
         disk.complete(sync)
     for sync in list(disk.syncs):

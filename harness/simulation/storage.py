@@ -218,6 +218,7 @@ class NodeStorage:
         error = disk.check_sync(sync)
         if error is not None:
             raise error
+        sync.is_blocking = True
         if disk.is_stuck:
             loop.freeze()
             disk.schedule_completion(sync, self._thaw)

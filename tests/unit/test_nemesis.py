@@ -172,3 +172,18 @@ def test_a_schedule_that_aims_at_nobody_is_refused_before_the_run():
     nemesis = Nemesis(FakeCluster(), lambda row: None, Random(1))
     with pytest.raises(UsageError, match="b11"):
         nemesis.check([Fault(id="x", fault="kill", targets=("b11",))])
+
+
+def test_starting_a_node_ends_the_fault_that_took_it_down():
+    cluster, rows = FakeCluster(), []
+    nemesis = Nemesis(cluster, rows.append, Random(1))
+
+    async def story():
+        await nemesis.inject(Fault(id="k", fault="kill", targets=("b1",)))
+        await nemesis.inject(Fault(id="p", fault="pause", targets=("b1",)))
+        await nemesis.inject(Fault(id="s", fault="start", targets=("b1",)))
+
+    asyncio.run(story())
+    last = {row[0]: row for row in rows}
+    assert last["k"][7] is not None
+    assert last["p"][7] is None
