@@ -137,8 +137,8 @@ def final_read(op: int, *values: int, at: int = 900) -> list[Call]:
 def last_replica_standing(*, elr: bool) -> dict[str, pa.Table]:
     """Returns scenario V3 after section 3: ISR 1, broker 1 loses its tail, and who leads then.
 
-    Ten records are acknowledged; broker 1 comes back with five. Without eligible leader replicas it leads, unflagged,
-    and five new records overwrite the tail. With them broker 3 leads and nothing is lost.
+    Ten records are acknowledged; broker 1 comes back with five. Without eligible leader replicas it leads,
+    unflagged, and five new records overwrite the tail. With them broker 3 leads and nothing is lost.
     """
     calls = [append(i, i, at=10 + 2 * i) for i in range(10)]
     calls.append(read(50, 40, *range(10)))

@@ -1,15 +1,16 @@
 """Lost records: what is gone, how that is known, and which elections excuse it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from checkers.compose import (
     RunContext,
+    judge_partition,
     judge_run,
     judgement_from_json,
     judgement_to_json,
-    judge_partition,
     verdict_from_json,
     verdict_to_json,
 )
@@ -278,7 +279,8 @@ def test_a_later_flagged_election_does_not_excuse_what_an_unflagged_one_lost() -
 
 def test_a_log_that_is_long_enough_but_older_does_not_hold_the_record() -> None:
     """Broker 2 has its own uncommitted record of epoch 0 at offset 1; the lost one was written in epoch 5."""
-    calls = [append(0, 0, at=1), append(1, 1, at=20), *final_read(10, 0)]
+    own = append(77, None, at=2, outcome="info")
+    calls = [append(0, 0, at=1), append(1, 1, at=20), own, *final_read(10, 0, 77)]
     tables = run(
         calls,
         states=[
@@ -302,12 +304,8 @@ def test_a_log_that_is_long_enough_but_older_does_not_hold_the_record() -> None:
     assert judge_run(tables, context).excused_lost_records == 1
 
 
-def test_an_answer_delayed_beyond_the_election_does_not_turn_an_excused_loss_into_a_broken_promise() -> (
-    None
-):
+def test_an_answer_delayed_beyond_the_election_does_not_change_the_judgement() -> None:
     """The record was committed at 4 and lost at 150; the client heard of its success at 200 only."""
-    from dataclasses import replace
-
     late = [LOST_TAIL[0], replace(LOST_TAIL[1], res=200), *LOST_TAIL[2:]]
     states = [state(1, 1, [1, 2], epoch=0), state(150, 1, [1], epoch=1, flagged=True)]
     context = RunContext(elr_on=False, unclean_election_enabled=True)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from checkers.anomalies import ANOMALIES, LEVELS
-from checkers.compose import RunContext, compose, judge_run, judge_partition
+from checkers.compose import RunContext, compose, judge_partition, judge_run
 from checkers.expectations import Case, Expectations, judge
 from harness.contracts.verdict import Judgement, Validity
 from harness.schema import TABLES
