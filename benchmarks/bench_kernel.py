@@ -29,9 +29,16 @@ def timed_ms(work: Callable[[], object], repeats: int) -> float:
     return statistics.median(times)
 
 
-def measure(operations: int, repeats: int, unknown_share: float, clients: int) -> dict[str, object]:
+def measure(
+    operations: int, repeats: int, unknown_share: float, clients: int, final_read_records: int
+) -> dict[str, object]:
     """Returns the times for one size."""
-    shape = Shape(operations=operations, unknown_share=unknown_share, clients=clients)
+    shape = Shape(
+        operations=operations,
+        unknown_share=unknown_share,
+        clients=clients,
+        final_read_records=final_read_records,
+    )
     tables = synthetic_tables(shape)
     parts = (tables["operations"], tables["records_read"], tables["end_offsets_seen"])
     history = read_history(*parts)

@@ -3,27 +3,44 @@
 import json
 import sys
 import traceback
+from typing import Any
 
 from checkers.jobs.registry import JOBS
 from checkers.spark import ANSWER_PREFIX, spark_session
+from harness.errors import HarnessFailure, HistoryError
 
 
 def main() -> int:
     """Runs one job; the failure of a job is an answer too."""
     request = json.load(sys.stdin)
+    print(ANSWER_PREFIX + json.dumps(answer_to(request)), flush=True)
+    return 0
+
+
+def answer_to(request: dict[str, Any]) -> dict[str, Any]:
+    """Returns the job's answer, or the one sentence that says why there is none."""
     arguments = request["arguments"]
     try:
         session = spark_session(
             f"laststand {request['job']}",
             master=arguments.get("master", "local[2]"),
             conf=arguments.get("conf", {}),
+            large=arguments.get("large", False),
         )
-        answer = JOBS[request["job"]](session, arguments)
+        return JOBS[request["job"]](session, arguments)
+    except HistoryError as error:
+        return {"history_error": str(error)}
+    except HarnessFailure as error:
+        return {"failure": str(error)}
     except Exception as error:  # the edge: the parent turns it into one sentence
         traceback.print_exc()
-        answer = {"failure": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
-    print(ANSWER_PREFIX + json.dumps(answer), flush=True)
-    return 0
+        return {"failure": _first_line(error)}
+
+
+def _first_line(error: Exception) -> str:
+    """Returns what a user can read of an error; those of the JVM go on for pages."""
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
 
 
 if __name__ == "__main__":

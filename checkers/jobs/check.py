@@ -1,22 +1,166 @@
-"""Checks stored runs: one row per (run, topic, partition), paths are distributed, judgements come back.
+"""Checks stored runs: one task per (run, topic, partition); paths are distributed, judgements come back.
 
 Moving rows from the JVM to Python costs several times the check itself, so no row moves: a task gets the paths of
-the files of one partition, reads its columns with PyArrow, and runs the kernels. The driver reads what belongs to
-no partition (faults, broker states, the operations' times), and composes the verdict with the same function as
-without Spark, so the two cannot differ.
+the files of one partition, reads its columns with PyArrow, and runs the kernels. What comes back is one JSON line
+per partition, and the driver composes the verdict with the same function as without Spark, so the two cannot
+differ.
+
+An RDD rather than a data frame with `mapInArrow`: what is distributed is a list of paths and what returns is a list
+of lines, so the planner, Arrow and the columnar classes would be loaded for nothing; the first job of a session is
+two seconds faster without them. The largest partitions start first, so that none is left over when the others are
+done. A partition too large for one task is cut by offsets (`checkers.jobs.huge`).
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from checkers.compose import (
     PartitionJudgement,
     RunContext,
-    compose,
+    acked_during_faults,
+    by_partition,
+    compose_counted,
+    judge_partition_safely,
     judgement_from_json,
     judgement_to_json,
-    judge_partition_safely,
     verdict_to_json,
 )
-from checkers.jobs.stored import context_of, partitions_of, read_partition, read_shared
+from checkers.jobs.huge import HUGE_OPERATIONS, judge_huge
+from checkers.jobs.stored import (
+    SHARED_TABLES,
+    Task,
+    context_of,
+    read_journal,
+    read_partition,
+    read_shared,
+    tasks_of,
+)
+from harness.errors import HistoryError
+from harness.schema import FAULTS
+
+TASKS_MAX = 1024
+"""More Spark tasks than this only cost scheduling; each gets several partitions then."""
+
+Row = dict[str, Any]
+"""What comes back for one partition: `run`, `judgement`, `acked_during`; or `run` and `history_error`."""
+
+
+def plan(directories: Iterable[Path], contexts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the job's arguments for runs and their contexts.
+
+    Raises:
+        HistoryError: A run has no history that can be read.
+    """
+    runs: list[dict[str, Any]] = []
+    tasks: list[Task] = []
+    for directory, context in zip(directories, contexts, strict=True):
+        tasks += tasks_of(directory, len(runs), context)
+        runs.append({"directory": str(directory.resolve()), "context": dict(context)})
+    huge = any(task.get("operations", 0) > HUGE_OPERATIONS for task in tasks)
+    return {"runs": runs, "tasks": tasks, "large": huge}
+
+
+def check_job(session: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Judges runs.
+
+    Args:
+        session: The Spark session.
+        arguments: What `plan` returned; `huge_operations` overrides from how many operations on a partition is cut.
+
+    Returns:
+        `verdicts`: one per run, in their order, as `verdict_to_json` gives them.
+
+    Raises:
+        HistoryError: A file is missing, truncated or not ours.
+    """
+    limit = arguments.get("huge_operations", HUGE_OPERATIONS)
+    tasks: list[Task] = arguments["tasks"]
+    ordinary = [task for task in tasks if task.get("operations", 0) <= limit]
+    rows = _distributed(session, ordinary)
+    for task in tasks:
+        if task.get("operations", 0) > limit:
+            rows.append(judge_huge(session, task))
+    by_run: dict[int, list[Row]] = {}
+    for row in rows:
+        by_run.setdefault(row["run"], []).append(row)
+    return {
+        "verdicts": [_verdict(run, by_run.get(index, [])) for index, run in enumerate(arguments["runs"])]
+    }
+
+
+def judge_tasks(tasks: Iterable[str]) -> Iterator[str]:
+    """Judges what a Spark task was given: tasks come in and rows leave as lines of JSON."""
+    for line in tasks:
+        for row in judge_task(json.loads(line)):
+            yield json.dumps(row)
+
+
+def judge_task(task: Task) -> list[Row]:
+    """Judges one partition, or every partition of an unfinished run.
+
+    A file that cannot be read is an answer, not an exception: Spark would wrap it into a failure of the job.
+    """
+    context = context_of(task)
+    try:
+        if "journal" in task:
+            return _judge_journal(task, context)
+        tables = read_partition(task)
+    except HistoryError as error:
+        return [{"run": task["run"], "history_error": str(error)}]
+    return [_row(task["run"], task["topic"], task["partition"], tables, context)]
+
+
+def _judge_journal(task: Task, context: RunContext) -> list[Row]:
+    tables = read_journal(task)
+    shared = {name: tables[name] for name in SHARED_TABLES}
+    rows = [
+        _row(task["run"], topic, partition, {**mine, **shared}, context)
+        for (topic, partition), mine in sorted(by_partition(tables).items())
+    ]
+    return [*rows, {"run": task["run"], "faults": tables["faults"].to_pylist()}]
+
+
+def _row(
+    run: int, topic: str, partition: int, tables: Mapping[str, pa.Table], context: RunContext
+) -> Row:
+    judgement = judge_partition_safely(topic, partition, tables, context)
+    operations = tables.get("operations")
+    acked = 0 if operations is None else acked_during_faults(operations, tables["faults"])
+    return {"run": run, "judgement": judgement_to_json(judgement), "acked_during": acked}
+
+
+def _distributed(session: Any, tasks: list[Task]) -> list[Row]:
+    if not tasks:
+        return []
+    largest_first = sorted(tasks, key=lambda task: -task["size"])
+    lines = [json.dumps(task) for task in largest_first]
+    slices = min(len(lines), TASKS_MAX)
+    # Dealt like cards: neighbours in size must not share a task.
+    packs = [lines[first::slices] for first in range(slices)]
+    answers = session.sparkContext.parallelize(packs, slices).flatMap(judge_tasks).collect()
+    return [json.loads(line) for line in answers]
+
+
+def _verdict(run: Mapping[str, Any], rows: list[Row]) -> dict[str, Any]:
+    """Composes the verdict of one run from what its tasks returned."""
+    errors = sorted(row["history_error"] for row in rows if "history_error" in row)
+    if errors:
+        raise HistoryError(errors[0])
+    judged = [
+        (judgement_from_json(row["judgement"]), row["acked_during"]) for row in rows if "judgement" in row
+    ]
+    judged.sort(key=lambda pair: (pair[0].topic, pair[0].partition))
+    judgements: list[PartitionJudgement] = [judgement for judgement, _ in judged]
+    recovered = [row["faults"] for row in rows if "faults" in row]
+    faults = (
+        pa.Table.from_pylist(recovered[0], schema=FAULTS)
+        if recovered
+        else read_shared(Path(run["directory"]), "faults")
+    )
+    context = context_of({"context": run["context"]})
+    verdict = compose_counted(judgements, sum(acked for _, acked in judged), faults, context)
+    return verdict_to_json(verdict)

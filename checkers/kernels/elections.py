@@ -106,6 +106,11 @@ class Elections:
                 reason = lawfulness.objection(index) if lawfulness and row["flagged"] else ""
                 self.elections.append(self._election(row, reason))
             leader = row["leader"]
+        if leader < 0:
+            leader = self._last_leader
+        log = self._logs.get(leader)
+        self.settled_end_offset = None if log is None else int(log.log_end_offset[-1])
+        """Log end of the last leader at the end of the run; None if logs were not recorded."""
 
     def _read_replicas(self, replica_states: pa.Table) -> None:
         at = replica_states.column("at_ns").to_numpy()
@@ -131,11 +136,10 @@ class Elections:
             )
         self._visible_ns = columns["at_ns"][leads]
         self._visible_end = np.maximum.accumulate(columns["high_watermark"][leads])
-        self.settled_end_offset: int | None = None
-        """Log end of the last leader at the end of the run; None if logs were not recorded."""
+        self._last_leader = -1
         if len(leads):
             last = leads[np.lexsort((leads, columns["leader_epoch"][leads]))[-1]]
-            self.settled_end_offset = int(columns["log_end_offset"][last])
+            self._last_leader = int(broker[last])
 
     def _election(self, row: dict[str, Any], reason: str) -> Election:
         election = Election(

@@ -180,16 +180,11 @@ class ReplicaManager:
         if self.context.is_stopping and is_outcast:
             # FOLL, step 6: no point in catching up with what will be flushed in a moment.
             fetchers.forget(partition.topic, partition.index)
+        elif is_new_epoch and registration.leader == NO_LEADER:
+            fetchers.forget(partition.topic, partition.index)
         elif is_new_epoch:
-            # FOLL-2: also if the leader is the same broker as before, because logs are compared anew (KAFKA-7164).
-            # A leader that is not alive is not fetched from until the next change.
-            if (
-                registration.leader != NO_LEADER
-                and self._metadata.alive_broker_epoch(registration.leader) is not None
-            ):
-                fetchers.follow(partition, registration.leader, registration.leader_epoch)
-            else:
-                fetchers.forget(partition.topic, partition.index)
+            # The fetchers apply FOLL-2, and know whether the leader is alive.
+            fetchers.follow(partition, registration.leader, registration.leader_epoch)
 
     def _partition_for(self, registration: PartitionRegistration) -> Partition:
         key = (registration.topic, registration.partition)

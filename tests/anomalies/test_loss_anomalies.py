@@ -255,7 +255,8 @@ def test_the_flagged_election_must_come_later_and_choose_a_replica_that_lacks_th
             state(1, 1, [1, 2], epoch=0),
             state(elected_at, 2, [2], epoch=1, flagged=True),
         ],
-        replicas=[*LOGS[:3], replica(2, 2, elected_end)],
+        # Whatever broker 2 had when it was elected, it does not have the record at the end.
+        replicas=[*LOGS[:3], replica(2, 2, elected_end), replica(500, 2, 1, cause="truncate")],
     )
     verdict = judge_run(tables, RunContext(unclean_election_enabled=True))
     assert one(verdict, "lost-acked-write").judgement == judgement

@@ -42,32 +42,30 @@ class Call:
 
 def operations_table(calls: list[Call], topic: str = "t", partition: int = 0) -> pa.Table:
     """Returns the calls as the stored table."""
-    rows = [
-        {
-            "op_index": call.op,
-            "process": call.process,
-            "kind": call.kind,
-            "topic": topic,
-            "partition": partition,
-            "invoked_ns": call.inv,
-            "completed_ns": call.res,
-            "outcome": call.outcome,
-            "acks": call.acks if call.kind == "append" else 0,
-            "sequence": call.op if call.kind == "append" else -1,
-            "key": "",
-            "position": call.position,
-            "offset": call.offset,
-            "record_count": len(call.records),
-            "end_offset": call.end,
-            "error_code": None if call.outcome == "info" else 0,
-            "error": "" if call.outcome == "ok" else "timeout",
-            "node": "b1",
-            "leader_epoch": -1,
-            "final": call.final,
-        }
-        for call in calls
-    ]
-    return pa.Table.from_pylist(rows, schema=OPERATIONS)
+    count = len(calls)
+    columns: dict[str, list[object]] = {
+        "op_index": [call.op for call in calls],
+        "process": [call.process for call in calls],
+        "kind": [call.kind for call in calls],
+        "topic": [topic] * count,
+        "partition": [partition] * count,
+        "invoked_ns": [call.inv for call in calls],
+        "completed_ns": [call.res for call in calls],
+        "outcome": [call.outcome for call in calls],
+        "acks": [call.acks if call.kind == "append" else 0 for call in calls],
+        "sequence": [call.op if call.kind == "append" else -1 for call in calls],
+        "key": [""] * count,
+        "position": [call.position for call in calls],
+        "offset": [call.offset for call in calls],
+        "record_count": [len(call.records) for call in calls],
+        "end_offset": [call.end for call in calls],
+        "error_code": [None if call.outcome == "info" else 0 for call in calls],
+        "error": ["" if call.outcome == "ok" else "timeout" for call in calls],
+        "node": ["b1"] * count,
+        "leader_epoch": [-1] * count,
+        "final": [call.final for call in calls],
+    }
+    return pa.table(columns, schema=OPERATIONS)
 
 
 def records_table(

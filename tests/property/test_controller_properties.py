@@ -1,9 +1,9 @@
 """Random lives of a small cluster: whatever happens, INV-7 and INV-8 hold and the ELR tells the truth.
 
-The model next to the controller is the data: how much of one partition's log each broker has, in memory and on disk,
-and how much was ever committed. A leader commits while it has min ISR members, as the high-watermark gate says.
-With ELR on, every *running* member of ISR and ELR must have everything committed, and so must every leader that was
-not elected with a flag. With ELR off that is false, and one of the tests shows that the machine finds out.
+The model next to the controller is the data: how much of one partition's log each broker has, in memory and on
+disk, and how much was ever committed. A leader commits while it has min ISR members, as the high-watermark gate
+says. With ELR on, every *running* member of ISR and ELR must have everything committed, and so must every leader
+that was not elected with a flag. With ELR off that is false, and the last test shows that the machine finds out.
 """
 
 import pytest
@@ -101,9 +101,8 @@ class ClusterLife(RuleBasedStateMachine):
             if self.s.beat(broker_id, want_stop=True).should_shut_down:
                 break
             for other in BROKERS:
-                if other != broker_id and other in self.running:
-                    if self.s.image.is_active(other):
-                        self.s.beat(other)
+                if other in self.running - {broker_id} and self.s.image.is_active(other):
+                    self.s.beat(other)
         else:
             # Somebody active but dead holds it back. It stops anyway after its timeout, still clean.
             self.s.fence(broker_id)
@@ -290,7 +289,12 @@ class ElrOffJudgedAsOn(ClusterLife):
 
 
 SEARCH = settings(
-    STEPS, max_examples=1000, phases=[Phase.generate], derandomize=True, database=None
+    STEPS,
+    max_examples=1000,
+    phases=[Phase.generate],
+    derandomize=True,
+    database=None,
+    report_multiple_bugs=False,
 )
 
 

@@ -52,8 +52,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.now_s
 
     def _run_once(self) -> None:
-        if not self._ready and self._scheduled:
-            self.now_s = max(self.now_s, self._scheduled[0]._when)
+        due = [handle.when() for handle in self._scheduled if not handle.cancelled()]
+        if not self._ready and due:
+            self.now_s = max(self.now_s, min(due))
         super()._run_once()
 
 

@@ -262,14 +262,10 @@ def test_the_same_leader_epoch_leaves_the_fetcher_alone():
     assert broker.fetchers.calls == [("follow", 2, 1)]
 
 
-def test_nothing_is_fetched_from_nobody_or_from_a_leader_that_is_not_alive():
+def test_without_a_leader_nothing_is_fetched_and_the_log_is_there():
     broker = Broker()
-    broker.follow(2)
     broker.follow(-1, isr=(1, 3))
-    assert broker.fetchers.following == {}
-    broker.metadata.fenced.add(3)
-    broker.follow(3)
-    assert broker.fetchers.following == {}
+    assert broker.fetchers.calls == [("forget", "t", 0)]
     assert broker.partition.log is not None
 
 

@@ -1,0 +1,3 @@
+"""x"""
+HUGE_OPERATIONS = 20_000_000
+def judge_huge(session, task): raise NotImplementedError
