@@ -1,9 +1,9 @@
-"""The one place where a Spark session is made, and the child process that Spark jobs of the command line run in.
+"""The one place where Spark is started, and the child process that Spark jobs of the command line run in.
 
 Starting Spark costs more than most of what it does here, so the start is engineered: the first compiler tier and
-the serial collector for small jobs, and a class-data archive (AppCDS) in the cache directory, keyed by Java, Spark
-and the place of the jars, made once by `python -m checkers.spark --warm`. A missing or damaged archive costs time
-and nothing else.
+the serial collector for small jobs, a class-data archive (AppCDS) in the cache directory, keyed by Java, Spark and
+the place of the jars, made once by `python -m checkers.spark --warm`, and no SQL session for a job that only
+distributes paths. A missing or damaged archive costs time and nothing else.
 
 Spark writes to standard error what cannot be silenced. The command line therefore runs a job in a child process
 whose standard error is a log file; a request goes in as JSON, and the answer comes back as JSON.
@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.errors import HarnessFailure
+from harness.errors import HarnessFailure, HistoryError
 from harness.java import JavaRuntime, cache_directory, find_java
 
 DRIVER_MEMORY = "1g"
@@ -29,9 +29,11 @@ ANSWER_PREFIX = "laststand-answer "
 _LOG_CONFIGURATION = Path(__file__).parent / "log4j2.properties"
 _QUICK_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _QUIET_FLAGS = ("-Xlog:disable", "-Xlog:all=off")
+_ARCHIVE_TIMEOUT_S = 600
+"""Making the archive takes 20 s of processor time; ten minutes mean that it hangs."""
 
 
-def spark_session(
+def spark_context(
     name: str,
     *,
     master: str = "local[2]",
@@ -39,7 +41,10 @@ def spark_session(
     large: bool = False,
     archive_to: Path | None = None,
 ) -> Any:
-    """Returns a Spark session set up for this project; the process keeps one.
+    """Returns a Spark context set up for this project; the process keeps one.
+
+    A job that only distributes paths needs no more. One that asks questions in SQL makes a session of it
+    (`sql_session`), which loads another third of Spark's classes.
 
     Args:
         name: Shown by Spark.
@@ -52,38 +57,39 @@ def spark_session(
         HarnessFailure: There is no usable Java.
     """
     runtime = find_java()
-    os.environ["JAVA_HOME"] = str(runtime.home)
-    # Workers must be this interpreter: the python3 on the path may lack every package.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    from pyspark.sql import SparkSession
-
-    flags = list(_QUIET_FLAGS) + ([] if large else list(_QUICK_FLAGS))
-    if archive_to is not None:
-        flags.append(f"-XX:ArchiveClassesAtExit={archive_to}")
-    elif (archive := archive_path(runtime)).exists():
-        flags.append(f"-XX:SharedArchiveFile={archive}")
-    flags.append(f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}")
     settings = {
         "spark.driver.memory": LARGE_DRIVER_MEMORY if large else DRIVER_MEMORY,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": " ".join(flags),
+        "spark.driver.extraJavaOptions": " ".join(_java_flags(runtime, large, archive_to)),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.shuffle.partitions": "4",
-        "spark.pyspark.python": sys.executable,
         "spark.sql.warehouse.dir": str(cache_directory() / "spark-warehouse"),
-        **(conf or {}),
     }
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+    os.environ["JAVA_HOME"] = str(runtime.home)
+    # The script that starts Spark first starts a small JVM, only to ask it for the command line of the real one.
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(_QUICK_FLAGS))
+    if master.startswith("local"):
+        # Workers must be this interpreter: the python3 on the path may lack every package.
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
+    from pyspark import SparkConf, SparkContext
+
+    configuration = SparkConf().setAppName(name).setMaster(master)
+    for key, value in {**settings, **(conf or {})}.items():
+        configuration.set(key, value)
+    context = SparkContext.getOrCreate(configuration)
+    context.setLogLevel("ERROR")
+    return context
+
+
+def sql_session(context: Any) -> Any:
+    """Returns the SQL session of a Spark context."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.config(conf=context.getConf()).getOrCreate()
 
 
 def archive_path(runtime: JavaRuntime) -> Path:
@@ -97,26 +103,34 @@ def archive_path(runtime: JavaRuntime) -> Path:
     return cache_directory() / "appcds" / f"spark-{pyspark.__version__}-{key}.jsa"
 
 
-def make_archive() -> Path:
-    """Runs what jobs usually run once and keeps the loaded classes; returns the archive's path.
+def warm_up() -> Path:
+    """Makes the class-data archive, unless there is one, and returns its path. Silent; takes half a minute.
 
-    Must run in a process without a Spark session: the archive is written when its JVM ends.
+    Raises:
+        HarnessFailure: It could not be made; the sentence names the log.
     """
     path = archive_path(find_java())
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}")
-    session = spark_session("warm-up", archive_to=partial)
-    _exercise(session)
-    session.stop()
-    # Stopping the session leaves the JVM running; it archives when it ends.
-    gateway = session.sparkContext._gateway
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait()
-    if partial.exists():
-        partial.replace(path)
+    log_path = path.with_suffix(".log")
+    with log_path.open("wb") as log:
+        try:
+            child = subprocess.run(
+                [sys.executable, "-m", "checkers.spark", "--make-archive"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                timeout=_ARCHIVE_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise HarnessFailure(f"making Spark's class-data archive hangs (see {log_path})") from None
+    if child.returncode != 0 or not path.exists():
+        raise HarnessFailure(
+            f"Spark's class-data archive could not be made: code {child.returncode} (see {log_path})"
+        )
+    log_path.unlink()
     return path
 
 
@@ -124,7 +138,7 @@ def run_in_child(job: str, arguments: Mapping[str, Any], *, log_path: Path) -> d
     """Runs a Spark job in a child process.
 
     Args:
-        job: A name in `checkers.jobs.JOBS`.
+        job: A name in `checkers.jobs.registry.JOBS`.
         arguments: JSON-compatible.
         log_path: Where the child's standard error goes.
 
@@ -132,6 +146,7 @@ def run_in_child(job: str, arguments: Mapping[str, Any], *, log_path: Path) -> d
         The job's answer.
 
     Raises:
+        HistoryError: A stored run is missing, truncated or not ours.
         HarnessFailure: The child failed; the sentence names the log.
     """
     log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -146,6 +161,8 @@ def run_in_child(job: str, arguments: Mapping[str, Any], *, log_path: Path) -> d
     for line in reversed(child.stdout.decode("utf-8", "replace").splitlines()):
         if line.startswith(ANSWER_PREFIX):
             answer: dict[str, Any] = json.loads(line.removeprefix(ANSWER_PREFIX))
+            if "history_error" in answer:
+                raise HistoryError(answer["history_error"])
             if "failure" in answer:
                 raise HarnessFailure(f"the Spark job {job!r} failed: {answer['failure']} (see {log_path})")
             return answer
@@ -154,25 +171,88 @@ def run_in_child(job: str, arguments: Mapping[str, Any], *, log_path: Path) -> d
     )
 
 
-def _exercise(session: Any) -> None:
-    """Touches the classes that jobs need: RDDs with Python workers, Arrow UDFs, SQL, Parquet both ways."""
+def _java_flags(runtime: JavaRuntime, large: bool, archive_to: Path | None) -> list[str]:
+    flags = [*_QUIET_FLAGS, *(() if large else _QUICK_FLAGS)]
+    archive = archive_path(runtime)
+    base = _base_archive(archive)
+    if archive_to is not None:
+        flags.append(f"-XX:ArchiveClassesAtExit={archive_to}")
+        if base.exists():
+            flags.append(f"-XX:SharedArchiveFile={base}")
+    elif archive.exists():
+        below = f"{base}{os.pathsep}" if base.exists() else ""
+        flags.append(f"-XX:SharedArchiveFile={below}{archive}")
+    flags.append(f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}")
+    return flags
+
+
+def _base_archive(archive: Path) -> Path:
+    return archive.with_suffix(".base.jsa")
+
+
+def _make_archive() -> None:
+    """Runs what jobs usually run once and keeps the loaded classes.
+
+    Runs in a process of its own: the archive is written when its JVM ends.
+    """
+    runtime = find_java()
+    path = archive_path(runtime)
+    _make_base_archive(runtime, _base_archive(path))
+    partial = path.with_suffix(f".{os.getpid()}")
+    context = spark_context("warm-up", archive_to=partial)
+    _exercise(context)
+    # Stopping the context leaves the JVM running; it archives when it ends.
+    gateway = context._gateway
+    context.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
+    partial.replace(path)
+
+
+def _make_base_archive(runtime: JavaRuntime, path: Path) -> None:
+    """Archives the runtime's own classes where it came without (a cut-down one does): ours is a layer on top."""
+    has_one = subprocess.run(
+        [runtime.java, "-Xshare:on", "-version"], capture_output=True, check=False
+    )
+    if has_one.returncode != 0 and not path.exists():
+        partial = path.with_suffix(f".{os.getpid()}")
+        subprocess.run(
+            [runtime.java, "-Xshare:dump", f"-XX:SharedArchiveFile={partial}"], check=True
+        )
+        partial.replace(path)
+
+
+def _exercise(context: Any) -> None:
+    """Touches the classes that jobs need: RDDs with Python workers, shuffles, SQL over Parquet."""
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    def rows_of(table: pa.Table) -> pa.Table:
-        return pa.table({"rows": pa.array([table.num_rows], pa.int64())})
-
-    frame = session.range(1000).selectExpr("id % 7 AS part", "id AS value")
-    frame.groupBy("part").applyInArrow(rows_of, "rows long").collect()
-    session.sparkContext.parallelize(range(8), 2).mapPartitions(lambda part: [sum(part)]).collect()
-    directory = cache_directory() / "warm-up.parquet"
-    frame.write.mode("overwrite").parquet(str(directory))
-    stored = session.read.parquet(str(directory))
-    stored.groupBy("part").agg({"value": "max"}).orderBy("part").collect()
-    stored.mapInArrow(lambda batches: batches, stored.schema).count()
+    numbers = context.parallelize(range(8), 2)
+    numbers.mapPartitions(lambda part: [sum(part)]).collect()
+    numbers.map(lambda number: (number % 3, b"x")).groupByKey(2).mapValues(len).collect()
+    path = cache_directory() / "appcds" / f"warm-up-{os.getpid()}.parquet"
+    pq.write_table(pa.table({"part": [1, 2, 1], "value": [1.5, 2.5, 3.5], "word": [["a"], [], ["b"]]}), path)
+    session = sql_session(context)
+    stored = session.read.parquet(str(path))
+    stored.createOrReplaceTempView("stored")
+    session.sql(
+        "SELECT part, count(*) AS n, sum(value) AS total, percentile(value, 0.5) AS median, count_if(value > 2) AS c "
+        "FROM stored GROUP BY part ORDER BY part"
+    ).collect()
+    session.sql("SELECT word, count(*) FROM (SELECT explode(word) AS word FROM stored) GROUP BY word").collect()
+    path.unlink()
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] != ["--warm"]:
+    if sys.argv[1:] == ["--make-archive"]:
+        _make_archive()
+    elif sys.argv[1:] == ["--warm"]:
+        try:
+            warm_up()
+        except HarnessFailure as failure:
+            print(f"laststand: harness failure: {failure}", file=sys.stderr)
+            sys.exit(255)
+    else:
         print("usage: python -m checkers.spark --warm", file=sys.stderr)
         sys.exit(254)
-    print(make_archive())

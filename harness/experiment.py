@@ -296,7 +296,7 @@ def _is_table(value: Any) -> bool:
 
 
 def _all_keys(data: Mapping[str, Any]) -> list[str]:
-    keys = []
+    keys: list[str] = []
     for key, value in data.items():
         if isinstance(value, dict):
             keys.extend(f"{key}.{name}" for name in value)

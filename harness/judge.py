@@ -121,9 +121,9 @@ def unavailable_ms(tables: Mapping[str, pa.Table]) -> float:
     states = tables["partition_states"].to_pylist()
     if not states:
         return 0.0
-    end_ns = min(final) if final else max(state["at_ns"] for state in states)
+    end_ns: int = min(final) if final else max(state["at_ns"] for state in states)
     open_since: dict[tuple[str, int], int] = {}
-    total_ns = 0
+    total_ns: int = 0
     for state in sorted(states, key=lambda item: item["metadata_offset"]):
         key = (state["topic"], state["partition"])
         since_ns = open_since.pop(key, None)
@@ -153,7 +153,7 @@ def stored_context(directory: Path) -> RunContext:
     known = {item.name for item in fields(RunContext)}
     if not isinstance(stored, dict) or not set(stored) <= known:
         raise HistoryError(f"{files.run} has no context that this version can read")
-    values = {
+    values: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()
     }
     return RunContext(**values)

@@ -23,7 +23,7 @@ def mcnemar_exact_p(only_first: int, only_second: int) -> float:
     if discordant == 0:
         return 1.0
     tail = sum(comb(discordant, k) for k in range(min(only_first, only_second) + 1))
-    return min(1.0, 2 * tail / 2**discordant)
+    return min(1.0, 2 * tail / (1 << discordant))
 
 
 def wilson_interval(events: int, runs: int) -> tuple[float, float]:

@@ -6,7 +6,7 @@ import traceback
 from typing import Any
 
 from checkers.jobs.registry import JOBS
-from checkers.spark import ANSWER_PREFIX, spark_session
+from checkers.spark import ANSWER_PREFIX, spark_context
 from harness.errors import HarnessFailure, HistoryError
 
 
@@ -21,13 +21,13 @@ def answer_to(request: dict[str, Any]) -> dict[str, Any]:
     """Returns the job's answer, or the one sentence that says why there is none."""
     arguments = request["arguments"]
     try:
-        session = spark_session(
+        context = spark_context(
             f"laststand {request['job']}",
             master=arguments.get("master", "local[2]"),
             conf=arguments.get("conf", {}),
             large=arguments.get("large", False),
         )
-        return JOBS[request["job"]](session, arguments)
+        return JOBS[request["job"]](context, arguments)
     except HistoryError as error:
         return {"history_error": str(error)}
     except HarnessFailure as error:

@@ -64,11 +64,11 @@ def plan(directories: Iterable[Path], contexts: Iterable[Mapping[str, Any]]) -> 
     return {"runs": runs, "tasks": tasks, "large": huge}
 
 
-def check_job(session: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def check_job(spark: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Judges runs.
 
     Args:
-        session: The Spark session.
+        spark: The Spark context.
         arguments: What `plan` returned; `huge_operations` overrides from how many operations on a partition is cut.
 
     Returns:
@@ -80,10 +80,10 @@ def check_job(session: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     limit = arguments.get("huge_operations", HUGE_OPERATIONS)
     tasks: list[Task] = arguments["tasks"]
     ordinary = [task for task in tasks if task.get("operations", 0) <= limit]
-    rows = _distributed(session, ordinary)
+    rows = _distributed(spark, ordinary)
     for task in tasks:
         if task.get("operations", 0) > limit:
-            rows.append(judge_huge(session, task))
+            rows.append(judge_huge(spark, task))
     by_run: dict[int, list[Row]] = {}
     for row in rows:
         by_run.setdefault(row["run"], []).append(row)
@@ -133,7 +133,7 @@ def _row(
     return {"run": run, "judgement": judgement_to_json(judgement), "acked_during": acked}
 
 
-def _distributed(session: Any, tasks: list[Task]) -> list[Row]:
+def _distributed(spark: Any, tasks: list[Task]) -> list[Row]:
     if not tasks:
         return []
     largest_first = sorted(tasks, key=lambda task: -task["size"])
@@ -141,7 +141,7 @@ def _distributed(session: Any, tasks: list[Task]) -> list[Row]:
     slices = min(len(lines), TASKS_MAX)
     # Dealt like cards: neighbours in size must not share a task.
     packs = [lines[first::slices] for first in range(slices)]
-    answers = session.sparkContext.parallelize(packs, slices).flatMap(judge_tasks).collect()
+    answers = spark.parallelize(packs, slices).flatMap(judge_tasks).collect()
     return [json.loads(line) for line in answers]
 
 

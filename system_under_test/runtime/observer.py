@@ -29,6 +29,12 @@ class Observer(Protocol):
         """A replica's log end or high watermark moved, or its role changed.
 
         Args:
+            topic: Topic name.
+            partition: Partition index.
+            log_end_offset: After the change.
+            high_watermark: After the change.
+            log_start_offset: After the change.
+            leader_epoch: The epoch the replica is in.
             role: "leader", "follower" or "offline".
             cause: "load", "append", "replicate", "truncate", "high-watermark", "role".
         """

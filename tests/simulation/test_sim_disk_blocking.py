@@ -27,12 +27,16 @@ class Checkpointing:
         pass
 
 
-@pytest.mark.parametrize("mode", ["lose_all", "prefix", "torn_sector", "zero_tail", "pages", "keep_all"])
+@pytest.mark.parametrize(
+    "mode", ["lose_all", "prefix", "torn_sector", "zero_tail", "pages", "keep_all"]
+)
 def test_a_checkpoint_is_the_old_one_or_the_new_one_after_any_power_cut(mode):
     survived = set()
     for seed in range(40):
         with World(seed, weather=SLOW_DISK) as world:
-            node = world.add_node("n", kind="broker", address="n:1", main=Checkpointing, observer=None)
+            node = world.add_node(
+                "n", kind="broker", address="n:1", main=Checkpointing, observer=None
+            )
             node.start()
             world.run_for(1_000_000 * (seed % 9))
             node.power_off(mode)
