@@ -9,11 +9,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
 from harness import exit_codes
-from harness.errors import HarnessError, HarnessFailure
+from harness.errors import HarnessError, HarnessFailure, UsageError
+from harness.seeds import check_seed
 from results.layout import DEFAULT_ROOT
 
 DESCRIPTION = """\
@@ -34,19 +36,24 @@ class _Parser(argparse.ArgumentParser):
         for word in message.replace("=", " ").split():
             bare = word.strip("'\",:()")
             if bare.startswith("--") and bare not in known:
-                near = get_close_matches(bare, known, n=1)
-                return f"; did you mean {near[0]}?" if near else ""
-        choices = [
+                return _did_you_mean(bare, known)
+        if "invalid choice:" in message:
+            wrong = message.split("invalid choice:")[1].split("'")[1]
+            return _did_you_mean(wrong, self._command_names())
+        return ""
+
+    def _command_names(self) -> list[str]:
+        return [
             str(name)
             for action in self._actions
             if isinstance(action, argparse._SubParsersAction)
             for name in action.choices
         ]
-        if "invalid choice:" in message and choices:
-            wrong = message.split("invalid choice:")[1].split("'")[1]
-            near = get_close_matches(wrong, choices, n=1)
-            return f"; did you mean {near[0]}?" if near else ""
-        return ""
+
+
+def _did_you_mean(wrong: str, known: list[str]) -> str:
+    near = get_close_matches(wrong, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 class _MisuseError(HarnessError):
@@ -89,6 +96,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action="version", version=f"laststand {version('laststand')}")
     commands = parser.add_subparsers(metavar="COMMAND", parser_class=_Parser)
 
     doctor = _command(commands, "doctor", "say what was found on this machine and what is missing")
@@ -106,7 +114,9 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("experiment", type=Path, help="the TOML file")
     _profile(run)
     run.add_argument("--weather", help="calm, light or stormy (default: the file's)")
-    run.add_argument("--duration-ms", type=int, help="virtual milliseconds (default: the file's)")
+    run.add_argument(
+        "--duration-ms", type=_number, help="virtual milliseconds (default: the file's)"
+    )
     run.add_argument("--print-config", action="store_true", help="print what would run, and stop")
     _run_options(run)
 
@@ -139,7 +149,7 @@ def build_parser() -> argparse.ArgumentParser:
     _seed_options(swarm, 1000)
 
     demo = _command(commands, "demo", "the tour: the bug, the cure, and a small comparison")
-    demo.add_argument("--seeds", type=int, default=20, help="of the comparison (default: 20)")
+    demo.add_argument("--seeds", type=_number, default=20, help="of the comparison (default: 20)")
     _spark_options(demo)
     return parser
 
@@ -166,7 +176,7 @@ def _profile(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seed", type=int, default=1, help="root seed (default: 1)")
+    parser.add_argument("--seed", type=_seed, default=1, help="root seed (default: 1)")
     parser.add_argument(
         "--sim-wire", action="store_true", help="send every message through the codec"
     )
@@ -185,16 +195,38 @@ def _spark_options(parser: argparse.ArgumentParser) -> None:
 
 def _seed_options(parser: argparse.ArgumentParser, default: int) -> None:
     parser.add_argument(
-        "--seeds", type=int, default=default, help="how many (default: %(default)s)"
+        "--seeds", type=_number, default=default, help="how many (default: %(default)s)"
     )
-    parser.add_argument("--first-seed", type=int, default=0, help="(default: %(default)s)")
+    parser.add_argument("--first-seed", type=_seed, default=0, help="(default: %(default)s)")
     _spark_options(parser)
+
+
+def _number(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return number
+
+
+def _seed(text: str) -> int:
+    try:
+        return check_seed(int(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _refuse_unknown(
     parser: argparse.ArgumentParser, options: argparse.Namespace, unknown: list[str]
 ) -> NoReturn:
     chosen: argparse.ArgumentParser = getattr(options, "parser", parser)
+    misplaced = [word for word in unknown if word.split("=")[0] in chosen._option_string_actions]
+    if misplaced:
+        chosen.error(f"{misplaced[0]} goes after the command")
     chosen.error(f"unrecognized arguments: {' '.join(unknown)}")
 
 

@@ -1,26 +1,30 @@
 """What each command does. `harness.cli` parses, this carries out and returns the exit code."""
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from checkers.compose import verdict_from_json
 from harness import exit_codes
 from harness import experiment as experiments
-from harness.errors import HarnessFailure, UsageError
+from harness.contracts.verdict import Validity, Verdict
+from harness.errors import HarnessFailure, HistoryError, UsageError
 from harness.experiment import Experiment
 from harness.pipeline import finish_run, load_replay, record_run, to_json_line
 from harness.progress import ProgressLine
 from harness.scenario import Scenario
-from harness.scenarios import find_scenario
+from harness.scenarios import find_by_name, find_scenario
 from harness.scenarios.outcome import outcome_word, predicted_outcome
+from harness.seeds import check_seed
 from harness.spark_options import SparkOptions, parse_spark_options
-from results.layout import RunFiles
+from results.layout import RunFiles, utc_stamp
 from results.report import build_compare_report, build_report
-from results.report.terminal import terminal_summary
+from results.report.terminal import plain, terminal_summary
 from results.store import RunStore, read_json, write_json
 
 EXIT_CODE_OF = {
@@ -30,6 +34,23 @@ EXIT_CODE_OF = {
 }
 BUILT_IN_COMPARE = Path(__file__).parent / "experiments" / "elr-compare.toml"
 DEMO_PROFILES = ("kafka-4.0", "kafka-4.1")
+
+
+def _store(options: argparse.Namespace, *, to_write: bool = False) -> RunStore:
+    """Returns the run store that `--results` names.
+
+    Raises:
+        UsageError: It is no folder, or none can be made there.
+    """
+    root: Path = options.results
+    try:
+        if to_write:
+            root.mkdir(parents=True, exist_ok=True)
+        if root.exists() and not root.is_dir():
+            raise UsageError(f"--results {root} is not a folder")
+    except OSError as error:
+        raise UsageError(f"--results {root} cannot be a folder: {error.strerror}") from None
+    return RunStore(root)
 
 
 def doctor(options: argparse.Namespace) -> int:
@@ -51,13 +72,7 @@ def reproduce(options: argparse.Namespace) -> int:
     """Carries out a scripted scenario, judges it and says whether it came out as predicted."""
     scenario = find_scenario(options.scenario, options.variant)
     experiment = scenario_experiment(scenario, options.profile, sim_wire=options.sim_wire)
-    progress = ProgressLine(quiet=options.quiet)
-    store = RunStore(options.results)
-    directory = _record(experiment, options.seed, store, progress)
-    (summary,) = _check([directory], store, parse_spark_options(options), progress)
-    summary = _with_outcome(directory, summary, scenario, experiment.profile)
-    _print_run(options, directory, summary)
-    return EXIT_CODE_OF[summary["verdict"]]
+    return _run_and_judge(options, experiment)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -71,26 +86,24 @@ def run(options: argparse.Namespace) -> int:
         sim_wire=True if options.sim_wire else None,
     )
     if options.print_config:
-        print(experiments.dumps(experiment), end="")
+        data = experiments.to_data(experiment)
+        print(to_json_line(data) if options.json else experiments.dumps(experiment).rstrip())
         return exit_codes.VALID
-    progress = ProgressLine(quiet=options.quiet)
-    store = RunStore(options.results)
-    directory = _record(experiment, options.seed, store, progress)
-    (summary,) = _check([directory], store, parse_spark_options(options), progress)
-    _print_run(options, directory, summary)
-    return EXIT_CODE_OF[summary["verdict"]]
+    return _run_and_judge(options, experiment)
 
 
 def replay(options: argparse.Namespace) -> int:
     """Runs a stored run again; a different trace hash is a failure that says why it may be."""
-    store = RunStore(options.results)
-    experiment, seed, stored = load_replay(store.find(options.run))
+    store = _store(options, to_write=True)
+    spark = parse_spark_options(options)
+    original = store.find(options.run)
+    experiment, seed, stored = load_replay(original)
     progress = ProgressLine(quiet=options.quiet)
     directory = _record(experiment, seed, store, progress)
     again = read_json(RunFiles(directory).replay)
-    (summary,) = _check([directory], store, parse_spark_options(options), progress)
+    (summary,) = _check([directory], store, spark, progress)
     same = again["trace_hash"] == stored["trace_hash"]
-    summary["replay_of"] = options.run
+    summary["replay_of"] = store.run_id(original)
     summary["same_trace"] = same
     write_json(RunFiles(directory).run, summary)
     _print_run(options, directory, summary)
@@ -108,25 +121,27 @@ def replay(options: argparse.Namespace) -> int:
 
 def check(options: argparse.Namespace) -> int:
     """Judges a stored run again."""
-    store = RunStore(options.results)
+    store = _store(options)
+    spark = parse_spark_options(options)
     directory = store.find(options.run)
     progress = ProgressLine(quiet=options.quiet)
-    (summary,) = _check([directory], store, parse_spark_options(options), progress)
+    (summary,) = _check([directory], store, spark, progress)
     _print_run(options, directory, summary)
     return EXIT_CODE_OF[summary["verdict"]]
 
 
 def report(options: argparse.Namespace) -> int:
     """Renders a stored run's report again."""
-    store = RunStore(options.results)
-    path = build_report(store.find(options.run))
+    directory = _store(options).find(options.run)
+    _stored_verdict(directory)
+    path = build_report(directory)
     print(to_json_line({"report": str(path)}) if options.json else path)
     return exit_codes.VALID
 
 
 def list_runs(options: argparse.Namespace) -> int:
     """Lists the stored runs, newest first."""
-    entries = RunStore(options.results).list()
+    entries = _store(options).list()
     if options.json:
         rows = [
             {
@@ -169,19 +184,15 @@ def demo(options: argparse.Namespace) -> int:
     """Shows the bug with ELR off, its absence with ELR on, and a small comparison."""
     from harness.compare import compare as run_compare
 
-    progress = ProgressLine(quiet=options.quiet)
-    store = RunStore(options.results)
+    store = _store(options, to_write=True)
     spark = parse_spark_options(options)
+    progress = ProgressLine(quiet=options.quiet)
     scenario = find_scenario("last-replica-standing")
     directories = [
         _record(scenario_experiment(scenario, profile), 1, store, progress)
         for profile in DEMO_PROFILES
     ]
     summaries = _check(directories, store, spark, progress)
-    summaries = [
-        _with_outcome(directory, summary, scenario, profile)
-        for directory, summary, profile in zip(directories, summaries, DEMO_PROFILES, strict=True)
-    ]
     campaign = options.results / "demo-compare"
     result = run_compare(
         experiments.load(BUILT_IN_COMPARE),
@@ -210,9 +221,13 @@ def demo(options: argparse.Namespace) -> int:
         for directory in directories:
             print(terminal_summary(directory))
         print(_campaign_text(result))
-        print(f"comparison: {compare_report}")
-        print(f"report (ELR on):  {reports[1]}")
-        print(f"report (ELR off): {reports[0]}")
+        print()
+        print(
+            "Three pages to open in a browser: the comparison, the run without the loss, and the run with"
+        )
+        print("it, which is the one to begin with:")
+        for path in (compare_report, reports[1], reports[0]):
+            print(path)
     return exit_codes.VALID if as_predicted else exit_codes.INVALID
 
 
@@ -239,10 +254,9 @@ def scenario_experiment(
 def _campaign(
     options: argparse.Namespace, experiment: Experiment, vary: str | None, campaign: Any
 ) -> int:
-    if options.seeds < 1:
-        raise UsageError("--seeds must be at least 1")
-    name = "compare" if vary else "swarm"
-    directory = options.results / f"{name}-{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}"
+    check_seed(options.first_seed + options.seeds - 1)
+    store = _store(options, to_write=True)
+    directory = _new_folder(store.root, "swarm" if vary is None else "compare")
     arguments: dict[str, Any] = {
         "seeds": options.seeds,
         "first_seed": options.first_seed,
@@ -250,9 +264,13 @@ def _campaign(
         "progress": ProgressLine(quiet=options.quiet),
         "directory": directory,
     }
-    if vary:
+    if vary is not None:
         arguments["vary"] = vary
-    result = campaign(experiment, **arguments)
+    try:
+        result = campaign(experiment, **arguments)
+    except UsageError:
+        directory.rmdir()
+        raise
     path = build_compare_report(directory / "compare.html", result)
     if options.json:
         print(to_json_line(result))
@@ -281,16 +299,40 @@ def _campaign_text(result: Mapping[str, Any]) -> str:
     ]
     for arm in result["arms"]:
         low, high = arm["loss_rate_interval"]
+        unavailable_ms = arm["unavailable_ms_median"]
         lines.append(
             f"{arm['name']:<24}{arm['runs']:>6}{arm['runs_with_unexcused_loss']:>11}"
             f"{f'{low:.1%}..{high:.1%}':>16}{arm['unexcused_lost_records']:>9}"
-            f"{arm['unavailable_ms_median']:>13.0f}{arm['unknown']:>9}{arm['errors']:>8}"
+            f"{'-' if unavailable_ms is None else f'{unavailable_ms:.0f}':>13}{arm['unknown']:>9}{arm['errors']:>8}"
         )
     if result.get("mcnemar_p") is not None:
         lines.append(
             f"McNemar's exact test, same seeds in every arm: p = {result['mcnemar_p']:.3g}"
         )
     return "\n".join(lines)
+
+
+def _new_folder(root: Path, name: str) -> Path:
+    """Makes a folder for a campaign that no other campaign has."""
+    stamp = utc_stamp(datetime.now(UTC))
+    for repetition in count(1):
+        folder = root / (f"{name}-{stamp}" if repetition == 1 else f"{name}-{stamp}-{repetition}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        return folder
+    raise AssertionError("numbers do not end")
+
+
+def _run_and_judge(options: argparse.Namespace, experiment: Experiment) -> int:
+    spark = parse_spark_options(options)
+    store = _store(options, to_write=True)
+    progress = ProgressLine(quiet=options.quiet)
+    directory = _record(experiment, options.seed, store, progress)
+    (summary,) = _check([directory], store, spark, progress)
+    _print_run(options, directory, summary)
+    return EXIT_CODE_OF[summary["verdict"]]
 
 
 def _record(experiment: Experiment, seed: int, store: RunStore, progress: ProgressLine) -> Path:
@@ -316,17 +358,20 @@ def _check(
     else:
         verdicts = check_locally(directories)
     return [
-        finish_run(directory, store.run_id(directory), verdict_from_json(verdict))
+        _with_outcome(
+            directory, finish_run(directory, store.run_id(directory), verdict_from_json(verdict))
+        )
         for directory, verdict in zip(directories, verdicts, strict=True)
     ]
 
 
-def _with_outcome(
-    directory: Path, summary: dict[str, Any], scenario: Scenario, profile: str
-) -> dict[str, Any]:
-    verdict = verdict_from_json(read_json(RunFiles(directory).verdict))
-    outcome = outcome_word(verdict)
-    predicted = predicted_outcome(scenario, profile)
+def _with_outcome(directory: Path, summary: dict[str, Any]) -> dict[str, Any]:
+    """Adds what a scripted scenario came to and what its table predicts, and stores both."""
+    if not summary.get("scenario"):
+        return summary
+    scenario = find_by_name(summary["scenario"])
+    outcome = outcome_word(_stored_verdict(directory))
+    predicted = predicted_outcome(scenario, summary["profile"])
     summary = {
         **summary,
         "outcome": outcome,
@@ -337,13 +382,32 @@ def _with_outcome(
     return summary
 
 
+def _stored_verdict(directory: Path) -> Verdict:
+    """Reads verdict.json; a run that was not judged has an unknown verdict.
+
+    Raises:
+        HistoryError: It is damaged.
+    """
+    path = RunFiles(directory).verdict
+    try:
+        return verdict_from_json(read_json(path))
+    except FileNotFoundError:
+        return Verdict(validity=Validity.UNKNOWN, reasons=("not judged",))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise HistoryError(f"{path} is damaged; `laststand check` writes a new one") from None
+
+
 def _print_run(options: argparse.Namespace, directory: Path, summary: Mapping[str, Any]) -> None:
-    report_path = RunFiles(directory).report
     if options.json:
-        print(to_json_line({**summary, "directory": str(directory), "report": str(report_path)}))
+        report_path = str(RunFiles(directory).report)
+        print(to_json_line({**summary, "directory": str(directory), "report": report_path}))
         return
-    print(terminal_summary(directory))
+    if "report_error" in summary:
+        print(f"laststand: no report could be made: {summary['report_error']}", file=sys.stderr)
+        lines = [summary["verdict"].upper(), *(f"  {reason}" for reason in summary["reasons"])]
+        print("\n".join(plain(line) for line in lines))
+    else:
+        print(terminal_summary(directory), end="")
     if "predicted" in summary:
         word = "as predicted" if summary["as_predicted"] else "NOT as predicted"
         print(f"outcome {summary['outcome']!r}, predicted {summary['predicted']!r}: {word}")
-    print(f"report: {report_path}")

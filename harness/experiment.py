@@ -5,6 +5,8 @@ be run again. Unknown keys are errors with a suggestion: a misspelt key that is 
 injected.
 """
 
+import math
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -13,14 +15,33 @@ from typing import Any
 
 from harness.errors import UsageError
 from harness.names import unknown_name
+from harness.scenarios import find_by_name
 from nemesis.fault import Fault, fault_from_json
 from nemesis.schedule import FAMILIES, Rhythm
+from results.layout import check_experiment_name
 from system_under_test.config import DEFAULT_PROFILE, PROFILES, TIMINGS
+from system_under_test.rules import SWITCHABLE_RULES
 from workloads.append import AppendConfig
 
 ACKS_NAMES = {"all": -1, "1": 1, "0": 0}
 WEATHERS = ("calm", "light", "stormy")
-LOG_NAME_MAX = 60
+DISKS = ("ext4", "xfs", "posix-strict")
+BROKERS_MAX = 10
+"""Controllers are numbered from 11, and a node id belongs to one node."""
+CONTROLLERS_MAX = 9
+PARTITIONS_MAX = 1000
+PROCESSES_MAX = 1000
+
+
+def _check_choice(kind: str, value: str, known: Mapping[str, Any] | tuple[str, ...]) -> None:
+    if value not in known:
+        raise UsageError(unknown_name(kind, value, known))
+
+
+def _check_range(name: str, value: int, largest: int | None = None) -> None:
+    if value < 1 or (largest is not None and value > largest):
+        upper = "or more" if largest is None else f"to {largest}"
+        raise UsageError(f"{name} is {value}; choose 1 {upper}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +55,14 @@ class ClusterConfig:
     unclean_leader_election: bool = False
     disk: str = "ext4"
 
+    def __post_init__(self) -> None:
+        """Checks names and numbers."""
+        _check_range("cluster.brokers", self.brokers, BROKERS_MAX)
+        _check_range("cluster.controllers", self.controllers, CONTROLLERS_MAX)
+        _check_range("cluster.segment_bytes", self.segment_bytes)
+        _check_range("cluster.flush_messages", self.flush_messages)
+        _check_choice("disk", self.disk, DISKS)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
@@ -43,6 +72,18 @@ class TopicConfig:
     partitions: int = 1
     replication_factor: int = 3
     min_insync_replicas: int = 2
+
+    def __post_init__(self) -> None:
+        """Checks the name and the numbers."""
+        # Kafka's rule for names; what begins with two underscores is Kafka's own.
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", self.name) or self.name in (".", ".."):
+            raise UsageError(
+                f"topic.name is {self.name!r}; use 1 to 249 letters, digits, '.', '_' and '-'"
+            )
+        if self.name.startswith("__"):
+            raise UsageError(f"topic.name is {self.name!r}; names beginning with '__' are reserved")
+        _check_range("topic.partitions", self.partitions, PARTITIONS_MAX)
+        _check_range("topic.min_insync_replicas", self.min_insync_replicas)
 
     def topic_partitions(self) -> tuple[tuple[str, int], ...]:
         """Returns every (topic, partition)."""
@@ -57,6 +98,13 @@ class NemesisConfig:
     gap_ms: int = 1500
     hold_ms: int = 2500
     step_ms: int = 700
+
+    def __post_init__(self) -> None:
+        """Checks names and times."""
+        for family in self.faults:
+            _check_choice("fault family", family, FAMILIES)
+        for name in ("gap_ms", "hold_ms", "step_ms"):
+            _check_range(f"nemesis.{name}", getattr(self, name))
 
     def rhythm(self) -> Rhythm:
         """Returns the mean times."""
@@ -100,22 +148,38 @@ class Experiment:
         _check_choice("profile", self.profile, PROFILES)
         _check_choice("timings", self.timings, TIMINGS)
         _check_choice("weather", self.weather, WEATHERS)
-        _check_choice("disk", self.cluster.disk, ("ext4", "xfs", "posix-strict"))
-        for family in self.nemesis.faults:
-            _check_choice("fault family", family, FAMILIES)
+        for rule in self.disabled_rules:
+            _check_choice("switchable rule", rule, SWITCHABLE_RULES)
+        if self.scenario:
+            find_by_name(self.scenario)
         if not 1 <= self.topic.replication_factor <= self.cluster.brokers:
             raise UsageError(
                 f"topic.replication_factor is {self.topic.replication_factor}, but there are "
                 f"{self.cluster.brokers} brokers; choose 1 to {self.cluster.brokers}"
             )
-        if self.cluster.controllers < 1 or self.topic.partitions < 1 or self.workload.processes < 1:
-            raise UsageError("controllers, partitions and processes must be at least 1")
-        if self.duration_ms <= 0 or self.final_phase_ms <= 0:
-            raise UsageError("duration_ms and final_phase_ms must be greater than 0")
-        if not self.name or len(self.name) > LOG_NAME_MAX or "/" in self.name:
-            raise UsageError(
-                f"name must have 1 to {LOG_NAME_MAX} characters and no '/', not {self.name!r}"
-            )
+        _check_range("duration_ms", self.duration_ms)
+        _check_range("final_phase_ms", self.final_phase_ms)
+        check_experiment_name(self.name)
+        self._check_schedule()
+
+    def _check_schedule(self) -> None:
+        partitions = [f"{topic}-{index}" for topic, index in self.topic.topic_partitions()]
+        ids: set[str] = set()
+        for fault in self.schedule:
+            if fault.id in ids:
+                raise UsageError(f"two faults of the schedule are called {fault.id!r}")
+            ids.add(fault.id)
+            if fault.at_ms >= self.duration_ms:
+                raise UsageError(
+                    f"fault {fault.id} comes at {fault.at_ms} ms, but the faults end with the main "
+                    f"phase, at {self.duration_ms} ms (duration_ms)"
+                )
+            for target in fault.targets:
+                _, separator, partition = target.partition(":")
+                if separator:
+                    _check_choice("partition", partition, tuple(partitions))
+            for healed in fault.params.get("faults", ()):
+                _check_choice("fault of the schedule", healed, tuple(f.id for f in self.schedule))
 
     def vary(self, key: str, value: str) -> "Experiment":
         """Returns the experiment with one key (dotted for tables) set from text, as `--vary` does."""
@@ -173,6 +237,8 @@ def from_data(data: Mapping[str, Any]) -> Experiment:
     if "schedule" in values:
         if not isinstance(values["schedule"], list | tuple):
             raise UsageError("'schedule' must be an array of tables")
+        if not all(isinstance(entry, Mapping) for entry in values["schedule"]):
+            raise UsageError("'schedule' must be an array of tables")
         values["schedule"] = tuple(
             fault_from_json(entry, default_id=f"f{index}")
             for index, entry in enumerate(values["schedule"])
@@ -219,11 +285,6 @@ def with_overrides(experiment: Experiment, **values: Any) -> Experiment:
     return replace(experiment, **{key: value for key, value in values.items() if value is not None})
 
 
-def _check_choice(kind: str, value: str, known: Mapping[str, Any] | tuple[str, ...]) -> None:
-    if value not in known:
-        raise UsageError(unknown_name(kind, value, known))
-
-
 def _checked_keys(kind: type[Any], data: Mapping[str, Any], where: str) -> dict[str, Any]:
     known = {item.name: item for item in fields(kind) if not item.name.startswith("_")}
     values: dict[str, Any] = {}
@@ -244,8 +305,11 @@ def _checked_scalar(name: str, value: Any, expected: Any) -> Any:
         raise UsageError(
             f"{name} must be of type {type(expected).__name__}, not {type(value).__name__}"
         )
-    if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
-        raise UsageError(f"{name} must not be negative")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise UsageError(f"{name} must be a finite number, not {value}")
+        if not 0 <= value < 2**63:
+            raise UsageError(f"{name} must not be {'negative' if value < 0 else 'that large'}")
     return value
 
 
@@ -270,6 +334,9 @@ def _workload(data: Any) -> AppendConfig:
             raise UsageError("workload.acks must name at least one of all, 1, 0")
         values["acks"] = tuple(ACKS_NAMES[name] for name in names)
     config = AppendConfig(**values)
+    _check_range("workload.processes", config.processes, PROCESSES_MAX)
+    for key in ("request_timeout_ms", "connect_timeout_ms", "poll_max_bytes"):
+        _check_range(f"workload.{key}", getattr(config, key))
     if config.appends_per_s + config.polls_per_s + config.latests_per_s <= 0:
         raise UsageError("workload: at least one of the rates must be greater than 0")
     return config
@@ -314,7 +381,8 @@ def _parse_scalar(key: str, text: str, old: Any) -> Any:
         if isinstance(old, float):
             return float(text)
     except (KeyError, ValueError):
-        raise UsageError(f"{key}: {text!r} is not a {type(old).__name__}") from None
+        kind = {bool: "true or false", int: "a whole number", float: "a number"}[type(old)]
+        raise UsageError(f"{key}: {text!r} is not {kind}") from None
     return text.split("+") if isinstance(old, list) else text
 
 

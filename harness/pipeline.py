@@ -19,8 +19,9 @@ from harness.contracts.verdict import Verdict
 from harness.errors import HistoryError, UsageError
 from harness.experiment import Experiment
 from harness.judge import run_context, summarize, verdict_summary
-from harness.runner import Progress, SimulationResult, simulate
+from harness.runner import Progress, SimulationResult, check_possible, simulate
 from harness.scenarios import find_by_name
+from harness.seeds import check_seed
 from nemesis.fault import fault_from_json
 from results.layout import RunFiles, utc_stamp
 from results.report import build_report
@@ -53,7 +54,11 @@ def record_run(
 
     Returns:
         The run directory and what happened.
+
+    Raises:
+        UsageError: The simulation cannot carry out this experiment; nothing was stored.
     """
+    check_possible(experiment, seed)
     directory = store.create(experiment.name, seed, stamp=utc_stamp(now))
     files = RunFiles(directory)
     files.experiment.write_text(experiments.dumps(experiment), encoding="utf-8")
@@ -112,9 +117,13 @@ def load_replay(directory: Path) -> tuple[Experiment, int, dict[str, Any]]:
         data = read_json(path)
     except FileNotFoundError:
         raise HistoryError(f"{directory} has no replay.json, so it cannot be replayed") from None
-    if data.get("schema") != REPLAY_SCHEMA or not isinstance(data.get("seed"), int):
+    if data.get("schema") != REPLAY_SCHEMA:
         raise HistoryError(f"{path} is not a replay file of schema {REPLAY_SCHEMA}")
+    for key, kind in (("seed", int), ("trace_hash", str), ("code", str)):
+        if type(data.get(key)) is not kind:
+            raise HistoryError(f"{path} is damaged: it has no valid {key!r}")
     try:
+        check_seed(data["seed"])
         experiment = experiments.from_data(data["experiment"])
         schedule = tuple(
             fault_from_json(
@@ -123,10 +132,10 @@ def load_replay(directory: Path) -> tuple[Experiment, int, dict[str, Any]]:
             )
             for index, entry in enumerate(data["schedule"])
         )
+        if not experiment.scenario:
+            experiment = replace(experiment, schedule=schedule)
     except (KeyError, TypeError, AttributeError, UsageError) as error:
         raise HistoryError(f"{path} is damaged: {error}") from None
-    if not experiment.scenario:
-        experiment = replace(experiment, schedule=schedule)
     return experiment, data["seed"], data
 
 

@@ -162,6 +162,11 @@ def weather_of(experiment: Experiment, seed: int) -> Weather:
     return drawn
 
 
+def check_possible(experiment: Experiment, seed: int) -> None:
+    """Raises `UsageError` if the simulation cannot carry out this experiment; records and stores nothing."""
+    _Run(experiment, seed, HistoryWriter(None), lambda *_: None).world.close()
+
+
 def simulate(
     experiment: Experiment,
     seed: int,

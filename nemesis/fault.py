@@ -16,7 +16,7 @@ The vocabulary of the first path (nemeses.md lists what is still to come):
 Planes are "inter-broker", "controller" and "client"; all when absent. Clients are part of the "client" plane.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,40 @@ _PARAMETERS: dict[str, tuple[str, ...]] = {
     "power": ("mode", "keep_records", "torn_bytes"),
     "start": (),
     "heal": ("faults",),
+}
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+
+
+def _are_counts(value: object) -> bool:
+    return _is_count(value) or (
+        isinstance(value, Mapping) and all(_is_count(count) for count in value.values())
+    )
+
+
+_LEGAL = {
+    "planes": "a list of planes",
+    "direction": "a word",
+    "grace_ms": "a whole number, 0 or more",
+    "mode": "a word",
+    "keep_records": "a whole number, 0 or more, or a table of one per node",
+    "torn_bytes": "a whole number, 0 or more",
+    "faults": "a list of fault ids",
+}
+_IS_LEGAL: dict[str, Callable[[object], bool]] = {
+    "planes": _are_names,
+    "direction": lambda value: isinstance(value, str),
+    "grace_ms": _is_count,
+    "mode": lambda value: isinstance(value, str),
+    "keep_records": _are_counts,
+    "torn_bytes": _is_count,
+    "faults": _are_names,
 }
 FAULT_NAMES = tuple(_PARAMETERS)
 HEALABLE = frozenset({"cut", "isolate", "pause", "stop", "kill", "power"})
@@ -75,6 +109,9 @@ class Fault:
                         f"parameter of fault {self.fault!r}", name, _PARAMETERS[self.fault]
                     )
                 )
+        for name, value in self.params.items():
+            if not _IS_LEGAL[name](value):
+                raise UsageError(f"fault {self.id}: {name} must be {_LEGAL[name]}, not {value!r}")
         for plane in self.params.get("planes", ()):
             if plane not in PLANES:
                 raise UsageError(unknown_name("plane", plane, PLANES))
@@ -123,6 +160,8 @@ def fault_from_json(data: Mapping[str, Any], *, default_id: str) -> Fault:
             raise UsageError(unknown_name("key of a scheduled fault", key, _KEYS))
     if "fault" not in data:
         raise UsageError(f"scheduled fault {default_id} has no key 'fault'")
+    if not isinstance(data["fault"], str) or not isinstance(data.get("id", ""), str):
+        raise UsageError(f"scheduled fault {default_id}: 'fault' and 'id' must be strings")
     targets = data.get("targets", ())
     params = data.get("params", {})
     if not isinstance(targets, list | tuple) or not all(isinstance(t, str) for t in targets):
@@ -134,7 +173,7 @@ def fault_from_json(data: Mapping[str, Any], *, default_id: str) -> Fault:
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
             raise UsageError(f"scheduled fault {default_id}: {key!r} must be a whole number")
     return Fault(
-        id=str(data.get("id", default_id)),
+        id=data.get("id", default_id),
         fault=data["fault"],
         targets=tuple(targets),
         at_ms=data.get("at_ms", 0),

@@ -362,7 +362,13 @@ def _provenance(history: PartitionHistory, facts: Facts, odd: _OddReads) -> list
         known, history.append_status[odd.append] if len(history.append_status) else FAIL, FAIL
     )
     failed = known & (status == FAIL)
-    elsewhere = known & (status == OK_AT)
+    # Read where it was acknowledged, it is no duplicate: its offset then holds a second value (C1).
+    home_offset = (
+        history.append_offset[odd.append]
+        if len(history.append_offset)
+        else np.full_like(offset, -1)
+    )
+    elsewhere = known & (status == OK_AT) & (home_offset != offset)
 
     # A revealed append that was read at several offsets is a duplicate at all but its lowest.
     free = np.flatnonzero(known & ~failed & ~elsewhere)
@@ -372,7 +378,7 @@ def _provenance(history: PartitionHistory, facts: Facts, odd: _OddReads) -> list
     group_start = np.maximum.accumulate(np.where(~again, np.arange(len(order)), 0))
     repeated, original = order[again], order[group_start[again]]
     twice = np.concatenate((np.flatnonzero(elsewhere), repeated))
-    home = np.concatenate((history.append_offset[odd.append[elsewhere]], offset[original]))
+    home = np.concatenate((home_offset[elsewhere], offset[original]))
     home_reader = np.concatenate((np.full(int(elsewhere.sum()), ABSENT), reader[original]))
     return [
         finding(

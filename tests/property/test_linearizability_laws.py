@@ -114,7 +114,7 @@ def _observation_events(history: PartitionHistory, monitor: LiveMonitor) -> Iter
 
 def test_time_order_and_offset_order_agree() -> None:
     seen = set()
-    for calls in histories(1500, seed=12):
+    for calls in histories(800, seed=12):
         history = arrays(calls)
         facts, _ = derive_facts(history)
         ids = {f.id for f in check_real_time(history, facts)}
@@ -149,7 +149,7 @@ def elements(facts: RealTimeFacts, width: int) -> list[BucketElement]:
 
 def test_bucket_width_does_not_matter_and_the_fold_agrees_with_the_scan() -> None:
     seen = set()
-    for calls in histories(600, seed=13):
+    for calls in histories(400, seed=13):
         history = arrays(calls)
         facts, _ = derive_facts(history)
         findings = {f.id: f for f in check_real_time(history, facts)}
@@ -218,8 +218,8 @@ def _one_more(rng: random.Random, calls: list[Call]) -> list[Call]:
 @pytest.mark.parametrize("change", [_wider, _fewer, _less_certain, _one_more])
 def test_knowing_less_never_makes_a_valid_history_invalid(change: object) -> None:
     rng = random.Random(15)
-    valid = [calls for calls in histories(900, seed=16) if kernel_says(calls)]
-    assert len(valid) > 200
+    valid = [calls for calls in histories(500, seed=16) if kernel_says(calls)]
+    assert len(valid) > 150
     for calls in valid:
         assert kernel_says(change(rng, calls))  # type: ignore[operator]
 

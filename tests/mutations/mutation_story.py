@@ -1,0 +1,399 @@
+"""Stories about defects: a real cluster in the simulated world, directed faults, a history, and a verdict.
+
+A plot is a function that gets a `Story` and lets things happen, one after the other. `play` runs it between the
+start and the final phase of an ordinary run, so that the same kernels judge it that judge every run. A plot is
+played three times: with all rules (it must end well), without the rule and with the invariant monitor (which must
+object), and without either (the clients must see the harm).
+
+Brokers are 1, 2, 3, the partition is "t-0" with the replicas 1, 2, 3 in this order and broker 1 as its first
+leader. Nothing is fsynced unless something is stopped in order.
+"""
+
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from checkers.compose import judge_run
+from harness.contracts.metadata import PartitionState
+from harness.contracts.verdict import Judgement, Validity, Verdict
+from harness.experiment import ClusterConfig, Experiment, TopicConfig
+from harness.history import HistoryWriter
+from harness.judge import run_context
+from harness.op import Completion, Outcome
+from harness.runner import SimulationResult, _Run
+from harness.scenario import Wait
+from system_under_test.config import DEFAULT_PROFILE
+from system_under_test.defects import DEFECTS, Defect
+from system_under_test.protocol.errors import ErrorCode
+from nemesis.fault import Fault
+from workloads.append import AppendConfig, AppendProcess
+
+TOPIC = "t"
+PARTITION = "t-0"
+SERVER_PLANES = ("inter-broker", "controller")
+WAIT_LIMIT_S = 15
+CODE_OF = {
+    "lost-acked-write": "A",
+    "visible-regress": "V",
+    "divergent-value": "D",
+    "corrupt-record": "C",
+}
+"""The catalogue's letters for what checkers call by name."""
+
+Plot = Callable[["Story"], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """What a plot came to.
+
+    Attributes:
+        verdict: As of any run.
+        complaints: What the plot itself found unavailable or too late.
+    """
+
+    result: SimulationResult
+    verdict: Verdict
+    complaints: tuple[str, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing at all is wrong with the run."""
+        return self.verdict.validity is Validity.VALID and not self.complaints
+
+    @property
+    def forbidden(self) -> frozenset[str]:
+        """Identifiers of the anomalies that break a promise."""
+        return frozenset(
+            anomaly.id
+            for anomaly in self.verdict.anomalies
+            if anomaly.judgement is Judgement.FORBIDDEN
+        )
+
+    @property
+    def invariants(self) -> frozenset[str]:
+        """Identifiers of the invariants that were found broken."""
+        return frozenset(
+            word.rstrip(":")
+            for text in self.result.violations
+            for word in text.split()
+            if word.startswith("INV-")
+        )
+
+    @property
+    def codes(self) -> frozenset[str]:
+        """The catalogue's letters for what clients saw."""
+        seen = {CODE_OF[identifier] for identifier in self.forbidden if identifier in CODE_OF}
+        if self.result.stuck or self.complaints:
+            seen.add("L")
+        return frozenset(seen)
+
+    def marks(self, name: str) -> int:
+        """Returns how often a rare branch was taken."""
+        count: int = self.result.tables["marks"].column("mark").to_pylist().count(name)
+        return count
+
+    def __str__(self) -> str:
+        return "; ".join(
+            [
+                str(self.verdict.validity),
+                *self.verdict.reasons,
+                *self.result.violations,
+                *self.complaints,
+            ]
+        )
+
+
+class Story(_Run):
+    """A run whose main phase is a plot. Mutable: it is the run.
+
+    Attributes:
+        producer, consumer: A client each; both remember the leader that they were told last.
+        complaints: See `Ending`.
+    """
+
+    def __init__(self, plot: Plot, experiment: Experiment, *, is_watched: bool) -> None:
+        super().__init__(experiment, 1, HistoryWriter(None), lambda *_: None)
+        self._plot = plot
+        self._is_watched = is_watched
+        self._fault_count = 0
+        self._client_count = 0
+        self.complaints: list[str] = []
+        self.producer: AppendProcess
+        self.consumer: AppendProcess
+        self._home: dict[AppendProcess, str] = {}
+
+    def _phases(self) -> None:
+        self.cluster.start()
+        if self._is_watched:
+            self.monitor.start()
+        self.do(self._start())
+        self.producer = self.new_client()
+        self.consumer = self.new_client()
+        self._plot(self)
+        self._drive(self._final(), self.experiment.final_phase_ms)
+        if self._is_watched:
+            self.monitor.look()
+        self.result.final_phase_complete = True
+
+    # -- time
+
+    def do(self, work: Coroutine[Any, Any, Any], limit_s: float = WAIT_LIMIT_S) -> Any:
+        """Runs something on the harness host to its end."""
+        task = self.cluster.spawn("harness", work)
+        self.world.run(until=task.done, limit_ns=int(limit_s * 1e9))
+        return task.result()
+
+    def until(self, condition: Callable[[], bool], limit_s: float = WAIT_LIMIT_S) -> None:
+        """Lets the world run until a condition is true."""
+        self.world.run(until=condition, limit_ns=int(limit_s * 1e9))
+
+    def run_ms(self, ms: float) -> None:
+        """Lets the world run for a while."""
+        self.world.run_for(int(ms * 1e6))
+
+    def wait(self, **conditions: Any) -> None:
+        """Waits until committed metadata is as described; see `harness.scenario.Wait`."""
+        wait = Wait(**conditions)
+        self.until(lambda: wait.holds(self.cluster.metadata, PARTITION))
+
+    # -- clients
+
+    def new_client(self) -> AppendProcess:
+        """Returns a process on a client host of its own, which knows no leader yet."""
+        host = self.cluster.clients[self._client_count]
+        self._client_count += 1
+        process = self._process(host)
+        self._home[process] = host
+        return process
+
+    def append(
+        self, count: int = 1, *, acks: int = -1, client: AppendProcess | None = None
+    ) -> list[Completion]:
+        """Appends records one after the other and returns what came of them."""
+        client = client or self.producer
+        return [self._on(client, client.append(TOPIC, 0, acks)) for _ in range(count)]
+
+    def append_ok(
+        self, count: int = 1, *, acks: int = -1, client: AppendProcess | None = None
+    ) -> None:
+        """Appends until so many records were acknowledged, as a client with retries does."""
+        for _ in range(count):
+            for _ in range(100):
+                (completion,) = self.append(acks=acks, client=client)
+                if completion.outcome is Outcome.OK:
+                    break
+                self.run_ms(20)
+            else:
+                raise AssertionError("no append was acknowledged in 100 attempts")
+
+    def begin_append(self, *, acks: int = -1, leader: int = 1) -> Any:
+        """Begins an append of a new client at a broker and returns its task once the record is in the log."""
+        client = self.new_client()
+        end = self.log_end(leader)
+        task = self.cluster.spawn(self._home[client], client.append(TOPIC, 0, acks))
+        self.until(lambda: self.log_end(leader) > end)
+        return task
+
+    def read(self, client: AppendProcess | None = None) -> None:
+        """Lets a consumer read to the log end that it is told."""
+        client = client or self.consumer
+        self._on(client, client.read_to_end(TOPIC, 0, lambda: True, final=False))
+
+    def poll(self, client: AppendProcess | None = None) -> Completion:
+        """Lets a consumer poll once."""
+        client = client or self.consumer
+        completion: Completion = self._on(client, client.poll(TOPIC, 0))
+        return completion
+
+    def latest(self, client: AppendProcess | None = None) -> Completion:
+        """Asks for the log end."""
+        client = client or self.consumer
+        completion: Completion = self._on(client, client.latest(TOPIC, 0))
+        return completion
+
+    def begin(self, client: AppendProcess | None = None) -> None:
+        """The usual beginning: ten records are acknowledged, read, and on all replicas."""
+        self.append_ok(10, client=client)
+        self.until(lambda: all(self.log_end(broker) == 10 for broker in (1, 2, 3)))
+        self.until(lambda: all(self.partition(b).high_watermark == 10 for b in (1, 2, 3)))
+        self.read(client)
+
+    def _on(self, client: AppendProcess, work: Coroutine[Any, Any, Any]) -> Any:
+        task = self.cluster.spawn(self._home[client], work)
+        self.world.run(until=task.done, limit_ns=WAIT_LIMIT_S * 1_000_000_000)
+        return task.result()
+
+    # -- faults
+
+    def kill(self, *nodes: int) -> None:
+        """Ends processes (SIGKILL); the page cache stays."""
+        self._fault("kill", nodes)
+
+    def power(self, node: int, *, keep_records: int) -> None:
+        """Takes the power of a broker, whose log keeps so many records."""
+        self._fault("power", (node,), keep_records=keep_records)
+
+    def stop(self, *nodes: int) -> None:
+        """Stops in order, one after the other."""
+        for node in nodes:
+            self._fault("stop", (node,))
+
+    def start(self, *nodes: int) -> None:
+        """Starts what is down."""
+        self._fault("start", nodes)
+
+    def _fault(self, name: str, nodes: Iterable[int], **params: Any) -> None:
+        self._fault_count += 1
+        fault = Fault(
+            id=f"f{self._fault_count}",
+            fault=name,
+            targets=tuple(node_name(node) for node in nodes),
+            params=params,
+        )
+        self.do(self.nemesis.inject(fault))
+
+    def isolate(self, node: int, planes: Collection[str] = SERVER_PLANES) -> Any:
+        """Cuts a node off from the other servers; clients still reach it."""
+        return self.world.network.isolate(node_name(node), planes=planes)
+
+    def cut(self, a: int, b: int) -> Any:
+        """Cuts the link between two nodes."""
+        return self.world.network.cut(node_name(a), node_name(b))
+
+    def cut_from_controllers(self, node: int) -> Any:
+        """Cuts a broker off from all controllers; it is fenced soon."""
+        return self.world.network.isolate(node_name(node), planes=("controller",))
+
+    def hold(self, message: str, source: int | None, target: int | None) -> Any:
+        """Holds messages of one type between two nodes, or from or to anybody, until `release`."""
+        return self.world.network.hold(
+            None if source is None else node_name(source),
+            None if target is None else node_name(target),
+            message,
+        )
+
+    def drop(self, message: str, source: int | None, target: int | None, count: int = 1) -> Any:
+        """Lets the next messages of one type vanish, each with its connection."""
+        return self.world.network.drop(
+            None if source is None else node_name(source),
+            None if target is None else node_name(target),
+            message,
+            count=count,
+        )
+
+    def stall_metadata(self, broker: int) -> list[Any]:
+        """Holds the metadata on their way to a broker; its heartbeats and AlterPartitions pass."""
+        return [
+            self.hold("FetchResponse", controller, broker)
+            for controller in self.cluster.controllers.values()
+        ]
+
+    def heal(self, *tokens: Any) -> None:
+        """Ends cuts and holds."""
+        for token in tokens:
+            for one in token if isinstance(token, list) else (token,):
+                self.world.network.heal(one)
+
+    # -- looking
+
+    @property
+    def state(self) -> PartitionState:
+        """The partition in committed metadata."""
+        return self.cluster.metadata.partitions[PARTITION]
+
+    def broker(self, node: int) -> Any:
+        """Returns a running broker."""
+        return self.cluster.running_broker(node_name(node))
+
+    def partition(self, node: int) -> Any:
+        """Returns a running broker's replica."""
+        return self.broker(node).replica_manager.partitions[TOPIC, 0]
+
+    def has_replica(self, node: int) -> bool:
+        """Whether a broker runs and has loaded its replica."""
+        broker = self.broker(node)
+        return (
+            broker is not None
+            and (TOPIC, 0) in broker.replica_manager.partitions
+            and self.partition(node).log is not None
+        )
+
+    def log_end(self, node: int) -> int:
+        """Returns the log end of a running broker's replica, -1 if there is none."""
+        end: int = self.partition(node).log_end_offset if self.has_replica(node) else -1
+        return end
+
+    def knows_active(self, broker: int, other: int) -> bool:
+        """Whether a running broker has heard that another one may join ISRs."""
+        return bool(self.broker(broker).metadata.is_isr_eligible(other))
+
+
+def node_name(node: int) -> str:
+    """Returns the name of a broker (1 ...) or controller (11 ...)."""
+    return f"c{node}" if node > 10 else f"b{node}"
+
+
+def play(
+    plot: Plot,
+    *off: str,
+    profile: str = DEFAULT_PROFILE,
+    min_isr: int = 2,
+    is_watched: bool = True,
+    final_phase_ms: int = 8000,
+) -> Ending:
+    """Plays a plot and judges it.
+
+    Args:
+        plot: What happens.
+        off: Rules that are switched off.
+        profile, min_isr: Of the cluster and the topic.
+        is_watched: Whether the invariant monitor looks on; what it finds ends the run.
+        final_phase_ms: Bound on healing and catching up.
+    """
+    experiment = Experiment(
+        name="mutation",
+        profile=profile,
+        weather="calm",
+        final_phase_ms=final_phase_ms,
+        cluster=ClusterConfig(),
+        topic=TopicConfig(name=TOPIC, min_insync_replicas=min_isr),
+        workload=AppendConfig(processes=12),
+        disabled_rules=tuple(off),
+    )
+    story = Story(plot, experiment, is_watched=is_watched)
+    result = story.carry_out()
+    context = replace(run_context(experiment, result), acked_during_faults_min=0)
+    verdict = judge_run(result.tables, context)
+    return Ending(result=result, verdict=verdict, complaints=tuple(story.complaints))
+
+
+def expect_defect(defect_id: str, plot: Plot, *, min_isr: int = 2) -> None:
+    """Plays a plot with and without a defect of the table, and holds it against what the table says.
+
+    With all rules the run is clean. With the defect the monitor finds the promised invariant broken, if any is
+    promised; when nobody looks, clients see all of the promised anomalies.
+    """
+    defect: Defect = DEFECTS[defect_id]
+    if defect.rules:
+        control = play(plot, profile=defect.profile, min_isr=min_isr)
+        assert control.is_clean, f"all rules apply, yet: {control}"
+    if defect.invariants:
+        watched = play(plot, *defect.rules, profile=defect.profile, min_isr=min_isr)
+        assert watched.invariants & set(defect.invariants), f"the monitor found only: {watched}"
+    unwatched = play(
+        plot, *defect.rules, profile=defect.profile, min_isr=min_isr, is_watched=False
+    )
+    if defect.anomalies:
+        assert unwatched.codes >= set(defect.anomalies), f"clients saw only: {unwatched}"
+
+
+def is_not_acked(completion: Completion) -> bool:
+    """Whether an append was not acknowledged."""
+    return completion.outcome is not Outcome.OK
+
+
+def error_of(completion: Completion) -> ErrorCode | None:
+    """Returns the error code of a completion."""
+    code = completion.error_code
+    return None if code is None else ErrorCode(code)
