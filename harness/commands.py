@@ -17,6 +17,7 @@ from harness.errors import HarnessFailure, HistoryError, UsageError
 from harness.experiment import Experiment
 from harness.pipeline import finish_run, load_replay, record_run, to_json_line
 from harness.progress import ProgressLine
+from harness.runner import check_possible
 from harness.scenario import Scenario
 from harness.scenarios import find_by_name, find_scenario
 from harness.scenarios.outcome import outcome_word, predicted_outcome
@@ -255,6 +256,7 @@ def _campaign(
     options: argparse.Namespace, experiment: Experiment, vary: str | None, campaign: Any
 ) -> int:
     check_seed(options.first_seed + options.seeds - 1)
+    check_possible(experiment, options.first_seed)
     store = _store(options, to_write=True)
     directory = _new_folder(store.root, "swarm" if vary is None else "compare")
     arguments: dict[str, Any] = {
@@ -299,11 +301,12 @@ def _campaign_text(result: Mapping[str, Any]) -> str:
     ]
     for arm in result["arms"]:
         low, high = arm["loss_rate_interval"]
-        unavailable_ms = arm["unavailable_ms_median"]
+        median_ms = arm["unavailable_ms_median"]
+        unavailable = "-" if median_ms is None else f"{median_ms:.0f}"
         lines.append(
             f"{arm['name']:<24}{arm['runs']:>6}{arm['runs_with_unexcused_loss']:>11}"
             f"{f'{low:.1%}..{high:.1%}':>16}{arm['unexcused_lost_records']:>9}"
-            f"{'-' if unavailable_ms is None else f'{unavailable_ms:.0f}':>13}{arm['unknown']:>9}{arm['errors']:>8}"
+            f"{unavailable:>13}{arm['unknown']:>9}{arm['errors']:>8}"
         )
     if result.get("mcnemar_p") is not None:
         lines.append(

@@ -150,13 +150,25 @@ def stored_context(directory: Path) -> RunContext:
         stored = None
     if stored is None:
         return _context_of_unfinished(directory)
-    known = {item.name for item in fields(RunContext)}
-    if not isinstance(stored, dict) or not set(stored) <= known:
+    if not isinstance(stored, dict) or not all(_fits(key, stored[key]) for key in stored):
         raise HistoryError(f"{files.run} has no context that this version can read")
     values: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()
     }
     return RunContext(**values)
+
+
+def _fits(name: str, value: Any) -> bool:
+    """Whether a context that was read may have this value."""
+    known = {item.name: item.default for item in fields(RunContext)}
+    if name not in known:
+        return False
+    default = known[name]
+    if name == "enabled_faults" and value is None:
+        return True
+    if default is None or isinstance(default, tuple):
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return type(value) is type(default)
 
 
 def _context_of_unfinished(directory: Path) -> RunContext:

@@ -76,7 +76,8 @@ def finish_run(directory: Path, run_id: str, verdict: Verdict) -> dict[str, Any]
     """
     files = RunFiles(directory)
     write_json(files.verdict, verdict_to_json(verdict))
-    summary = read_json(files.run) if files.run.exists() else {"run": run_id}
+    summary = read_json(files.run) if files.run.exists() else _unfinished_summary(directory)
+    summary.setdefault("run", run_id)
     summary.update(verdict_summary(verdict))
     write_json(files.run, summary)
     try:
@@ -85,6 +86,21 @@ def finish_run(directory: Path, run_id: str, verdict: Verdict) -> dict[str, Any]
         summary["report_error"] = f"{type(error).__name__}: {error}"
         write_json(files.run, summary)
     return summary
+
+
+def _unfinished_summary(directory: Path) -> dict[str, Any]:
+    """Returns what is known of a run whose harness died: its experiment, and the seed in its name."""
+    try:
+        experiment = experiments.load(RunFiles(directory).experiment)
+    except UsageError:
+        return {"experiment": "", "profile": "", "seed": None, "trace_hash": ""}
+    seed = directory.resolve().name[17:].partition("-")[0]
+    return {
+        "experiment": experiment.name,
+        "profile": experiment.profile,
+        "seed": int(seed) if seed.isdecimal() else None,
+        "trace_hash": "",
+    }
 
 
 def replay_data(experiment: Experiment, seed: int, result: SimulationResult) -> dict[str, Any]:

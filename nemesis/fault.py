@@ -102,6 +102,15 @@ class Fault:
         """Checks names, parameters and numbers."""
         if self.fault not in _PARAMETERS:
             raise UsageError(unknown_name("fault", self.fault, FAULT_NAMES))
+        self._check_params()
+        if self.at_ms < 0 or (self.for_ms is not None and self.for_ms <= 0):
+            raise UsageError(f"fault {self.id}: at_ms must be >= 0 and for_ms must be > 0")
+        if self.fault != "heal" and not self.targets:
+            raise UsageError(f"fault {self.id} ({self.fault}) needs at least one target")
+        if self.fault == "cut" and len(self.targets) < 2:
+            raise UsageError(f"fault {self.id}: a cut needs at least two targets")
+
+    def _check_params(self) -> None:
         for name in self.params:
             if name not in _PARAMETERS[self.fault]:
                 raise UsageError(
@@ -121,12 +130,6 @@ class Fault:
             raise UsageError(
                 unknown_name("direction", self.params["direction"], ("both", "one-way"))
             )
-        if self.at_ms < 0 or (self.for_ms is not None and self.for_ms <= 0):
-            raise UsageError(f"fault {self.id}: at_ms must be >= 0 and for_ms must be > 0")
-        if self.fault != "heal" and not self.targets:
-            raise UsageError(f"fault {self.id} ({self.fault}) needs at least one target")
-        if self.fault == "cut" and len(self.targets) < 2:
-            raise UsageError(f"fault {self.id}: a cut needs at least two targets")
 
     def to_json(self) -> dict[str, Any]:
         """Returns a JSON-compatible form that `fault_from_json` reads back."""

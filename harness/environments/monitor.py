@@ -15,7 +15,7 @@ from harness.contracts.metadata import CommittedMetadata, PartitionState
 from system_under_test.broker.broker import BrokerNode
 from system_under_test.broker.partition import Partition
 from system_under_test.config import Features
-from system_under_test.invariants import check_invariant
+from system_under_test.invariants import InvariantViolation, check_invariant
 from system_under_test.log.log import Log
 
 INTERVAL_NS = 100_000_000
@@ -34,20 +34,26 @@ class Watched(Protocol):
         """Names of partitions in which a flagged election was committed."""
         ...
 
+    def true_high_watermark(self, topic: str, partition: int) -> int:
+        """Returns the largest high watermark that any leader of the partition ever had."""
+        ...
+
     def running_broker(self, name: str) -> BrokerNode | None:
         """Returns the broker process of a node that runs now."""
         ...
 
 
 class InvariantMonitor:
-    """Checks INV-1 to INV-4 and INV-7 to INV-9. Mutable: true high watermarks, leaders by epoch."""
+    """Checks INV-1 to INV-4 and INV-7 to INV-9. Mutable: leaders and their high watermarks by epoch."""
 
     def __init__(self, cluster: Watched) -> None:
         self._cluster = cluster
         self._metadata = cluster.metadata
         self._elr_on = cluster.features.elr_on
-        self._true_high_watermarks: dict[str, int] = {}
+        # Before Kafka 4.0 a broker may register while its last incarnation still leads (KAFKA-18106).
+        self._leader_is_alive = cluster.features.shutdown_detection == "epoch_match"
         self._leaders: dict[tuple[str, int], int] = {}
+        self._high_watermarks: dict[tuple[str, int], int] = {}
         self._epochs: dict[str, tuple[int, int]] = {}
         self._last_offset = -1
         self.look_count = 0
@@ -75,7 +81,7 @@ class InvariantMonitor:
                 self._check_log_matching(state, replicas)
 
     def _tick(self) -> None:
-        self.look()
+        self._look_and_report()
         self._cluster.world.schedule(self._cluster.world.now + INTERVAL_NS, self._tick)
 
     def _metadata_changed(self) -> None:
@@ -83,7 +89,14 @@ class InvariantMonitor:
         # same instant, after the controller's callback has returned.
         if self._metadata.offset != self._last_offset:
             self._last_offset = self._metadata.offset
-            self._cluster.world.schedule(self._cluster.world.now, self.look)
+            self._cluster.world.schedule(self._cluster.world.now, self._look_and_report)
+
+    def _look_and_report(self) -> None:
+        """Looks; what is broken is a failure of the run, like a crash of a node, and no error of the harness."""
+        try:
+            self.look()
+        except InvariantViolation as broken:
+            self._cluster.world.fail(broken)
 
     def _replicas(self, state: PartitionState) -> Iterator[tuple[BrokerNode, Partition, Log]]:
         """Yields the running replicas that are what committed metadata thinks they are: registered, loaded."""
@@ -114,6 +127,14 @@ class InvariantMonitor:
             state.leader == -1 or state.leader in isr,
             "INV-7",
             "the leader is in the ISR",
+            **context,
+        )
+        check_invariant(
+            state.leader == -1
+            or not self._leader_is_alive
+            or not self._metadata.is_fenced(state.leader),
+            "INV-7",
+            "the leader is not fenced",
             **context,
         )
         check_invariant(bool(isr) or self._elr_on, "INV-7", "ELR off keeps the ISR", **context)
@@ -154,8 +175,16 @@ class InvariantMonitor:
             first=self._leaders[key],
             second=broker.node_id,
         )
-        true_high_watermark = self._true_high_watermarks.get(state.name, 0)
-        self._true_high_watermarks[state.name] = max(true_high_watermark, partition.high_watermark)
+        check_invariant(
+            partition.high_watermark >= self._high_watermarks.get(key, 0),
+            "INV-9",
+            "a leader's high watermark never moves back",
+            broker=broker.node_id,
+            partition=state.name,
+            before=self._high_watermarks.get(key, 0),
+            now=partition.high_watermark,
+        )
+        self._high_watermarks[key] = partition.high_watermark
         is_current = partition.leader_epoch == state.leader_epoch
         isr_state = partition.state
         if self._elr_on and is_current and len(isr_state.isr) >= partition.effective_min_isr:
@@ -170,7 +199,7 @@ class InvariantMonitor:
     def _check_completeness(
         self, state: PartitionState, replicas: list[tuple[BrokerNode, Partition, Log]]
     ) -> None:
-        true_high_watermark = self._true_high_watermarks.get(state.name, 0)
+        true_high_watermark = self._cluster.true_high_watermark(state.topic, state.partition)
         for broker, _, log in replicas:
             if broker.node_id in state.isr or broker.node_id in state.elr:
                 check_invariant(

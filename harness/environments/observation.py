@@ -38,6 +38,13 @@ class MetadataWitness:
         self._seen: list[tuple[int, Any]] = []
         self._clean_epochs: dict[int, bool] = {}
         self.flagged_partitions: frozenset[str] = frozenset()
+        self.true_high_watermarks: dict[tuple[str, int], int] = {}
+
+    def leader_committed(self, topic: str, partition: int, high_watermark: int) -> None:
+        """Notes how far a leader says that a partition is committed; the largest word counts."""
+        key = (topic, partition)
+        if high_watermark > self.true_high_watermarks.get(key, 0):
+            self.true_high_watermarks[key] = high_watermark
 
     def registration_was(self, broker_epoch: int, *, clean: bool) -> None:
         """Notes what the controller decided of the registration that was given an epoch."""
@@ -174,7 +181,6 @@ class NodeObserver:
         self._add_row = add_row
         self._now = now
         self._replicas: dict[tuple[str, int], tuple[int, int, int, int]] = {}
-        self.true_high_watermarks: dict[tuple[str, int], int] = {}
 
     def mark(self, name: str, **details: Any) -> None:
         """Records that a rare branch was taken."""
@@ -206,6 +212,8 @@ class NodeObserver:
             log_start_offset,
             leader_epoch,
         )
+        if role == "leader":
+            self._witness.leader_committed(topic, partition, high_watermark)
         self._add_row(
             "replica_states",
             (

@@ -170,6 +170,10 @@ class SimulatedCluster:
         """Returns the partitions in which a flagged election was committed."""
         return self.witness.flagged_partitions
 
+    def true_high_watermark(self, topic: str, partition: int) -> int:
+        """Returns the largest high watermark that any leader of the partition ever had."""
+        return self.witness.true_high_watermarks.get((topic, partition), 0)
+
     def running_broker(self, name: str) -> BrokerNode | None:
         """Returns the broker process of a node that is alive, for the invariant monitor."""
         process = self.world.nodes[name].process if self.world.nodes[name].is_alive else None

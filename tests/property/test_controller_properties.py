@@ -3,7 +3,8 @@
 The model next to the controller is the data: how much of one partition's log each broker has, in memory and on
 disk, and how much was ever committed. A leader commits while it has min ISR members, as the high-watermark gate
 says. With ELR on, every *running* member of ISR and ELR must have everything committed, and so must every leader
-that was not elected with a flag. With ELR off that is false, and the last test shows that the machine finds out.
+that was not elected with a flag. With ELR off that is not promised (the golden traces show the loss), only the
+shape and the epochs are.
 """
 
 import pytest
@@ -297,10 +298,6 @@ def without_rule(*rules: str) -> type[ClusterLife]:
     return type("Life", (NarrowLife,), {"without": rules})
 
 
-class ElrOffJudgedAsOn(NarrowLife):
-    profile = "kafka-4.0"
-
-
 SEARCH = settings(
     STEPS,
     max_examples=1000,
@@ -314,13 +311,12 @@ SEARCH = settings(
 @pytest.mark.parametrize(
     "life",
     [
-        ElrOffJudgedAsOn,
         without_rule("ELR-4"),
         without_rule("REG-3"),
         without_rule("EL-1"),
         without_rule("FENCE-1"),
     ],
-    ids=lambda life: life.profile + "".join(f" without {rule}" for rule in life.without),
+    ids=lambda life: "without " + " ".join(life.without),
 )
 def test_the_machine_finds_a_missing_rule(life):
     """The properties above are not true by accident: take one rule away and they break."""
