@@ -372,9 +372,12 @@ def _with_outcome(directory: Path, summary: dict[str, Any]) -> dict[str, Any]:
     """Adds what a scripted scenario came to and what its table predicts, and stores both."""
     if not summary.get("scenario"):
         return summary
-    scenario = find_by_name(summary["scenario"])
+    try:
+        scenario = find_by_name(str(summary["scenario"]))
+        predicted = predicted_outcome(scenario, str(summary["profile"]))
+    except (KeyError, UsageError) as error:
+        raise HistoryError(f"{RunFiles(directory).run} is damaged: {error}") from None
     outcome = outcome_word(_stored_verdict(directory))
-    predicted = predicted_outcome(scenario, summary["profile"])
     summary = {
         **summary,
         "outcome": outcome,

@@ -10,6 +10,8 @@ inside Spark's own Python worker would copy its sockets.
 After every run one byte is added to the file that LASTSTAND_PROGRESS names, so that whoever waits can count.
 """
 
+import contextlib
+import gc
 import json
 import os
 import select
@@ -17,7 +19,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from harness import experiment as experiments
 from harness.judge import judge_result
@@ -69,66 +71,79 @@ def run_seed_forked(request: Mapping[str, Any]) -> dict[str, Any]:
     os.close(writing)
     try:
         text = _read_all(reading, time.monotonic() + RUN_WALL_S_MAX)
+        if text is None:
+            os.kill(child, signal.SIGKILL)
     finally:
         os.close(reading)
+        _, status = os.waitpid(child, 0)
     if text is None:
-        os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    if text is None:
-        return _failed(request, f"took longer than {RUN_WALL_S_MAX:.0f} s")
+        return failed_row(request, f"the run took longer than {RUN_WALL_S_MAX:g} s")
     try:
         row: dict[str, Any] = json.loads(text)
     except ValueError:
-        return _failed(request, f"the run's process ended with status {status}")
+        return failed_row(request, f"the run's process {_how_it_ended(status)}")
     return row
+
+
+def failed_row(request: Mapping[str, Any], error: str) -> dict[str, Any]:
+    """Returns the row of a run that came to no end: unknown, with nothing counted."""
+    return {
+        "seed": request["seed"],
+        "arm": request["arm"],
+        "profile": "",
+        "verdict": "unknown",
+        "reasons": [error],
+        "unexcused_lost_records": 0,
+        "excused_lost_records": 0,
+        "anomalies": [],
+        "trace_hash": "",
+        "unavailable_ms": 0.0,
+        "virtual_ms": 0.0,
+        "operations": 0,
+        "faults": 0,
+        "counters": {},
+        "marks": {},
+        "violations": [],
+        "error": error,
+        "wall_s": 0.0,
+    }
 
 
 def main(requests: TextIO, answers: TextIO) -> None:
     """Answers requests until the input ends."""
     progress_path = os.environ.get("LASTSTAND_PROGRESS")
+    # What is loaded by now is never garbage; not looking at it saves every child from copying its pages.
+    gc.collect()
+    gc.freeze()
     for line in requests:
         if line.strip():
             answers.write(json.dumps(run_seed_forked(json.loads(line)), sort_keys=True) + "\n")
             answers.flush()
             if progress_path:
-                with open(progress_path, "ab") as progress:
+                # On another machine the file may be out of reach; the runs count all the same.
+                with contextlib.suppress(OSError), open(progress_path, "ab") as progress:
                     progress.write(b".")
 
 
-def _be_child(request: Mapping[str, Any], reading: int, writing: int) -> None:
+def _be_child(request: Mapping[str, Any], reading: int, writing: int) -> NoReturn:
     """Runs the seed, writes the row and leaves without any clean-up of the parent's."""
-    os.close(reading)
     try:
-        row = run_seed(request)
-    except BaseException as error:  # the edge: whatever it was becomes a row
-        row = _failed(request, f"{type(error).__name__}: {error}")
-    data = json.dumps(row, sort_keys=True).encode()
-    while data:
-        data = data[os.write(writing, data) :]
-    os._exit(0)
+        os.close(reading)
+        try:
+            text = json.dumps(run_seed(request), sort_keys=True)
+        except BaseException as error:  # the edge: whatever it was becomes a row
+            text = json.dumps(failed_row(request, f"{type(error).__name__}: {error}"))
+        data = text.encode()
+        while data:
+            data = data[os.write(writing, data) :]
+    finally:
+        # Whatever happens, the child must never go on as if it were the parent.
+        os._exit(0)
 
 
-def _failed(request: Mapping[str, Any], error: str) -> dict[str, Any]:
-    empty: dict[str, Any] = dict.fromkeys(SUMMARY_KEYS, "")
-    empty.update(
-        seed=request["seed"],
-        arm=request["arm"],
-        verdict="unknown",
-        reasons=[error],
-        unexcused_lost_records=0,
-        excused_lost_records=0,
-        anomalies=[],
-        unavailable_ms=0.0,
-        virtual_ms=0.0,
-        operations=0,
-        faults=0,
-        counters={},
-        marks={},
-        violations=[],
-        error=error,
-        wall_s=0.0,
-    )
-    return empty
+def _how_it_ended(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
 
 
 def _read_all(descriptor: int, deadline_s: float) -> str | None:

@@ -14,6 +14,9 @@ from nemesis.targets import Chooser, check_selector, resolve_all
 
 FaultRow = tuple[Any, ...]
 
+OF_SERVERS = frozenset({"stop", "kill", "power", "start"})
+"""Faults that clients are spared: a client that is gone tells nothing, and nobody would start it again."""
+
 
 @dataclass(slots=True)
 class _Active:
@@ -55,6 +58,11 @@ class Nemesis:
                 )
             for selector in fault.targets:
                 check_selector(selector, population)
+                if fault.fault in OF_SERVERS and selector in population.clients:
+                    raise UsageError(
+                        f"fault {fault.id}: {selector} is a client, and {fault.fault!r} is for "
+                        "brokers and controllers"
+                    )
 
     async def run(self, schedule: Sequence[Fault]) -> None:
         """Carries out a whole schedule; returns when the last fault has been injected and its time is over."""

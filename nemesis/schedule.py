@@ -160,6 +160,9 @@ class _Draw:
         if family == "controller":
             kind = self.pick(("isolate", "kill", "power", "pause"))
             target = self.pick(("active_controller", "one_controller"))
+            if kind == "isolate":  # a controller has no other plane
+                hold_ms = self.mean(self.rhythm.hold_ms)
+                return self._fault(at_ms, "isolate", (target,), hold_ms)
             return self._on_node(at_ms, kind, (target,))
         if family == "cut":
             pair = (f"leader:{partition}", f"follower:{partition}")

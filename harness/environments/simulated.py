@@ -164,7 +164,19 @@ class SimulatedCluster:
         if fault in ("cut", "isolate"):
             held = sum(token.dropped_or_stalled for token in in_force.token)
             return Effect(bit=held > 0, evidence={**evidence, "frames_held": held})
+        if fault == "pause":
+            return self._effect_of_pause(in_force)
         return Effect(bit=bool(evidence.get("bit", True)), evidence=evidence)
+
+    def _effect_of_pause(self, in_force: InForce) -> Effect:
+        """A pause bit if work had to wait: counted while the pause is in force, kept when it is over."""
+        waiting = in_force.evidence.setdefault("callbacks_that_waited", {})
+        for name in in_force.nodes:
+            node = self.world.nodes[name]
+            if node.state == "paused" and node.incarnation == in_force.token[name]:
+                held = len(node.loop.ready) + len(node.loop.expired)
+                waiting[name] = max(waiting.get(name, 0), held)
+        return Effect(bit=any(waiting.values()), evidence=dict(in_force.evidence))
 
     def flagged_partitions(self) -> frozenset[str]:
         """Returns the partitions in which a flagged election was committed."""
@@ -212,7 +224,7 @@ class SimulatedCluster:
         return InForce(
             nodes=hit,
             token={name: self._incarnation(name) for name in hit},
-            evidence={"paused": list(hit), "bit": bool(hit)},
+            evidence={"paused": list(hit)},
         )
 
     def _inject_start(self, nodes: tuple[str, ...]) -> InForce:
