@@ -125,7 +125,9 @@ def warm_up() -> Path:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise HarnessFailure(f"making Spark's class-data archive hangs (see {log_path})") from None
+            raise HarnessFailure(
+                f"making Spark's class-data archive hangs (see {log_path})"
+            ) from None
     if child.returncode != 0 or not path.exists():
         raise HarnessFailure(
             f"Spark's class-data archive could not be made: code {child.returncode} (see {log_path})"
@@ -164,7 +166,9 @@ def run_in_child(job: str, arguments: Mapping[str, Any], *, log_path: Path) -> d
             if "history_error" in answer:
                 raise HistoryError(answer["history_error"])
             if "failure" in answer:
-                raise HarnessFailure(f"the Spark job {job!r} failed: {answer['failure']} (see {log_path})")
+                raise HarnessFailure(
+                    f"the Spark job {job!r} failed: {answer['failure']} (see {log_path})"
+                )
             return answer
     raise HarnessFailure(
         f"the Spark job {job!r} ended with code {child.returncode} and no answer (see {log_path})"
@@ -232,7 +236,9 @@ def _exercise(context: Any) -> None:
     numbers.mapPartitions(lambda part: [sum(part)]).collect()
     numbers.map(lambda number: (number % 3, b"x")).groupByKey(2).mapValues(len).collect()
     path = cache_directory() / "appcds" / f"warm-up-{os.getpid()}.parquet"
-    pq.write_table(pa.table({"part": [1, 2, 1], "value": [1.5, 2.5, 3.5], "word": [["a"], [], ["b"]]}), path)
+    pq.write_table(
+        pa.table({"part": [1, 2, 1], "value": [1.5, 2.5, 3.5], "word": [["a"], [], ["b"]]}), path
+    )
     session = sql_session(context)
     stored = session.read.parquet(str(path))
     stored.createOrReplaceTempView("stored")
@@ -240,7 +246,9 @@ def _exercise(context: Any) -> None:
         "SELECT part, count(*) AS n, sum(value) AS total, percentile(value, 0.5) AS median, count_if(value > 2) AS c "
         "FROM stored GROUP BY part ORDER BY part"
     ).collect()
-    session.sql("SELECT word, count(*) FROM (SELECT explode(word) AS word FROM stored) GROUP BY word").collect()
+    session.sql(
+        "SELECT word, count(*) FROM (SELECT explode(word) AS word FROM stored) GROUP BY word"
+    ).collect()
     path.unlink()
 
 

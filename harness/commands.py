@@ -375,7 +375,7 @@ def _with_outcome(directory: Path, summary: dict[str, Any]) -> dict[str, Any]:
     try:
         scenario = find_by_name(str(summary["scenario"]))
         predicted = predicted_outcome(scenario, str(summary["profile"]))
-    except (KeyError, UsageError) as error:
+    except (KeyError, ValueError, UsageError) as error:
         raise HistoryError(f"{RunFiles(directory).run} is damaged: {error}") from None
     outcome = outcome_word(_stored_verdict(directory))
     summary = {

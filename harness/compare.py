@@ -7,13 +7,14 @@ distributed by Spark, or by two local processes (`harness.distribute`). Rows com
 """
 
 import json
+import shlex
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness import experiment as experiments
-from harness.distribute import run_locally, run_on_spark
+from harness.distribute import Campaign, run_locally, run_on_spark
 from harness.errors import HarnessFailure, UsageError
 from harness.experiment import Experiment
 from harness.progress import ProgressLine
@@ -21,6 +22,9 @@ from harness.spark_options import SparkOptions
 from harness.statistics import mcnemar_exact_p, paired_difference_interval, wilson_interval
 
 DISCORDANT_LISTED_MAX = 100
+ATTENTION_LISTED_MAX = 100
+"""More of either would not be read; `runs.jsonl` has every run."""
+
 RUNS_FILE = "runs.jsonl"
 RESULT_FILE = "compare.json"
 
@@ -60,9 +64,9 @@ def compare(
             f"profile=kafka-4.0,kafka-4.1, not {vary!r}"
         )
     arms = {f"{key}={name}": experiment.vary(key, name) for name in names}
-    rows = _run(arms, seeds, first_seed, spark, progress, directory)
+    campaign = _run(arms, seeds, first_seed, spark, progress, directory)
     commands = _Commands(arms, directory)
-    result = {"vary": vary, **_result(experiment, arms, rows, seeds, first_seed, commands)}
+    result = {"vary": vary, **_result(experiment, arms, campaign, seeds, first_seed, commands)}
     return _keep(directory, result)
 
 
@@ -77,9 +81,9 @@ def swarm(
 ) -> dict[str, Any]:
     """Runs many seeds of one experiment; see `compare`."""
     arms = {f"profile={experiment.profile}": experiment}
-    rows = _run(arms, seeds, first_seed, spark, progress, directory)
+    campaign = _run(arms, seeds, first_seed, spark, progress, directory)
     commands = _Commands(arms, directory)
-    return _keep(directory, _result(experiment, arms, rows, seeds, first_seed, commands))
+    return _keep(directory, _result(experiment, arms, campaign, seeds, first_seed, commands))
 
 
 def _run(
@@ -89,39 +93,45 @@ def _run(
     spark: SparkOptions,
     progress: ProgressLine,
     directory: Path,
-) -> list[dict[str, Any]]:
-    """Runs every seed in every arm and returns one row per run, ordered by seed and arm."""
+) -> Campaign:
+    """Runs every seed in every arm; the rows are ordered by seed and arm."""
     directory.mkdir(parents=True, exist_ok=True)
     requests = [
         {"experiment": experiments.to_data(arm), "seed": seed, "arm": name}
         for seed in range(first_seed, first_seed + seeds)
         for name, arm in arms.items()
     ]
-    run = run_on_spark if spark.enabled else run_locally
-    rows = run(requests, spark, progress, directory)
+    campaign = (
+        run_on_spark(requests, spark, progress, directory)
+        if spark.enabled
+        else run_locally(requests, progress, directory)
+    )
+    rows = campaign.rows
     if len(rows) != len(requests):
         raise HarnessFailure(f"{len(requests)} runs were asked for, but {len(rows)} came back")
     order = {name: index for index, name in enumerate(arms)}
     rows.sort(key=lambda row: (row["seed"], order[row["arm"]]))
     with (directory / RUNS_FILE).open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row, sort_keys=True) + "\n" for row in rows)
-    return rows
+    return campaign
 
 
 def _result(
     experiment: Experiment,
     arms: Mapping[str, Experiment],
-    rows: Sequence[Mapping[str, Any]],
+    campaign: Campaign,
     seeds: int,
     first_seed: int,
     command: "_Commands",
 ) -> dict[str, Any]:
+    rows = campaign.rows
     by_arm = {name: [row for row in rows if row["arm"] == name] for name in arms}
+    totals = campaign.totals or {name: arm_totals(by_arm[name]) for name in arms}
     result: dict[str, Any] = {
         "experiment": experiment.name,
         "seeds": seeds,
         "first_seed": first_seed,
-        "arms": [_arm(name, by_arm[name]) for name in arms],
+        "arms": [_arm(name, totals[name]) for name in arms],
         "mcnemar_p": None,
         "discordant": [],
         "attention": _attention(rows, command),
@@ -132,14 +142,16 @@ def _result(
     return result
 
 
-def _arm(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def arm_totals(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the numbers of one arm; `checkers.jobs.distribute.totals_of` asks the same in SQL.
+
+    Runs that ended in an error count as runs and as nothing else.
+    """
     judged = [row for row in rows if not row["error"]]
-    with_loss = sum(row["unexcused_lost_records"] > 0 for row in judged)
     return {
-        "name": name,
         "runs": len(rows),
-        "runs_with_unexcused_loss": with_loss,
-        "loss_rate_interval": list(wilson_interval(with_loss, len(rows))),
+        "judged": len(judged),
+        "runs_with_unexcused_loss": sum(row["unexcused_lost_records"] > 0 for row in judged),
         "unexcused_lost_records": sum(row["unexcused_lost_records"] for row in judged),
         "runs_with_excused_loss": sum(row["excused_lost_records"] > 0 for row in judged),
         "unavailable_ms_median": (
@@ -148,20 +160,28 @@ def _arm(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "valid": sum(row["verdict"] == "valid" for row in judged),
         "invalid": sum(row["verdict"] == "invalid" for row in judged),
         "unknown": sum(row["verdict"] == "unknown" for row in judged),
-        "errors": len(rows) - len(judged),
         "violations": sum(bool(row["violations"]) for row in judged),
-        "anomalies": _sum_anomalies(judged),
         "wall_s": sum(row["wall_s"] for row in judged),
+        "anomalies": _runs_by_anomaly(judged),
     }
 
 
-def _sum_anomalies(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _runs_by_anomaly(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     runs: dict[tuple[str, str], int] = {}
     for row in rows:
-        for anomaly in row["anomalies"]:
-            key = (anomaly["id"], anomaly["judgement"])
+        for key in sorted({(anomaly["id"], anomaly["judgement"]) for anomaly in row["anomalies"]}):
             runs[key] = runs.get(key, 0) + 1
     return [{"id": a, "judgement": j, "runs": n} for (a, j), n in sorted(runs.items())]
+
+
+def _arm(name: str, totals: Mapping[str, Any]) -> dict[str, Any]:
+    interval = wilson_interval(totals["runs_with_unexcused_loss"], totals["runs"])
+    return {
+        "name": name,
+        **{key: number for key, number in totals.items() if key != "judged"},
+        "loss_rate_interval": list(interval),
+        "errors": totals["runs"] - totals["judged"],
+    }
 
 
 def _paired(
@@ -201,17 +221,23 @@ def _paired(
 
 
 def _attention(rows: Sequence[Mapping[str, Any]], command: "_Commands") -> list[dict[str, Any]]:
-    """Runs that somebody should look at: errors, violations, and losses, each with its command."""
+    """Runs that somebody should look at, the harness's own troubles first, each with its command."""
+
+    def urgency(row: Mapping[str, Any]) -> int:
+        return 0 if row["error"] else 1 if row["violations"] else 2
+
+    chosen = [
+        row for row in rows if row["error"] or row["violations"] or row["verdict"] == "invalid"
+    ]
     return [
         {
             "seed": row["seed"],
             "arm": row["arm"],
-            "reason": (row["reasons"] or [row["error"]])[0],
+            "reason": (row["reasons"] or row["violations"])[0],
             "command": command(row["arm"], row["seed"]),
         }
-        for row in rows
-        if row["error"] or row["violations"] or row["unexcused_lost_records"]
-    ][:DISCORDANT_LISTED_MAX]
+        for row in sorted(chosen, key=urgency)[:ATTENTION_LISTED_MAX]
+    ]
 
 
 class _Commands:
@@ -226,7 +252,7 @@ class _Commands:
 
     def __call__(self, arm: str, seed: int) -> str:
         """Returns the command line."""
-        return f"laststand run {self._files[arm]} --seed {seed}"
+        return f"laststand run {shlex.quote(str(self._files[arm]))} --seed {seed}"
 
 
 def _keep(directory: Path, result: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,20 @@ from harness.spark_options import SparkOptions
 WORKER_MODULE = "harness.worker"
 LOCAL_WORKERS = 2
 POLL_S = 0.5
+ROWS_FILE = "rows.parquet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaign:
+    """What came back of a campaign.
+
+    Attributes:
+        rows: One per run, in any order (`harness.worker.run_seed`).
+        totals: The numbers of every arm by its name, if somebody counted them already (Spark does).
+    """
+
+    rows: list[dict[str, Any]]
+    totals: Mapping[str, Mapping[str, Any]] | None = None
 
 
 def run_on_spark(
@@ -25,8 +40,8 @@ def run_on_spark(
     spark: SparkOptions,
     progress: ProgressLine,
     directory: Path,
-) -> list[dict[str, Any]]:
-    """Runs every request in a Spark job; the rows come back in any order.
+) -> Campaign:
+    """Runs every request in a Spark job, keeps the rows as Parquet and counts them in SQL.
 
     Raises:
         HarnessFailure: The job failed; the sentence names its log.
@@ -41,7 +56,7 @@ def run_on_spark(
             "distribute",
             {
                 "requests": str(request_path.resolve()),
-                "rows": str((directory / "rows").resolve()),
+                "rows": str((directory / ROWS_FILE).resolve()),
                 "progress": str(progress_path.resolve()),
                 "worker": WORKER_MODULE,
                 "master": spark.master,
@@ -51,17 +66,17 @@ def run_on_spark(
         )
     progress_path.unlink()
     request_path.unlink()
-    rows: list[dict[str, Any]] = answer["rows"]
-    return rows
+    return Campaign(rows=answer["rows"], totals=answer["totals"])
 
 
 def run_locally(
-    requests: Sequence[dict[str, Any]],
-    spark: SparkOptions,
-    progress: ProgressLine,
-    directory: Path,
-) -> list[dict[str, Any]]:
-    """Runs every request in two worker processes of this machine; same rows as on Spark."""
+    requests: Sequence[dict[str, Any]], progress: ProgressLine, directory: Path
+) -> Campaign:
+    """Runs every request in two worker processes of this machine; same rows as on Spark.
+
+    Raises:
+        HarnessFailure: A worker process died.
+    """
     progress_path = directory / "progress"
     progress_path.write_bytes(b"")
     environment = {**os.environ, "LASTSTAND_PROGRESS": str(progress_path)}
@@ -91,7 +106,7 @@ def run_locally(
     progress_path.unlink()
     if failures:
         raise HarnessFailure(failures[0])
-    return [json.loads(line) for lines in answers for line in lines]
+    return Campaign(rows=[json.loads(line) for lines in answers for line in lines])
 
 
 class _Watching:

@@ -5,6 +5,7 @@ CRC-32C of topic name u32, CRC-32C of everything before it u32. The key is the r
 """
 
 import struct
+from functools import lru_cache
 
 import crc32c
 from system_under_test.protocol.record_batch import Record
@@ -17,13 +18,16 @@ _CHECKSUM = struct.Struct(">I")
 VALUE_SIZE_BYTES = _BODY.size + _CHECKSUM.size
 
 
+@lru_cache(maxsize=1024)
+def _topic_crc(topic: str) -> int:
+    return int(crc32c.crc32c(topic.encode()))
+
+
 def encode_value(
     *, run_id: int, process: int, sequence: int, op_index: int, topic: str, partition: int
 ) -> bytes:
     """Returns the payload of one append."""
-    body = _BODY.pack(
-        _MAGIC, run_id, process, sequence, op_index, partition, crc32c.crc32c(topic.encode())
-    )
+    body = _BODY.pack(_MAGIC, run_id, process, sequence, op_index, partition, _topic_crc(topic))
     return body + _CHECKSUM.pack(crc32c.crc32c(body))
 
 
@@ -35,8 +39,29 @@ def read_record(
     A payload of the wrong size, magic or checksum is "corrupt"; one that is intact but of another run, topic or
     partition is "foreign". Neither has a value that can be trusted.
     """
-    value = record.value or b""
-    key = (record.key or b"").decode("utf-8", "replace")
+    return _read(
+        record.offset,
+        record.key or b"",
+        record.value or b"",
+        run_id,
+        topic,
+        partition,
+        leader_epoch,
+    )
+
+
+# Every process reads the records of every other. What comes out is frozen, so they may share it.
+@lru_cache(maxsize=4096)
+def _read(
+    offset: int,
+    key_bytes: bytes,
+    value: bytes,
+    run_id: int,
+    topic: str,
+    partition: int,
+    leader_epoch: int,
+) -> ReadRecord:
+    key = key_bytes.decode("utf-8", "replace")
     intact = (
         len(value) == VALUE_SIZE_BYTES
         and value.startswith(_MAGIC)
@@ -44,7 +69,7 @@ def read_record(
     )
     if not intact:
         return ReadRecord(
-            offset=record.offset,
+            offset=offset,
             value=-1,
             status="corrupt",
             process=-1,
@@ -56,10 +81,10 @@ def read_record(
     ours = (of_run, of_partition, of_topic) == (
         run_id,
         partition,
-        crc32c.crc32c(topic.encode()),
+        _topic_crc(topic),
     )
     return ReadRecord(
-        offset=record.offset,
+        offset=offset,
         value=op_index if ours else -1,
         status="ok" if ours else "foreign",
         process=process,

@@ -88,7 +88,9 @@ def check_job(spark: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     for row in rows:
         by_run.setdefault(row["run"], []).append(row)
     return {
-        "verdicts": [_verdict(run, by_run.get(index, [])) for index, run in enumerate(arguments["runs"])]
+        "verdicts": [
+            _verdict(run, by_run.get(index, [])) for index, run in enumerate(arguments["runs"])
+        ]
     }
 
 
@@ -151,7 +153,9 @@ def _verdict(run: Mapping[str, Any], rows: list[Row]) -> dict[str, Any]:
     if errors:
         raise HistoryError(errors[0])
     judged = [
-        (judgement_from_json(row["judgement"]), row["acked_during"]) for row in rows if "judgement" in row
+        (judgement_from_json(row["judgement"]), row["acked_during"])
+        for row in rows
+        if "judgement" in row
     ]
     judged.sort(key=lambda pair: (pair[0].topic, pair[0].partition))
     judgements: list[PartitionJudgement] = [judgement for judgement, _ in judged]

@@ -117,7 +117,9 @@ def totals_of(session: Any, path: Path) -> dict[str, dict[str, Any]]:
         path: What `write_rows` wrote.
     """
     session.read.parquet(str(path)).createOrReplaceTempView("campaign")
-    totals = {row["arm"]: {**row.asDict(), "anomalies": []} for row in session.sql(_TOTALS).collect()}
+    totals = {
+        row["arm"]: {**row.asDict(), "anomalies": []} for row in session.sql(_TOTALS).collect()
+    }
     for row in session.sql(_ANOMALIES).collect():
         kinds: list[dict[str, Any]] = totals[row["arm"]]["anomalies"]
         kinds.append({"id": row["id"], "judgement": row["judgement"], "runs": row["runs"]})

@@ -25,9 +25,7 @@ SHARED_TABLES = ("broker_states", "faults")
 
 UNUSED_COLUMNS: dict[str, frozenset[str]] = {
     "operations": frozenset({"topic", "partition", "sequence", "key", "error_code", "node"}),
-    "records_read": frozenset(
-        {"topic", "partition", "process", "sequence", "key", "leader_epoch"}
-    ),
+    "records_read": frozenset({"topic", "partition", "process", "sequence", "key", "leader_epoch"}),
     "end_offsets_seen": frozenset({"topic", "partition", "source", "node", "leader_epoch"}),
     "replica_states": frozenset({"topic", "partition", "log_start_offset"}),
 }
@@ -52,9 +50,7 @@ def tasks_of(directory: Path, run: int, context: Mapping[str, Any]) -> list[Task
     if not is_finished(directory):
         journal = journal_path(directory)
         if not journal.is_file():
-            raise HistoryError(
-                f"{directory} holds no history, neither Parquet files nor a journal"
-            )
+            raise HistoryError(f"{directory} holds no history, neither Parquet files nor a journal")
         size = journal.stat().st_size
         return [{"run": run, "context": context, "journal": str(journal), "size": size}]
     files = table_files(directory)

@@ -199,18 +199,31 @@ class InvariantMonitor:
     def _check_completeness(
         self, state: PartitionState, replicas: list[tuple[BrokerNode, Partition, Log]]
     ) -> None:
-        true_high_watermark = self._cluster.true_high_watermark(state.topic, state.partition)
+        committed_end = self._cluster.true_high_watermark(state.topic, state.partition)
+        last_epochs: dict[int, int] = {}
         for broker, _, log in replicas:
-            if broker.node_id in state.isr or broker.node_id in state.elr:
-                check_invariant(
-                    log.log_end_offset >= true_high_watermark,
-                    "INV-2",
-                    "every member of ISR and ELR has all committed records",
-                    broker=broker.node_id,
-                    log_end_offset=log.log_end_offset,
-                    true_high_watermark=true_high_watermark,
-                    partition=state,
-                )
+            if broker.node_id not in state.isr and broker.node_id not in state.elr:
+                continue
+            check_invariant(
+                log.log_end_offset >= committed_end,
+                "INV-2",
+                "every member of ISR and ELR has all committed records",
+                broker=broker.node_id,
+                log_end_offset=log.log_end_offset,
+                true_high_watermark=committed_end,
+                partition=state,
+            )
+            if committed_end > log.log_start_offset:
+                last_epochs[broker.node_id] = log.epochs.epoch_at(committed_end - 1)
+        # A log that is long enough may still hold something else: what a deposed leader wrote there.
+        check_invariant(
+            len(set(last_epochs.values())) <= 1,
+            "INV-2",
+            "all members of ISR and ELR have the last committed record of the same leader epoch",
+            leader_epochs=last_epochs,
+            offset=committed_end - 1,
+            partition=state,
+        )
 
     def _check_log_matching(
         self, state: PartitionState, replicas: list[tuple[BrokerNode, Partition, Log]]
@@ -220,6 +233,21 @@ class InvariantMonitor:
                 below = min(partition.high_watermark, other_partition.high_watermark)
                 if below <= max(log.log_start_offset, other_log.log_start_offset):
                     continue
+                # Equal epochs at equal offsets mean equal records (INV-8), so this covers all of both logs.
+                epochs, other_epochs = (
+                    tuple(entry for entry in one.epochs.entries if entry[1] < below)
+                    for one in (log, other_log)
+                )
+                check_invariant(
+                    epochs == other_epochs,
+                    "INV-4",
+                    "two replicas have the same leader epochs below both high watermarks",
+                    brokers=(broker.node_id, other.node_id),
+                    below=below,
+                    epochs=epochs,
+                    other_epochs=other_epochs,
+                    partition=state,
+                )
                 check_invariant(
                     log.read(below - 1, 1, below) == other_log.read(below - 1, 1, below),
                     "INV-4",

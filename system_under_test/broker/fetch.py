@@ -19,16 +19,15 @@ from system_under_test.broker.partition import Partition
 from system_under_test.broker.purgatory import Purgatory
 from system_under_test.broker.replica_context import ReplicaContext
 from system_under_test.log.log import Log
+from system_under_test.protocol.entities import fetch_answer, fetched_data, fetched_topic
 from system_under_test.protocol.errors import ErrorCode
-from system_under_test.protocol.messages import fetch_response, millis
+from system_under_test.protocol.messages import fetch_response
 
-NO_SESSION = 0
 CONSUMER = -1
 """What a consumer gives as its replica id."""
 
 _NONE = ErrorCode.NONE
 _NO_TIME = timedelta(0)
-_NO_THROTTLE = millis(0)
 
 TopicIdLookup = Callable[[UUID | None, int], Partition | ErrorCode]
 """Finds a partition by topic id and index, or says why it is not here."""
@@ -174,15 +173,12 @@ class _Fetch:
         return self._build()
 
     def _build(self) -> Any:
-        return fetch_response.FetchResponse(
-            throttle_time=_NO_THROTTLE,
-            error_code=_NONE,
-            session_id=NO_SESSION,
-            responses=tuple(
+        return fetch_answer(
+            _NONE,
+            tuple(
                 [
-                    fetch_response.FetchableTopicResponse(
-                        topic_id=topic_id,
-                        partitions=tuple([entry.data or _nothing(entry) for entry in entries]),
+                    fetched_topic(
+                        topic_id, tuple([entry.data or _nothing(entry) for entry in entries])
                     )
                     for topic_id, entries in self.topics
                 ]
@@ -366,14 +362,8 @@ class FetchHandler:
             # Only the first partition with data may exceed the limit, so that a large batch gets through.
             if not records or (len(records) > limit and taken):
                 return None
-            data = fetch_response.PartitionData(
-                partition_index=wanted.partition,
-                error_code=_NONE,
-                high_watermark=high_watermark,
-                last_stable_offset=high_watermark,
-                log_start_offset=log.log_start_offset,
-                aborted_transactions=None,
-                records=records,
+            data = fetched_data(
+                wanted.partition, _NONE, high_watermark, log.log_start_offset, records
             )
             partition.last_read_key = key
             partition.last_read = data
@@ -409,14 +399,12 @@ def leader_epoch_error(
 def _nothing(entry: _Entry) -> Any:
     partition = entry.partition
     assert partition is not None  # an entry without a partition has an error
-    return fetch_response.PartitionData(
-        partition_index=entry.wanted.partition,
-        error_code=_NONE,
-        high_watermark=partition.high_watermark,
-        last_stable_offset=partition.high_watermark,
-        log_start_offset=partition.log_start_offset,
-        aborted_transactions=None,
-        records=b"",
+    return fetched_data(
+        entry.wanted.partition,
+        _NONE,
+        partition.high_watermark,
+        partition.log_start_offset,
+        b"",
     )
 
 

@@ -336,5 +336,8 @@ class LeaderReplica(LocalReplica):
                 now_ns=context.monotonic_ns(),
                 lag_max_ns=context.lag_max_ns,
             )
-            and context.metadata.is_isr_eligible(follower.broker_id)
+            and (
+                context.metadata.is_isr_eligible(follower.broker_id)
+                or not context.high_watermark_waits_for_eligible_only
+            )
         )

@@ -204,6 +204,9 @@ class Partition(LeaderReplica):
         if self.context.leader_records_its_epoch:
             log.assign_epoch(registration.leader_epoch, start)
         self.leader_epoch_start_offset = start
+        # HW-9: what this log has beyond the high watermark was promised to nobody, and others may not have it.
+        if is_new_leader and not self.context.new_leader_keeps_high_watermark:
+            self.high_watermark = start
         now_ns = self.context.monotonic_ns()
         for follower in self.followers.values():
             follower.reset(
@@ -260,7 +263,11 @@ class Partition(LeaderReplica):
         if waits:
             # PROD-4. Without FOLL-3 (a defect) also a follower gets here, and knows nothing about the ISR.
             error = ErrorCode.NONE
-            if self.is_leader and len(self.state.maximal_isr) < self.effective_min_isr:
+            if (
+                self.is_leader
+                and len(self.state.maximal_isr) < self.effective_min_isr
+                and self.context.late_acks_need_min_isr  # PROD-5
+            ):
                 error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             while waits and waits[0].required_offset <= high_watermark:
                 wait = waits.popleft()

@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from system_under_test.protocol import entities
 from system_under_test.protocol.errors import ErrorCode
-from system_under_test.protocol.messages import millis, produce_response
 
 NO_OFFSET = -1
-_NO_THROTTLE = millis(0)
 
 
 class ProduceWait:
@@ -114,29 +113,24 @@ class DelayedProduce:
 
 def produce_answer(parts: Parts) -> Any:
     """Returns the response to a produce request."""
-    return produce_response.ProduceResponse(
-        responses=tuple(
+    return entities.produce_answer(
+        tuple(
             [
-                produce_response.TopicProduceResponse(
-                    name=topic,
-                    partition_responses=tuple([_partition_answer(part) for part in topic_parts]),
+                entities.produced_topic(
+                    topic, tuple([_partition_answer(part) for part in topic_parts])
                 )
                 for topic, topic_parts in parts
             ]
-        ),
-        throttle_time=_NO_THROTTLE,
+        )
     )
 
 
 def _partition_answer(part: ProduceWait) -> Any:
     # An offset is told only with success: on every error it may come to hold another record. Kafka also tells
     # it with code 20; nothing here needs that.
-    is_good = part.error == ErrorCode.NONE
-    return produce_response.PartitionProduceResponse(
-        index=part.index,
-        error_code=part.error,
-        base_offset=part.base_offset if is_good else NO_OFFSET,
-        log_append_time=None,
-        log_start_offset=part.log_start_offset,
-        record_errors=(),
+    return entities.produced_partition(
+        part.index,
+        part.error,
+        part.base_offset if part.error == ErrorCode.NONE else NO_OFFSET,
+        part.log_start_offset,
     )

@@ -42,17 +42,20 @@ class ReplicaContext:
         "gates_high_watermark",
         "high_watermark_is_monotonic",
         "high_watermark_waits_for_caught_up",
+        "high_watermark_waits_for_eligible_only",
         "high_watermark_waits_for_maximal_isr",
         "is_stopping",
         "isr_change_moves_high_watermark",
         "isr_error_keeps_pending",
         "isr_join_needs_epoch_start",
         "lag_max_ns",
+        "late_acks_need_min_isr",
         "latest_offset_waits_for_epoch_start",
         "leader_records_its_epoch",
         "logs",
         "metadata",
         "monotonic_ns",
+        "new_leader_keeps_high_watermark",
         "observer",
         "on_disk_error",
         "only_good_fetches_count",
@@ -82,9 +85,11 @@ class ReplicaContext:
         self.gates_high_watermark = features.hw_min_isr_gate and rules("HW-1")
         self.high_watermark_waits_for_maximal_isr = rules("HW-3")
         self.high_watermark_waits_for_caught_up = rules("HW-4")
+        self.high_watermark_waits_for_eligible_only = rules("HW-4-ELIGIBLE")
         self.high_watermark_is_monotonic = rules("HW-5")
         self.truncation_lowers_high_watermark = rules("HW-7")
         self.clamps_high_watermark_on_load = rules("HW-8")
+        self.new_leader_keeps_high_watermark = rules("HW-9")
         self.shrink_counts_when_committed = rules("ISR-2")
         self.isr_join_needs_epoch_start = rules("ISR-4")
         self.checks_isr_eligibility = rules("ISR-5")
@@ -102,4 +107,5 @@ class ReplicaContext:
         self.truncates_by_epoch = rules("TRUNC-1")
         self.acks_all_needs_min_isr = rules("PROD-2")
         self.acks_all_waits_for_high_watermark = rules("PROD-4")
+        self.late_acks_need_min_isr = rules("PROD-5")
         self.latest_offset_waits_for_epoch_start = rules("LO-1")

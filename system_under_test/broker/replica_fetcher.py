@@ -20,6 +20,7 @@ from system_under_test.broker.interfaces import FollowedPartition
 from system_under_test.broker.tasks import TaskScope, Waker
 from system_under_test.config import NodeConfig
 from system_under_test.log.errors import OutOfOrderOffsetError
+from system_under_test.protocol.entities import fetch_of, fetch_partition, fetch_topic
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
     fetch_request,
@@ -32,7 +33,6 @@ from system_under_test.runtime import Host
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
-FETCH_MIN_BYTES = 1
 
 _NONE = int(ErrorCode.NONE)
 _OFFSET_OUT_OF_RANGE = int(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -112,6 +112,7 @@ class ReplicaFetcher:
         self._waker = Waker()
         self._request: Any = None
         self._request_epoch = -1
+        self._replica_state: Any = None
 
     @property
     def partition_count(self) -> int:
@@ -180,26 +181,25 @@ class ReplicaFetcher:
             if position != followed.position or followed.entry is None:
                 changed = True
                 followed.position = position
-                followed.entry = fetch_request.FetchPartition(
-                    partition=followed.partition.index,
-                    current_leader_epoch=followed.leader_epoch,
-                    fetch_offset=position[0],
+                followed.entry = fetch_partition(
+                    followed.partition.index,
+                    followed.leader_epoch,
+                    position[0],
+                    self._partition_max_bytes,
                     last_fetched_epoch=position[1],
                     log_start_offset=position[2],
-                    partition_max_bytes=self._partition_max_bytes,
                 )
         epoch = self._broker_epoch()
         complete = len(asked) == len(self._followed)
         # An idle follower repeats itself; the entity is immutable and may be sent again as it is.
         if self._request is not None and not changed and complete and epoch == self._request_epoch:
             return self._request
-        request = fetch_request.FetchRequest(
-            replica_state=fetch_request.ReplicaState(replica_id=self._node_id, replica_epoch=epoch),
-            max_wait=self._max_wait,
-            min_bytes=FETCH_MIN_BYTES,
-            max_bytes=self._response_max_bytes,
-            topics=_by_topic(asked),
-            forgotten_topics_data=(),
+        if epoch != self._request_epoch or self._replica_state is None:
+            self._replica_state = fetch_request.ReplicaState(
+                replica_id=self._node_id, replica_epoch=epoch
+            )
+        request = fetch_of(
+            _by_topic(asked), self._max_wait, self._response_max_bytes, self._replica_state
         )
         self._request = request if complete else None
         self._request_epoch = epoch
@@ -356,12 +356,12 @@ def _find(asked: list[_Followed], topic_id: UUID | None, index: int) -> _Followe
 def _by_topic(asked: list[_Followed]) -> tuple[Any, ...]:
     if len(asked) == 1:
         only = asked[0]
-        return (fetch_request.FetchTopic(topic_id=only.key[0], partitions=(only.entry,)),)
+        return (fetch_topic(only.key[0], (only.entry,)),)
     topics: dict[UUID, list[Any]] = {}
     for followed in asked:
         topics.setdefault(followed.key[0], []).append(followed.entry)
     return tuple(
-        fetch_request.FetchTopic(topic_id=topic_id, partitions=tuple(entries))
+        fetch_topic(topic_id, tuple(entries))
         for topic_id, entries in topics.items()
     )
 

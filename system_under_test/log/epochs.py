@@ -30,6 +30,7 @@ class LeaderEpochCache:
     __slots__ = (
         "_epochs",
         "_has_durable_assignments",
+        "_names_the_found_epoch",
         "_path",
         "_starts",
         "_storage",
@@ -41,6 +42,7 @@ class LeaderEpochCache:
         self._storage = storage
         self._path = f"{directory}/{EPOCH_CHECKPOINT}"
         self._has_durable_assignments = rules("EC-1")
+        self._names_the_found_epoch = rules("EC-3")
         self._epochs: list[int] = []
         self._starts: list[int] = []
         for epoch, start in self._read():
@@ -88,7 +90,10 @@ class LeaderEpochCache:
             return None
         if higher == 0:
             return epoch, self._starts[0]
-        return self._epochs[higher - 1], self._starts[higher]
+        # EC-3: the asker must learn that this log does not have its epoch, or it would take everything below the
+        # end for equal (KAFKA-6361).
+        found = self._epochs[higher - 1] if self._names_the_found_epoch else epoch
+        return found, self._starts[higher]
 
     def epoch_at(self, offset: int) -> int:
         """Returns the epoch that the offset belongs to, -1 when no entry reaches that far down."""

@@ -5,9 +5,11 @@ values, a reader gives them back. A request that is not exactly about the metada
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from system_under_test.config import NodeConfig
+from system_under_test.protocol import entities
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
     begin_quorum_epoch_request,
@@ -138,23 +140,26 @@ def build_end_quorum_epoch(config: NodeConfig, *, epoch: int, successors: list[i
 
 def build_fetch(config: NodeConfig, *, epoch: int, log: LogPosition, max_bytes: int) -> Any:
     """Builds a fetch from the end of the own log."""
-    partition = fetch_request.FetchPartition(
-        partition=0,
-        current_leader_epoch=epoch,
-        fetch_offset=log.end_offset,
+    partition = entities.fetch_partition(
+        0,
+        epoch,
+        log.end_offset,
+        max_bytes,
         last_fetched_epoch=log.last_epoch,
         log_start_offset=0,
-        partition_max_bytes=max_bytes,
     )
-    return fetch_request.FetchRequest(
-        cluster_id=config.cluster_id,
-        replica_state=fetch_request.ReplicaState(replica_id=config.node_id),
-        max_wait=millis(config.timings.controller_quorum_fetch_wait_ms),
-        min_bytes=1,
-        max_bytes=max_bytes,
-        topics=(fetch_request.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=(partition,)),),
-        forgotten_topics_data=(),
+    return entities.fetch_of(
+        (entities.fetch_topic(METADATA_TOPIC_ID, (partition,)),),
+        millis(config.timings.controller_quorum_fetch_wait_ms),
+        max_bytes,
+        _replica_state(config.node_id),
+        config.cluster_id,
     )
+
+
+@lru_cache(maxsize=256)
+def _replica_state(node_id: int) -> Any:
+    return fetch_request.ReplicaState(replica_id=node_id)
 
 
 # --- responses -----------------------------------------------------------------------------------------
@@ -224,25 +229,24 @@ def build_fetch_response(
 
     `diverging` is the (epoch, end offset) up to which the follower's log may agree with the leader's.
     """
-    partition = fetch_response.PartitionData(
-        partition_index=0,
-        error_code=error,
-        high_watermark=high_watermark,
-        last_stable_offset=high_watermark,
-        log_start_offset=0,
+    partition = entities.fetched_data(
+        0,
+        error,
+        high_watermark,
+        0,
+        records,
+        current_leader=_leader(leader_id, epoch),
         diverging_epoch=_NO_DIVERGENCE
         if diverging is None
         else fetch_response.EpochEndOffset(epoch=diverging[0], end_offset=diverging[1]),
-        current_leader=fetch_response.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=epoch),
-        aborted_transactions=None,
-        records=records,
     )
-    topic = fetch_response.FetchableTopicResponse(
-        topic_id=METADATA_TOPIC_ID, partitions=(partition,)
-    )
-    return fetch_response.FetchResponse(
-        throttle_time=_NO_WAIT, error_code=ErrorCode.NONE, responses=(topic,)
-    )
+    topic = entities.fetched_topic(METADATA_TOPIC_ID, (partition,))
+    return entities.fetch_answer(ErrorCode.NONE, (topic,))
+
+
+@lru_cache(maxsize=256)
+def _leader(leader_id: int, leader_epoch: int) -> Any:
+    return fetch_response.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
 
 
 def build_fetch_refusal(error: ErrorCode) -> Any:

@@ -20,11 +20,11 @@ from harness.experiment import ClusterConfig, Experiment, TopicConfig
 from harness.history import HistoryWriter
 from harness.judge import run_context
 from harness.op import Completion, Outcome
-from harness.runner import SimulationResult, _Run
+from harness.runner import SimulationResult, WorldRecorder, _Run
 from harness.scenario import Wait
 from system_under_test.config import DEFAULT_PROFILE
 from system_under_test.defects import DEFECTS, Defect
-from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.messages import alter_partition_request
 from nemesis.fault import Fault
 from workloads.append import AppendConfig, AppendProcess
 
@@ -132,8 +132,6 @@ class Story(_Run):
         self.consumer = self.new_client()
         self._plot(self)
         self._drive(self._final(), self.experiment.final_phase_ms)
-        if self._is_watched:
-            self.monitor.look()
         self.result.final_phase_complete = True
 
     # -- time
@@ -159,11 +157,24 @@ class Story(_Run):
 
     # -- clients
 
-    def new_client(self) -> AppendProcess:
-        """Returns a process on a client host of its own, which knows no leader yet."""
+    def new_client(self, *, asks: int | None = None) -> AppendProcess:
+        """Returns a process on a client host of its own, which knows no leader yet.
+
+        Args:
+            asks: The only broker that it asks who leads; None for any.
+        """
         host = self.cluster.clients[self._client_count]
         self._client_count += 1
-        process = self._process(host)
+        bootstrap = self.cluster.bootstrap
+        process = AppendProcess(
+            self.cluster.client_host(host),
+            self.experiment.workload,
+            WorldRecorder(self.world, self.history),
+            run_id=self.seed,
+            topic_partitions=self.topic.topic_partitions(),
+            bootstrap=bootstrap if asks is None else bootstrap[asks - 1 : asks],
+            ids=self.process_ids,
+        )
         self._home[process] = host
         return process
 
@@ -189,7 +200,7 @@ class Story(_Run):
 
     def begin_append(self, *, acks: int = -1, leader: int = 1) -> Any:
         """Begins an append of a new client at a broker and returns its task once the record is in the log."""
-        client = self.new_client()
+        client = self.new_client(asks=leader)
         end = self.log_end(leader)
         task = self.cluster.spawn(self._home[client], client.append(TOPIC, 0, acks))
         self.until(lambda: self.log_end(leader) > end)
@@ -218,6 +229,50 @@ class Story(_Run):
         self.until(lambda: all(self.log_end(broker) == 10 for broker in (1, 2, 3)))
         self.until(lambda: all(self.partition(b).high_watermark == 10 for b in (1, 2, 3)))
         self.read(client)
+
+    def is_unacked(self, task: Any) -> bool:
+        """Whether an append of `begin_append` ended without an acknowledgement."""
+        completion: Completion = task.result()
+        return completion.outcome is not Outcome.OK
+
+    def pending_proposal(self, leader: int) -> Any:
+        """Returns the AlterPartition request that a leader waits to have answered, as the network could copy it."""
+        partition, broker = self.partition(leader), self.broker(leader)
+        return alter_partition_request.AlterPartitionRequest(
+            broker_id=leader,
+            broker_epoch=broker.broker_epoch,
+            topics=(
+                alter_partition_request.TopicData(
+                    topic_id=partition.topic_id,
+                    partitions=(
+                        alter_partition_request.PartitionData(
+                            partition_index=0,
+                            leader_epoch=partition.leader_epoch,
+                            new_isr_with_epochs=tuple(
+                                alter_partition_request.BrokerState(
+                                    broker_id=member,
+                                    broker_epoch=self.cluster.metadata.brokers[member].broker_epoch,
+                                )
+                                for member in partition.state.proposed_isr
+                            ),
+                            leader_recovery_state=0,
+                            partition_epoch=partition.partition_epoch,
+                        ),
+                    ),
+                ),
+            ),
+        )
+
+    def send_to_controller(self, message: Any) -> Any:
+        """Delivers a message to the active controller."""
+
+        async def deliver() -> Any:
+            network = self.cluster.client_host("harness").network
+            controller = self.cluster.metadata.active_controller
+            connection = await network.connect(f"c{controller}:9093", 500)
+            return await connection.request(message, 1000)
+
+        return self.do(deliver())
 
     def _on(self, client: AppendProcess, work: Coroutine[Any, Any, Any]) -> Any:
         task = self.cluster.spawn(self._home[client], work)
@@ -252,6 +307,12 @@ class Story(_Run):
             params=params,
         )
         self.do(self.nemesis.inject(fault))
+
+    def flip_bit_of_last_record(self, broker: int) -> None:
+        """Flips one bit of the last byte of a broker's partition log."""
+        disk = self.world.nodes[node_name(broker)].disk
+        path = f"{self.partition(broker).log.directory}/{0:020d}.log"
+        disk.bit_flip(path, len(disk.read(path)) - 1)
 
     def isolate(self, node: int, planes: Collection[str] = SERVER_PLANES) -> Any:
         """Cuts a node off from the other servers; clients still reach it."""
@@ -358,7 +419,7 @@ def play(
         final_phase_ms=final_phase_ms,
         cluster=ClusterConfig(),
         topic=TopicConfig(name=TOPIC, min_insync_replicas=min_isr),
-        workload=AppendConfig(processes=12),
+        workload=AppendConfig(processes=12, request_timeout_ms=4000),
         disabled_rules=tuple(off),
     )
     story = Story(plot, experiment, is_watched=is_watched)
@@ -387,13 +448,3 @@ def expect_defect(defect_id: str, plot: Plot, *, min_isr: int = 2) -> None:
     if defect.anomalies:
         assert unwatched.codes >= set(defect.anomalies), f"clients saw only: {unwatched}"
 
-
-def is_not_acked(completion: Completion) -> bool:
-    """Whether an append was not acknowledged."""
-    return completion.outcome is not Outcome.OK
-
-
-def error_of(completion: Completion) -> ErrorCode | None:
-    """Returns the error code of a completion."""
-    code = completion.error_code
-    return None if code is None else ErrorCode(code)

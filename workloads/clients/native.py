@@ -15,13 +15,12 @@ from typing import Any
 from uuid import UUID
 
 from harness.op import Completion, Outcome
+from system_under_test.protocol.entities import fetch_of, fetch_partition, fetch_topic, produce_of
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
-    fetch_request,
     list_offsets_request,
     metadata_request,
     millis,
-    produce_request,
 )
 from system_under_test.protocol.record_batch import BatchHeader, Record, decode_records
 from system_under_test.runtime import Connection, Host
@@ -109,18 +108,7 @@ class NativeClient:
         if leader is None or connection is None:
             self._leaders.pop((topic, partition), None)
             return _never_sent(leader)
-        request = produce_request.ProduceRequest(
-            acks=acks,
-            timeout=millis(self.request_timeout_ms),
-            topic_data=(
-                produce_request.TopicProduceData(
-                    name=topic,
-                    partition_data=(
-                        produce_request.PartitionProduceData(index=partition, records=batch),
-                    ),
-                ),
-            ),
-        )
+        request = produce_of(topic, partition, batch, acks, millis(self.request_timeout_ms))
         node = _node(leader)
         if acks == 0:
             connection.send(request)
@@ -158,29 +146,9 @@ class NativeClient:
         if leader is None or connection is None:
             self._leaders.pop((topic, partition), None)
             return PollResult(completion=_never_sent(leader))
-        request = fetch_request.FetchRequest(
-            max_wait=millis(max_wait_ms),
-            min_bytes=1,
-            max_bytes=max_bytes,
-            isolation_level=0,
-            session_id=0,
-            session_epoch=-1,
-            topics=(
-                fetch_request.FetchTopic(
-                    topic_id=leader.topic_id,
-                    partitions=(
-                        fetch_request.FetchPartition(
-                            partition=partition,
-                            current_leader_epoch=leader.leader_epoch,
-                            fetch_offset=position,
-                            partition_max_bytes=max_bytes,
-                        ),
-                    ),
-                ),
-            ),
-            forgotten_topics_data=(),
-            rack_id="",
-            replica_state=fetch_request.ReplicaState(),
+        wanted = fetch_partition(partition, leader.leader_epoch, position, max_bytes)
+        request = fetch_of(
+            (fetch_topic(leader.topic_id, (wanted,)),), millis(max_wait_ms), max_bytes
         )
         answer = await self._request(connection, leader, request)
         if isinstance(answer, str) or answer.error_code or not answer.responses:
@@ -193,8 +161,10 @@ class NativeClient:
                 self._leaders.pop((topic, partition), None)
             return PollResult(completion=_refused(leader, code))
         batches = tuple(
-            (header, tuple(record for record in records if record.offset >= position))
-            for header, records in decode_records(result.records or b"")
+            [
+                (header, _from_position(records, position))
+                for header, records in decode_records(result.records or b"")
+            ]
         )
         return PollResult(
             completion=Completion(
@@ -316,6 +286,13 @@ class NativeClient:
                         leader_epoch=item.leader_epoch,
                         topic_id=described.topic_id,
                     )
+
+
+def _from_position(records: tuple[Record, ...], position: int) -> tuple[Record, ...]:
+    # The broker sends whole batches; only the first can begin below the position.
+    if not records or records[0].offset >= position:
+        return records
+    return tuple(record for record in records if record.offset >= position)
 
 
 def _node(leader: Leader | None) -> str:

@@ -1,0 +1,127 @@
+"""What happens without the rules about who may fetch what, and about what a follower makes of it."""
+
+import asyncio
+
+import pytest
+
+from system_under_test.protocol.errors import ErrorCode
+from tests.mutations.coverage import shows
+from tests.mutations.mutation_story import Story, expect_defect
+from tests.unit.replica_fakes import Broker, only_produced
+
+# --- FETCH-5
+
+
+def a_deposed_leader_has_a_short_tail(story: Story) -> None:
+    """B-05: broker 1 wrote two records alone; 2 wrote three others in their place, and 1 comes back."""
+    story.begin()
+    away = story.isolate(1)
+    story.append_ok(2, acks=1)
+    story.wait(fenced=(1,), leader=2, isr=(2, 3))
+    client = story.new_client(asks=2)
+    story.append_ok(3, client=client)
+    story.read(client)
+    story.heal(away)
+    story.wait(isr=(1, 2, 3))
+    story.kill(2)
+    story.wait(fenced=(2,), has_leader=True)
+    story.read(story.new_client(asks=3))
+
+
+@shows("FETCH-5", "B-05")
+def test_a_leader_that_does_not_compare_epochs_keeps_a_follower_with_another_history() -> None:
+    expect_defect("B-05", a_deposed_leader_has_a_short_tail)
+
+
+# --- FETCH-6
+
+
+def a_consumer_reads_what_nobody_copied(story: Story) -> None:
+    """B-22: a record is in the leader's log only; a consumer polls; the leader dies."""
+    story.begin()
+    for follower in (2, 3):
+        story.hold("FetchResponse", 1, follower)
+    story.begin_append()
+    story.poll()
+    story.kill(1)
+    story.wait(fenced=(1,), has_leader=True)
+    story.append_ok(client=story.new_client(asks=2))
+
+
+@shows("FETCH-6", "B-22")
+def test_a_consumer_above_the_high_watermark_reads_what_goes_away() -> None:
+    expect_defect("B-22", a_consumer_reads_what_nobody_copied)
+
+
+# --- FF-2
+
+
+def a_bit_flips_on_the_leaders_disk(story: Story) -> None:
+    """B-51: the newest record goes bad before the followers have copied it."""
+    story.begin()
+    holds = [story.hold("FetchResponse", 1, follower) for follower in (2, 3)]
+    story.begin_append()
+    story.flip_bit_of_last_record(1)
+    story.heal(*holds)
+    story.run_ms(300)
+    story.poll()
+    story.kill(1)
+    story.wait(fenced=(1,), has_leader=True)
+    story.start(1)
+
+
+@shows("FF-2", "B-51")
+def test_followers_that_do_not_verify_checksums_commit_a_corrupt_record() -> None:
+    expect_defect("B-51", a_bit_flips_on_the_leaders_disk)
+
+
+# --- FETCH-2: component
+
+
+@shows("FETCH-2")
+@pytest.mark.parametrize("rules", [(), ("FETCH-2",)])
+def test_a_fetch_of_an_older_leader_epoch_counts_only_without_fetch_2(rules: tuple[str, ...]) -> None:
+    """B-06 in small: the follower has truncated since it sent the fetch that says how much it has."""
+
+    async def story() -> None:
+        broker = Broker(without=rules)
+        broker.lead(isr=(1, 3), leader_epoch=0)
+        waiting = broker.produce("a", "b")
+        # Another broker led meanwhile, and 3 truncated; this one never heard of it (META-3).
+        broker.register(leader=1, leader_epoch=2, isr=(1, 3))
+        answer = broker.follower_fetch(3, 2, epoch=0)
+        if rules:
+            assert broker.high_watermark == 2
+            assert only_produced(waiting).error_code == ErrorCode.NONE
+        else:
+            assert answer.error_code == ErrorCode.FENCED_LEADER_EPOCH
+            assert broker.high_watermark == 0
+            assert not waiting.done()
+            broker.manager.fail_all_pending()
+
+    asyncio.run(story())
+
+
+# --- FS-2: component
+
+
+@shows("FS-2")
+@pytest.mark.parametrize("rules", [(), ("FS-2",)])
+def test_a_fetch_of_an_older_incarnation_counts_only_without_fs_2(rules: tuple[str, ...]) -> None:
+    """B-11 in small: broker 3 has restarted, empty; an old request says that it had everything."""
+
+    async def story() -> None:
+        broker = Broker(without=rules)
+        broker.lead(isr=(1, 3))
+        waiting = broker.produce("a")
+        broker.metadata.epochs[3] = 203
+        answer = broker.follower_fetch(3, 1, broker_epoch=103)
+        if rules:
+            assert only_produced(waiting).error_code == ErrorCode.NONE
+        else:
+            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert broker.high_watermark == 0
+            assert not waiting.done()
+            broker.manager.fail_all_pending()
+
+    asyncio.run(story())

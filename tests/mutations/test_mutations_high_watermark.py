@@ -1,0 +1,181 @@
+"""What happens without the rules about the high watermark and what clients are told of it."""
+
+from harness.op import Outcome
+from tests.mutations.coverage import shows
+from tests.mutations.mutation_story import Story, expect_defect, play
+from tests.unit.replica_fakes import Broker
+
+
+def alone(story: Story) -> list[object]:
+    """Ten records are everywhere; then 2 and, after it, 3 are fenced, and 1 is alone in the ISR."""
+    story.begin()
+    tokens = []
+    for broker, left in ((2, (1, 3)), (3, (1,))):
+        tokens.append(story.isolate(broker))
+        story.wait(fenced=(broker,), isr=left)
+    return tokens
+
+
+# --- HW-1
+
+
+def a_lone_leader_commits(story: Story) -> None:
+    """B-18: below min ISR the leader alone moves the high watermark, and a consumer reads what only it has."""
+    tokens = alone(story)
+    story.append_ok(acks=1)
+    story.run_ms(50)
+    story.poll()
+    story.kill(1)
+    story.wait(fenced=(1,))
+    story.heal(*tokens)
+    story.wait(has_leader=True)
+
+
+@shows("HW-1", "B-18")
+def test_a_high_watermark_that_moves_below_min_isr_shows_records_that_go_away() -> None:
+    expect_defect("B-18", a_lone_leader_commits)
+
+
+# --- HW-9
+
+
+def a_new_leader_has_a_tail(story: Story) -> None:
+    """B-23: broker 2 has records that 3 lacks, and becomes leader."""
+    story.begin()
+    story.hold("FetchResponse", 1, 3)
+    story.begin_append()
+    story.until(lambda: story.log_end(2) == 11)
+    cut = story.cut(2, 3)
+    story.kill(1)
+    story.wait(fenced=(1,), leader=2)
+    client = story.new_client(asks=2)
+    story.until(lambda: story.partition(2).is_leader)
+    for _ in range(12):
+        story.poll(client)
+    story.kill(2)
+    story.wait(fenced=(2,))
+    story.heal(cut)
+    story.wait(leader=3)
+
+
+@shows("HW-9", "B-23")
+def test_a_new_leader_that_believes_its_log_end_shows_records_that_go_away() -> None:
+    expect_defect("B-23", a_new_leader_has_a_tail)
+
+
+# --- HW-4, HW-4-ELIGIBLE
+
+
+def a_replica_stops_in_order(story: Story) -> None:
+    """B-44: a follower leaves in order; those that stay have everything and need not wait for it."""
+    story.begin()
+    story.stop(2)
+    began_ms = story.world.now / 1e6
+    story.append_ok()
+    if story.world.now / 1e6 - began_ms > 200:
+        story.complaints.append("an append had to wait for a replica that is gone")
+    story.start(2)
+
+
+@shows("HW-4-ELIGIBLE", "B-44")
+def test_a_high_watermark_that_waits_for_a_stopped_replica_delays_appends() -> None:
+    expect_defect("B-44", a_replica_stops_in_order)
+
+
+def chase(*without: str) -> Broker:
+    """A follower chases a lone leader: at each of its fetches the leader has one more record than it asks for."""
+    broker = Broker(without=without, min_isr=1)
+    broker.lead(isr=(1,))
+    broker.produce("first", acks=1)
+    for offset in range(5):
+        broker.produce("one more", acks=1)
+        broker.clock.now_ns += 1_000_000
+        broker.follower_fetch(2, offset + 1)
+    return broker
+
+
+@shows("HW-4")
+def test_without_waiting_for_those_that_keep_up_a_follower_never_joins_a_busy_leader() -> None:
+    assert chase().alter.proposed == (1, 2)
+    assert chase("HW-4").alter.sent == []
+
+
+# --- HW-5
+
+
+def a_member_comes_back_empty(story: Story) -> None:
+    """Broker 2 lost its log and is back so soon that the high watermark still waits for it (HW-4)."""
+    story.begin()
+    story.power(2, keep_records=0)
+    story.wait(fenced=(2,))
+    copying = story.hold("FetchResponse", 1, 2)
+    asking = story.hold("FetchRequest", 2, 1)
+    story.start(2)
+    story.until(lambda: story.knows_active(1, 2) and asking.dropped_or_stalled > 0)
+    story.heal(asking)
+    story.until(lambda: copying.dropped_or_stalled > 0)
+    story.run_ms(150)
+
+
+@shows("HW-5")
+def test_without_hw_5_a_leaders_high_watermark_moves_back() -> None:
+    assert play(a_member_comes_back_empty).is_clean
+    assert play(a_member_comes_back_empty, "HW-5").invariants == {"INV-9"}
+    unwatched = play(a_member_comes_back_empty, "HW-5", is_watched=False)
+    assert unwatched.result.violations == []
+
+
+# --- HW-7, HW-8
+
+
+def a_last_known_leader_comes_back_shorter(story: Story) -> None:
+    """With min ISR 1 broker 1 may commit alone. It loses half of its log, and is the only one left to lead."""
+    tokens = alone(story)
+    story.run_ms(600)
+    story.power(1, keep_records=5)
+    story.wait(fenced=(1,), leader=-1)
+    story.start(1)
+    story.wait(leader=1)
+    story.heal(*tokens)
+    story.wait(unfenced=(2, 3))
+
+
+@shows("HW-7", "B-50")
+def test_a_high_watermark_above_the_log_end_after_a_truncation_is_an_invariant_broken() -> None:
+    expect_defect("B-50", a_last_known_leader_comes_back_shorter, min_isr=1)
+
+
+@shows("HW-8")
+def test_a_high_watermark_above_the_log_end_after_a_start_is_an_invariant_broken() -> None:
+    assert play(a_last_known_leader_comes_back_shorter, min_isr=1).is_clean
+    ending = play(a_last_known_leader_comes_back_shorter, "HW-8", min_isr=1)
+    assert ending.invariants == {"INV-9"}
+
+
+# --- LO-1
+
+
+def a_new_leader_is_asked_for_the_end(story: Story) -> None:
+    """A consumer knows that offset 10 is committed; the new leader does not yet, and is asked for the end."""
+    story.begin()
+    task = story.begin_append()
+    story.until(lambda: story.log_end(2) == 11 and story.log_end(3) == 11)
+    for follower in (2, 3):
+        story.hold("FetchResponse", 1, follower)
+    story.until(task.done)
+    story.latest()
+    story.hold("FetchRequest", 3, 2)
+    story.kill(1)
+    story.wait(leader=2)
+    story.until(lambda: story.partition(2).is_leader)
+    answer = story.latest(story.new_client(asks=2))
+    if answer.outcome is Outcome.OK and answer.offset is not None and answer.offset < 11:
+        story.complaints.append("a committed record is not counted any more")
+
+
+@shows("LO-1")
+def test_without_lo_1_the_log_end_that_a_new_leader_tells_goes_back() -> None:
+    assert play(a_new_leader_is_asked_for_the_end).is_clean
+    ending = play(a_new_leader_is_asked_for_the_end, "LO-1")
+    assert "end-regression" in {anomaly.id for anomaly in ending.verdict.anomalies}
+    assert ending.complaints
