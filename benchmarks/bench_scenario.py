@@ -58,7 +58,9 @@ def main() -> None:
     """Prints the table."""
     standard = standard_experiment()
     timed(replace(standard, duration_ms=2000, schedule=()), 1)
-    print(f"{'what':<34}{'CPU s':>8}{'virtual s':>11}{'x real time':>13}{'messages/s':>12}{'appends ok/s':>14}")
+    print(
+        f"{'what':<34}{'CPU s':>8}{'virtual s':>11}{'x real time':>13}{'messages/s':>12}{'appends ok/s':>14}"
+    )
     for name, experiment in (
         ("standard scenario, Kafka timings", standard),
         ("standard scenario, fast timings", replace(standard, timings="fast")),

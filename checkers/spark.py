@@ -243,8 +243,8 @@ def _exercise(context: Any) -> None:
     stored = session.read.parquet(str(path))
     stored.createOrReplaceTempView("stored")
     session.sql(
-        "SELECT part, count(*) AS n, sum(value) AS total, percentile(value, 0.5) AS median, count_if(value > 2) AS c "
-        "FROM stored GROUP BY part ORDER BY part"
+        "SELECT part, count(*) AS n, sum(value) AS total, percentile(value, 0.5) AS median, "
+        "count_if(value > 2) AS large FROM stored GROUP BY part ORDER BY part"
     ).collect()
     session.sql(
         "SELECT word, count(*) FROM (SELECT explode(word) AS word FROM stored) GROUP BY word"

@@ -6,6 +6,7 @@ sentence.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -72,7 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return exit_codes.USAGE
         from harness import commands
 
-        return int(getattr(commands, options.command)(options))
+        code = int(getattr(commands, options.command)(options))
+        sys.stdout.flush()
+        return code
     except HarnessError as error:
         print(f"laststand: {error}", file=sys.stderr)
         return exit_codes.USAGE
@@ -83,6 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("laststand: interrupted", file=sys.stderr)
         return exit_codes.FAILURE
     except BrokenPipeError:
+        # Whoever read has gone (`laststand list | head`). Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exit_codes.FAILURE
     except Exception as error:
         return _failure(error)

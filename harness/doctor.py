@@ -13,7 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from checkers.spark import archive_path, warm_up as make_archive
+from checkers.spark import archive_path
+from checkers.spark import warm_up as make_archive
 from harness.errors import HarnessFailure
 from harness.java import JAVA_VERSION_MIN, find_java
 from harness.progress import ProgressLine

@@ -162,15 +162,15 @@ def _next_payload(read: Callable[[int], bytes]) -> bytes:
 
 def _decode(payload: bytes, path: Path) -> dict[str, pa.RecordBatch]:
     frame = {}
-    buffer = pa.py_buffer(payload)
     position = 0
     try:
         while position < len(payload):
             number, length = _SECTION_HEADER.unpack_from(payload, position)
             position += _SECTION_HEADER.size
             name = _NAMES[number]
-            body = buffer.slice(position, length)
-            batch = pa.ipc.read_record_batch(body, JOURNAL_TABLES[name])
+            # A copy, because Arrow wants its buffers aligned, and sections begin anywhere.
+            body = payload[position : position + length]
+            batch = pa.ipc.read_record_batch(pa.py_buffer(body), JOURNAL_TABLES[name])
             batch.validate(full=True)
             frame[name] = batch
             position += length

@@ -177,7 +177,7 @@ def read_file(file: TableFile, columns: list[str] | None = None) -> pa.Table:
             table = parquet.read(columns=columns)
     except FileNotFoundError:
         raise HistoryError(f"{file.path} is missing from the history") from None
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise HistoryError(f"{file.path} is damaged or not a Parquet file: {reason}") from None
     if table.num_rows != file.rows:

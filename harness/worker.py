@@ -148,7 +148,7 @@ def _how_it_ended(status: int) -> str:
 
 def _read_all(descriptor: int, deadline_s: float) -> str | None:
     """Returns everything until the other end closes, None when the deadline passes first."""
-    chunks = []
+    chunks: list[bytes] = []
     while True:
         remaining_s = deadline_s - time.monotonic()
         if remaining_s <= 0 or not select.select([descriptor], [], [], remaining_s)[0]:

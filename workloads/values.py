@@ -8,9 +8,9 @@ import struct
 from functools import lru_cache
 
 import crc32c
-from system_under_test.protocol.record_batch import Record
 
 from harness.op import ReadRecord
+from system_under_test.protocol.record_batch import Record
 
 _MAGIC = b"LSv1"
 _BODY = struct.Struct(">4sQqqqiI")

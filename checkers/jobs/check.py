@@ -5,10 +5,10 @@ the files of one partition, reads its columns with PyArrow, and runs the kernels
 per partition, and the driver composes the verdict with the same function as without Spark, so the two cannot
 differ.
 
-An RDD rather than a data frame with `mapInArrow`: what is distributed is a list of paths and what returns is a list
-of lines, so the planner, Arrow and the columnar classes would be loaded for nothing; the first job of a session is
-two seconds faster without them. The largest partitions start first, so that none is left over when the others are
-done. A partition too large for one task is cut by offsets (`checkers.jobs.huge`).
+An RDD rather than a data frame with `mapInArrow`: what is distributed is a list of paths and what returns is a
+list of lines, so the planner, Arrow and the columnar classes would be loaded for nothing (three seconds of
+processor time). The largest partitions start first, so that none is left over when the others are done. A partition
+too large for one task is cut by offsets (`checkers.jobs.huge`).
 """
 
 import json
@@ -29,7 +29,7 @@ from checkers.compose import (
     judgement_to_json,
     verdict_to_json,
 )
-from checkers.jobs.huge import HUGE_OPERATIONS, judge_huge
+from checkers.jobs.huge import BUCKET_WIDTH, HUGE_OPERATIONS, judge_in_buckets
 from checkers.jobs.stored import (
     SHARED_TABLES,
     Task,
@@ -69,29 +69,34 @@ def check_job(spark: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         spark: The Spark context.
-        arguments: What `plan` returned; `huge_operations` overrides from how many operations on a partition is cut.
+        arguments: What `plan` returned. `huge_operations` and `bucket_width` override when and how a partition is
+            cut.
 
     Returns:
-        `verdicts`: one per run, in their order, as `verdict_to_json` gives them.
+        `verdicts`: one per run, in their order, as `verdict_to_json` gives them; `cut`: how many partitions were
+        judged in buckets.
 
     Raises:
         HistoryError: A file is missing, truncated or not ours.
     """
     limit = arguments.get("huge_operations", HUGE_OPERATIONS)
-    tasks: list[Task] = arguments["tasks"]
-    ordinary = [task for task in tasks if task.get("operations", 0) <= limit]
-    rows = _distributed(spark, ordinary)
-    for task in tasks:
-        if task.get("operations", 0) > limit:
-            rows.append(judge_huge(spark, task))
+    width = arguments.get("bucket_width", BUCKET_WIDTH)
+    whole: list[Task] = []
+    rows: list[Row] = []
+    for task in arguments["tasks"]:
+        is_huge = task.get("operations", 0) > limit
+        row = judge_in_buckets(spark, task, width=width) if is_huge else None
+        if row is None:
+            whole.append(task)
+        else:
+            rows.append(row)
+    cut = len(rows)
+    rows += _distributed(spark, whole)
     by_run: dict[int, list[Row]] = {}
     for row in rows:
         by_run.setdefault(row["run"], []).append(row)
-    return {
-        "verdicts": [
-            _verdict(run, by_run.get(index, [])) for index, run in enumerate(arguments["runs"])
-        ]
-    }
+    verdicts = [_verdict(run, by_run.get(index, [])) for index, run in enumerate(arguments["runs"])]
+    return {"verdicts": verdicts, "cut": cut}
 
 
 def judge_tasks(tasks: Iterable[str]) -> Iterator[str]:

@@ -32,7 +32,8 @@ UNUSED_COLUMNS: dict[str, frozenset[str]] = {
 """Columns that no checker looks at, and that are not read therefore; half of the bytes."""
 
 Task = dict[str, Any]
-"""What one task judges: `run` (index), `context`, and either `journal` or `topic`, `partition`, `files`, `shared`."""
+"""What one task judges: `run` (an index), `context`, `size`, and either `journal` or `topic`, `partition`,
+`files`, `shared` and `operations` (how many)."""
 
 
 def tasks_of(directory: Path, run: int, context: Mapping[str, Any]) -> list[Task]:
@@ -77,12 +78,11 @@ def tasks_of(directory: Path, run: int, context: Mapping[str, Any]) -> list[Task
 
 def context_of(task: Task) -> RunContext:
     """Returns the context of a task's run; JSON knows lists where it has tuples."""
-    return RunContext(
-        **{
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in task["context"].items()
-        }
-    )
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in task["context"].items()
+    }
+    return RunContext(**values)
 
 
 def read_partition(task: Task) -> dict[str, pa.Table]:

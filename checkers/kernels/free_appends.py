@@ -94,15 +94,45 @@ def check_free_appends(
         return [], Holes(first=none, length=none, latest_absent_ns=none, earliest_present_ns=none)
     absent, present = _bounds(history, facts, clock_error_ns)
     holes = _holes(facts, absent, present, sparse)
+    findings = fit_free_appends(
+        history,
+        free,
+        holes,
+        tail_absent_ns=int(absent[-1]),
+        sparse=sparse,
+        real_time_holds=real_time_holds,
+    )
+    return findings, holes
+
+
+def fit_free_appends(
+    history: PartitionHistory,
+    free: I64,
+    holes: Holes,
+    *,
+    tail_absent_ns: int,
+    sparse: bool = False,
+    real_time_holds: bool = True,
+) -> list[Finding]:
+    """Finds what does not fit when free appends are put into holes.
+
+    Args:
+        history: One partition; only its appends are looked at.
+        free: Positions of the appends without a known place, in any order.
+        holes: Where nothing is known to stand.
+        tail_absent_ns: L beyond the last known offset, where whatever is left over goes.
+        sparse: Whether holes may stay empty.
+        real_time_holds: See `check_free_appends`.
+    """
     order = free[np.lexsort((history.append_op[free], history.append_inv[free]))]
+    has_certain = bool((history.append_status[order] == OK_SOMEWHERE).any())
     if not has_certain or not real_time_holds:
-        findings = [] if sparse else _fill(history, holes, order)
-        return findings, holes
+        return [] if sparse else _fill(history, holes, order)
     if sparse:
         order = order[history.append_status[order] == OK_SOMEWHERE]
     elif (shortage := _shortage(history, holes, order)) is not None:
-        return [shortage], holes
-    return _schedule(history, holes, order, int(absent[-1]), optional=sparse), holes
+        return [shortage]
+    return _schedule(history, holes, order, tail_absent_ns, optional=sparse)
 
 
 def _bounds(history: PartitionHistory, facts: Facts, clock_error_ns: int) -> tuple[I64, I64]:

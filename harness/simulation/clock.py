@@ -56,11 +56,15 @@ class HostClock:
     def true_ns_at(self, monotonic_s: float) -> int:
         """Returns the first true time at which the monotonic clock has reached a value."""
         target_ns = int(monotonic_s * 1e9)
-        ahead_ns = target_ns - self.monotonic_ns()
-        if self.drift_ppm:
-            ahead_ns = ahead_ns * _MILLION // (_MILLION + self.drift_ppm)
-        true_ns = self._world.now + ahead_ns
         # Rounding must never make a timer early: code that sleeps until a deadline would spin.
+        if not self.drift_ppm:
+            shift_ns = self._shift_ns
+            while target_ns / 1e9 < monotonic_s:
+                target_ns += 1
+            return target_ns - shift_ns
+        ahead_ns = target_ns - self.monotonic_ns()
+        ahead_ns = ahead_ns * _MILLION // (_MILLION + self.drift_ppm)
+        true_ns = self._world.now + ahead_ns
         while self._monotonic_s_at(true_ns) < monotonic_s:
             true_ns += 1
         return true_ns

@@ -28,13 +28,36 @@ UNRETRIEVED_GRACE_NS = 10_000_000
 
 
 class Handle:
-    """A callback that will be called: ready, or waiting for its time.
+    """A callback that will be called. `callback` becomes None with `cancel`."""
 
-    `callback` becomes None with `cancel`. `world` is set only while the handle waits on the world's heap,
-    so that cancelling can count how many entries of the heap are dead.
+    __slots__ = ("args", "callback", "context")
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
+    ) -> None:
+        self.callback: Callable[..., object] | None = callback
+        self.args = args
+        self.context = context
+
+    def cancel(self) -> None:
+        """Makes sure that the callback is not called; idempotent."""
+        self.callback = None
+        self.args = ()
+        self.context = None
+
+    def cancelled(self) -> bool:
+        """Whether the handle was cancelled."""
+        return self.callback is None
+
+
+class TimerHandle(Handle):
+    """A callback that waits for its time.
+
+    `world` is set only while the handle waits on the world's heap, so that cancelling can count how many entries of
+    the heap are dead. `loop` is None for events of the world itself.
     """
 
-    __slots__ = ("args", "callback", "context", "loop", "when_s", "world")
+    __slots__ = ("loop", "when_s", "world")
 
     def __init__(
         self,
@@ -43,7 +66,7 @@ class Handle:
         context: Context | None,
         loop: "NodeLoop | None" = None,
     ) -> None:
-        self.callback: Callable[..., object] | None = callback
+        self.callback = callback
         self.args = args
         self.context = context
         self.loop = loop
@@ -52,18 +75,12 @@ class Handle:
 
     def cancel(self) -> None:
         """Makes sure that the callback is not called; idempotent."""
-        if self.callback is None:
-            return
         self.callback = None
         self.args = ()
         self.context = None
         if self.world is not None:
             self.world.count_dead_timer()
             self.world = None
-
-    def cancelled(self) -> bool:
-        """Whether the handle was cancelled."""
-        return self.callback is None
 
     def when(self) -> float:
         """Returns the loop time for which a timer was set, in seconds."""
@@ -164,7 +181,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: Context | None = None,
-    ) -> Handle:
+    ) -> TimerHandle:
         """Adds a timer, `delay` seconds of the node's own clock from now."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
@@ -174,9 +191,9 @@ class NodeLoop(asyncio.AbstractEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: Context | None = None,
-    ) -> Handle:
+    ) -> TimerHandle:
         """Adds a timer for a moment of the node's own clock."""
-        handle = Handle(callback, args, copy_context() if context is None else context, self)
+        handle = TimerHandle(callback, args, copy_context() if context is None else context, self)
         handle.when_s = when
         if self.dead:
             handle.cancel()
@@ -184,23 +201,25 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self._push_timer(self._clock.true_ns_at(when), handle)
         return handle
 
-    def call_at_true_ns(self, when_ns: int, callback: Callable[..., object], *args: Any) -> Handle:
+    def call_at_true_ns(
+        self, when_ns: int, callback: Callable[..., object], *args: Any
+    ) -> TimerHandle:
         """Adds a timer for a moment of true time; for the simulated kernel."""
-        handle = Handle(callback, args, self.plain_context, self)
+        handle = TimerHandle(callback, args, self.plain_context, self)
         if self.dead:
             handle.cancel()
             return handle
         self._push_timer(when_ns, handle)
         return handle
 
-    def _push_timer(self, when_ns: int, handle: Handle) -> None:
+    def _push_timer(self, when_ns: int, handle: TimerHandle) -> None:
         world = self.world
         if self._lateness_mean_ns:
             when_ns += int(self._lateness(1.0) * self._lateness_mean_ns)
         handle.world = world
         world.push(when_ns if when_ns > world.now else world.now, None, handle)
 
-    def accept(self, handle: Handle) -> None:
+    def accept(self, handle: TimerHandle) -> None:
         """Takes a timer that came due; called by the world."""
         if self.paused:
             self.expired.append(handle)

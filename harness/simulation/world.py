@@ -28,7 +28,7 @@ from harness.simulation.errors import (
     Livelock,
     SimulationError,
 )
-from harness.simulation.loop import Handle, NodeLoop, SimTask
+from harness.simulation.loop import Handle, NodeLoop, SimTask, TimerHandle
 from harness.simulation.network import SimNetwork
 from harness.simulation.node import IdleProcess, Process, SimNode
 from harness.simulation.randomness import RandomTree
@@ -45,6 +45,8 @@ COMPACTION_MIN = 256
 _GC_EVERY = ((2, 100), (1, 10), (0, 1))
 
 _Event = tuple[int, int, int, Callable[[Any], object] | None, Any]
+
+_set_running_loop = asyncio._set_running_loop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,9 +240,9 @@ class World:
         tie = self._tie(16) if self._shuffles else 0
         heappush(self._heap, (when_ns, tie, sequence, function, argument))
 
-    def schedule(self, at_ns: int, fn: Callable[..., object], *args: Any) -> Handle:
+    def schedule(self, at_ns: int, fn: Callable[..., object], *args: Any) -> TimerHandle:
         """Adds an event of the world itself, such as a fault. It belongs to no node, and no pause delays it."""
-        handle = Handle(fn, args, None)
+        handle = TimerHandle(fn, args, None)
         handle.world = self
         self.push(max(at_ns, self.now), None, handle)
         return handle
@@ -315,7 +317,7 @@ class World:
         while True:
             if runnable:
                 self._run_nodes()
-                asyncio._set_running_loop(None)
+                _set_running_loop(None)
             if self.failures and self._should_stop():
                 return
             if until is not None and until():
@@ -384,14 +386,14 @@ class World:
             outbox, loop.outbox = loop.outbox, []
             for pipe, frame in outbox:
                 pipe.push(frame)
-        asyncio._set_running_loop(loop)
+        _set_running_loop(loop)
         ready = loop.ready
-        before = len(ready)
+        take = ready.popleft
         loop.interrupted = False
         count = 0
         try:
-            for _ in range(before):
-                handle = ready.popleft()
+            for _ in range(len(ready)):
+                handle = take()
                 count += 1
                 if handle.callback is not None:
                     handle.context.run(handle.callback, *handle.args)  # type: ignore[union-attr]

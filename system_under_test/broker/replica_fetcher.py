@@ -360,10 +360,7 @@ def _by_topic(asked: list[_Followed]) -> tuple[Any, ...]:
     topics: dict[UUID, list[Any]] = {}
     for followed in asked:
         topics.setdefault(followed.key[0], []).append(followed.entry)
-    return tuple(
-        fetch_topic(topic_id, tuple(entries))
-        for topic_id, entries in topics.items()
-    )
+    return tuple(fetch_topic(topic_id, tuple(entries)) for topic_id, entries in topics.items())
 
 
 class FetcherManager:

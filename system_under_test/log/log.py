@@ -174,6 +174,11 @@ class Log:
         return self.epochs.latest_epoch
 
     @property
+    def generation(self) -> int:
+        """Changes when something that was read before may read differently now."""
+        return self._generation
+
+    @property
     def unflushed_record_count(self) -> int:
         """How many records are not known to be durable."""
         return self.log_end_offset - self.recovery_point

@@ -22,10 +22,10 @@ from harness.judge import run_context
 from harness.op import Completion, Outcome
 from harness.runner import SimulationResult, WorldRecorder, _Run
 from harness.scenario import Wait
+from nemesis.fault import Fault
 from system_under_test.config import DEFAULT_PROFILE
 from system_under_test.defects import DEFECTS, Defect
 from system_under_test.protocol.messages import alter_partition_request
-from nemesis.fault import Fault
 from workloads.append import AppendConfig, AppendProcess
 
 TOPIC = "t"
@@ -110,6 +110,7 @@ class Story(_Run):
     Attributes:
         producer, consumer: A client each; both remember the leader that they were told last.
         complaints: See `Ending`.
+        loses_unsynced_only: Whether a power cut takes nothing but what was not synced, whatever the plot says.
     """
 
     def __init__(self, plot: Plot, experiment: Experiment, *, is_watched: bool) -> None:
@@ -119,6 +120,7 @@ class Story(_Run):
         self._fault_count = 0
         self._client_count = 0
         self.complaints: list[str] = []
+        self.loses_unsynced_only = False
         self.producer: AppendProcess
         self.consumer: AppendProcess
         self._home: dict[AppendProcess, str] = {}
@@ -285,9 +287,36 @@ class Story(_Run):
         """Ends processes (SIGKILL); the page cache stays."""
         self._fault("kill", nodes)
 
-    def power(self, node: int, *, keep_records: int) -> None:
-        """Takes the power of a broker, whose log keeps so many records."""
-        self._fault("power", (node,), keep_records=keep_records)
+    def power(self, node: int, *, keep_records: int | None = None) -> None:
+        """Takes the power of a node.
+
+        Args:
+            node: A broker or controller.
+            keep_records: How many records its partition log keeps; without it, everything that was synced.
+        """
+        if keep_records is None or self.loses_unsynced_only:
+            self._fault("power", (node,))
+        else:
+            self._fault("power", (node,), keep_records=keep_records)
+
+    def power_keeping_metadata(self, node: int, *, keep_records: int) -> None:
+        """As `power`; the broker's copy of the metadata survives as well."""
+        disk = self.world.nodes[node_name(node)].disk
+        keep = self.cluster._kept_bytes(node_name(node), {"keep_records": keep_records}) or {}
+        for path in disk.files:
+            if "__cluster_metadata" in path:
+                keep[path] = len(disk.read(path))
+        self.world.nodes[node_name(node)].power_off("lose_all", keep=keep)
+
+    def delay_fencing(self) -> None:
+        """Lets controllers act upon the end of a session later than they could."""
+        for name in self.cluster.controllers:
+            self.world.nodes[name].host.random.buggify = lambda point: point == "late-fencing"
+
+    def fence_in_time(self) -> None:
+        """Ends `delay_fencing`."""
+        for name in self.cluster.controllers:
+            del self.world.nodes[name].host.random.buggify
 
     def stop(self, *nodes: int) -> None:
         """Stops in order, one after the other."""
@@ -309,10 +338,10 @@ class Story(_Run):
         self.do(self.nemesis.inject(fault))
 
     def flip_bit_of_last_record(self, broker: int) -> None:
-        """Flips one bit of the last byte of a broker's partition log."""
+        """Flips one bit in the value of the last record of a broker's partition log."""
         disk = self.world.nodes[node_name(broker)].disk
-        path = f"{self.partition(broker).log.directory}/{0:020d}.log"
-        disk.bit_flip(path, len(disk.read(path)) - 1)
+        path = f"data/{PARTITION}/{0:020d}.log"
+        disk.bit_flip(path, len(disk.read(path)) - 10)
 
     def isolate(self, node: int, planes: Collection[str] = SERVER_PLANES) -> Any:
         """Cuts a node off from the other servers; clients still reach it."""
@@ -385,6 +414,11 @@ class Story(_Run):
         end: int = self.partition(node).log_end_offset if self.has_replica(node) else -1
         return end
 
+    def leads_quorum(self, controller: int) -> bool:
+        """Whether a running controller leads the metadata quorum, as far as it knows."""
+        node = self.world.nodes[node_name(controller)]
+        return bool(node.is_alive and node.process.raft.is_leader)
+
     def knows_active(self, broker: int, other: int) -> bool:
         """Whether a running broker has heard that another one may join ISRs."""
         return bool(self.broker(broker).metadata.is_isr_eligible(other))
@@ -442,9 +476,6 @@ def expect_defect(defect_id: str, plot: Plot, *, min_isr: int = 2) -> None:
     if defect.invariants:
         watched = play(plot, *defect.rules, profile=defect.profile, min_isr=min_isr)
         assert watched.invariants & set(defect.invariants), f"the monitor found only: {watched}"
-    unwatched = play(
-        plot, *defect.rules, profile=defect.profile, min_isr=min_isr, is_watched=False
-    )
+    unwatched = play(plot, *defect.rules, profile=defect.profile, min_isr=min_isr, is_watched=False)
     if defect.anomalies:
         assert unwatched.codes >= set(defect.anomalies), f"clients saw only: {unwatched}"
-

@@ -1,13 +1,19 @@
 """What happens without the rules about who may fetch what, and about what a follower makes of it."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from system_under_test.broker.replica_fetcher import FetcherManager
+from system_under_test.broker.tasks import TaskScope
+from system_under_test.config import NodeConfig
 from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.messages import fetch_response, millis
+from system_under_test.rules import Rules
 from tests.mutations.coverage import shows
 from tests.mutations.mutation_story import Story, expect_defect
-from tests.unit.replica_fakes import Broker, only_produced
+from tests.unit.replica_fakes import TOPIC_ID, Broker, batch, only_produced
 
 # --- FETCH-5
 
@@ -59,7 +65,9 @@ def test_a_consumer_above_the_high_watermark_reads_what_goes_away() -> None:
 def a_bit_flips_on_the_leaders_disk(story: Story) -> None:
     """B-51: the newest record goes bad before the followers have copied it."""
     story.begin()
-    holds = [story.hold("FetchResponse", 1, follower) for follower in (2, 3)]
+    # Fetches that wait at the leader already would be answered with the good record.
+    holds = [story.hold("FetchRequest", follower, 1) for follower in (2, 3)]
+    story.until(lambda: all(hold.dropped_or_stalled > 0 for hold in holds))
     story.begin_append()
     story.flip_bit_of_last_record(1)
     story.heal(*holds)
@@ -80,7 +88,9 @@ def test_followers_that_do_not_verify_checksums_commit_a_corrupt_record() -> Non
 
 @shows("FETCH-2")
 @pytest.mark.parametrize("rules", [(), ("FETCH-2",)])
-def test_a_fetch_of_an_older_leader_epoch_counts_only_without_fetch_2(rules: tuple[str, ...]) -> None:
+def test_a_fetch_of_an_older_leader_epoch_counts_only_without_fetch_2(
+    rules: tuple[str, ...],
+) -> None:
     """B-06 in small: the follower has truncated since it sent the fetch that says how much it has."""
 
     async def story() -> None:
@@ -125,3 +135,87 @@ def test_a_fetch_of_an_older_incarnation_counts_only_without_fs_2(rules: tuple[s
             broker.manager.fail_all_pending()
 
     asyncio.run(story())
+
+
+# --- FOLL-2: component
+
+
+class SlowLeader:
+    """Broker 2 as a network: it keeps every request until the test answers."""
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self.asked: list[tuple[Any, asyncio.Future[Any]]] = []
+
+    async def connect(self, address: str, timeout_ms: float) -> "SlowLeader":
+        return self
+
+    def request(self, message: Any, timeout_ms: float) -> "asyncio.Future[Any]":
+        future = asyncio.get_running_loop().create_future()
+        self.asked.append((message, future))
+        return future
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+def fetched(records: bytes, high_watermark: int) -> Any:
+    """Returns the answer to a fetch of the partition."""
+    return fetch_response.FetchResponse(
+        throttle_time=millis(0),
+        responses=(
+            fetch_response.FetchableTopicResponse(
+                topic_id=TOPIC_ID,
+                partitions=(
+                    fetch_response.PartitionData(
+                        partition_index=0,
+                        error_code=0,
+                        high_watermark=high_watermark,
+                        log_start_offset=0,
+                        records=records,
+                        aborted_transactions=None,
+                    ),
+                ),
+            ),
+        ),
+    )
+
+
+@shows("FOLL-2")
+@pytest.mark.parametrize("rules", [(), ("FOLL-2",)])
+def test_an_answer_of_an_older_leader_epoch_is_appended_only_without_foll_2(
+    rules: tuple[str, ...],
+) -> None:
+    """B-04 in small: broker 2 lost the leadership, truncated, and leads again, before its old answer arrives."""
+
+    async def story() -> tuple[int, int]:
+        broker = Broker(without=rules)
+        leader = SlowLeader()
+        broker.host.network = leader
+        failures: list[BaseException] = []
+        scope = TaskScope(failures.append)
+        config = NodeConfig(
+            node_id=1, role="broker", address="b1:9092", cluster_id="story", voters=()
+        ).with_rules(Rules(rules))
+        fetchers = FetcherManager(
+            broker.host,
+            config,
+            scope,
+            alive_address=lambda _: "b2:9092",
+            broker_epoch=lambda: 101,
+            on_storage_failure=failures.append,
+        )
+        broker.manager.attach(fetchers, broker.alter)
+        broker.follow(2, leader_epoch=1)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        (_, old_answer) = leader.asked[0]
+        broker.follow(2, leader_epoch=3)
+        old_answer.set_result(fetched(batch("gone", epoch=1), 1))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        scope.cancel_all()
+        assert failures == []
+        return broker.log_end, broker.high_watermark
+
+    assert asyncio.run(story()) == ((1, 1) if rules else (0, 0))

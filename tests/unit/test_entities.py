@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+
 from system_under_test.protocol import entities
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
@@ -42,7 +43,12 @@ DATA = fetch_response.PartitionData(
 )
 FETCHED = fetch_response.FetchableTopicResponse(topic_id=TOPIC_ID, partitions=(DATA,))
 PRODUCED = produce_response.PartitionProduceResponse(
-    index=1, error_code=6, base_offset=-1, log_append_time=None, log_start_offset=3, record_errors=()
+    index=1,
+    error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    base_offset=-1,
+    log_append_time=None,
+    log_start_offset=3,
+    record_errors=(),
 )
 PRODUCED_TOPIC = produce_response.TopicProduceResponse(name="t", partition_responses=(PRODUCED,))
 
@@ -109,7 +115,10 @@ PAIRS = {
             ),
         ),
     ),
-    "PartitionProduceResponse": (entities.produced_partition(1, 6, -1, 3), PRODUCED),
+    "PartitionProduceResponse": (
+        entities.produced_partition(1, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, 3),
+        PRODUCED,
+    ),
     "TopicProduceResponse": (entities.produced_topic("t", (PRODUCED,)), PRODUCED_TOPIC),
     "ProduceResponse": (
         entities.produce_answer((PRODUCED_TOPIC,)),
@@ -134,7 +143,9 @@ def test_a_quickly_made_entity_is_frozen(name: str) -> None:
         setattr(made, dataclasses.fields(made)[0].name, 0)
 
 
-@pytest.mark.parametrize("name", ["FetchRequest", "FetchResponse", "ProduceRequest", "ProduceResponse"])
+@pytest.mark.parametrize(
+    "name", ["FetchRequest", "FetchResponse", "ProduceRequest", "ProduceResponse"]
+)
 def test_a_quickly_made_message_goes_through_the_codec(name: str) -> None:
     made, expected = PAIRS[name]
     assert encode(made) == encode(expected)

@@ -1,0 +1,442 @@
+"""One partition's log cut into ranges of offsets: the linearizability verdict, with the whole log nowhere.
+
+A history is cut twice. *Slices* (`checkers.jobs.slices`) are ranges of operations, as they are stored. *Buckets*
+are ranges of offsets: whatever concerns one offset is decided here, from what the slices sent: one value per
+offset (C1), where a value came from (C2, C3), whether it is still there in the end. What remains is small, and is
+folded in the order of the buckets: the real-time check (C6) as a monoid, holes with their bounds, and the appends
+without a place, which every bucket must know; they are few.
+
+    cut_slice      a slice's own report, and a part for every bucket that it touches
+    judge_bucket   all parts of one bucket -> a `BucketAnswer`
+    fold           all reports and answers -> a `LogVerdict`
+
+The verdict is that of the kernel on the whole history, with the worst real-time contradiction and its two
+operations. Neither the width of the buckets, nor the number of slices, nor the order of anything matters.
+
+Source: linearizability of a log, "one huge partition"; the corollary that its check is a monoid.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from checkers.jobs.slices import LEVELS, FreeAppends, Part, SliceReport, Times, strongest
+from checkers.kernels.free_appends import Holes, fit_free_appends
+from checkers.kernels.history import (
+    FAIL,
+    I64,
+    INF_NS,
+    INFO,
+    OK_SOMEWHERE,
+    Bools,
+    PartitionHistory,
+    lookup,
+    read_history,
+)
+from checkers.kernels.lost_acked import FinalLog, final_log
+from checkers.kernels.monoid import BucketElement, RealTimeFacts, bucket_element
+from checkers.kernels.monoid import fold as fold_elements
+from checkers.kernels.real_time import NEVER_NS
+from harness.schema import TABLES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketAnswer:
+    """What is known of one bucket.
+
+    Attributes:
+        elements: Per level, for the real-time check.
+        integrity_holds: Whether C1 to C3 hold in it, as far as one bucket can see.
+        all_there: Whether a final read shows every record that was acknowledged or read in it.
+        revealed_op, revealed_offset: Free appends that a read found, and where.
+        hole_count: How many offsets below the limit nobody is known to stand at.
+        holes: Their ranges with the bounds of this bucket alone; only the first ones if there are more than free
+            appends.
+    """
+
+    elements: dict[str, BucketElement]
+    integrity_holds: bool
+    all_there: bool
+    revealed_op: I64
+    revealed_offset: I64
+    hole_count: int
+    holes: Holes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogVerdict:
+    """Whether a partition's history is linearizable, and what is known besides.
+
+    Attributes:
+        integrity_holds: C1 to C5, and no poll returned an offset twice or below its position.
+        order, fresh: The real-time check of both levels: slack and operations of the worst contradiction.
+        order_holds, fresh_holds: What they say, the error of the clocks allowed for.
+        free_appends_fit: Whether every hole can be filled and every append has a place.
+        hole_count: How many offsets nobody is known to stand at.
+        revealed_count: How many appends of unknown outcome a read revealed.
+    """
+
+    integrity_holds: bool
+    order: BucketElement
+    fresh: BucketElement
+    order_holds: bool
+    fresh_holds: bool
+    free_appends_fit: bool
+    hole_count: int
+    revealed_count: int
+
+    @property
+    def is_linearizable(self) -> bool:
+        """Whether everything holds."""
+        return (
+            self.integrity_holds and self.order_holds and self.fresh_holds and self.free_appends_fit
+        )
+
+
+def all_free(reports: Iterable[SliceReport]) -> FreeAppends:
+    """Returns the appends without an acknowledged offset of all slices, ascending by op."""
+    parts = [report.free for report in reports]
+    columns = [
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("op", "inv", "res", "status")
+    ]
+    order = np.argsort(columns[0], kind="stable")
+    op, inv, res, status = (column[order] for column in columns)
+    return FreeAppends(op=op, inv=inv, res=res, status=status)
+
+
+def judge_bucket(
+    parts: Sequence[Part], free: FreeAppends, *, first: int, stop: int
+) -> BucketAnswer:
+    """Judges the offsets of one bucket.
+
+    Args:
+        parts: What the slices sent, in any order.
+        free: Every append without an acknowledged offset.
+        first: The bucket's first offset that counts.
+        stop: One more than its last offset that is known to have existed.
+    """
+    claims = _Claims.of(parts)
+    position = lookup(free.op)(claims.value[claims.is_orphan])
+    place = claims.offset[claims.is_orphan]
+    known = position >= 0
+    known[known] = free.status[position[known]] != FAIL
+    revealed, revealed_offset = position[known], place[known]
+    is_contested = bool((claims.offset[1:] == claims.offset[:-1]).any())
+    absent = _revealed_absent(parts, free, revealed, revealed_offset)
+    present = _revealed_present(parts, free, revealed, revealed_offset)
+    occupied = np.unique(np.concatenate([claims.offset, *(part.unreadable for part in parts)]))
+    hole_count = max(0, stop - first - len(occupied))
+    holes = (
+        _holes(first, stop, occupied, absent, present, limit=len(free.op) + 1)
+        if hole_count
+        else _no_holes()
+    )
+    return BucketAnswer(
+        elements={level: _element(absent[level], present) for level in LEVELS},
+        integrity_holds=not is_contested and bool(known.all()),
+        all_there=bool(claims.is_final.all()),
+        revealed_op=free.op[revealed],
+        revealed_offset=revealed_offset,
+        hole_count=hole_count,
+        holes=holes,
+    )
+
+
+def fold(
+    reports: Sequence[SliceReport],
+    answers: Mapping[int, BucketAnswer],
+    free: FreeAppends,
+    *,
+    width: int,
+    log_start_offset: int,
+    clock_error_ns: int = 0,
+) -> LogVerdict:
+    """Returns the verdict on the whole partition.
+
+    Args:
+        reports: Of all slices.
+        answers: Of every bucket that a part was sent to.
+        free: `all_free(reports)`.
+        width: How many offsets a bucket holds.
+        log_start_offset: Facts below it were dropped.
+        clock_error_ns: By how much two clocks of the run may differ; it only ever hides violations.
+    """
+    ordered = [answers[bucket] for bucket in sorted(answers)]
+    whole = {level: fold_elements(answer.elements[level] for answer in ordered) for level in LEVELS}
+    holds = {level: whole[level].slack_ns <= clock_error_ns for level in LEVELS}
+    revealed = _joined([answer.revealed_op for answer in ordered])
+    limit = max((report.limit for report in reports), default=log_start_offset)
+    holes, hole_count = _all_holes(answers, width, log_start_offset, limit, clock_error_ns)
+    at = np.flatnonzero(
+        ((free.status == INFO) | (free.status == OK_SOMEWHERE)) & ~np.isin(free.op, revealed)
+    )
+    fits = True
+    if hole_count > len(at):
+        fits = False
+    elif hole_count or bool((free.status[at] == OK_SOMEWHERE).any()):
+        tail = max(whole[level].latest_absent.time_ns for level in LEVELS) - clock_error_ns
+        fits = not fit_free_appends(
+            _history_of_appends(free),
+            at,
+            holes,
+            tail_absent_ns=tail,
+            real_time_holds=all(holds.values()),
+        )
+    return LogVerdict(
+        integrity_holds=all(answer.integrity_holds for answer in ordered)
+        and not any(report.log_violated for report in reports)
+        # A record of unknown outcome that stands at two offsets is a duplicate.
+        and len(np.unique(revealed)) == len(revealed),
+        order=whole["order"],
+        fresh=whole["fresh"],
+        order_holds=holds["order"],
+        fresh_holds=holds["fresh"],
+        free_appends_fit=fits,
+        hole_count=hole_count,
+        revealed_count=len(np.unique(revealed)),
+    )
+
+
+def senders_in_order(reports: Sequence[SliceReport]) -> bool:
+    """Returns whether offsets of every process grow from slice to slice; the slices in order of operations."""
+    last: dict[int, int] = {}
+    for report in reports:
+        columns = (report.sender, report.sender_first, report.sender_last)
+        for sender, first, end in zip(*(column.tolist() for column in columns), strict=True):
+            if last.get(sender, -1) >= first:
+                return False
+            last[sender] = end
+    return True
+
+
+def final_log_of(
+    reports: Sequence[SliceReport], *, log_start_offset: int, phase_complete: bool
+) -> FinalLog:
+    """Returns what the final phase showed of the log; which appends it showed is not in it."""
+    first, last, position = (
+        _joined([getattr(report, name) for report in reports])
+        for name in ("final_first", "final_last", "final_position")
+    )
+    ends = np.array([report.final_end for report in reports if report.final_end >= 0], np.int64)
+    yes = np.ones(len(last), dtype=np.bool_)
+    history = replace(
+        _empty_history(),
+        poll_op=np.arange(len(last)),
+        poll_ok=yes,
+        poll_final=yes,
+        poll_position=position,
+        poll_last=last,
+        record_poll=np.arange(len(last)),
+        record_offset=first,
+        record_value=first,
+        record_trusted=~yes,
+        end_offset=ends,
+        end_final=np.ones(len(ends), dtype=np.bool_),
+    )
+    return final_log(history, log_start_offset=log_start_offset, phase_complete=phase_complete)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claims:
+    """Distinct (offset, value) pairs of a bucket, ascending.
+
+    Shape:
+        is_orphan: no acknowledgement says it; is_final: a final read shows it.
+    """
+
+    offset: I64
+    value: I64
+    is_orphan: Bools
+    is_final: Bools
+
+    @classmethod
+    def of(cls, parts: Sequence[Part]) -> "_Claims":
+        acked = sum(len(part.acked_offset) for part in parts)
+        offset = _joined([p.acked_offset for p in parts] + [p.read_offset for p in parts])
+        value = _joined([p.acked_value for p in parts] + [p.read_value for p in parts])
+        is_acked = np.arange(len(offset)) < acked
+        is_final = np.zeros(len(offset), dtype=np.bool_)
+        is_final[acked:] = np.concatenate([part.read_final for part in parts])
+        order = np.lexsort((value, offset))
+        offset, value = offset[order], value[order]
+        head = np.ones(len(order), dtype=np.bool_)
+        head[1:] = (offset[1:] != offset[:-1]) | (value[1:] != value[:-1])
+        group = np.cumsum(head) - 1
+        count = int(head.sum())
+        return cls(
+            offset=offset[head],
+            value=value[head],
+            is_orphan=np.bincount(group, weights=is_acked[order], minlength=count) == 0,
+            is_final=np.bincount(group, weights=is_final[order], minlength=count) > 0,
+        )
+
+
+def _revealed_absent(
+    parts: Sequence[Part], free: FreeAppends, revealed: I64, offset: I64
+) -> dict[str, Times]:
+    """Returns "did not exist yet" per level; an append that a read revealed says so of its place."""
+    merged = {level: [part.absent[level] for part in parts] for level in LEVELS}
+    pinned = Times(offset=offset, time_ns=free.inv[revealed], op=free.op[revealed])
+    return {
+        "order": _merged([*merged["order"], pinned], latest=True),
+        "fresh": _merged(merged["fresh"], latest=True),
+    }
+
+
+def _revealed_present(
+    parts: Sequence[Part], free: FreeAppends, revealed: I64, offset: I64
+) -> Times:
+    """Returns "existed by then"; of revealed appends those say so that are known to have succeeded."""
+    told = free.status[revealed] == OK_SOMEWHERE
+    at = revealed[told]
+    pinned = Times(offset=offset[told], time_ns=free.res[at], op=free.op[at])
+    return _merged([*(part.present for part in parts), pinned], latest=False)
+
+
+def _merged(parts: Sequence[Times], *, latest: bool) -> Times:
+    return strongest(
+        _joined([part.offset for part in parts]),
+        _joined([part.time_ns for part in parts]),
+        _joined([part.op for part in parts]),
+        latest=latest,
+    )
+
+
+def _element(absent: Times, present: Times) -> BucketElement:
+    return bucket_element(
+        RealTimeFacts(
+            absent_offset=absent.offset,
+            absent_ns=absent.time_ns,
+            absent_op=absent.op,
+            present_offset=present.offset,
+            present_ns=present.time_ns,
+            present_op=present.op,
+        )
+    )
+
+
+def _holes(
+    first: int, stop: int, occupied: I64, absent: dict[str, Times], present: Times, *, limit: int
+) -> Holes:
+    """Returns the ranges of [first, stop) where nobody is known to stand; L and U of this bucket alone."""
+    facts = [*absent.values(), present]
+    mentioned = np.unique(np.concatenate([occupied, *(times.offset for times in facts)]))
+    mentioned = mentioned[(mentioned >= first) & (mentioned < stop)]
+    below = np.full(len(mentioned) + 1, NEVER_NS, dtype=np.int64)
+    for times in absent.values():
+        # Slot i + 1 holds what is said at mentioned[i]; slot i bounds everything just below it.
+        inside = times.offset < stop
+        at = np.searchsorted(mentioned, times.offset[inside]) + 1
+        np.maximum.at(below, at, times.time_ns[inside])
+    below = np.maximum.accumulate(below)
+    above = np.full(len(mentioned) + 1, INF_NS, dtype=np.int64)
+    np.minimum.at(above, np.searchsorted(mentioned, present.offset), present.time_ns)
+    above = np.minimum.accumulate(above[::-1])[::-1]
+    edges = np.concatenate(([first - 1], mentioned, [stop]))
+    # Between two mentioned offsets, and the mentioned ones themselves that are vacant.
+    vacant = np.flatnonzero(~np.isin(mentioned, occupied))
+    width = edges[1:] - edges[:-1] - 1
+    between = np.flatnonzero(width > 0)
+    start = np.concatenate((edges[between] + 1, mentioned[vacant]))
+    order = np.argsort(start)[:limit]
+    return Holes(
+        first=start[order],
+        length=np.concatenate((width[between], np.ones(len(vacant), dtype=np.int64)))[order],
+        latest_absent_ns=np.concatenate((below[between], below[vacant + 1]))[order],
+        earliest_present_ns=np.concatenate((above[between], above[vacant]))[order],
+    )
+
+
+def _all_holes(
+    answers: Mapping[int, BucketAnswer],
+    width: int,
+    start: int,
+    limit: int,
+    clock_error_ns: int,
+) -> tuple[Holes, int]:
+    """Returns all holes with the bounds of the whole partition, and how many there are."""
+    buckets = sorted(answers)
+    carried = _carried([answers[bucket] for bucket in buckets])
+    ranges: list[Holes] = []
+    count, reached = 0, start
+    for index, bucket in enumerate(buckets):
+        low, high = carried[index]
+        begin = min(max(bucket * width, start), limit)
+        if begin > reached:
+            # Whole buckets that nobody said anything about.
+            count += begin - reached
+            ranges.append(
+                _range(reached, begin - reached, low, min(high, _earliest(answers[bucket])))
+            )
+        holes = answers[bucket].holes
+        count += answers[bucket].hole_count
+        ranges.append(
+            replace(
+                holes,
+                latest_absent_ns=np.maximum(holes.latest_absent_ns, low),
+                earliest_present_ns=np.minimum(holes.earliest_present_ns, high),
+            )
+        )
+        reached = max(reached, min((bucket + 1) * width, limit))
+    present = _joined([holes.earliest_present_ns for holes in ranges])
+    return (
+        Holes(
+            first=_joined([holes.first for holes in ranges]),
+            length=_joined([holes.length for holes in ranges]),
+            latest_absent_ns=_joined([h.latest_absent_ns for h in ranges]) - clock_error_ns,
+            earliest_present_ns=np.where(present < INF_NS, present + clock_error_ns, INF_NS),
+        ),
+        count,
+    )
+
+
+def _carried(answers: Sequence[BucketAnswer]) -> list[tuple[int, int]]:
+    """Returns, for every bucket, L of all before it and U of all after it."""
+    low, lows = NEVER_NS, []
+    for answer in answers:
+        lows.append(low)
+        low = max(low, *(e.latest_absent.time_ns for e in answer.elements.values()))
+    high, highs = INF_NS, []
+    for answer in reversed(answers):
+        highs.append(high)
+        high = min(high, _earliest(answer))
+    return list(zip(lows, reversed(highs), strict=True))
+
+
+def _earliest(answer: BucketAnswer) -> int:
+    return min(element.earliest_present.time_ns for element in answer.elements.values())
+
+
+def _range(first: int, length: int, low: int, high: int) -> Holes:
+    return Holes(
+        first=np.array([first], np.int64),
+        length=np.array([length], np.int64),
+        latest_absent_ns=np.array([low], np.int64),
+        earliest_present_ns=np.array([high], np.int64),
+    )
+
+
+def _no_holes() -> Holes:
+    none = np.empty(0, dtype=np.int64)
+    return Holes(first=none, length=none, latest_absent_ns=none, earliest_present_ns=none)
+
+
+def _joined(parts: Sequence[I64]) -> I64:
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+
+def _empty_history() -> PartitionHistory:
+    names = ("operations", "records_read", "end_offsets_seen")
+    return read_history(*(TABLES[name].empty_table() for name in names))
+
+
+def _history_of_appends(free: FreeAppends) -> PartitionHistory:
+    return replace(
+        _empty_history(),
+        append_op=free.op,
+        append_inv=free.inv,
+        append_res=free.res,
+        append_status=free.status,
+    )

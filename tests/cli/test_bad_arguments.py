@@ -1,0 +1,138 @@
+"""A command line that is wrong is refused in one sentence, with exit code 254, before anything is stored."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.cli import main
+from tests.cli.cli_helpers import call, refused, write
+
+REPRODUCE = ("reproduce", "last-replica-standing", "--no-spark")
+COMPARE = ("compare", "--no-spark", "--vary", "profile=kafka-4.0,kafka-4.1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("reprodcue",), "invalid choice: 'reprodcue'"),
+        (("reprodcue",), "did you mean reproduce?"),
+        (("--json", "list"), "--json goes after the command"),
+        (("list", "--jsn"), "did you mean --json?"),
+        (("list", "extra"), "unrecognized arguments: extra"),
+        (("doctor", "--wram"), "did you mean --warm?"),
+        (("reproduce",), "required: scenario"),
+        (("reproduce", "last-replica"), "did you mean 'last-replica-standing'?"),
+        ((*REPRODUCE, "--varient", "V3b"), "did you mean --variant?"),
+        ((*REPRODUCE, "--variant", "V33"), "did you mean 'V3f'?"),
+        ((*REPRODUCE, "--variant", "v3b"), "did you mean 'V3b'?"),
+        ((*REPRODUCE, "--profile", "kafka4.0"), "did you mean 'kafka-4.0'?"),
+        ((*REPRODUCE, "--prof", "kafka-4.0"), "did you mean --profile?"),
+        ((*REPRODUCE, "--seed"), "expected one argument"),
+        ((*REPRODUCE, "--seed", "x"), "'x' is not a whole number"),
+        ((*REPRODUCE, "--seed", "-1"), "from 0 to 2**63 - 1, not -1"),
+        ((*REPRODUCE, "--seed", str(2**63)), "from 0 to 2**63 - 1"),
+        ((*REPRODUCE, "--spark-conf", "x"), "--spark-conf takes key=value, not 'x'"),
+        (("run",), "required: experiment"),
+        (("run", "nowhere.toml"), "there is no experiment file nowhere.toml"),
+        (("run", "."), "cannot read the experiment file"),
+        (("check", "latest"), "there are no runs in"),
+        (("replay", "latest"), "there are no runs in"),
+        (("report", "20260101T000000Z-1"), "no run in"),
+        (("check", ""), "no run in"),
+        (("check", "/"), "no run in"),
+        (("compare", "--no-spark"), "required: --vary"),
+        ((*COMPARE, "--seeds", "0"), "'0' is not a whole number of at least 1"),
+        ((*COMPARE, "--seeds", "-3"), "'-3' is not a whole number of at least 1"),
+        ((*COMPARE, "--first-seed", str(2**63 - 1), "--seeds", "2"), "a seed is a whole number"),
+        (("swarm", "--no-spark", "--seeds", "0"), "'0' is not a whole number of at least 1"),
+        (("swarm", "--no-spark", "nowhere.toml"), "there is no experiment file"),
+        (("swarm", "--no-spark", "--profile", "kafka-9"), "no profile is called 'kafka-9'"),
+        (("demo", "--no-spark", "--seeds", "0"), "'0' is not a whole number of at least 1"),
+    ],
+)
+def test_a_wrong_argument_is_refused_in_one_sentence(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    sentence: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert sentence in refused(capsys, *arguments)
+    assert not list(tmp_path.rglob("run.json")), "nothing was run"
+
+
+@pytest.mark.parametrize(
+    ("vary", "sentence"),
+    [
+        ("nonsense", "--vary takes a key and at least two different values"),
+        ("profile=kafka-4.0", "--vary takes a key and at least two different values"),
+        ("profile=kafka-4.0,kafka-4.0", "--vary takes a key and at least two different values"),
+        ("profile=kafka-4.0,kafka-9", "did you mean 'kafka-3.9'?"),
+        ("profil=kafka-4.0,kafka-4.1", "did you mean 'profile'?"),
+        ("topic.nam=a,b", "did you mean 'topic.name'?"),
+        ("topc.name=a,b", "did you mean 'topic'?"),
+        ("=a,b", "no key of an experiment is called ''"),
+        ("schedule=1,2", "'schedule' must be an array of tables"),
+        ("topic.min_insync_replicas=1,two", "'two' is not a whole number"),
+        ("cluster.unclean_leader_election=true,maybe", "'maybe' is not true or false"),
+        ("cluster.brokers=1,3", "topic.replication_factor is 3, but there are 1 brokers"),
+        ("nemesis.faults=power,pover", "did you mean 'power'?"),
+    ],
+)
+def test_a_wrong_vary_is_refused_and_leaves_no_folder(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, vary: str, sentence: str
+) -> None:
+    where = ("--no-spark", "--seeds", "1", "--results", tmp_path)
+    assert sentence in refused(capsys, "compare", "--vary", vary, *where)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("list",),
+        ("check", "latest"),
+        ("report", "latest"),
+        ("replay", "latest"),
+        REPRODUCE,
+        (*COMPARE, "--seeds", "1"),
+        ("swarm", "--no-spark", "--seeds", "1"),
+        ("demo", "--no-spark", "--seeds", "1"),
+    ],
+)
+def test_results_that_are_a_file_are_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    file = write(tmp_path / "file", "precious")
+    assert f"--results {file}" in refused(capsys, *arguments, "--results", file)
+    assert file.read_text() == "precious"
+
+
+def test_a_beginning_of_several_runs_is_refused_with_their_names(
+    capsys: pytest.CaptureFixture[str], stored: Path
+) -> None:
+    twin = stored.with_name("20990101T000000Z-2")
+    stored.rename(stored.with_name("20990101T000000Z-1"))
+    twin.mkdir()
+    sentence = refused(capsys, "check", "20990101", "--results", stored.parent.parent)
+    assert "20990101T000000Z-1, last-replica-standing-V3b/20990101T000000Z-2" in sentence
+    assert "give more of it" in sentence
+
+
+def test_without_a_command_the_help_is_shown_and_it_is_misuse(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    outcome = call(capsys)
+    assert outcome.code == 254
+    assert "reproduce" in outcome.out
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["compare", "--help"], ["--version"]])
+def test_help_and_version_are_no_errors(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 0
+    assert capsys.readouterr().out

@@ -1,0 +1,312 @@
+"""A stored run that is damaged or foreign is refused in one sentence that names the file; what is left stays."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from harness.errors import HistoryError
+from harness.history_journal import file_header
+from results.history_files import read_tables
+from tests.cli.cli_helpers import call, refused
+
+OPERATIONS = "history/operations/t-0.parquet"
+FAULTS = "history/faults.parquet"
+MANIFEST = "history/manifest.json"
+Damage = Callable[[Path], None]
+
+
+def check(capsys: pytest.CaptureFixture[str], run: Path) -> str:
+    before = files_of(run)
+    sentence = refused(
+        capsys, "check", run, "--no-spark", "--quiet", "--results", run.parent.parent
+    )
+    assert files_of(run) == before, "nothing is lost, and nothing is added"
+    return sentence
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+def halve(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def replace_with_text(path: Path) -> None:
+    path.write_text("hello world\n" * 20)
+
+
+def replace_with_foreign(path: Path) -> None:
+    pq.write_table(pa.table({"a": [1, 2]}), path)
+
+
+def drop_last_row(path: Path) -> None:
+    with pq.ParquetFile(path) as file:
+        table = file.read()
+    pq.write_table(table.slice(0, table.num_rows - 1), path)
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize("name", [OPERATIONS, FAULTS])
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (halve, "is damaged or not a Parquet file"),
+        (empty, "is damaged or not a Parquet file"),
+        (replace_with_text, "is damaged or not a Parquet file"),
+        (replace_with_foreign, "is not a table of ours: column"),
+        (drop_last_row, "but the manifest says"),
+        (remove, "is missing from the history"),
+    ],
+)
+def test_a_damaged_table_is_refused_by_its_name(
+    capsys: pytest.CaptureFixture[str], stored: Path, name: str, damage: Damage, sentence: str
+) -> None:
+    damage(stored / name)
+    answer = check(capsys, stored)
+    assert str(stored / name) in answer
+    assert sentence in answer
+    assert str(stored / name) in refused(capsys, "report", stored)
+
+
+def test_a_flipped_byte_is_refused_or_changes_no_row(
+    capsys: pytest.CaptureFixture[str], stored: Path
+) -> None:
+    """Pages carry checksums; what is left is metadata, and a table that is read is read as it was written."""
+    path = stored / OPERATIONS
+    whole = path.read_bytes()
+    rows = read_tables(stored)["operations"]
+    refused_positions = []
+    for position in range(0, len(whole), 61):
+        data = bytearray(whole)
+        data[position] ^= 0xFF
+        path.write_bytes(data)
+        try:
+            assert read_tables(stored)["operations"].equals(rows)
+        except HistoryError:
+            refused_positions.append(position)
+    assert len(refused_positions) > 50
+    path.write_bytes(whole[:60] + bytes([whole[60] ^ 0xFF]) + whole[61:])
+    assert str(path) in check(capsys, stored)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('{"format": 1, "tab', "cannot be read as a history manifest"),
+        ("[]", "is not a history manifest of laststand"),
+        ('{"format": 99}', "is of history format 99, this version reads 1"),
+        ('{"format": 1, "tables": {"operations": [["t", 0, "x"]]}}', "is not a history manifest"),
+    ],
+)
+def test_a_damaged_manifest_is_refused(
+    capsys: pytest.CaptureFixture[str], stored: Path, text: str, sentence: str
+) -> None:
+    (stored / MANIFEST).write_text(text)
+    assert sentence in check(capsys, stored)
+
+
+def test_a_manifest_cannot_lead_out_of_the_run(
+    capsys: pytest.CaptureFixture[str], stored: Path
+) -> None:
+    text = (stored / MANIFEST).read_text().replace('"t"', '"../../../secret"')
+    (stored / MANIFEST).write_text(text)
+    assert "..%2F..%2F..%2Fsecret-0.parquet is missing" in check(capsys, stored)
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda run: shutil.rmtree(run / "history"), "holds no history"),
+        (lambda run: (run / MANIFEST).unlink(), "holds no history"),
+    ],
+)
+def test_a_run_without_history_is_refused(
+    capsys: pytest.CaptureFixture[str], stored: Path, damage: Damage, sentence: str
+) -> None:
+    damage(stored)
+    assert sentence in check(capsys, stored)
+
+
+def test_a_folder_that_is_no_run_is_refused_with_a_suggestion(
+    capsys: pytest.CaptureFixture[str], stored: Path
+) -> None:
+    shutil.rmtree(stored)
+    stored.mkdir()
+    assert f"did you mean '{stored.parent.name}/{stored.name}'?" in check(capsys, stored)
+
+
+def with_journal(run: Path, data: bytes) -> None:
+    """Leaves what a harness that died leaves: an experiment and a journal."""
+    for name in ("run.json", "verdict.json", "replay.json", "report.html", "summary.md"):
+        (run / name).unlink()
+    shutil.rmtree(run / "history")
+    (run / "history").mkdir()
+    (run / "history" / "history.journal").write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (b"hello world" * 20, "is not a history journal of laststand"),
+        (b"laststand journal 1\n" + bytes(16), "was written by another version of laststand"),
+    ],
+)
+def test_a_foreign_journal_is_refused(
+    capsys: pytest.CaptureFixture[str], stored: Path, data: bytes, sentence: str
+) -> None:
+    with_journal(stored, data)
+    assert sentence in check(capsys, stored)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", file_header()[:7], file_header(), file_header() + b"LSF1\x10", file_header() + b"x" * 99],
+)
+def test_a_journal_with_a_torn_tail_is_judged_up_to_the_last_whole_frame(
+    capsys: pytest.CaptureFixture[str], stored: Path, data: bytes
+) -> None:
+    with_journal(stored, data)
+    outcome = call(capsys, "check", stored, "--no-spark", "--json", "--quiet")
+    assert outcome.code == 2
+    assert outcome.data["verdict"] == "unknown"
+    assert "the harness died before the run was over" in outcome.data["reasons"][0]
+    assert outcome.data["profile"] == "kafka-4.0"
+    assert outcome.data["seed"] == 1
+
+
+def edited(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+
+
+NOT_JSON = [b"", b'{"seed": ', b"[]", b"\xff\x00"]
+
+
+@pytest.mark.parametrize("data", NOT_JSON)
+def test_a_damaged_run_json_is_refused(
+    capsys: pytest.CaptureFixture[str], stored: Path, data: bytes
+) -> None:
+    (stored / "run.json").write_bytes(data)
+    assert f"{stored / 'run.json'}" in check(capsys, stored)
+    assert f"{stored / 'run.json'}" in refused(capsys, "report", stored)
+
+
+@pytest.mark.parametrize(
+    "context",
+    [[], 3, {"min_isr": "two"}, {"foo": 1}, {"enabled_faults": 3}, {"elr_on": 1}],
+)
+def test_a_context_that_cannot_be_read_is_refused(
+    capsys: pytest.CaptureFixture[str], stored: Path, context: object
+) -> None:
+    edited(stored / "run.json", lambda data: data.update(context=context))
+    assert "has no context that this version can read" in check(capsys, stored)
+
+
+def test_a_run_json_of_a_scenario_that_does_not_exist_is_refused(
+    capsys: pytest.CaptureFixture[str], stored: Path
+) -> None:
+    edited(stored / "run.json", lambda data: data.update(scenario="last-replica-standing:V99"))
+    sentence = refused(capsys, "check", stored, "--no-spark", "--quiet")
+    assert "run.json is damaged: no variant" in sentence
+
+
+@pytest.mark.parametrize("data", [*NOT_JSON, b"{}", b'{"validity": "fine"}', b'{"anomalies": 3}'])
+def test_a_damaged_verdict_is_refused_by_report_and_mended_by_check(
+    capsys: pytest.CaptureFixture[str], stored: Path, data: bytes
+) -> None:
+    path = stored / "verdict.json"
+    whole = path.read_bytes()
+    path.write_bytes(data)
+    assert str(path) in refused(capsys, "report", stored)
+    assert call(capsys, "check", stored, "--no-spark", "--quiet").code == 1
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("data", NOT_JSON)
+def test_a_damaged_replay_file_is_refused_by_replay_and_does_not_prevent_a_verdict(
+    capsys: pytest.CaptureFixture[str], stored: Path, data: bytes
+) -> None:
+    path = stored / "replay.json"
+    path.write_bytes(data)
+    assert str(path) in refused(capsys, "replay", stored, "--no-spark", "--results", stored.parent)
+    outcome = call(capsys, "check", stored, "--no-spark", "--quiet")
+    assert outcome.code == 1
+    assert outcome.out.startswith("INVALID\n")
+    assert f"no report could be made: HistoryError: {path}" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda data: data.update(schema=99), "is not a replay file of schema 1"),
+        (lambda data: data.update(seed=-1), "a seed is a whole number"),
+        (lambda data: data.update(seed=True), "it has no valid 'seed'"),
+        (lambda data: data.pop("trace_hash"), "it has no valid 'trace_hash'"),
+        (lambda data: data.pop("experiment"), "is damaged"),
+        (lambda data: data.update(schedule=5), "is damaged"),
+        (lambda data: data.update(schedule=[5]), "is damaged"),
+        (lambda data: data["experiment"].update(profile="kafka-9"), "no profile is called"),
+    ],
+)
+def test_a_replay_file_with_wrong_content_is_refused(
+    capsys: pytest.CaptureFixture[str],
+    stored: Path,
+    change: Callable[[dict[str, Any]], object],
+    sentence: str,
+) -> None:
+    edited(stored / "replay.json", change)
+    answer = refused(capsys, "replay", stored, "--no-spark", "--results", stored.parent.parent)
+    assert sentence in answer
+    assert str(stored / "replay.json") in answer
+
+
+def test_a_run_that_never_wrote_a_replay_file_cannot_be_replayed(
+    capsys: pytest.CaptureFixture[str], stored: Path
+) -> None:
+    (stored / "replay.json").unlink()
+    answer = refused(capsys, "replay", stored, "--no-spark", "--results", stored.parent.parent)
+    assert "has no replay.json, so it cannot be replayed" in answer
+
+
+def test_a_replay_with_another_trace_fails_and_says_why(
+    capsys: pytest.CaptureFixture[str], stored: Path
+) -> None:
+    """Not the user's mistake: the code has changed, or determinism is broken. Exit code 255."""
+    edited(stored / "replay.json", lambda data: data.update(trace_hash="0" * 32))
+    where = ("--no-spark", "--quiet", "--results", stored.parent.parent)
+    outcome = call(capsys, "replay", stored, *where)
+    assert outcome.code == 255
+    assert "so the simulation is not deterministic" in outcome.err
+    edited(stored / "replay.json", lambda data: data.update(code="another"))
+    assert "the code has changed since that run" in call(capsys, "replay", stored, *where).err
+
+
+def test_list_names_runs_that_are_unfinished_or_unreadable(
+    capsys: pytest.CaptureFixture[str], stored: Path
+) -> None:
+    unfinished = stored.with_name("20990101T000000Z-5")
+    shutil.copytree(stored, unfinished)
+    (unfinished / "run.json").unlink()
+    (stored / "run.json").write_bytes(b"{")
+    outcome = call(capsys, "list", "--json", "--results", stored.parent.parent)
+    assert outcome.code == 0
+    assert [(run["run"].partition("/")[2], run["verdict"]) for run in outcome.data["runs"]] == [
+        (unfinished.name, "unfinished"),
+        (stored.name, "unreadable"),
+    ]

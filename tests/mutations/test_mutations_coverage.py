@@ -1,0 +1,71 @@
+"""Every switch is asked for by the code, and every switch and every listed defect has a test that shows it."""
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+from system_under_test.defects import DEFECTS, find_defect
+from system_under_test.rules import SWITCHABLE_RULES, Rules
+from tests.mutations.coverage import DEFECTS_SHOWN, RULES_SHOWN
+
+HERE = Path(__file__).parent
+CODE = HERE.parent.parent / "system_under_test"
+
+
+def import_all() -> None:
+    """Imports every test module here, so that their decorators have run."""
+    for path in sorted(HERE.glob("test_mutations_*.py")):
+        importlib.import_module(f"tests.mutations.{path.stem}")
+
+
+def asked_for() -> set[str]:
+    """Returns the rules that appear in a call like `config.rules("HW-1")`."""
+    found: set[str] = set()
+    for path in sorted(CODE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or len(node.args) != 1:
+                continue
+            called = node.func
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+            (argument,) = node.args
+            if name.endswith("rules") and isinstance(argument, ast.Constant):
+                found.add(str(argument.value))
+    return found
+
+
+def test_every_switchable_rule_is_asked_for_and_nothing_else_is() -> None:
+    assert asked_for() == set(SWITCHABLE_RULES)
+
+
+def test_for_every_switchable_rule_a_test_shows_what_happens_without_it() -> None:
+    import_all()
+    assert set(RULES_SHOWN) == set(SWITCHABLE_RULES)
+
+
+def test_every_listed_defect_is_shown_by_a_test() -> None:
+    import_all()
+    assert set(DEFECTS_SHOWN) == set(DEFECTS)
+
+
+def test_defects_are_well_formed() -> None:
+    for identifier, defect in DEFECTS.items():
+        assert defect.id == identifier
+        Rules(defect.rules)
+        assert set(defect.anomalies) <= set("AVDCL")
+        assert defect.anomalies or defect.invariants
+        assert defect.sentence.endswith(".")
+    assert list(DEFECTS) == sorted(DEFECTS)
+    assert len({defect.name for defect in DEFECTS.values()}) == len(DEFECTS)
+
+
+def test_a_defect_is_found_by_identifier_and_by_name() -> None:
+    assert find_defect("B-18") is find_defect("b-18") is find_defect("hw-not-gated")
+
+
+def test_an_unknown_defect_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(ValueError, match="did you mean hw-not-gated"):
+        find_defect("hw-not-gatd")
+    with pytest.raises(ValueError, match="did you mean B-0"):
+        find_defect("B-06")

@@ -1,0 +1,92 @@
+"""What happens without the rules of the metadata quorum, in a whole cluster."""
+
+import pytest
+
+from system_under_test.invariants import InvariantViolation
+from tests.mutations.coverage import shows
+from tests.mutations.mutation_story import Story, expect_defect
+from tests.simulation import test_raft_rules as quorum
+
+
+def controllers(story: Story) -> tuple[int, int, int]:
+    """Returns the active controller, then the other two."""
+    active = story.cluster.metadata.active_controller
+    first, second = (node for node in story.cluster.controllers.values() if node != active)
+    return active, first, second
+
+
+# --- RAFT-2
+
+
+def a_voter_forgets_what_it_acknowledged(story: Story) -> None:
+    """B-36: two of three controllers commit a change of the ISR; one loses power, the other is cut off."""
+    story.begin()
+    active, follower, absent = controllers(story)
+    cut = story.isolate(absent)
+    away = story.isolate(3)
+    story.wait(fenced=(3,), isr=(1, 2))
+    story.append_ok()
+    story.power(follower)
+    gone = story.isolate(active)
+    story.heal(cut)
+    story.start(follower)
+    story.until(lambda: story.cluster.metadata.active_controller in (follower, absent))
+    story.run_ms(1000)
+    story.heal(gone, away)
+    story.run_ms(500)
+
+
+@shows("RAFT-2", "B-36")
+def test_a_voter_that_acknowledges_before_its_sync_lets_committed_metadata_vanish() -> None:
+    expect_defect("B-36", a_voter_forgets_what_it_acknowledged)
+
+
+# --- RAFT-1
+
+
+def a_vote_is_forgotten(story: Story) -> None:
+    """B-35: a new leader of the quorum is cut off before anybody has a record of it; its voters lose power."""
+    story.begin()
+    active, *others = controllers(story)
+    holds = [
+        story.hold("FetchResponse", source, None) for source in story.cluster.controllers.values()
+    ]
+    story.kill(active)
+    story.until(lambda: any(story.leads_quorum(node) for node in others))
+    first = next(node for node in others if story.leads_quorum(node))
+    (voter,) = (node for node in others if node != first)
+    cut = story.isolate(first)
+    story.run_ms(20)
+    story.power(voter)
+    story.start(voter, active)
+    story.heal(*holds)
+    story.until(lambda: any(story.leads_quorum(node) for node in (voter, active)))
+    story.run_ms(500)
+    story.heal(cut)
+    story.run_ms(500)
+
+
+@shows("RAFT-1", "B-35")
+def test_a_voter_that_forgets_its_vote_gives_one_epoch_two_leaders() -> None:
+    expect_defect("B-35", a_vote_is_forgotten)
+
+
+# --- RAFT-7, RAFT-5: the quorum alone
+
+
+@shows("RAFT-7")
+def test_a_record_of_an_old_epoch_is_replaced_after_its_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """B-37, figure 8 of the Raft paper."""
+    assert quorum.figure_8((), monkeypatch).ledger.values() == ["Y"]
+    with pytest.raises(InvariantViolation, match="INV-5"):
+        quorum.figure_8(["RAFT-7"], monkeypatch)
+
+
+@shows("RAFT-5")
+def test_a_candidate_that_missed_a_commit_wins_and_replaces_it() -> None:
+    story = quorum.a_voter_that_missed_a_commit_stands_for_leader(1, ())
+    assert story.ledger.values() == ["committed", "later"]
+    with pytest.raises(InvariantViolation, match="INV-5"):
+        quorum.a_voter_that_missed_a_commit_stands_for_leader(1, ["RAFT-5"])
