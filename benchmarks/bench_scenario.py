@@ -2,7 +2,7 @@
 
     python -m benchmarks.bench_scenario
 
-The standard scenario is 60 s of virtual time with 100 produces/s, 100 polls/s and about ten faults, without checks.
+The standard scenario is 60 s of virtual time with 100 produces/s, 100 polls/s and ten faults, without checks.
 CPU seconds of this process, after a short warm-up run; checks, Parquet and the report are not in it.
 """
 

@@ -219,14 +219,13 @@ def demo(options: argparse.Namespace) -> int:
             )
         )
     else:
-        for directory in directories:
-            print(terminal_summary(directory))
-        print(_campaign_text(result))
-        print()
+        for directory, summary in zip(directories, summaries, strict=True):
+            print(f"{_run_text(directory, summary)}\n")
+        print(f"{_campaign_text(result)}\n")
         print(
-            "Three pages to open in a browser: the comparison, the run without the loss, and the run with"
+            "Three pages for a browser: the comparison, the run with ELR on, and the run with ELR off"
         )
-        print("it, which is the one to begin with:")
+        print("in which the records were lost, which is the one to begin with:")
         for path in (compare_report, reports[1], reports[0]):
             print(path)
     return exit_codes.VALID if as_predicted else exit_codes.INVALID
@@ -407,13 +406,18 @@ def _print_run(options: argparse.Namespace, directory: Path, summary: Mapping[st
     if options.json:
         report_path = str(RunFiles(directory).report)
         print(to_json_line({**summary, "directory": str(directory), "report": report_path}))
-        return
+    else:
+        print(_run_text(directory, summary))
+
+
+def _run_text(directory: Path, summary: Mapping[str, Any]) -> str:
     if "report_error" in summary:
         print(f"laststand: no report could be made: {summary['report_error']}", file=sys.stderr)
         lines = [summary["verdict"].upper(), *(f"  {reason}" for reason in summary["reasons"])]
-        print("\n".join(plain(line) for line in lines))
+        text = "\n".join(plain(line) for line in lines)
     else:
-        print(terminal_summary(directory), end="")
+        text = terminal_summary(directory).rstrip("\n")
     if "predicted" in summary:
         word = "as predicted" if summary["as_predicted"] else "NOT as predicted"
-        print(f"outcome {summary['outcome']!r}, predicted {summary['predicted']!r}: {word}")
+        text += f"\n\noutcome {summary['outcome']!r}, predicted {summary['predicted']!r}: {word}"
+    return text

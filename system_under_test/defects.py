@@ -293,13 +293,21 @@ _ALL: tuple[Defect, ...] = (
         sentence="A voter of the metadata quorum acknowledges records that a power cut can take away.",
     ),
     Defect(
+        id="B-37",
+        name="old-epoch-committed",
+        origin="figure 8 of the Raft paper",
+        rules=("RAFT-7",),
+        invariants=("INV-5",),
+        sentence="A quorum leader commits a record of an older epoch by its majority alone, and it is replaced.",
+    ),
+    Defect(
         id="B-38",
         name="answer-before-commit",
         origin="plausible",
         rules=("CTRL-1",),
         anomalies=("A",),
         invariants=("INV-3",),
-        sentence="The controller answers before the change is committed, and another controller never hears of it.",
+        sentence="The controller answers before a change is committed, and its successor never hears of it.",
     ),
     Defect(
         id="B-40",
@@ -317,7 +325,7 @@ _ALL: tuple[Defect, ...] = (
         rules=("LIFE-1",),
         anomalies=("A", "D"),
         invariants=("INV-2", "INV-4"),
-        sentence="A broker acts on the metadata on its disk before it has caught up, and writes as a leader that it was.",
+        sentence="A broker acts on its old metadata before it has caught up, and writes as the leader it was.",
     ),
     Defect(
         id="B-43",
@@ -361,14 +369,12 @@ def find_defect(name: str) -> Defect:
     """Returns a defect by its identifier or its name.
 
     Raises:
-        ValueError: There is no such defect; the sentence suggests one and says where all are listed.
+        ValueError: There is no such defect; the sentence suggests one and lists the identifiers.
     """
     by_name = {defect.name: defect for defect in _ALL}
     found = DEFECTS.get(name.upper()) or by_name.get(name.lower())
     if found is None:
-        near = get_close_matches(name.lower(), by_name, n=1) or get_close_matches(
-            name.upper(), DEFECTS, n=1
-        )
+        near = get_close_matches(name.lower(), by_name, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"no defect is called {name!r}{hint} (there are {len(DEFECTS)})")
+        raise ValueError(f"no defect is called {name!r}{hint} (known: {', '.join(DEFECTS)})")
     return found

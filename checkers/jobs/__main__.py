@@ -21,13 +21,14 @@ def answer_to(request: dict[str, Any]) -> dict[str, Any]:
     """Returns the job's answer, or the one sentence that says why there is none."""
     arguments = request["arguments"]
     try:
+        job = JOBS[request["job"]]
         context = spark_context(
             f"laststand {request['job']}",
             master=arguments.get("master", "local[2]"),
             conf=arguments.get("conf", {}),
             large=arguments.get("large", False),
         )
-        return JOBS[request["job"]](context, arguments)
+        return job(context, arguments)
     except HistoryError as error:
         return {"history_error": str(error)}
     except HarnessFailure as error:

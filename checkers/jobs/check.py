@@ -7,8 +7,8 @@ differ.
 
 An RDD rather than a data frame with `mapInArrow`: what is distributed is a list of paths and what returns is a
 list of lines, so the planner, Arrow and the columnar classes would be loaded for nothing (three seconds of
-processor time). The largest partitions start first, so that none is left over when the others are done. A partition
-too large for one task is cut by offsets (`checkers.jobs.huge`).
+processor time). The largest partitions start first, so that none is left over when the others are done. A
+partition too large for one task is cut by offsets (`checkers.jobs.huge`).
 """
 
 import json

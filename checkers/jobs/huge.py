@@ -51,8 +51,9 @@ HUGE_OPERATIONS = 20_000_000
 BUCKET_WIDTH = 1_000_000
 """Offsets per bucket: some tens of megabytes of arrays."""
 
-REDUCERS = 32
-"""Buckets are dealt to this many reduce partitions, so that one holds few of them at a time."""
+REDUCERS_MAX = 32
+"""Buckets are dealt to as many reduce partitions as there are slices, so that one holds few of them at a time; more
+than this many would only cost scheduling."""
 
 _REPORTS = -1
 """The key under which slices send their reports; buckets are not negative."""
@@ -86,7 +87,8 @@ def judge_in_buckets(spark: Any, task: Task, *, width: int = BUCKET_WIDTH) -> di
     context = context_of(task)
     cut = partial(_cut, task=task, width=width)
     lumps = spark.parallelize(bounds, len(bounds)).flatMap(cut)
-    lumps = lumps.partitionBy(REDUCERS + 1, _reducer)
+    reducers = min(REDUCERS_MAX, len(bounds))
+    lumps = lumps.partitionBy(reducers + 1, partial(_reducer, reducers=reducers))
     sent = sorted(spark.runJob(lumps, _values, [0]), key=lambda item: item.index)
     if any(item.trouble for item in sent):
         return None
@@ -176,9 +178,9 @@ def _op_ranges(parquet: Any) -> list[tuple[int, int]]:
     return ranges
 
 
-def _reducer(key: int) -> int:
+def _reducer(key: int, *, reducers: int) -> int:
     """Returns the reduce partition of a key; the first one is that of the reports."""
-    return 0 if key == _REPORTS else 1 + key % REDUCERS
+    return 0 if key == _REPORTS else 1 + key % reducers
 
 
 def _values(pairs: Iterable[tuple[int, Any]]) -> Iterator[Any]:
@@ -271,12 +273,14 @@ def _coverage(
     reports: Sequence[SliceReport], verdict: LogVerdict, final_end_offset: int
 ) -> dict[str, Any]:
     """Returns the coverage that the kernels would give: every acknowledged append was read back at the end."""
-    counts = {name: sum(report.counts[name] for report in reports) for name in reports[0].counts}
-    acked = counts.pop("acked")
+    total = {name: sum(report.counts[name] for report in reports) for name in reports[0].counts}
+    appends = ("operations", "appends", "appends_acked", "appends_failed", "appends_unknown")
+    acked = total["acked"]
     return {
-        **counts,
+        **{name: total[name] for name in appends},
         "appends_unknown_revealed": verdict.revealed_count,
         "acked_read_back": acked,
+        **{name: total[name] for name in ("polls", "records_read", "ends_seen")},
         "holes": 0,
         "hole_ranges": [],
         "final_end_offset": final_end_offset,

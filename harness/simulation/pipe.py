@@ -121,7 +121,7 @@ class Pipe:
     """One direction of one connection.
 
     Attributes:
-        network: Whose pipe it is.
+        network, world: Whose pipe it is.
         link: The wire under it.
         plane: Its plane, for rules.
         sender: The loop of the process that writes into it.
@@ -154,12 +154,14 @@ class Pipe:
         "receive",
         "resuming",
         "sender",
+        "world",
     )
 
     def __init__(
         self, network: "SimNetwork", link: Link, plane: str, sender: "NodeLoop", *, is_reply: bool
     ) -> None:
         self.network = network
+        self.world = network.world
         self.link = link
         self.plane = plane
         self.sender = sender
@@ -188,7 +190,7 @@ class Pipe:
 
     def push(self, frame: Flight) -> None:
         """Sends a frame."""
-        world = self.network.world
+        world = self.world
         now = world.now
         if self.sender.busy_until_ns > now or self.sender.frozen:
             self.sender.outbox.append((self, frame))
@@ -220,7 +222,7 @@ class Pipe:
         message = frame.response if self.is_reply else frame.message
         kind = type(message)
         code = self._codes.get(kind)
-        world = self.network.world
+        world = self.world
         if code is None:
             name = "FIN" if frame is FIN else kind.__name__
             code = self._codes[kind] = world.trace.intern(

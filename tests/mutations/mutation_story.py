@@ -238,7 +238,7 @@ class Story(_Run):
         return completion.outcome is not Outcome.OK
 
     def pending_proposal(self, leader: int) -> Any:
-        """Returns the AlterPartition request that a leader waits to have answered, as the network could copy it."""
+        """Returns a copy of the AlterPartition request that a leader waits to have answered."""
         partition, broker = self.partition(leader), self.broker(leader)
         return alter_partition_request.AlterPartitionRequest(
             broker_id=leader,
@@ -442,7 +442,8 @@ def play(
     Args:
         plot: What happens.
         off: Rules that are switched off.
-        profile, min_isr: Of the cluster and the topic.
+        profile: Of the cluster.
+        min_isr: Of the topic.
         is_watched: Whether the invariant monitor looks on; what it finds ends the run.
         final_phase_ms: Bound on healing and catching up.
     """

@@ -128,7 +128,7 @@ def test_nobody_is_elected_when_a_broker_returns() -> None:
 
 
 def a_leader_dies(story: Story) -> None:
-    """The simplest fault of all: can anybody append when the dead leader has been fenced?"""
+    """The simplest fault of all: the leader dies and is fenced, and somebody appends."""
     story.begin()
     story.kill(1)
     story.wait(fenced=(1,))

@@ -13,6 +13,7 @@ from system_under_test.protocol.messages import fetch_response, millis
 from system_under_test.rules import Rules
 from tests.mutations.coverage import shows
 from tests.mutations.mutation_story import Story, expect_defect
+from tests.unit.node_fakes import FakeRandom
 from tests.unit.replica_fakes import TOPIC_ID, Broker, batch, only_produced
 
 # --- FETCH-5
@@ -163,6 +164,8 @@ def fetched(records: bytes, high_watermark: int) -> Any:
     """Returns the answer to a fetch of the partition."""
     return fetch_response.FetchResponse(
         throttle_time=millis(0),
+        error_code=0,
+        session_id=0,
         responses=(
             fetch_response.FetchableTopicResponse(
                 topic_id=TOPIC_ID,
@@ -192,6 +195,7 @@ def test_an_answer_of_an_older_leader_epoch_is_appended_only_without_foll_2(
         broker = Broker(without=rules)
         leader = SlowLeader()
         broker.host.network = leader
+        broker.host.random = FakeRandom()
         failures: list[BaseException] = []
         scope = TaskScope(failures.append)
         config = NodeConfig(

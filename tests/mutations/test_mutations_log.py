@@ -83,7 +83,7 @@ def leadership_goes_there_and_back(story: Story) -> None:
     keeps its two, and follows 1 from there on.
     """
     story.begin()
-    away_3 = story.isolate(3)
+    story.isolate(3)
     story.wait(fenced=(3,), isr=(1, 2))
     cut = story.isolate(1, planes=("inter-broker",))
     story.append(5, acks=1)

@@ -323,4 +323,4 @@ def test_a_writer_killed_at_a_hundred_random_moments_leaves_a_consistent_prefix(
         zygote.stdin.close()
     # The moments differed, and some came after real work.
     assert len(set(counts)) > 10
-    assert max(counts) > 20
+    assert max(counts) > 10

@@ -70,6 +70,7 @@ class Leader:
     address: str
     leader_epoch: int
     topic_id: UUID
+    host: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +115,7 @@ class NativeClient:
             self._leaders.pop((topic, partition), None)
             return _never_sent(leader)
         request = produce_of(topic, partition, batch, acks, millis(self.request_timeout_ms))
-        node = _node(leader)
+        node = leader.host
         if acks == 0:
             connection.send(request)
             return Completion(
@@ -125,16 +126,16 @@ class NativeClient:
             self._leaders.pop((topic, partition), None)
             return Completion(outcome=Outcome.INFO, error_code=None, error=answer, node=node)
         result = answer.responses[0].partition_responses[0]
-        code = ErrorCode(result.error_code)
-        if code in _STALE_METADATA:
-            self._leaders.pop((topic, partition), None)
-        if code == ErrorCode.NONE:
+        if not result.error_code:
             return Completion(
                 outcome=Outcome.OK,
                 offset=result.base_offset,
                 node=node,
                 leader_epoch=leader.leader_epoch,
             )
+        code = ErrorCode(result.error_code)
+        if code in _STALE_METADATA:
+            self._leaders.pop((topic, partition), None)
         return Completion(
             outcome=Outcome.FAIL if code in _NOT_APPENDED else Outcome.INFO,
             error_code=int(code),
@@ -160,8 +161,8 @@ class NativeClient:
             self._leaders.pop((topic, partition), None)
             return PollResult(completion=_failed(leader, answer))
         result = answer.responses[0].partitions[0]
-        code = ErrorCode(result.error_code)
-        if code != ErrorCode.NONE:
+        if result.error_code:
+            code = ErrorCode(result.error_code)
             if code in _STALE_METADATA:
                 self._leaders.pop((topic, partition), None)
             return PollResult(completion=_refused(leader, code))
@@ -175,7 +176,7 @@ class NativeClient:
             completion=Completion(
                 outcome=Outcome.OK,
                 end_offset=result.high_watermark,
-                node=_node(leader),
+                node=leader.host,
                 leader_epoch=leader.leader_epoch,
             ),
             batches=batches,
@@ -281,6 +282,7 @@ class NativeClient:
         except OSError:
             self._drop(address)
             return
+        hosts = {broker.node_id: broker.host for broker in answer.brokers}
         addresses = {broker.node_id: f"{broker.host}:{broker.port}" for broker in answer.brokers}
         for described in answer.topics:
             for item in described.partitions:
@@ -290,6 +292,7 @@ class NativeClient:
                         address=addresses[item.leader_id],
                         leader_epoch=item.leader_epoch,
                         topic_id=described.topic_id,
+                        host=hosts[item.leader_id],
                     )
 
 
@@ -313,7 +316,7 @@ def _decode(data: bytes) -> list[tuple[BatchHeader, tuple[Record, ...]]]:
 
 
 def _node(leader: Leader | None) -> str:
-    return leader.address.partition(":")[0] if leader is not None else ""
+    return leader.host if leader is not None else ""
 
 
 def _never_sent(leader: Leader | None) -> Completion:

@@ -1,0 +1,32 @@
+"""Runs all benchmarks and prints their tables: `python -m benchmarks`.
+
+Every benchmark runs in a process of its own, so that none inherits the memory and the caches of another.
+`bench_spark` is left out, and said to be, when the Spark jobs are not installed with their benchmark.
+"""
+
+import importlib.util
+import subprocess
+import sys
+
+BENCHMARKS = ("bench_loop", "bench_scenario", "bench_kernel", "bench_spark")
+
+
+def main() -> int:
+    """Runs them in order; returns 1 if one of them failed."""
+    failed = []
+    for name in BENCHMARKS:
+        module = f"benchmarks.{name}"
+        if importlib.util.find_spec(module) is None:
+            print(f"# {name}: not here", flush=True)
+            continue
+        print(f"# {name}", flush=True)
+        if subprocess.run([sys.executable, "-m", module], check=False).returncode:
+            failed.append(name)
+        print(flush=True)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

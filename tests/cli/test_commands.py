@@ -1,0 +1,267 @@
+"""What every command prints, stores and returns. --json is one object on standard output and nothing else."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import experiment as experiments
+from tests.cli.cli_helpers import call, write
+
+ROOT = Path(__file__).parents[2]
+REPRODUCE = ("reproduce", "last-replica-standing", "--no-spark")
+RUN_KEYS = {
+    "run",
+    "seed",
+    "profile",
+    "verdict",
+    "unexcused_lost_records",
+    "anomalies",
+    "trace_hash",
+    "directory",
+    "report",
+}
+ARM_KEYS = {
+    "name",
+    "runs",
+    "runs_with_unexcused_loss",
+    "unexcused_lost_records",
+    "unavailable_ms_median",
+}
+
+
+def test_reproduce_finds_the_loss_with_elr_off(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome = call(
+        capsys, *REPRODUCE, "--profile", "kafka-4.0", "--json", "--results", tmp_path / "runs"
+    )
+    assert outcome.code == 1
+    assert set(outcome.data) >= RUN_KEYS
+    assert outcome.data["verdict"] == "invalid"
+    assert outcome.data["unexcused_lost_records"] == 5
+    counts = {anomaly["id"]: anomaly["count"] for anomaly in outcome.data["anomalies"]}
+    assert counts["lost-acked-write"] == 5
+    assert outcome.data["as_predicted"] is True
+    assert "seed 1, profile kafka-4.0" in outcome.err
+    directory = Path(outcome.data["directory"])
+    assert json.loads((directory / "run.json").read_text())["trace_hash"] in outcome.out
+    assert Path(outcome.data["report"]).read_text().startswith("<!doctype html>")
+
+
+def test_reproduce_finds_no_loss_with_elr_on(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome = call(capsys, *REPRODUCE, "--quiet", "--results", tmp_path)
+    assert outcome.code == 0
+    assert outcome.out.startswith("VALID\n")
+    assert "outcome 'ok', predicted 'ok': as predicted" in outcome.out
+    assert outcome.err == ""
+
+
+def test_a_negative_control_is_valid_because_its_election_was_flagged(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome = call(capsys, *REPRODUCE, "--variant", "V6", "--json", "--results", tmp_path)
+    assert outcome.code == 0
+    assert outcome.data["outcome"] == "loss(f)"
+    assert outcome.data["unexcused_lost_records"] == 0
+    assert outcome.data["excused_lost_records"] == 5
+
+
+def test_a_run_in_which_too_little_happened_is_unknown(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = 'weather = "calm"\nduration_ms = 400\n[workload]\nappends_per_s = 5.0\n'
+    fault = '[[schedule]]\nfault = "power"\ntargets = ["all"]\nat_ms = 10\nfor_ms = 300\n'
+    file = write(tmp_path / "short.toml", text + fault)
+    outcome = call(capsys, "run", file, "--no-spark", "--json", "--results", tmp_path / "runs")
+    assert outcome.code == 2
+    assert outcome.data["verdict"] == "unknown"
+    assert outcome.data["reasons"]
+
+
+def test_the_same_seed_through_the_codec_has_the_same_verdict(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    where = ("--profile", "kafka-4.0", "--json", "--results", tmp_path)
+    by_reference = call(capsys, *REPRODUCE, *where).data
+    encoded = call(capsys, *REPRODUCE, "--sim-wire", *where).data
+    assert encoded["anomalies"] == by_reference["anomalies"]
+
+
+def test_replay_repeats_the_trace(capsys: pytest.CaptureFixture[str], stored: Path) -> None:
+    store = stored.parent.parent
+    outcome = call(capsys, "replay", stored.name, "--no-spark", "--json", "--results", store)
+    assert outcome.code == 1
+    assert outcome.data["same_trace"] is True
+    assert outcome.data["replay_of"] == f"{stored.parent.name}/{stored.name}"
+    assert outcome.data["trace_hash"] == json.loads((stored / "run.json").read_text())["trace_hash"]
+    latest = call(capsys, "replay", "latest", "--no-spark", "--json", "--results", store)
+    assert latest.data["replay_of"] == outcome.data["run"]
+
+
+def test_check_gives_the_same_verdict_again(
+    capsys: pytest.CaptureFixture[str], stored: Path
+) -> None:
+    before = (stored / "verdict.json").read_bytes()
+    summary = json.loads((stored / "run.json").read_text())
+    (stored / "verdict.json").unlink()
+    (stored / "report.html").unlink()
+    outcome = call(capsys, "check", stored, "--no-spark", "--json")
+    assert outcome.code == 1
+    assert (stored / "verdict.json").read_bytes() == before
+    assert json.loads((stored / "run.json").read_text()) == summary
+    assert (stored / "report.html").exists()
+
+
+def test_report_prints_its_path(capsys: pytest.CaptureFixture[str], stored: Path) -> None:
+    (stored / "report.html").unlink()
+    outcome = call(capsys, "report", stored)
+    assert (outcome.code, outcome.out) == (0, f"{stored / 'report.html'}\n")
+    assert (stored / "report.html").exists()
+    assert call(capsys, "report", stored, "--json").data == {"report": f"{stored / 'report.html'}"}
+
+
+def test_list_names_every_run(capsys: pytest.CaptureFixture[str], stored: Path) -> None:
+    store = stored.parent.parent
+    (run,) = call(capsys, "list", "--json", "--results", store).data["runs"]
+    assert run == {
+        "run": f"{stored.parent.name}/{stored.name}",
+        "seed": "1",
+        "verdict": "invalid",
+        "profile": "kafka-4.0",
+        "unexcused_lost_records": 5,
+    }
+    line = call(capsys, "list", "--results", store).out
+    assert line.split() == ["invalid", "kafka-4.0", "5", "lost", run["run"]]
+
+
+def test_list_of_nothing_says_what_to_type(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome = call(capsys, "list", "--results", tmp_path / "nowhere")
+    assert outcome.code == 0
+    assert "`laststand reproduce` makes one" in outcome.out
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.fixture
+def small_storm(tmp_path: Path) -> Path:
+    """The built-in comparison, shortened."""
+    text = (ROOT / "harness" / "experiments" / "elr-compare.toml").read_text()
+    return write(tmp_path / "storm.toml", text.replace("duration_ms = 12000", "duration_ms = 4000"))
+
+
+def test_compare_runs_the_same_seeds_in_every_arm(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, small_storm: Path
+) -> None:
+    arguments = ("--vary", "profile=kafka-4.0,kafka-4.1", "--seeds", "2", "--no-spark", "--json")
+    outcome = call(capsys, "compare", small_storm, *arguments, "--results", tmp_path / "runs")
+    assert outcome.code == 0
+    assert [arm["name"] for arm in outcome.data["arms"]] == [
+        "profile=kafka-4.0",
+        "profile=kafka-4.1",
+    ]
+    assert all(set(arm) >= ARM_KEYS and arm["runs"] == 2 for arm in outcome.data["arms"])
+    assert outcome.data["mcnemar_p"] == 1.0
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert (folder / "compare.html").exists()
+    rows = [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
+    assert [(row["seed"], row["profile"]) for row in rows] == [
+        (0, "kafka-4.0"),
+        (0, "kafka-4.1"),
+        (1, "kafka-4.0"),
+        (1, "kafka-4.1"),
+    ]
+
+
+def test_swarm_ends_with_a_path_and_the_code_of_its_worst_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, small_storm: Path
+) -> None:
+    where = ("--no-spark", "--results", tmp_path / "runs")
+    outcome = call(capsys, "swarm", small_storm, "--seeds", "2", "--first-seed", "3", *where)
+    assert outcome.code in (0, 2)
+    assert "profile=kafka-4.1" in outcome.out
+    assert Path(outcome.out.splitlines()[-1].removeprefix("report: ")).exists()
+
+
+def test_demo_shows_the_bug_and_the_cure_and_ends_with_the_path_of_the_report(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome = call(capsys, "demo", "--seeds", "1", "--no-spark", "--results", tmp_path)
+    assert outcome.code == 0
+    assert "outcome 'loss', predicted 'loss': as predicted" in outcome.out
+    assert "outcome 'ok', predicted 'ok': as predicted" in outcome.out
+    report = Path(outcome.out.splitlines()[-1])
+    assert report.name == "report.html"
+    assert json.loads((report.parent / "run.json").read_text())["profile"] == "kafka-4.0"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.toml")), ids=lambda p: p.stem)
+def test_every_example_runs_and_is_valid(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, path: Path
+) -> None:
+    outcome = call(capsys, "run", path, "--no-spark", "--json", "--results", tmp_path)
+    assert outcome.code == 0, outcome.data["reasons"]
+    assert outcome.data["faults"] > 0
+    stored = Path(outcome.data["directory"]) / "experiment.toml"
+    assert experiments.load(stored) == experiments.load(path)
+
+
+def shell(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "harness.cli", *(str(argument) for argument in arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_real_process_keeps_its_streams_apart(tmp_path: Path) -> None:
+    wrong = shell("reproduce", "last-replica")
+    assert (wrong.returncode, wrong.stdout) == (254, "")
+    assert wrong.stderr.count("\n") == 1
+    right = shell(*REPRODUCE, "--json", "--results", tmp_path)
+    assert right.returncode == 0
+    assert json.loads(right.stdout)["verdict"] == "valid"
+    assert "Traceback" not in right.stderr
+
+
+def test_a_reader_that_leaves_early_is_no_crash(tmp_path: Path) -> None:
+    """`laststand list | head` closes the pipe while the command still writes."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", "list", "--results", str(tmp_path)],
+        cwd=ROOT,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    os.close(writing)
+    assert done.returncode == 255
+    assert done.stderr == ""
+
+
+def test_what_nobody_foresaw_is_one_line_and_a_traceback_in_a_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def explode(_: object) -> int:
+        raise RuntimeError("the unforeseen")
+
+    monkeypatch.setattr("harness.commands.list_runs", explode)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    outcome = call(capsys, "list")
+    assert outcome.code == 255
+    assert outcome.err.startswith("laststand: harness failure: RuntimeError: the unforeseen")
+    assert outcome.err.count("\n") == 1
+    (traceback,) = tmp_path.glob("*.traceback")
+    assert "in explode" in traceback.read_text()

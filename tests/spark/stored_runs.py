@@ -1,0 +1,88 @@
+"""Runs on disk for the tests of jobs."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from checkers.compose import RunContext, judge_run, verdict_to_json
+from checkers.jobs.stored import Task, tasks_of
+from checkers.synthetic import Shape, synthetic_tables
+from harness.history import HistoryWriter
+from harness.history_parquet import table_files, write_tables
+from harness.op import Completion, Outcome
+from results.history_files import read_tables
+
+CONTEXT = RunContext(profile="kafka-4.1", acked_during_faults_min=0)
+
+
+def store(directory: Path, tables: Mapping[str, pa.Table], *, group_rows: int = 0) -> Path:
+    """Writes a finished history; with row groups of so many rows, so that small ones are cut too."""
+    write_tables(directory, tables)
+    for file in table_files(directory) if group_rows else ():
+        pq.write_table(pq.read_table(file.path), file.path, row_group_size=group_rows)
+    return directory
+
+
+def synthetic(partitions: int, operations: int, **shape: Any) -> dict[str, pa.Table]:
+    """Returns a valid history of several partitions; operation indices are unique in it."""
+    parts = []
+    for partition in range(partitions):
+        one = synthetic_tables(
+            Shape(operations=operations, seed=partition + 1, **shape), partition=partition
+        )
+        shift = partition * 10 * (operations + 10)
+        parts.append({name: _shifted(table, shift) for name, table in one.items()})
+    return {name: pa.concat_tables([part[name] for part in parts]) for name in parts[0]}
+
+
+def replaced(table: pa.Table, column: str, row: int, value: Any) -> pa.Table:
+    """Returns a table with one value changed."""
+    values = table.column(column).to_pylist()
+    values[row] = value
+    index = table.schema.get_field_index(column)
+    field = table.schema.field(index)
+    return table.set_column(index, field, pa.array(values, field.type))
+
+
+def unfinished(directory: Path, *, appends: int = 30) -> Path:
+    """Writes the journal of a run whose harness died: a faulty history of two partitions, never closed."""
+    writer = HistoryWriter(directory)
+    for index in range(appends):
+        op = writer.invoke(
+            process=1,
+            kind="append",
+            topic="t",
+            partition=index % 2,
+            invoked_ns=1000 * index,
+            acks=-1,
+            sequence=index,
+        )
+        # Every offset is acknowledged twice, once per round: there is something to find.
+        done = Completion(outcome=Outcome.OK, offset=index // 4)
+        writer.complete(op, 1000 * index + 500, done)
+    writer.add("faults", ("f1", "kill", ["leader"], ["b1"], "{}", 10, 20, 30, True, "{}"))
+    writer.flush()
+    return directory
+
+
+def tasks(directory: Path, context: RunContext = CONTEXT) -> list[Task]:
+    """Returns the tasks of one run."""
+    return tasks_of(directory, 0, asdict(context))
+
+
+def judged_here(directory: Path, context: RunContext = CONTEXT) -> dict[str, Any]:
+    """Returns the verdict without Spark."""
+    return verdict_to_json(judge_run(read_tables(directory), context))
+
+
+def _shifted(table: pa.Table, shift: int) -> pa.Table:
+    for name in ("op_index", "value"):
+        if name in table.column_names:
+            index = table.schema.get_field_index(name)
+            numbers = table.column(name).to_numpy() + shift
+            table = table.set_column(index, table.schema.field(index), pa.array(numbers))
+    return table

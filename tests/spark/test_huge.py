@@ -1,0 +1,207 @@
+"""A partition cut into buckets is judged like the whole."""
+
+import json
+import random
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from checkers.jobs.buckets import LogVerdict, all_free, fold, judge_bucket
+from checkers.jobs.check import check_job, judge_task, plan
+from checkers.jobs.huge import bucket_range, judge_in_buckets, slice_bounds
+from checkers.jobs.slices import Part, cut_slice
+from checkers.kernels.history import read_history
+from checkers.kernels.linearizability import Options, PartitionReport, check_history
+from tests.property.brute_force import ends_table, operations_table, random_history, records_table
+from tests.spark.local_spark import LocalSpark
+from tests.spark.stored_runs import CONTEXT, judged_here, replaced, store, synthetic, tasks
+
+WIDTHS = (1, 2, 7, 10**6)
+HISTORIES = 400
+
+INTEGRITY = frozenset(
+    {
+        "two-acks-one-offset",
+        "divergent-value",
+        "duplicate",
+        "failed-append-visible",
+        "phantom-value",
+        "lost-record",
+        "skipped-offset",
+        "torn-fetch",
+        "nonmonotonic-poll",
+    }
+)
+ORDER = frozenset({"order-inversion", "future-read", "late-insert"})
+FRESH = frozenset({"stale-end", "lost-ack", "end-regression"})
+FREE = frozenset({"unfilled-hole", "hole-before-append", "unplaced-append"})
+
+
+def in_buckets(
+    tables: tuple[pa.Table, ...], width: int, cuts: list[int], options: Options
+) -> LogVerdict:
+    """Returns the verdict of buckets on a history that is cut before the given operations."""
+    start = options.log_start_offset
+    edges = [-(2**62), *cuts, 2**62]
+    reports, parts = [], {}
+    for first, stop in pairwise(edges):
+        slice_tables = [_between(table, first, stop) for table in tables]
+        report, cut = cut_slice(read_history(*slice_tables), log_start_offset=start, width=width)
+        reports.append(report)
+        for bucket, part in cut.items():
+            mine: list[Part] = parts.setdefault(bucket, [])
+            mine.insert(0, part)
+    free, limit = all_free(reports), max(report.limit for report in reports)
+    answers = {}
+    for bucket, mine in parts.items():
+        first, stop = bucket_range(bucket, width, start, limit)
+        answers[bucket] = judge_bucket(mine, free, first=first, stop=stop)
+    return fold(
+        reports,
+        answers,
+        free,
+        width=width,
+        log_start_offset=start,
+        clock_error_ns=options.clock_error_ns,
+    )
+
+
+def _between(table: pa.Table, first: int, stop: int) -> pa.Table:
+    op = table.column("op_index")
+    return table.filter(pc.and_(pc.greater_equal(op, first), pc.less(op, stop)))
+
+
+def _says(report: PartitionReport) -> tuple[object, ...]:
+    ids = {finding.id for finding in report.findings}
+    return (
+        *(not ids & kinds for kinds in (INTEGRITY, ORDER, FRESH, FREE)),
+        report.is_linearizable,
+        report.holes.count,
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_buckets_of_any_width_and_the_kernel_agree_on_random_histories(seed: int) -> None:
+    rng = random.Random(seed)
+    invalid = 0
+    for _ in range(HISTORIES // 4):
+        calls = random_history(rng)
+        tables = (operations_table(calls), records_table(calls), ends_table(calls))
+        options = Options(
+            log_start_offset=rng.choice((0, 0, 1)), clock_error_ns=rng.choice((0, 0, 1))
+        )
+        report = check_history(read_history(*tables), options)
+        ops = sorted(call.op for call in calls)
+        invalid += not report.is_linearizable
+        for width in WIDTHS:
+            cuts = sorted(rng.sample(ops, min(len(ops), rng.randrange(4))))
+            verdict = in_buckets(tables, width, cuts, options)
+            assert (
+                verdict.integrity_holds,
+                verdict.order_holds,
+                verdict.fresh_holds,
+                verdict.free_appends_fit,
+                verdict.is_linearizable,
+                verdict.hole_count,
+            ) == _says(report), (width, cuts, options, calls)
+            for kinds, element in ((ORDER, verdict.order), (FRESH, verdict.fresh)):
+                gaps = [int(f.gap_ns.max()) for f in report.findings if f.id in kinds]
+                # The worst contradiction comes out of the fold, without a second pass.
+                assert not gaps or element.slack_ns == max(gaps), (width, cuts, calls)
+    assert 10 < invalid < HISTORIES // 4 - 10
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_clean_partition_is_judged_by_its_buckets_alone(tmp_path: Path, width: int) -> None:
+    run = store(tmp_path, synthetic(1, 400, final_read_records=30), group_rows=90)
+    (task,) = tasks(run)
+    assert len(slice_bounds(task)) > 4
+    (whole,) = judge_task(task)
+    assert not whole["judgement"]["anomalies"]
+    assert json.dumps(judge_in_buckets(LocalSpark(), task, width=width)) == json.dumps(whole)
+
+
+def test_a_partition_with_anything_wrong_is_left_to_the_whole_kernel(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    clean = synthetic(1, 150, final_read_records=20)
+    wrong = 0
+    for number in range(40):
+        tables = _mutated(clean, rng)
+        run = store(tmp_path / str(number), tables, group_rows=40)
+        (task,) = tasks(run)
+        (whole,) = judge_task(task)
+        cut = judge_in_buckets(LocalSpark(), task, width=rng.choice(WIDTHS))
+        found = whole["judgement"]["anomalies"] or whole["judgement"]["unknown_reasons"]
+        wrong += bool(found)
+        if found:
+            assert cut is None, (number, whole)
+        else:
+            assert cut is None or json.dumps(cut) == json.dumps(whole)
+    assert wrong > 25
+
+
+def test_operations_that_are_not_in_order_are_left_to_the_whole_kernel(tmp_path: Path) -> None:
+    run = store(tmp_path, synthetic(1, 100), group_rows=30)
+    (task,) = tasks(run)
+    assert judge_in_buckets(LocalSpark(), task) is not None
+    (path,) = (data[4] for data in task["files"] if data[0] == "operations")
+    table = pq.read_table(path)
+    backwards = table.take(list(reversed(range(table.num_rows))))
+    pq.write_table(backwards, path, row_group_size=30)
+    assert judge_in_buckets(LocalSpark(), task) is None
+    pq.write_table(backwards, path)
+    assert judge_in_buckets(LocalSpark(), task) is None
+
+
+@pytest.mark.spark
+def test_huge_partitions_are_cut_on_spark_and_the_verdict_stays_the_same(
+    spark: Any, tmp_path: Path
+) -> None:
+    tables = synthetic(2, 600, final_read_records=50)
+    operations = tables["operations"]
+    broken = {**tables, "operations": replaced(operations, "offset", _acked_row(operations), 3)}
+    for name, content, cut in (("clean", tables, 2), ("broken", broken, 1)):
+        run = store(tmp_path / name, content, group_rows=100)
+        arguments = plan([run], [asdict(CONTEXT)])
+        answer = check_job(spark, {**arguments, "huge_operations": 300, "bucket_width": 64})
+        assert answer["cut"] == cut
+        assert json.dumps(answer["verdicts"]) == json.dumps([judged_here(run)])
+
+
+def _acked_row(operations: pa.Table) -> int:
+    offsets = operations.column("offset").to_pylist()
+    kinds = operations.column("kind").to_pylist()
+    return next(
+        row
+        for row, (kind, offset) in enumerate(zip(kinds, offsets, strict=True))
+        if kind == "append" and offset is not None and offset > 20
+    )
+
+
+def _mutated(tables: dict[str, pa.Table], rng: random.Random) -> dict[str, pa.Table]:
+    """Returns a history with one number changed, or one row missing."""
+    table, column = rng.choice(
+        (
+            ("operations", "offset"),
+            ("operations", "offset"),
+            ("operations", "completed_ns"),
+            ("operations", "acks"),
+            ("operations", ""),
+            ("records_read", "offset"),
+            ("records_read", "value"),
+            ("records_read", ""),
+        )
+    )
+    row = rng.randrange(tables[table].num_rows)
+    if not column:
+        keep = [index != row for index in range(tables[table].num_rows)]
+        return {**tables, table: tables[table].filter(keep)}
+    old = tables[table].column(column)[row].as_py()
+    value = {"completed_ns": 1, "acks": 1}.get(column, max(0, (old or 0) + rng.choice((-1, 1, 9))))
+    return {**tables, table: replaced(tables[table], column, row, value)}
