@@ -8,7 +8,6 @@ distributed by Spark, or by two local processes (`harness.distribute`). Rows com
 
 import json
 import shlex
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from harness.errors import HarnessFailure, UsageError
 from harness.experiment import Experiment
 from harness.progress import ProgressLine
 from harness.spark_options import SparkOptions
-from harness.statistics import mcnemar_exact_p, paired_difference_interval, wilson_interval
+from harness.statistics import mcnemar_exact_p, median, paired_difference_interval, wilson_interval
 
 DISCORDANT_LISTED_MAX = 100
 ATTENTION_LISTED_MAX = 100
@@ -154,9 +153,7 @@ def arm_totals(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "runs_with_unexcused_loss": sum(row["unexcused_lost_records"] > 0 for row in judged),
         "unexcused_lost_records": sum(row["unexcused_lost_records"] for row in judged),
         "runs_with_excused_loss": sum(row["excused_lost_records"] > 0 for row in judged),
-        "unavailable_ms_median": (
-            statistics.median(row["unavailable_ms"] for row in judged) if judged else None
-        ),
+        "unavailable_ms_median": median([row["unavailable_ms"] for row in judged]),
         "valid": sum(row["verdict"] == "valid" for row in judged),
         "invalid": sum(row["verdict"] == "invalid" for row in judged),
         "unknown": sum(row["verdict"] == "unknown" for row in judged),

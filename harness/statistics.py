@@ -1,9 +1,23 @@
-"""The statistics of a comparison: exact test for paired outcomes, intervals for rates."""
+"""The statistics of a comparison: exact test for paired outcomes, intervals for rates, the median."""
 
+from collections.abc import Sequence
 from math import comb, sqrt
 
 Z_95 = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
+
+
+def median(values: Sequence[float]) -> float | None:
+    """Returns the median, None without values.
+
+    Two middle values are interpolated as SQL's `percentile(x, 0.5)` does it, so that a campaign has the same
+    numbers to the last bit whether Spark counted them or not.
+    """
+    if not values:
+        return None
+    ordered = sorted(values)
+    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    return low + (high - low) * 0.5
 
 
 def mcnemar_exact_p(only_first: int, only_second: int) -> float:

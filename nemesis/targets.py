@@ -20,6 +20,8 @@ run can aim at "the leader of t-0" without knowing who that will be. What it res
 | `controllers`               | all controllers                                               |
 | `down`                      | all nodes that are down                                       |
 
+A choice of one prefers nodes that are up.
+
 `leader`, `follower` ... without a partition mean the first partition of the run.
 """
 
@@ -93,10 +95,10 @@ def resolve(
     if name in _BY_STATE:
         return _resolve_state(name, partition, population, metadata, chooser)
     if name in _BY_COUNT:
+        brokers = [broker for broker, _ in population.brokers]
+        count = _BY_COUNT[name](len(brokers))
         return _sample(
-            [broker for broker, _ in population.brokers],
-            _BY_COUNT[name](len(population.brokers)),
-            chooser,
+            _preferably_up(brokers, population) if count == 1 else brokers, count, chooser
         )
     if name == "active_controller":
         return tuple(n for n, i in population.controllers if i == metadata.active_controller)
@@ -137,7 +139,14 @@ def _resolve_state(
     state = metadata.partitions[partition or min(metadata.partitions)]
     candidates, choose_one = _BY_STATE[name]
     names = [population.name_of(broker) for broker in candidates(state)]
-    return _sample(names, 1, chooser) if choose_one else tuple(names)
+    if choose_one:
+        return _sample(_preferably_up(names, population), 1, chooser)
+    return tuple(names)
+
+
+def _preferably_up(names: list[str], population: Population) -> list[str]:
+    """Returns those that are up, if any: a choice that falls on a dead node is a fault that cannot bite."""
+    return [name for name in names if name not in population.down] or names
 
 
 def _sample(names: Sequence[str], count: int, chooser: Chooser) -> tuple[str, ...]:

@@ -42,6 +42,13 @@ ROWS = pa.schema(
 )
 """One row per run; `row` is all of it as JSON, the other columns are what questions are asked about."""
 
+_SMALL_DATA = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+"""A campaign has some thousands of rows: compiling the plan would cost more than carrying it out."""
+
 _TOTALS = """
 SELECT arm,
        count(*) AS runs,
@@ -116,6 +123,8 @@ def totals_of(session: Any, path: Path) -> dict[str, dict[str, Any]]:
         session: The SQL session.
         path: What `write_rows` wrote.
     """
+    for key, value in _SMALL_DATA.items():
+        session.conf.set(key, value)
     session.read.parquet(str(path)).createOrReplaceTempView("campaign")
     totals = {
         row["arm"]: {**row.asDict(), "anomalies": []} for row in session.sql(_TOTALS).collect()

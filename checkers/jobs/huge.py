@@ -52,8 +52,8 @@ BUCKET_WIDTH = 1_000_000
 """Offsets per bucket: some tens of megabytes of arrays."""
 
 REDUCERS_MAX = 32
-"""Buckets are dealt to as many reduce partitions as there are slices, so that one holds few of them at a time; more
-than this many would only cost scheduling."""
+"""Buckets are dealt to as many reduce partitions as there are slices, so that one holds few of them at a time;
+more than this many would only cost scheduling."""
 
 _REPORTS = -1
 """The key under which slices send their reports; buckets are not negative."""

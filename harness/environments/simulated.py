@@ -65,6 +65,7 @@ class SimulatedCluster:
         self.world = world
         self._add_row = add_row
         self.metadata = CommittedMetadata()
+        self._pauses: list[InForce] = []
         self.features = features_of(profile)
         self.voters = tuple(
             Voter(node_id=node_id, address=f"c{node_id}:{CONTROLLER_PORT}")
@@ -135,6 +136,8 @@ class SimulatedCluster:
             return self._inject_pause(nodes)
         if fault == "start":
             return self._inject_start(nodes)
+        for pause in self._pauses:
+            self._effect_of_pause(pause)
         alive = tuple(name for name in nodes if not self._is_down(name))
         if fault == "stop":
             return await self._inject_stop(alive, params)
@@ -169,7 +172,7 @@ class SimulatedCluster:
         return Effect(bit=bool(evidence.get("bit", True)), evidence=evidence)
 
     def _effect_of_pause(self, in_force: InForce) -> Effect:
-        """A pause bit if work had to wait: counted while the pause is in force, kept when it is over."""
+        """A pause bit if work had to wait: counted while it is in force, and before a paused node is killed."""
         waiting = in_force.evidence.setdefault("callbacks_that_waited", {})
         for name in in_force.nodes:
             node = self.world.nodes[name]
@@ -221,11 +224,13 @@ class SimulatedCluster:
         hit = tuple(name for name in nodes if self.world.nodes[name].state == "running")
         for name in hit:
             self.world.nodes[name].pause()
-        return InForce(
+        in_force = InForce(
             nodes=hit,
             token={name: self._incarnation(name) for name in hit},
             evidence={"paused": list(hit)},
         )
+        self._pauses.append(in_force)
+        return in_force
 
     def _inject_start(self, nodes: tuple[str, ...]) -> InForce:
         hit = tuple(name for name in nodes if self._is_down(name))

@@ -65,13 +65,15 @@ class NodeStorage:
 
     def read(self, path: str, offset: int = 0, length: int = -1) -> bytes:
         """Returns at most `length` bytes from `offset`; -1 means to the end."""
-        if not self._is_plain:
+        inode = self._files.get(path) if self._is_plain else None
+        if inode is None:
             self._check_alive()
             self._disk.check_io("read", path, changes=False)
-        data = self.inode(path).data
+            inode = self.inode(path)
+        data = inode.data
         end = len(data) if length < 0 else offset + length
-        with memoryview(data) as view:
-            return bytes(view[offset:end])
+        # The view is gone with the statement, so that it never keeps the file from growing.
+        return bytes(memoryview(data)[offset:end])
 
     def inode(self, path: str) -> Inode:
         """Returns the file behind a name.

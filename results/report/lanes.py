@@ -5,6 +5,7 @@ per replica with its log end (line) and its high watermark (area). Fault windows
 and a loss is a line through all of them.
 """
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from markupsafe import Markup
 
+from harness.contracts.verdict import Judgement
 from results.report.run import FaultWindow, RunData, numbers, rows_of, seconds, words
 from results.report.story import Loss, broker_name, place_name
 from results.report.svg import (
@@ -48,6 +50,8 @@ _FAULT_CLASS = {
     "power": "power",
 }
 _LETTER_WIDTH = 6.1
+_LOSS_WORDS_WIDTH = 220
+_LOSS_FLOORS_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ def partition_figure(
         if window.bit and window.end_ns > window.begin_ns
     )
     here = [loss for loss in losses if (loss.topic, loss.partition) == (topic, partition)]
-    markers = joined(_loss_marker(axis, loss, top_of_lanes - 4, bottom) for loss in here)
+    markers = joined(_loss_markers(axis, here, top_of_lanes - 4, bottom))
     body = bands + axis.draw(top_of_lanes - 4, bottom) + joined(parts) + markers
     return figure(axis, bottom + 24, body, name=f"{place_name(topic, partition)} over time")
 
@@ -393,13 +397,28 @@ def _drops(axis: TimeAxis, rows: pa.Table, height: Callable[[float], float]) -> 
     return parts
 
 
-def _loss_marker(axis: TimeAxis, loss: Loss, top: float, bottom: float) -> Markup:
+def _loss_markers(
+    axis: TimeAxis, losses: Sequence[Loss], top: float, bottom: float
+) -> list[Markup]:
+    """Marks losses; words that would stand on one another are stacked, what matters most at the bottom."""
+    parts = []
+    floor, last_x = 0, -math.inf
+    for loss in losses:
+        x = axis.x(loss.at_ns)
+        floor = (floor + 1) % _LOSS_FLOORS_MAX if x - last_x < _LOSS_WORDS_WIDTH else 0
+        last_x = x
+        parts.append(_loss_marker(axis, loss, top, bottom, bottom - 4 - 14 * floor))
+    return parts
+
+
+def _loss_marker(axis: TimeAxis, loss: Loss, top: float, bottom: float, words_y: float) -> Markup:
     x = axis.x(loss.at_ns)
     count = len(loss.records)
     offsets = [record.offset for record in loss.records if record.offset is not None]
     where = f" (offsets {min(offsets)} to {max(offsets)})" if offsets else ""
     title = f"{count} acknowledged records lost{where} at {seconds(loss.at_ns)}"
-    text = f"{count} lost"
+    excused = "" if loss.judgement == Judgement.FORBIDDEN else f" ({loss.judgement})"
+    text = f"{count} lost{excused}"
     # The words stand on whichever side has room.
     right = x + len(text) * 7 + 8 < WIDTH
     label = element(
@@ -407,7 +426,7 @@ def _loss_marker(axis: TimeAxis, loss: Loss, top: float, bottom: float) -> Marku
         text,
         class_="loss-text",
         x=x + 5 if right else x - 5,
-        y=bottom - 4,
+        y=words_y,
         text_anchor="start" if right else "end",
     )
     return titled("line", title, class_="loss", x1=x, x2=x, y1=top, y2=bottom) + label

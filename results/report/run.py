@@ -152,7 +152,7 @@ class RunData:
         # The checkers put what matters most first; within one judgement that order stays.
         return sorted(
             (anomaly for anomaly in found if isinstance(anomaly, dict)),
-            key=lambda anomaly: _rank(anomaly.get("judgement")),
+            key=lambda anomaly: judgement_rank(anomaly.get("judgement")),
         )
 
     def _fault_end(
@@ -222,7 +222,8 @@ def _said(name: str, value: Any) -> str:
     return f"{name}: {json.dumps(value, sort_keys=True) if isinstance(value, list) else value}"
 
 
-def _rank(judgement: object) -> int:
+def judgement_rank(judgement: object) -> int:
+    """Returns a judgement's place in the order of what matters most: 0 for forbidden."""
     known = judgement in _JUDGEMENT_ORDER
     return _JUDGEMENT_ORDER.index(str(judgement)) if known else len(_JUDGEMENT_ORDER)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from harness.contracts.verdict import Judgement
-from results.report.run import RunData, numbers, parsed, rows_of, said, words
+from results.report.run import RunData, judgement_rank, numbers, parsed, rows_of, said, words
 
 STORY_MAX = 800
 """Entries a page shows; faults, elections and losses go first, and the page says what it left out."""
@@ -150,7 +150,9 @@ def find_losses(run: RunData) -> tuple[Loss, ...]:
             judgement=judgement,
             records=tuple(sorted(records, key=lambda r: (r.offset or 0, r.value))),
         )
-        for (at_ns, topic, partition, leader, judgement), records in sorted(groups.items())
+        for (at_ns, topic, partition, leader, judgement), records in sorted(
+            groups.items(), key=lambda item: (*item[0][:3], judgement_rank(item[0][4]), *item[0])
+        )
     )
 
 

@@ -1,6 +1,7 @@
 """The job that checks stored runs: the same verdicts as without Spark, byte for byte."""
 
 import json
+import subprocess
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import pytest
 from checkers import compose
 from checkers.compose import RunContext
 from checkers.jobs import check
+from checkers.jobs.__main__ import answer_to
 from checkers.jobs.check import check_job, judge_task, judge_tasks, plan
+from checkers.jobs.registry import JOBS
 from checkers.jobs.stored import UNUSED_COLUMNS, read_partition
-from checkers.spark import run_in_child
+from checkers.spark import ANSWER_PREFIX, run_in_child
 from harness.check import check_locally, check_on_spark
 from harness.errors import HarnessFailure, HistoryError
 from harness.history_parquet import table_files
@@ -73,13 +76,40 @@ def test_a_stored_run_is_judged_by_its_own_context_in_the_child_process(real_run
 
 
 @pytest.mark.spark
-def test_a_truncated_file_is_an_error_of_the_history_not_of_the_harness(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("spark")
+def test_a_truncated_file_is_an_error_of_the_history_not_of_the_harness(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = store(tmp_path / "run", synthetic(1, 50))
     (path,) = (file.path for file in table_files(run) if file.table == "records_read")
     path.write_bytes(path.read_bytes()[:-100])
     arguments = plan([run], [asdict(CONTEXT)])
+    answer = answer_to({"job": "check", "arguments": arguments})
+    assert list(answer) == ["history_error"]
+    text = f"something else\n{ANSWER_PREFIX}{json.dumps(answer)}\n".encode()
+    child = subprocess.CompletedProcess([], 0, stdout=text)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: child)
     with pytest.raises(HistoryError, match=r"records_read.*damaged or not a Parquet file"):
         run_in_child("check", arguments, log_path=tmp_path / "spark.log")
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_a_job_that_breaks_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("first line\nsecond line")
+
+    monkeypatch.setitem(JOBS, "check", broken)
+    assert answer_to({"job": "check", "arguments": {}}) == {"failure": "RuntimeError: first line"}
+
+
+def test_a_child_that_dies_is_told_with_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = subprocess.CompletedProcess([], -9, stdout=b"")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: child)
+    with pytest.raises(HarnessFailure, match=r"code -9 and no answer \(see .*spark\.log\)"):
+        run_in_child("check", {}, log_path=tmp_path / "spark.log")
 
 
 def test_an_unknown_job_fails_without_starting_spark(tmp_path: Path) -> None:

@@ -187,3 +187,9 @@ def test_starting_a_node_ends_the_fault_that_took_it_down():
     last = {row[0]: row for row in rows}
     assert last["k"][7] is not None
     assert last["p"][7] is None
+
+
+@pytest.mark.parametrize("selector", ["one", "follower:t-0"])
+def test_a_choice_of_one_prefers_nodes_that_are_up(selector):
+    chosen = {resolve(selector, POPULATION, metadata(), Random(seed)) for seed in range(40)}
+    assert ("b3",) not in chosen

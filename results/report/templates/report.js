@@ -15,13 +15,17 @@
     });
   }
 
+  // Marks are for those who look for them: the story is told by the other entries.
   document.querySelectorAll(".filters input").forEach(function (box) {
-    box.addEventListener("change", function () {
+    function apply() {
       document.querySelectorAll('.story > li[data-kind="' + box.value + '"]').forEach(function (item) {
         item.hidden = !box.checked;
         item.style.display = box.checked ? "" : "none";
       });
-    });
+    }
+    box.checked = box.value !== "mark";
+    box.addEventListener("change", apply);
+    apply();
   });
 
   // One cursor for all charts: what happened here at the time that I see there?
