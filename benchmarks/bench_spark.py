@@ -2,9 +2,9 @@
 
 `python -m benchmarks.bench_spark --operations 1000000 --partitions 1 4`
 
-Valid synthetic histories are written to a temporary directory first. "plain" reads the same files and judges them in
-this process; both give the same verdict, and it is compared. Times are wall time, the median of several calls after
-one that warms up; the first call of the session is shown too.
+Valid synthetic histories are written to a temporary directory first. "plain" reads the same files and judges them
+in this process; both must give the same verdict. Times are wall time, the median of several calls after one that
+warms up; the first call of the session is shown too.
 """
 
 import argparse
