@@ -34,6 +34,7 @@ EXIT_CODE_OF = {
     "unknown": exit_codes.UNKNOWN,
 }
 BUILT_IN_COMPARE = Path(__file__).parent / "experiments" / "elr-compare.toml"
+ATTENTION_SHOWN_MAX = 3
 DEMO_PROFILES = ("kafka-4.0", "kafka-4.1")
 
 
@@ -311,6 +312,10 @@ def _campaign_text(result: Mapping[str, Any]) -> str:
         lines.append(
             f"McNemar's exact test, same seeds in every arm: p = {result['mcnemar_p']:.3g}"
         )
+    attention = result.get("attention", ())
+    if attention:
+        lines.extend(["", f"runs that deserve a look: {len(attention)}, for example"])
+        lines.extend(f"  {run['command']}" for run in attention[:ATTENTION_SHOWN_MAX])
     return "\n".join(lines)
 
 

@@ -292,6 +292,8 @@ class SimulatedCluster:
         if "keep_records" not in params:
             return None
         wanted = params["keep_records"]
+        if isinstance(wanted, Mapping) and name not in wanted:
+            return None
         count = wanted[name] if isinstance(wanted, Mapping) else wanted
         disk = self.world.nodes[name].disk
         keep = {}

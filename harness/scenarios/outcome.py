@@ -1,6 +1,6 @@
 """What a scripted scenario came to, in the words of its table of expected outcomes."""
 
-from harness.contracts.verdict import Judgement, Verdict
+from harness.contracts.verdict import Judgement, Validity, Verdict
 from harness.scenario import Scenario
 from harness.scenarios.last_replica_standing import OFF, OFF_NO_GATE, ON
 from system_under_test.config import profile_features
@@ -8,6 +8,7 @@ from system_under_test.config import profile_features
 LOST = "lost-acked-write"
 LOST_WEAK = "lost-acked-write-acks1"
 VISIBLE = "visible-regress"
+INVARIANT = "invariant-broken"
 
 
 def predicted_outcome(scenario: Scenario, profile: str) -> str:
@@ -26,8 +27,13 @@ def outcome_word(verdict: Verdict) -> str:
     """Returns the outcome word of a verdict.
 
     A record that was read and is gone is mentioned only where it is not the same acknowledged record that "loss"
-    names already: the tables list it for records that were never acknowledged with acks=all.
+    names already: the tables list it for records that were never acknowledged with acks=all. A run that cannot
+    be judged, or whose white-box invariants were broken, is none of the outcomes of the tables.
     """
+    if any(anomaly.id == INVARIANT for anomaly in verdict.anomalies):
+        return INVARIANT
+    if verdict.validity is Validity.UNKNOWN:
+        return "unknown"
     words = []
     if verdict.unexcused_lost_records:
         words.append("loss")

@@ -73,9 +73,14 @@ _READERS_OF_SOURCE = ("<frozen importlib", "linecache.py", "tokenize.py")
 
 
 class _State:
-    """Whether the fences are up. One per process, since what they replace is."""
+    """Whether the fences are up. One per process, since what they replace is.
+
+    They hold for the thread that runs the world. Other threads (a test runner's, a progress bar's) are not part of
+    it, and the world cannot start any.
+    """
 
     is_up = False
+    thread_id = 0
     allowed = 0
     hook_installed = False
     report: Callable[[ForbiddenInSimulation], None] | None = None
@@ -95,7 +100,7 @@ def _raiser(
     what = f"{getattr(owner, '__name__', owner)}.{name}"
 
     def refused(*args: Any, **kwargs: Any) -> Any:
-        if _State.allowed:
+        if _State.allowed or threading.get_ident() != _State.thread_id:
             return original(*args, **kwargs)
         # Log records carry a time; the world's will do.
         if owner is time and sys._getframe(1).f_globals.get("__name__") == "logging":
@@ -107,7 +112,7 @@ def _raiser(
 
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:
-    if not _State.is_up or _State.allowed:
+    if not _State.is_up or _State.allowed or threading.get_ident() != _State.thread_id:
         return
     if event not in _FORBIDDEN_EVENTS and not event.startswith(_FORBIDDEN_EVENT_FAMILIES):
         return
@@ -148,6 +153,7 @@ def raised(
             setattr(owner, name, _raiser(owner, name, instead, original))
     _State.report = report
     _State.wall_s = staticmethod(wall_s)
+    _State.thread_id = threading.get_ident()
     _State.is_up = True
     try:
         yield

@@ -83,10 +83,15 @@ def build_compare_report(path: Path, result: Mapping[str, Any]) -> Path:
         mcnemar_p: float or null, optional; of the first two arms.
         discordant: optional list of seeds, or of {seed, losses: {arm: lost records}, commands: {arm: command},
         or command}.
+        attention: optional list of {seed, arm, reason, command}: runs that deserve a look.
     """
     try:
         arms = [_arm(data) for data in result["arms"]]
         discordant = [_discordant(data) for data in result.get("discordant") or ()]
+        attention = [
+            {key: str(data[key]) for key in ("seed", "arm", "reason", "command")}
+            for data in result.get("attention") or ()
+        ]
         p_value = result.get("mcnemar_p")
         p_value = None if p_value is None else float(p_value)
     except KeyError as error:
@@ -116,6 +121,8 @@ def build_compare_report(path: Path, result: Mapping[str, Any]) -> Path:
             ),
             discordant=discordant[:DISCORDANT_MAX],
             discordant_omitted=max(len(discordant) - DISCORDANT_MAX, 0),
+            attention=attention[:DISCORDANT_MAX],
+            attention_omitted=max(len(attention) - DISCORDANT_MAX, 0),
         )
     )
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -194,8 +194,8 @@ def members(brokers: Sequence[int]) -> str:
 
 
 def place_name(topic: str, partition: int) -> str:
-    """Returns a partition's name, for example "t-0"."""
-    return f"{topic}-{partition}"
+    """Returns a partition's name, for example "t-0"; "run" for what concerns no single one."""
+    return f"{topic}-{partition}" if partition >= 0 or topic else "run"
 
 
 def _listed(names: Sequence[str]) -> str:

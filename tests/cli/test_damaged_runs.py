@@ -100,7 +100,8 @@ def test_a_flipped_byte_is_refused_or_changes_no_row(
         except HistoryError:
             refused_positions.append(position)
     assert len(refused_positions) > 50
-    path.write_bytes(whole[:60] + bytes([whole[60] ^ 0xFF]) + whole[61:])
+    first = refused_positions[0]
+    path.write_bytes(whole[:first] + bytes([whole[first] ^ 0xFF]) + whole[first + 1 :])
     assert str(path) in check(capsys, stored)
 
 

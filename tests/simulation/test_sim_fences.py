@@ -196,3 +196,37 @@ def test_simulated_code_names_nothing_of_the_real_machine(package: str) -> None:
         if found := leaks_of(path.read_text()):
             leaks[str(relative)] = found
     assert leaks == {}
+
+
+def test_other_threads_of_the_process_are_not_fenced():
+    import threading
+    import time as real_time
+
+    from harness.simulation.world import World
+
+    stop = threading.Event()
+    errors = []
+
+    def tick():
+        while not stop.is_set():
+            try:
+                real_time.sleep(0.0005)
+                real_time.monotonic()
+            except Exception as error:
+                errors.append(error)
+                return
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        with World(1) as world:
+            node = world.add_node("n", kind="broker", address="n:1")
+            node.start()
+            for moment in range(1, 20000):
+                world.schedule(moment * 1000, int)
+            world.run_for(30_000_000)
+            assert not world.failures
+    finally:
+        stop.set()
+        thread.join()
+    assert not errors
