@@ -194,6 +194,9 @@ class _PartitionJudge:
         self._topic = topic
         self._partition = partition
         self._evidence = Evidence(operations)
+        order = operations.select(["op_index", "invoked_ns"]).sort_by("op_index")
+        self._op_index = order.column("op_index").to_numpy()
+        self._invoked_ns = order.column("invoked_ns").to_numpy()
         self._history = report.history
         self._elections = elections
         self._expectations = context.expectations
@@ -206,7 +209,8 @@ class _PartitionJudge:
             if len(self._history.append_op)
             else np.full(finding.count, -1)
         )
-        excused = self._elections.excused(finding.offset, finding.since_ns, epochs)
+        since_ns = self._established_ns(finding)
+        excused = self._elections.excused(finding.offset, since_ns, epochs)
         judged = []
         for weak, excuse in ((False, False), (False, True), (True, False), (True, True)):
             rows = (finding.weak == weak) & (excused == excuse)
@@ -218,11 +222,33 @@ class _PartitionJudge:
         anomalies = []
         for row in dict.fromkeys(row for row, _ in judged):
             rows = np.logical_or.reduce([rows for other, rows in judged if other is row])
-            anomalies.append(self._anomaly(finding, rows, row.judgement, row.rule, epochs))
+            anomalies.append(
+                self._anomaly(finding, rows, row.judgement, row.rule, epochs, since_ns)
+            )
         return anomalies
 
+    def _established_ns(self, finding: Finding) -> Any:
+        """Returns from when on the first operation of each instance told the truth.
+
+        An answer may be delayed beyond the election that made it untrue: what it says was so when the high
+        watermark passed the offset, but not before the operation was invoked.
+        """
+        row = np.searchsorted(self._op_index, finding.first)
+        row = np.minimum(row, max(len(self._op_index) - 1, 0))
+        invoked_ns = finding.since_ns
+        if len(self._op_index):
+            known = self._op_index[row] == finding.first
+            invoked_ns = np.where(known, self._invoked_ns[row], finding.since_ns)
+        return self._elections.committed_by(finding.offset, invoked_ns, finding.since_ns)
+
     def _anomaly(
-        self, finding: Finding, rows: Bools, judgement: Judgement, rule: str, epochs: Any
+        self,
+        finding: Finding,
+        rows: Bools,
+        judgement: Judgement,
+        rule: str,
+        epochs: Any,
+        since_ns: Any,
     ) -> Anomaly:
         chosen = np.flatnonzero(rows)
         worst = finding.worst(chosen)
@@ -232,7 +258,7 @@ class _PartitionJudge:
         if is_loss:
             number = int(
                 self._elections.deciding(
-                    finding.offset[[worst]], finding.since_ns[[worst]], epochs[[worst]]
+                    finding.offset[[worst]], since_ns[[worst]], epochs[[worst]]
                 )[0]
             )
             election = self._elections.elections[number] if number >= 0 else None

@@ -32,6 +32,7 @@ COMPARE = ("compare", "--no-spark", "--vary", "profile=kafka-4.0,kafka-4.1")
         ((*REPRODUCE, "--seed", "-1"), "from 0 to 2**63 - 1, not -1"),
         ((*REPRODUCE, "--seed", str(2**63)), "from 0 to 2**63 - 1"),
         ((*REPRODUCE, "--spark-conf", "x"), "--spark-conf takes key=value, not 'x'"),
+        ((*REPRODUCE, "--spark-master", "nonsense"), "--spark-master takes local[2]"),
         (("run",), "required: experiment"),
         (("run", "nowhere.toml"), "there is no experiment file nowhere.toml"),
         (("run", "."), "cannot read the experiment file"),
