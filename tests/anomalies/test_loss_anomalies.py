@@ -16,6 +16,7 @@ from checkers.compose import (
 )
 from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
 from tests.anomalies.runs import (
+    Call,
     append,
     broker,
     fault,
@@ -312,6 +313,21 @@ def test_an_answer_delayed_beyond_the_election_does_not_change_the_judgement() -
     context = RunContext(elr_on=False, unclean_election_enabled=True)
     verdict = judge_run(run(late, states=states, replicas=LOGS), context)
     assert verdict.excused_lost_records == 1
+
+
+@pytest.mark.parametrize(
+    ("asked_at", "judgement"), [(50, Judgement.EXCUSED), (160, Judgement.FORBIDDEN)]
+)
+def test_an_end_that_was_told_late_is_excused_only_if_it_was_asked_for_before_the_election(
+    asked_at: int, judgement: Judgement
+) -> None:
+    """Offset 1 was there until the election at 150; the answer that says so arrives at 200."""
+    told = Call(op=5, kind="latest", process=9, inv=asked_at, res=200, offset=2)
+    calls = [LOST_TAIL[0], LOST_TAIL[1], told, append(2, 1, at=300), *final_read(10, 0, 2)]
+    states = [state(1, 1, [1, 2], epoch=0), state(150, 1, [1], epoch=1, flagged=True)]
+    context = RunContext(elr_on=False, unclean_election_enabled=True)
+    verdict = judge_run(run(calls, states=states, replicas=LOGS), context)
+    assert one(verdict, "late-insert").judgement == judgement
 
 
 def test_without_recorded_logs_a_flagged_election_excuses_and_an_unflagged_one_does_not() -> None:
