@@ -194,9 +194,13 @@ class _PartitionJudge:
         self._topic = topic
         self._partition = partition
         self._evidence = Evidence(operations)
-        order = operations.select(["op_index", "invoked_ns"]).sort_by("op_index")
+        columns = ["op_index", "invoked_ns", "kind", "leader_epoch"]
+        order = operations.select(columns).sort_by("op_index")
         self._op_index = order.column("op_index").to_numpy()
         self._invoked_ns = order.column("invoked_ns").to_numpy()
+        # Reads are fenced by leader epoch, so the epoch of their answer is certain. Produce is not.
+        is_read = pc.not_equal(order.column("kind"), "append").to_numpy()
+        self._shown_epoch = np.where(is_read, order.column("leader_epoch").to_numpy(), -1)
         self._history = report.history
         self._elections = elections
         self._expectations = context.expectations
@@ -239,7 +243,14 @@ class _PartitionJudge:
         if len(self._op_index):
             known = self._op_index[row] == finding.first
             invoked_ns = np.where(known, self._invoked_ns[row], finding.since_ns)
-        return self._elections.committed_by(finding.offset, invoked_ns, finding.since_ns)
+        since_ns = self._elections.committed_by(finding.offset, invoked_ns, finding.since_ns)
+        if not len(self._op_index):
+            return since_ns
+        # What a leader shows was so before the next leader epoch, even if it does not know that it was replaced.
+        epoch = np.where(known, self._shown_epoch[row], -1)
+        return np.where(
+            epoch >= 0, np.minimum(since_ns, self._elections.epoch_ends(epoch)), since_ns
+        )
 
     def _anomaly(
         self,

@@ -169,6 +169,13 @@ class Elections:
         known: I64 = np.clip(passed, np.minimum(invoked_ns, completed_ns), completed_ns)
         return known
 
+    def epoch_ends(self, epochs: I64) -> I64:
+        """Returns when the first election after each leader epoch was committed; infinity if there was none."""
+        at = np.array([election.at_ns for election in self.elections] + [INF_NS], dtype=np.int64)
+        started = np.array([election.leader_epoch for election in self.elections], dtype=np.int64)
+        ends: I64 = at[np.searchsorted(np.maximum.accumulate(started), epochs, side="right")]
+        return ends
+
     def deciding(self, offsets: I64, since_ns: I64, epochs: I64) -> I64:
         """Returns the first election after each moment that chose a replica without the record, -1 for none."""
         found = np.full(len(offsets), -1, dtype=np.int64)

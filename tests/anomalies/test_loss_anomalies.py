@@ -26,6 +26,7 @@ from tests.anomalies.runs import (
     replica,
     run,
     state,
+    table,
 )
 
 PLAIN = RunContext(profile="kafka-4.1")
@@ -328,6 +329,26 @@ def test_an_end_that_was_told_late_is_excused_only_if_it_was_asked_for_before_th
     context = RunContext(elr_on=False, unclean_election_enabled=True)
     verdict = judge_run(run(calls, states=states, replicas=LOGS), context)
     assert one(verdict, "late-insert").judgement == judgement
+
+
+@pytest.mark.parametrize(("epoch", "judgement"), [(0, Judgement.EXCUSED), (1, Judgement.FORBIDDEN)])
+def test_what_a_deposed_leader_still_shows_after_a_flagged_election_is_excused(
+    epoch: int, judgement: Judgement
+) -> None:
+    """A leader of epoch 0 that is cut off tells its log end at 160; epoch 1 began without that record at 150."""
+    told = Call(op=5, kind="latest", process=9, inv=160, res=200, offset=2)
+    calls = [LOST_TAIL[0], LOST_TAIL[1], told, append(2, 1, at=300), *final_read(10, 0, 2)]
+    tables = run(
+        calls,
+        states=[state(1, 1, [1, 2], epoch=0), state(150, 1, [1], epoch=1, flagged=True)],
+        replicas=LOGS,
+    )
+    rows = tables["operations"].to_pylist()
+    for row in rows:
+        row["leader_epoch"] = epoch if row["op_index"] == 5 else -1
+    tables["operations"] = table("operations", rows)
+    context = RunContext(elr_on=False, unclean_election_enabled=True)
+    assert one(judge_run(tables, context), "late-insert").judgement == judgement
 
 
 def test_without_recorded_logs_a_flagged_election_excuses_and_an_unflagged_one_does_not() -> None:
