@@ -146,6 +146,25 @@ class LogConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """Settings of the group coordinator, with Kafka's names and, but for the partition count, its defaults.
+
+    Attributes:
+        offsets_topic_num_partitions: Kafka's default is 50. Here every partition costs a follower a part of each
+            fetch request, and the clusters are small.
+    """
+
+    offsets_topic_num_partitions: int = 4
+    offsets_topic_replication_factor: int = 3
+    offset_metadata_max_bytes: int = 4096
+    group_initial_rebalance_delay_ms: int = 3000
+    group_min_session_timeout_ms: int = 6000
+    group_max_session_timeout_ms: int = 1800000
+    group_max_size: int = 2**31 - 1
+    offset_commit_timeout_ms: int = 5000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Voter:
     """One member of the metadata quorum."""
 
@@ -162,7 +181,10 @@ class NodeConfig:
         role: "broker" or "controller"; combined nodes do not exist here.
         address: Where this node listens, "host:port".
         voters: The metadata quorum, ordered by id.
-        min_insync_replicas: Cluster default; a topic may say otherwise at its creation.
+        advertised_address: What clients and other nodes are told, "host:port"; empty means `address`.
+        min_insync_replicas: Cluster default; a topic may say otherwise.
+        num_partitions: Of a topic whose creator does not care.
+        auto_create_topics_enable: Whether a Metadata request that allows it creates the topics it names.
     """
 
     node_id: int
@@ -177,6 +199,10 @@ class NodeConfig:
     min_insync_replicas: int = 1
     default_replication_factor: int = 1
     unclean_leader_election_enable: bool = False
+    num_partitions: int = 1
+    auto_create_topics_enable: bool = True
+    group: GroupConfig = GroupConfig()
+    advertised_address: str = ""
     replica_fetch_max_bytes: int = 1048576
     replica_fetch_response_max_bytes: int = 10485760
     rules: Rules = field(default=ALL_RULES)

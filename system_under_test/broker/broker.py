@@ -13,6 +13,7 @@ Every arrow to another node has a channel of its own (AP-2).
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from system_under_test.broker.alter_partition import AlterPartitionManager
@@ -82,6 +83,7 @@ class BrokerNode:
         )
         self.lifecycle = self._make_lifecycle()
         self.replica_manager.attach(self.fetchers, self.alter_partition, self._failed)
+        self._services = self._make_services()
 
     @property
     def broker_epoch(self) -> int:
@@ -134,13 +136,23 @@ class BrokerNode:
             # An empty cache would tell clients that there is no cluster. Kafka does not open its listeners
             # before this point.
             raise ConnectionAbortedError(f"broker {self.node_id} is starting")
-        if isinstance(message, metadata_request.MetadataRequest):
-            return self.metadata.handle_metadata(message)
-        if isinstance(message, create_topics_request.CreateTopicsRequest):
-            return self.forwarder.handle(message)
-        raise ConnectionAbortedError(f"a broker does not serve {message_name(message)}")
+        service = self._services.get(type(message))
+        if service is None:
+            raise ConnectionAbortedError(f"a broker does not serve {message_name(message)}")
+        return service(message, context)
 
     # --- wiring --------------------------------------------------------------------------------------
+
+    def _make_services(self) -> dict[type, Callable[[Any, RequestContext], Any]]:
+        """Returns who answers what, besides the requests about replicas."""
+        return {
+            metadata_request.MetadataRequest: lambda message, _: self.metadata.handle_metadata(
+                message
+            ),
+            create_topics_request.CreateTopicsRequest: lambda message, _: self.forwarder.handle(
+                message
+            ),
+        }
 
     def _make_publisher(self) -> MetadataPublisher:
         return MetadataPublisher(

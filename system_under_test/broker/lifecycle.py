@@ -167,7 +167,8 @@ class BrokerLifecycle:
         self._observer.mark("registered", broker_epoch=self.broker_epoch)
 
     def _registration_request(self) -> broker_registration_request.BrokerRegistrationRequest:
-        host, _, port = self._config.address.rpartition(":")
+        address = self._config.advertised_address or self._config.address
+        host, _, port = address.rpartition(":")
         return broker_registration_request.BrokerRegistrationRequest(
             broker_id=self._config.node_id,
             cluster_id=self._config.cluster_id,

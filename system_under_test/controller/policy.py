@@ -45,6 +45,7 @@ class Policy:
             default_min_isr=config.min_insync_replicas,
             default_unclean_election=config.unclean_leader_election_enable,
             default_replication_factor=config.default_replication_factor,
+            default_partition_count=config.num_partitions,
         )
 
     def min_isr(self, image: ClusterImage, registration: PartitionRegistration) -> int:

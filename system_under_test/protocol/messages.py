@@ -1,9 +1,12 @@
-"""The Kafka messages that the reference system speaks, one version of each.
+"""The Kafka messages that the reference system's handlers speak, one version of each: the canonical one.
 
 Every request and response is a frozen `kio` entity, immutable all the way down, which is why the
 simulation may pass it by reference. Nested types repeat names across APIs (`PartitionData`), so the schema
 modules are exported rather than their classes: `fetch_request.FetchPartition(...)`. Durations are
 `datetime.timedelta`; `millis` makes them, records are opaque `bytes`, uuids are `uuid.UUID`.
+
+Other versions exist on the wire only (`apis.py`). Fetch alone has two canonical ones, because old clients name topics
+and new ones give their ids.
 """
 
 import io
@@ -11,8 +14,12 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
+from kio.schema.allocate_producer_ids.v0 import request as allocate_producer_ids_request
+from kio.schema.allocate_producer_ids.v0 import response as allocate_producer_ids_response
 from kio.schema.alter_partition.v3 import request as alter_partition_request
 from kio.schema.alter_partition.v3 import response as alter_partition_response
+from kio.schema.api_versions.v4 import request as api_versions_request
+from kio.schema.api_versions.v4 import response as api_versions_response
 from kio.schema.begin_quorum_epoch.v1 import request as begin_quorum_epoch_request
 from kio.schema.begin_quorum_epoch.v1 import response as begin_quorum_epoch_response
 from kio.schema.broker_heartbeat.v1 import request as broker_heartbeat_request
@@ -21,25 +28,60 @@ from kio.schema.broker_registration.v4 import request as broker_registration_req
 from kio.schema.broker_registration.v4 import response as broker_registration_response
 from kio.schema.create_topics.v7 import request as create_topics_request
 from kio.schema.create_topics.v7 import response as create_topics_response
+from kio.schema.delete_topics.v6 import request as delete_topics_request
+from kio.schema.delete_topics.v6 import response as delete_topics_response
+from kio.schema.describe_cluster.v2 import request as describe_cluster_request
+from kio.schema.describe_cluster.v2 import response as describe_cluster_response
+from kio.schema.describe_configs.v4 import request as describe_configs_request
+from kio.schema.describe_configs.v4 import response as describe_configs_response
+from kio.schema.describe_quorum.v2 import request as describe_quorum_request
+from kio.schema.describe_quorum.v2 import response as describe_quorum_response
+from kio.schema.describe_topic_partitions.v0 import request as describe_topic_partitions_request
+from kio.schema.describe_topic_partitions.v0 import response as describe_topic_partitions_response
 from kio.schema.end_quorum_epoch.v1 import request as end_quorum_epoch_request
 from kio.schema.end_quorum_epoch.v1 import response as end_quorum_epoch_response
+from kio.schema.fetch.v12 import request as fetch_by_name_request
+from kio.schema.fetch.v12 import response as fetch_by_name_response
 from kio.schema.fetch.v17 import request as fetch_request
 from kio.schema.fetch.v17 import response as fetch_response
+from kio.schema.find_coordinator.v4 import request as find_coordinator_request
+from kio.schema.find_coordinator.v4 import response as find_coordinator_response
+from kio.schema.heartbeat.v4 import request as heartbeat_request
+from kio.schema.heartbeat.v4 import response as heartbeat_response
+from kio.schema.incremental_alter_configs.v1 import request as incremental_alter_configs_request
+from kio.schema.incremental_alter_configs.v1 import response as incremental_alter_configs_response
+from kio.schema.init_producer_id.v4 import request as init_producer_id_request
+from kio.schema.init_producer_id.v4 import response as init_producer_id_response
+from kio.schema.join_group.v9 import request as join_group_request
+from kio.schema.join_group.v9 import response as join_group_response
+from kio.schema.leave_group.v5 import request as leave_group_request
+from kio.schema.leave_group.v5 import response as leave_group_response
 from kio.schema.list_offsets.v9 import request as list_offsets_request
 from kio.schema.list_offsets.v9 import response as list_offsets_response
 from kio.schema.metadata.v12 import request as metadata_request
 from kio.schema.metadata.v12 import response as metadata_response
+from kio.schema.offset_commit.v8 import request as offset_commit_request
+from kio.schema.offset_commit.v8 import response as offset_commit_response
+from kio.schema.offset_fetch.v8 import request as offset_fetch_request
+from kio.schema.offset_fetch.v8 import response as offset_fetch_response
 from kio.schema.offset_for_leader_epoch.v4 import request as offset_for_leader_epoch_request
 from kio.schema.offset_for_leader_epoch.v4 import response as offset_for_leader_epoch_response
 from kio.schema.produce.v11 import request as produce_request
 from kio.schema.produce.v11 import response as produce_response
+from kio.schema.sync_group.v5 import request as sync_group_request
+from kio.schema.sync_group.v5 import response as sync_group_response
 from kio.schema.vote.v2 import request as vote_request
 from kio.schema.vote.v2 import response as vote_response
 from kio.serial import entity_reader, entity_writer
 
 __all__ = [
+    "NO_THROTTLE",
+    "allocate_producer_ids_request",
+    "allocate_producer_ids_response",
     "alter_partition_request",
     "alter_partition_response",
+    "api_versions_request",
+    "api_versions_response",
     "begin_quorum_epoch_request",
     "begin_quorum_epoch_response",
     "broker_heartbeat_request",
@@ -49,21 +91,51 @@ __all__ = [
     "create_topics_request",
     "create_topics_response",
     "decode",
+    "delete_topics_request",
+    "delete_topics_response",
+    "describe_cluster_request",
+    "describe_cluster_response",
+    "describe_configs_request",
+    "describe_configs_response",
+    "describe_quorum_request",
+    "describe_quorum_response",
+    "describe_topic_partitions_request",
+    "describe_topic_partitions_response",
     "encode",
     "end_quorum_epoch_request",
     "end_quorum_epoch_response",
+    "fetch_by_name_request",
+    "fetch_by_name_response",
     "fetch_request",
     "fetch_response",
+    "find_coordinator_request",
+    "find_coordinator_response",
+    "heartbeat_request",
+    "heartbeat_response",
+    "incremental_alter_configs_request",
+    "incremental_alter_configs_response",
+    "init_producer_id_request",
+    "init_producer_id_response",
+    "join_group_request",
+    "join_group_response",
+    "leave_group_request",
+    "leave_group_response",
     "list_offsets_request",
     "list_offsets_response",
     "message_name",
     "metadata_request",
     "metadata_response",
     "millis",
+    "offset_commit_request",
+    "offset_commit_response",
+    "offset_fetch_request",
+    "offset_fetch_response",
     "offset_for_leader_epoch_request",
     "offset_for_leader_epoch_response",
     "produce_request",
     "produce_response",
+    "sync_group_request",
+    "sync_group_response",
     "to_millis",
     "vote_request",
     "vote_response",

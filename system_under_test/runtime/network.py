@@ -26,10 +26,15 @@ class RequestContext:
     Attributes:
         peer: Address of the other end as far as it is known; for logs, never for a decision.
         connection_id: Unique among the connections that one node ever accepted.
+        client_id: As the request's header says; empty when it says nothing.
+        api_version: The version that the request had on the wire, -1 when it did not cross one. Handlers speak
+            one version only; a few answers of the group protocol depend on what the client knew.
     """
 
     peer: str
     connection_id: int
+    client_id: str = ""
+    api_version: int = -1
 
 
 Handler = Callable[[Any, RequestContext], Any]

@@ -1,0 +1,239 @@
+"""The table of APIs: what a node serves on the wire, in which versions, and which version its handlers speak.
+
+A request arrives in any version between `min_version` and `max_version`. The wire layer turns it into the canonical
+version, a handler answers in that version, and the answer is turned back. What is not in this table is neither
+advertised nor served.
+`docs/protocol.md` is generated from it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from system_under_test.protocol import messages as m
+
+BROKER = "broker"
+CONTROLLER = "controller"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Canonical:
+    """The version that handlers speak, and the wire versions that become it.
+
+    Attributes:
+        first, last: Inclusive range of wire versions.
+        request, response: The `kio` entity types of the canonical version.
+    """
+
+    first: int
+    last: int
+    request: type[Any]
+    response: type[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """One API.
+
+    Attributes:
+        key: Kafka's API key.
+        module: Name of the package under `kio.schema` that has all versions.
+        roles: Which nodes serve it.
+        canonical: One or more ranges, ascending and without a gap.
+        advertised_min: The smallest version in the ApiVersions answer; differs from what is served for
+            Produce only (KAFKA-18659).
+        purpose: One line for `docs/protocol.md`.
+    """
+
+    key: int
+    name: str
+    module: str
+    roles: tuple[str, ...]
+    canonical: tuple[Canonical, ...]
+    purpose: str
+    advertised_min: int | None = None
+
+    @property
+    def min_version(self) -> int:
+        """Smallest version that is served."""
+        return self.canonical[0].first
+
+    @property
+    def max_version(self) -> int:
+        """Largest version that is served."""
+        return self.canonical[-1].last
+
+
+def _one(first: int, last: int, request: type[Any], response: type[Any]) -> tuple[Canonical, ...]:
+    return (Canonical(first=first, last=last, request=request, response=response),)
+
+
+APIS: tuple[Api, ...] = (
+    Api(
+        key=0,
+        name="Produce",
+        module="produce",
+        roles=(BROKER,),
+        canonical=_one(3, 11, m.produce_request.ProduceRequest, m.produce_response.ProduceResponse),
+        # Old librdkafka sends uncompressed, without a word, to brokers that do not say version 0. Kafka says it,
+        # and refuses it.
+        advertised_min=0,
+        purpose="append record batches to partitions",
+    ),
+    Api(
+        key=1,
+        name="Fetch",
+        module="fetch",
+        roles=(BROKER, CONTROLLER),
+        canonical=(
+            Canonical(
+                first=4,
+                last=12,
+                request=m.fetch_by_name_request.FetchRequest,
+                response=m.fetch_by_name_response.FetchResponse,
+            ),
+            Canonical(
+                first=13,
+                last=17,
+                request=m.fetch_request.FetchRequest,
+                response=m.fetch_response.FetchResponse,
+            ),
+        ),
+        purpose="read record batches; replication and the metadata quorum use it as well",
+    ),
+    Api(
+        key=2,
+        name="ListOffsets",
+        module="list_offsets",
+        roles=(BROKER,),
+        canonical=_one(
+            1,
+            9,
+            m.list_offsets_request.ListOffsetsRequest,
+            m.list_offsets_response.ListOffsetsResponse,
+        ),
+        purpose="log start, log end, offset of a timestamp",
+    ),
+    Api(
+        key=3,
+        name="Metadata",
+        module="metadata",
+        roles=(BROKER,),
+        canonical=_one(
+            0, 12, m.metadata_request.MetadataRequest, m.metadata_response.MetadataResponse
+        ),
+        purpose="brokers, topics, leaders",
+    ),
+    Api(
+        key=18,
+        name="ApiVersions",
+        module="api_versions",
+        roles=(BROKER, CONTROLLER),
+        canonical=_one(
+            0,
+            4,
+            m.api_versions_request.ApiVersionsRequest,
+            m.api_versions_response.ApiVersionsResponse,
+        ),
+        purpose="this table",
+    ),
+    Api(
+        key=19,
+        name="CreateTopics",
+        module="create_topics",
+        roles=(BROKER, CONTROLLER),
+        canonical=_one(
+            2,
+            7,
+            m.create_topics_request.CreateTopicsRequest,
+            m.create_topics_response.CreateTopicsResponse,
+        ),
+        purpose="create topics; a broker forwards it to the active controller",
+    ),
+    Api(
+        key=23,
+        name="OffsetForLeaderEpoch",
+        module="offset_for_leader_epoch",
+        roles=(BROKER,),
+        canonical=_one(
+            2,
+            4,
+            m.offset_for_leader_epoch_request.OffsetForLeaderEpochRequest,
+            m.offset_for_leader_epoch_response.OffsetForLeaderEpochResponse,
+        ),
+        purpose="where a leader epoch ends; consumers find truncations with it (KIP-320)",
+    ),
+    Api(
+        key=52,
+        name="Vote",
+        module="vote",
+        roles=(CONTROLLER,),
+        canonical=_one(2, 2, m.vote_request.VoteRequest, m.vote_response.VoteResponse),
+        purpose="elections and pre-votes of the metadata quorum",
+    ),
+    Api(
+        key=53,
+        name="BeginQuorumEpoch",
+        module="begin_quorum_epoch",
+        roles=(CONTROLLER,),
+        canonical=_one(
+            1,
+            1,
+            m.begin_quorum_epoch_request.BeginQuorumEpochRequest,
+            m.begin_quorum_epoch_response.BeginQuorumEpochResponse,
+        ),
+        purpose="a new quorum leader introduces itself",
+    ),
+    Api(
+        key=54,
+        name="EndQuorumEpoch",
+        module="end_quorum_epoch",
+        roles=(CONTROLLER,),
+        canonical=_one(
+            1,
+            1,
+            m.end_quorum_epoch_request.EndQuorumEpochRequest,
+            m.end_quorum_epoch_response.EndQuorumEpochResponse,
+        ),
+        purpose="a quorum leader resigns",
+    ),
+    Api(
+        key=56,
+        name="AlterPartition",
+        module="alter_partition",
+        roles=(CONTROLLER,),
+        canonical=_one(
+            3,
+            3,
+            m.alter_partition_request.AlterPartitionRequest,
+            m.alter_partition_response.AlterPartitionResponse,
+        ),
+        purpose="a leader proposes an ISR",
+    ),
+    Api(
+        key=62,
+        name="BrokerRegistration",
+        module="broker_registration",
+        roles=(CONTROLLER,),
+        canonical=_one(
+            4,
+            4,
+            m.broker_registration_request.BrokerRegistrationRequest,
+            m.broker_registration_response.BrokerRegistrationResponse,
+        ),
+        purpose="a broker registers",
+    ),
+    Api(
+        key=63,
+        name="BrokerHeartbeat",
+        module="broker_heartbeat",
+        roles=(CONTROLLER,),
+        canonical=_one(
+            1,
+            1,
+            m.broker_heartbeat_request.BrokerHeartbeatRequest,
+            m.broker_heartbeat_response.BrokerHeartbeatResponse,
+        ),
+        purpose="a broker keeps its session",
+    ),
+)
+"""In the order of the keys. Whoever makes a node serve another API adds its row."""
