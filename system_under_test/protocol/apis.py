@@ -1,8 +1,8 @@
 """The table of APIs: what a node serves on the wire, in which versions, and which version its handlers speak.
 
-A request arrives in any version between `min_version` and `max_version`. The wire layer turns it into the canonical
-version, a handler answers in that version, and the answer is turned back. What is not in this table is neither
-advertised nor served.
+A request arrives in any version between `min_version` and `max_version`. The wire layer turns it into the
+canonical version, a handler answers in that version, and the answer is turned back. What is not in this table is
+neither advertised nor served.
 `docs/protocol.md` is generated from it.
 """
 

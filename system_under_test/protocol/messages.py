@@ -5,8 +5,8 @@ simulation may pass it by reference. Nested types repeat names across APIs (`Par
 modules are exported rather than their classes: `fetch_request.FetchPartition(...)`. Durations are
 `datetime.timedelta`; `millis` makes them, records are opaque `bytes`, uuids are `uuid.UUID`.
 
-Other versions exist on the wire only (`apis.py`). Fetch alone has two canonical ones, because old clients name topics
-and new ones give their ids.
+Other versions exist on the wire only (`apis.py`). Fetch alone has two canonical ones, because old clients name
+topics and new ones give their ids.
 """
 
 import io
