@@ -153,6 +153,14 @@ def build_parser() -> argparse.ArgumentParser:
     _profile(swarm)
     _seed_options(swarm, 1000)
 
+    broker = _command(commands, "broker", "run one node, broker or controller, until SIGTERM")
+    broker.add_argument("--config", type=Path, required=True, metavar="FILE", help="its node.toml")
+    broker.add_argument(
+        "--until-stdin-closes",
+        action="store_true",
+        help="end at once when standard input closes, as nodes of a run do",
+    )
+
     demo = _command(commands, "demo", "the tour: the bug, the cure, and a small comparison")
     demo.add_argument("--seeds", type=_number, default=20, help="of the comparison (default: 20)")
     _spark_options(demo)

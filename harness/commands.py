@@ -182,6 +182,18 @@ def swarm(options: argparse.Namespace) -> int:
     return _campaign(options, experiment, None, run_swarm)
 
 
+def broker(options: argparse.Namespace) -> int:
+    """Runs one node of the reference system."""
+    from system_under_test.process import NodeFileError, NodeStartError, read_node_file, run_node
+
+    try:
+        return run_node(read_node_file(options.config), ends_with_stdin=options.until_stdin_closes)
+    except NodeFileError as error:
+        raise UsageError(str(error)) from None
+    except NodeStartError as error:
+        raise HarnessFailure(str(error)) from None
+
+
 def demo(options: argparse.Namespace) -> int:
     """Shows the bug with ELR off, its absence with ELR on, and a small comparison."""
     from harness.compare import compare as run_compare

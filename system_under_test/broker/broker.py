@@ -18,6 +18,7 @@ from typing import Any
 
 from system_under_test.broker.alter_partition import AlterPartitionManager
 from system_under_test.broker.channel import Channel
+from system_under_test.broker.fetch_by_name import FetchByName
 from system_under_test.broker.forwarding import TopicForwarder
 from system_under_test.broker.lifecycle import (
     BrokerExit,
@@ -34,6 +35,7 @@ from system_under_test.config import NodeConfig
 from system_under_test.log.manager import LogManager
 from system_under_test.protocol.messages import (
     create_topics_request,
+    fetch_by_name_request,
     message_name,
     metadata_request,
 )
@@ -145,6 +147,7 @@ class BrokerNode:
 
     def _make_services(self) -> dict[type, Callable[[Any, RequestContext], Any]]:
         """Returns who answers what, besides the requests about replicas."""
+        by_name = FetchByName(self.metadata.topic_id, self.replica_manager.fetch.handle)
         return {
             metadata_request.MetadataRequest: lambda message, _: self.metadata.handle_metadata(
                 message
@@ -152,6 +155,7 @@ class BrokerNode:
             create_topics_request.CreateTopicsRequest: lambda message, _: self.forwarder.handle(
                 message
             ),
+            fetch_by_name_request.FetchRequest: lambda message, _: by_name.handle(message),
         }
 
     def _make_publisher(self) -> MetadataPublisher:

@@ -55,6 +55,11 @@ class MetadataCache:
         topic = self.image.topics.get(topic_id)
         return None if topic is None else topic.name
 
+    def topic_id(self, topic: str) -> UUID | None:
+        """Returns the id of a topic, None when unknown."""
+        named = self.image.topics_by_name.get(topic)
+        return None if named is None else named.topic_id
+
     def has_partition(self, topic: str, partition: int) -> bool:
         """Whether the cache knows the partition, hosted here or not."""
         return self.image.partition(topic, partition) is not None

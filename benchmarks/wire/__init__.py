@@ -1,0 +1,1 @@
+"""What a cluster of real processes does for a real client (librdkafka) on loopback."""

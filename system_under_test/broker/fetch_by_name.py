@@ -1,0 +1,149 @@
+"""Fetch for clients that name topics (versions 4 to 12): the names become ids, and in the answer names again.
+
+The topic may be deleted and created again between the request and the look-up, or while the request is parked; the
+answer is about the topic that had the name when the request came.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.messages import (
+    fetch_by_name_request,
+    fetch_by_name_response,
+    fetch_request,
+)
+
+TopicIdOf = Callable[[str], UUID | None]
+"""Returns the id of a topic, None for one that is unknown here."""
+
+_NO_OFFSET = -1
+
+
+class FetchByName:
+    """Translates for a handler that speaks topic ids.
+
+    Args:
+        topic_id_of: The broker's metadata cache.
+        fetch: Answers the canonical request, now or later.
+    """
+
+    def __init__(self, topic_id_of: TopicIdOf, fetch: Callable[[Any], Any]) -> None:
+        self._topic_id_of = topic_id_of
+        self._fetch = fetch
+
+    def handle(self, request: fetch_by_name_request.FetchRequest) -> Any:
+        """Returns the response, or a future of it."""
+        names: dict[UUID, str] = {}
+        unknown = []
+        topics = []
+        for topic in request.topics:
+            topic_id = self._topic_id_of(topic.topic)
+            if topic_id is None:
+                unknown.append(topic)
+                continue
+            names[topic_id] = topic.topic
+            topics.append(
+                fetch_request.FetchTopic(
+                    topic_id=topic_id,
+                    partitions=tuple(
+                        fetch_request.FetchPartition(
+                            partition=wanted.partition,
+                            current_leader_epoch=wanted.current_leader_epoch,
+                            fetch_offset=wanted.fetch_offset,
+                            last_fetched_epoch=wanted.last_fetched_epoch,
+                            log_start_offset=wanted.log_start_offset,
+                            partition_max_bytes=wanted.partition_max_bytes,
+                        )
+                        for wanted in topic.partitions
+                    ),
+                )
+            )
+        canonical = fetch_request.FetchRequest(
+            replica_state=fetch_request.ReplicaState(
+                replica_id=request.replica_id, replica_epoch=-1
+            ),
+            # An error is told at once, whatever else there is to wait for.
+            max_wait=request.max_wait if not unknown else request.max_wait * 0,
+            min_bytes=request.min_bytes,
+            max_bytes=request.max_bytes,
+            isolation_level=request.isolation_level,
+            session_id=request.session_id,
+            session_epoch=request.session_epoch,
+            topics=tuple(topics),
+            forgotten_topics_data=(),
+            rack_id=request.rack_id,
+        )
+        answer = self._fetch(canonical)
+        if not isinstance(answer, asyncio.Future):
+            return _named(answer, names, unknown)
+        later: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def answered(found: "asyncio.Future[Any]") -> None:
+            if later.done():
+                return
+            if found.cancelled():
+                later.cancel()
+            elif (error := found.exception()) is not None:
+                later.set_exception(error)
+            else:
+                later.set_result(_named(found.result(), names, unknown))
+
+        answer.add_done_callback(answered)
+        return later
+
+
+def _named(answer: Any, names: dict[UUID, str], unknown: list[Any]) -> Any:
+    responses = [
+        fetch_by_name_response.FetchableTopicResponse(
+            topic=names[topic.topic_id],
+            partitions=tuple(_partition(one) for one in topic.partitions),
+        )
+        for topic in answer.responses
+    ]
+    responses.extend(
+        fetch_by_name_response.FetchableTopicResponse(
+            topic=topic.topic,
+            partitions=tuple(
+                fetch_by_name_response.PartitionData(
+                    partition_index=wanted.partition,
+                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    high_watermark=_NO_OFFSET,
+                    aborted_transactions=None,
+                    records=b"",
+                )
+                for wanted in topic.partitions
+            ),
+        )
+        for topic in unknown
+    )
+    return fetch_by_name_response.FetchResponse(
+        throttle_time=answer.throttle_time,
+        error_code=answer.error_code,
+        session_id=answer.session_id,
+        responses=tuple(responses),
+    )
+
+
+def _partition(one: Any) -> Any:
+    error = one.error_code
+    if error in (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID):
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # who names topics knows nothing of ids
+    return fetch_by_name_response.PartitionData(
+        partition_index=one.partition_index,
+        error_code=error,
+        high_watermark=one.high_watermark,
+        last_stable_offset=one.last_stable_offset,
+        log_start_offset=one.log_start_offset,
+        aborted_transactions=one.aborted_transactions,
+        preferred_read_replica=one.preferred_read_replica,
+        diverging_epoch=fetch_by_name_response.EpochEndOffset(
+            epoch=one.diverging_epoch.epoch, end_offset=one.diverging_epoch.end_offset
+        ),
+        current_leader=fetch_by_name_response.LeaderIdAndEpoch(
+            leader_id=one.current_leader.leader_id, leader_epoch=one.current_leader.leader_epoch
+        ),
+        records=one.records,
+    )

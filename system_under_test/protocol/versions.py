@@ -1,0 +1,180 @@
+"""Between the versions of one message: the same fields by name, Kafka's defaults for what one side does not know.
+
+Most versions differ by a field that came or went; for these a converter is compiled from the two schemas once.
+Where the shape itself changed (one group becomes many) the conversion is written by hand in `reshaped.py`. Where two
+versions have the very same bytes no conversion happens at all: the canonical class reads and writes them.
+"""
+
+import importlib
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields, is_dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from system_under_test.protocol.apis import Api
+
+Converter = Callable[[Any], Any]
+
+_LAYOUTS: dict[type[Any], tuple[Any, ...]] = {}
+_CONVERTERS: dict[tuple[type[Any], type[Any]], Converter] = {}
+
+
+def wire_type(api: Api, version: int, kind: str) -> type[Any]:
+    """Returns the entity type of a message on the wire.
+
+    Args:
+        api: Which API.
+        version: One of its versions.
+        kind: "request" or "response".
+    """
+    module = importlib.import_module(f"kio.schema.{api.module}.v{version}.{kind}")
+    for value in vars(module).values():
+        if (
+            isinstance(value, type)
+            and value.__module__ == module.__name__
+            and getattr(getattr(value, "__type__", None), "name", "") == kind
+        ):
+            return value
+    raise LookupError(f"{module.__name__} has no {kind}")
+
+
+def layout(entity_type: type[Any]) -> tuple[Any, ...]:
+    """Returns what decides an entity's bytes, so that equal layouts have equal bytes."""
+    found = _LAYOUTS.get(entity_type)
+    if found is None:
+        found = _LAYOUTS[entity_type] = _layout(entity_type)
+    return found
+
+
+def _layout(entity_type: type[Any]) -> tuple[Any, ...]:
+    return (
+        entity_type.__flexible__,
+        tuple(
+            (
+                item.name,
+                item.metadata.get("kafka_type"),
+                item.metadata.get("tag"),
+                _shape(item.type),
+                None if item.metadata.get("tag") is None else repr(item.default),
+            )
+            for item in fields(entity_type)
+        ),
+    )
+
+
+def _shape(field_type: Any) -> Any:
+    array, nullable, inner = _unfold(field_type)
+    return (
+        array,
+        nullable,
+        layout(inner) if isinstance(inner, type) and is_dataclass(inner) else None,
+    )
+
+
+def _unfold(field_type: Any) -> tuple[bool, bool, Any]:
+    """Returns (is an array, is nullable, element type)."""
+    nullable = False
+    if typing.get_origin(field_type) in (types.UnionType, typing.Union):
+        nullable = True
+        (field_type,) = (one for one in typing.get_args(field_type) if one is not type(None))
+    if typing.get_origin(field_type) is tuple:
+        element = typing.get_args(field_type)[0]
+        if typing.get_origin(element) in (types.UnionType, typing.Union):
+            (element,) = (one for one in typing.get_args(element) if one is not type(None))
+        return True, nullable, element
+    return False, nullable, field_type
+
+
+def converter(source: type[Any], target: type[Any]) -> Converter:
+    """Returns a function that makes a `target` of a `source`; fields are matched by name.
+
+    A field that only the source has is dropped. One that only the target has gets its schema default, else zero, "",
+    False, () or None, which is what Kafka's message generator gives it.
+    """
+    found = _CONVERTERS.get((source, target))
+    if found is None:
+        found = _CONVERTERS[(source, target)] = _compile(source, target)
+    return found
+
+
+def _compile(source: type[Any], target: type[Any]) -> Converter:
+    if source is target:
+        return _same
+    available = {item.name: item for item in fields(source)}
+    copies: list[tuple[str, Converter | None]] = []
+    constants: dict[str, Any] = {}
+    for item in fields(target):
+        origin = available.get(item.name)
+        if origin is not None:
+            copies.append((item.name, _field_converter(origin, item)))
+        elif item.default is MISSING and item.default_factory is MISSING:
+            constants[item.name] = _zero(item)
+
+    def convert(entity: Any) -> Any:
+        values = dict(constants)
+        for name, convert_field in copies:
+            value = getattr(entity, name)
+            values[name] = value if convert_field is None else convert_field(value)
+        return target(**values)
+
+    return convert
+
+
+def _same(entity: Any) -> Any:
+    return entity
+
+
+def _field_converter(source: Field[Any], target: Field[Any]) -> Converter | None:
+    """Returns how one field is converted, None if its value is taken as it is."""
+    source_array, _, source_type = _unfold(source.type)
+    target_array, nullable, target_type = _unfold(target.type)
+    if source_array != target_array:
+        raise TypeError(f"{source.name} is an array in one version only")
+    inner: Converter | None = None
+    if is_dataclass(target_type):
+        inner = converter(source_type, target_type)
+    if inner is None and nullable:
+        return None
+    absent = None if nullable else _zero(target)
+    if inner is None:
+        if source.type == target.type:
+            return None
+        return lambda value: absent if value is None else value
+    if target_array:
+        return lambda value: absent if value is None else tuple([inner(one) for one in value])
+    return lambda value: absent if value is None else inner(value)
+
+
+def _zero(item: Field[Any]) -> Any:
+    if item.default is not MISSING:
+        return item.default
+    array, nullable, inner = _unfold(item.type)
+    if nullable:
+        return None
+    if array:
+        return ()
+    if is_dataclass(inner):
+        return inner(**{one.name: _zero(one) for one in fields(inner)})  # type: ignore[operator]
+    return _ZEROS[item.metadata["kafka_type"]]
+
+
+_ZEROS: dict[str, Any] = {
+    "bool": False,
+    "int8": 0,
+    "int16": 0,
+    "int32": 0,
+    "int64": 0,
+    "uint16": 0,
+    "uint32": 0,
+    "float64": 0.0,
+    "string": "",
+    "bytes": b"",
+    "records": b"",
+    "uuid": UUID(int=0),
+    "error_code": 0,
+    "timedelta_i32": timedelta(0),
+    "timedelta_i64": timedelta(0),
+}

@@ -1,0 +1,319 @@
+"""Frames to messages and back, without a socket: headers, versions, and what Kafka answers to versions it lacks.
+
+    frame --header--> (API, version) --kio--> message of that version --versions--> canonical message --> handler
+
+The codec of a listener knows the APIs of its role. It answers ApiVersions by itself, since only it knows the versions. A
+request that cannot be understood has no answer: Kafka closes the connection, and so does whoever gets a
+`MalformedRequestError`.
+"""
+
+import io
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kio.serial import entity_reader, entity_writer
+
+from system_under_test.protocol import reshaped
+from system_under_test.protocol.apis import APIS, Api
+from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.messages import NO_THROTTLE
+from system_under_test.protocol.versions import converter, layout, wire_type
+
+API_VERSIONS_KEY = 18
+_HEADER = struct.Struct(">hhih")
+_SIZE_AND_CORRELATION = struct.Struct(">ii")
+_NO_TAGS = b"\0"
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""What a client may call itself (KIP-511)."""
+
+CLIENT_ID_MAX_BYTES = 32_767
+
+
+class MalformedRequestError(ValueError):
+    """Bytes that are no request this node understands; the connection is to be closed."""
+
+
+@dataclass(slots=True, kw_only=True)
+class WireRequest:
+    """One request as it came.
+
+    Attributes:
+        message: In the canonical version; None when `direct` is set.
+        direct: A whole frame to send back without asking a handler.
+    """
+
+    api: Api
+    version: int
+    correlation_id: int
+    client_id: str
+    message: Any = None
+    direct: bytes | None = None
+
+
+class _Form:
+    """How one version of one API is read and written. Compiled when it is first needed."""
+
+    __slots__ = ("is_flexible", "read", "request_type", "write")
+
+    def __init__(self, api: Api, version: int) -> None:
+        canonical = next(one for one in api.canonical if one.first <= version <= one.last)
+        request = wire_type(api, version, "request")
+        response = wire_type(api, version, "response")
+        self.is_flexible: bool = request.__flexible__
+        self.read = _reader(api, version, request, canonical.request)
+        self.write = _writer(api, version, canonical.response, response)
+
+
+def _reader(
+    api: Api, version: int, request: type[Any], canonical: type[Any]
+) -> Callable[[bytes, int], Any]:
+    reshape = reshaped.find(reshaped.REQUESTS, api.key, version)
+    if reshape is not None:
+        read = entity_reader(request)
+        by_hand = reshape
+
+        def read_and_reshape(frame: bytes, position: int) -> Any:
+            return by_hand(read(frame, position)[0], canonical)
+
+        return read_and_reshape
+    if layout(request) == layout(canonical):
+        read_canonical = entity_reader(canonical)
+        return lambda frame, position: read_canonical(frame, position)[0]
+    read_older = entity_reader(request)
+    convert = converter(request, canonical)
+    return lambda frame, position: convert(read_older(frame, position)[0])
+
+
+def _writer(
+    api: Api, version: int, canonical: type[Any], response: type[Any]
+) -> Callable[[Any], bytes]:
+    tags = _NO_TAGS if response.__header_schema__.__flexible__ else b""
+    reshape = reshaped.find(reshaped.RESPONSES, api.key, version)
+    if reshape is None and layout(canonical) == layout(response):
+        write, convert = entity_writer(canonical), None
+    else:
+        write = entity_writer(response)
+        convert = converter(canonical, response) if reshape is None else None
+
+    def encode(message: Any) -> bytes:
+        if reshape is not None:
+            message = reshape(message, response)
+        elif convert is not None:
+            message = convert(message)
+        buffer = io.BytesIO()
+        buffer.write(tags)
+        write(buffer, message)
+        return buffer.getvalue()
+
+    return encode
+
+
+_FORMS: dict[tuple[int, int], _Form] = {}
+
+
+def _form(api: Api, version: int) -> _Form:
+    form = _FORMS.get((api.key, version))
+    if form is None:
+        form = _FORMS[(api.key, version)] = _Form(api, version)
+    return form
+
+
+class ServerCodec:
+    """Reads requests and writes responses for nodes of one role.
+
+    Args:
+        role: "broker" or "controller".
+    """
+
+    def __init__(self, role: str) -> None:
+        self._apis = {api.key: api for api in APIS if role in api.roles}
+
+    def decode_request(self, frame: bytes) -> WireRequest:
+        """Reads a frame without its size.
+
+        Raises:
+            MalformedRequestError: It is no request, or one that is not served here.
+        """
+        if len(frame) < _HEADER.size:
+            raise MalformedRequestError(f"a request of {len(frame)} bytes has no header")
+        key, version, correlation_id, client_id_bytes = _HEADER.unpack_from(frame)
+        api = self._apis.get(key)
+        if api is None:
+            raise MalformedRequestError(f"API key {key} is not served here")
+        position = _HEADER.size
+        client_id = ""
+        if client_id_bytes > 0:
+            client_id = _text(frame, position, client_id_bytes)
+            position += client_id_bytes
+        elif client_id_bytes < -1:
+            raise MalformedRequestError("the client id has a negative length")
+        request = WireRequest(
+            api=api, version=version, correlation_id=correlation_id, client_id=client_id
+        )
+        if not api.min_version <= version <= api.max_version:
+            if key == API_VERSIONS_KEY:
+                request.direct = self._unsupported_api_versions(correlation_id)
+                return request
+            raise MalformedRequestError(
+                f"{api.name} version {version} is not served"
+                f" ({api.min_version} to {api.max_version} are)"
+            )
+        form = _form(api, version)
+        if form.is_flexible:
+            position = _skip_tags(frame, position)
+        try:
+            message = form.read(frame, position)
+        except (MalformedRequestError, KeyboardInterrupt):
+            raise
+        except Exception as error:  # whatever the codec makes of hostile bytes
+            raise MalformedRequestError(
+                f"{api.name} version {version} cannot be read: {type(error).__name__}: {error}"
+            ) from None
+        if key == API_VERSIONS_KEY:
+            request.direct = self._api_versions(request, message)
+        else:
+            request.message = message
+        return request
+
+    def encode_response(self, request: WireRequest, response: Any) -> bytes:
+        """Returns the whole frame of a response, with its size."""
+        body = _form(request.api, request.version).write(response)
+        return _SIZE_AND_CORRELATION.pack(len(body) + 4, request.correlation_id) + body
+
+    def _api_versions(self, request: WireRequest, message: Any) -> bytes:
+        from system_under_test.protocol.messages import api_versions_response as answers
+
+        error = ErrorCode.NONE
+        if request.version >= 3 and not (
+            _SOFTWARE.fullmatch(message.client_software_name)
+            and _SOFTWARE.fullmatch(message.client_software_version)
+        ):
+            error = ErrorCode.INVALID_REQUEST
+        answer = answers.ApiVersionsResponse(
+            error_code=error,
+            api_keys=()
+            if error
+            else tuple(
+                answers.ApiVersion(
+                    api_key=api.key,
+                    min_version=api.min_version
+                    if api.advertised_min is None
+                    else api.advertised_min,
+                    max_version=api.max_version,
+                )
+                for api in self._apis.values()
+            ),
+            throttle_time=NO_THROTTLE,
+        )
+        return self.encode_response(request, answer)
+
+    def _unsupported_api_versions(self, correlation_id: int) -> bytes:
+        """KIP-511: a newer client gets version 0 of the answer, with the range that it may use instead."""
+        api = self._apis[API_VERSIONS_KEY]
+        body = struct.pack(
+            ">hihhh",
+            ErrorCode.UNSUPPORTED_VERSION,
+            1,
+            API_VERSIONS_KEY,
+            api.min_version,
+            api.max_version,
+        )
+        return _SIZE_AND_CORRELATION.pack(len(body) + 4, correlation_id) + body
+
+
+class ClientCodec:
+    """Writes requests in the version of their own class, and reads the responses to them."""
+
+    def encode_request(self, message: Any, correlation_id: int, client_id: str) -> bytes:
+        """Returns the whole frame of a request, with its size."""
+        message_type = type(message)
+        name = client_id.encode()
+        buffer = io.BytesIO()
+        buffer.write(b"\0\0\0\0")
+        buffer.write(
+            _HEADER.pack(
+                message_type.__api_key__, message_type.__version__, correlation_id, len(name)
+            )
+        )
+        buffer.write(name)
+        if message_type.__flexible__:
+            buffer.write(_NO_TAGS)
+        entity_writer(message_type)(buffer, message)
+        data = buffer.getbuffer()
+        struct.pack_into(">i", data, 0, len(data) - 4)
+        return bytes(data)
+
+    def decode_response(self, request_type: type[Any], frame: bytes) -> tuple[int, Any]:
+        """Reads the response to a request of some type from a frame without its size.
+
+        Returns:
+            The correlation id and the response.
+
+        Raises:
+            ValueError: It is no such response.
+        """
+        if len(frame) < 4:
+            raise ValueError(f"a response of {len(frame)} bytes has no header")
+        (correlation_id,) = struct.unpack_from(">i", frame)
+        response_type = _response_type(request_type)
+        try:
+            position = 4
+            if response_type.__header_schema__.__flexible__:
+                position = _skip_tags(frame, position)
+            response, _ = entity_reader(response_type)(frame, position)
+        except Exception as error:
+            raise ValueError(
+                f"the answer to {request_type.__name__} cannot be read: {error}"
+            ) from None
+        return correlation_id, response
+
+
+_RESPONSE_TYPES: dict[type[Any], type[Any]] = {}
+
+
+def _response_type(request_type: type[Any]) -> type[Any]:
+    found = _RESPONSE_TYPES.get(request_type)
+    if found is None:
+        api = next(one for one in APIS if one.key == request_type.__api_key__)
+        found = _RESPONSE_TYPES[request_type] = next(
+            (one.response for one in api.canonical if one.request is request_type), None
+        ) or wire_type(api, request_type.__version__, "response")
+    return found
+
+
+def _text(frame: bytes, position: int, size: int) -> str:
+    data = frame[position : position + size]
+    if len(data) < size:
+        raise MalformedRequestError("the client id is longer than the request")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise MalformedRequestError("the client id is not UTF-8") from None
+
+
+def _skip_tags(frame: bytes, position: int) -> int:
+    """Returns the position behind the tagged fields of a header."""
+    count, position = _uvarint(frame, position)
+    for _ in range(count):
+        _, position = _uvarint(frame, position)
+        size, position = _uvarint(frame, position)
+        position += size
+        if position > len(frame):
+            raise MalformedRequestError("a tagged field is longer than the request")
+    return position
+
+
+def _uvarint(frame: bytes, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 35, 7):
+        if position >= len(frame):
+            raise MalformedRequestError("the request ends inside of a number")
+        byte = frame[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise MalformedRequestError("a number has more than five bytes")

@@ -1,0 +1,98 @@
+"""All doors of a node on a real machine."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from system_under_test.real.clock import RealClock
+from system_under_test.real.limits import Limits
+from system_under_test.real.network import RealNetwork
+from system_under_test.real.observer import EventLog, NoEvents, open_events
+from system_under_test.real.randomness import EntropySource
+from system_under_test.real.storage import RealStorage
+
+
+class RealHost:
+    """Implements `runtime.host.Host` for one process. Close it when the node is gone.
+
+    Args:
+        name: The node's name, for example "b1".
+        data_dir: The node's data directory; it is locked.
+        address: Where it listens, "host:port".
+        role: "broker" or "controller".
+        clock: The node's clock, which its event loop follows too.
+        limits: What strangers may take of it.
+        events_path: Where the event log goes; None for none.
+        on_failure: Told when a handler raised what it must not raise.
+
+    Raises:
+        DirectoryInUseError: Another process has the data directory.
+        OSError: The directory or the event log cannot be opened.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        data_dir: Path,
+        address: str,
+        role: str,
+        clock: RealClock,
+        limits: Limits,
+        events_path: Path | None,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self.name = name
+        self.clock = clock
+        self.random = EntropySource()
+        self.storage = RealStorage(data_dir)
+        self.observer: EventLog | NoEvents = open_events(events_path, name)
+        self.network = RealNetwork(
+            address=address,
+            role=role,
+            client_id=name,
+            limits=limits,
+            mark=self.observer.mark,
+            on_failure=on_failure,
+        )
+
+    def close(self) -> None:
+        """Closes network, files and event log; idempotent."""
+        self.network.close()
+        self.storage.close()
+        self.observer.close()
+
+
+class ClientHost:
+    """The doors of a host that only connects: what a workload's client lives on. It has no disk.
+
+    Args:
+        name: For the requests' client id.
+        clock: Usually a true one.
+    """
+
+    def __init__(self, name: str, clock: RealClock | None = None) -> None:
+        self.name = name
+        self.clock = clock or RealClock()
+        self.random = EntropySource()
+        self.observer = NoEvents()
+        self.network = RealNetwork(
+            address=None,
+            role=None,
+            client_id=name,
+            limits=Limits(),
+            mark=self.observer.mark,
+            on_failure=_raise,
+        )
+
+    @property
+    def storage(self) -> RealStorage:
+        """A client has no disk."""
+        raise NotImplementedError("a client host has no disk")
+
+    def close(self) -> None:
+        """Closes its connections."""
+        self.network.close()
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -1,0 +1,394 @@
+"""The listening side: many connections, Kafka's framing, one request of a connection at a time.
+
+Everything happens in callbacks on the node's loop; no connection has a task. A connection is in one of three moods:
+
+* *reading*: it takes bytes and hands over the first whole frame;
+* *busy*: a handler works on its request; bytes that arrive meanwhile are kept, up to a bound, then not read any more;
+* *blocked*: the other side does not take its answers; nothing of it is handled until it does.
+
+Memory grows only with bytes that were really received: the announced size of a frame is compared with the limit, and
+nothing is allocated for it.
+"""
+
+import asyncio
+import socket
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from system_under_test.protocol.wire import MalformedRequestError, ServerCodec, WireRequest
+from system_under_test.real.limits import Limits
+from system_under_test.runtime import Handler, RequestContext
+
+SIZE_BYTES = 4
+READ_AHEAD_BYTES = 65_536
+"""How much of the following requests a busy connection takes before it stops to read."""
+SWEEP_S = 1.0
+FRAMES_PER_TURN = 32
+"""After so many requests in one go a connection lets others have their turn."""
+
+Mark = Callable[..., None]
+
+
+class Listener:
+    """All connections that one node has accepted.
+
+    Args:
+        codec: Turns frames into canonical messages and back.
+        handler: Answers requests.
+        limits: What strangers may take.
+        mark: Told about connections that were closed for a reason.
+        on_failure: Told when the handler raised what it must not raise: a bug, and the end of the node.
+
+    Attributes:
+        counts: How often each of accepted, closed by which cause, requests happened.
+        queued_bytes: Received and not yet handled.
+    """
+
+    def __init__(
+        self,
+        codec: ServerCodec,
+        handler: Handler,
+        limits: Limits,
+        mark: Mark,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self.codec = codec
+        self.handler = handler
+        self.limits = limits
+        self.on_failure = on_failure
+        self.counts: Counter[str] = Counter()
+        self.queued_bytes = 0
+        self.connections: dict[int, ServerConnection] = {}
+        self._mark = mark
+        self._per_ip: Counter[str] = Counter()
+        self._last_id = 0
+        self._server: asyncio.Server | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self._over_budget: dict[int, ServerConnection] = {}
+
+    async def serve(self, listening: socket.socket) -> None:
+        """Begins to accept on a socket that listens already."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: ServerConnection(self), sock=listening)
+        if self._is_closed:
+            self._server.close()
+            return
+        self._sweep_timer = loop.call_later(SWEEP_S, self._sweep)
+
+    def close(self) -> None:
+        """Stops to accept and closes all connections; idempotent."""
+        self._is_closed = True
+        if self._server is not None:
+            self._server.close()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        for connection in list(self.connections.values()):
+            connection.drop("listener-closed")
+
+    def stats(self) -> dict[str, int]:
+        """Returns the counters, and what is open and queued now."""
+        return {
+            **dict(sorted(self.counts.items())),
+            "open": len(self.connections),
+            "queued_bytes": self.queued_bytes,
+        }
+
+    def admit(self, connection: "ServerConnection", address: str) -> int:
+        """Returns the new connection's id, or 0 if there are too many."""
+        self.counts["accepted"] += 1
+        if self._is_closed or len(self.connections) >= self.limits.max_connections:
+            self.closed_because("too-many-connections", address)
+            return 0
+        if self._per_ip[address] >= self.limits.max_connections_per_ip:
+            self.closed_because("too-many-connections-of-one-address", address)
+            return 0
+        self._per_ip[address] += 1
+        self._last_id += 1
+        self.connections[self._last_id] = connection
+        return self._last_id
+
+    def forget(self, connection_id: int, address: str) -> None:
+        """Removes a connection that is gone."""
+        if self.connections.pop(connection_id, None) is None:
+            return
+        self._over_budget.pop(connection_id, None)
+        self._per_ip[address] -= 1
+        if not self._per_ip[address]:
+            del self._per_ip[address]
+
+    def closed_because(self, cause: str, peer: str, **details: Any) -> None:
+        """Counts a connection that this side closed, and says so."""
+        self.counts[f"closed: {cause}"] += 1
+        # A flood must not flood the log as well: the first of a kind, then every power of two.
+        count = self.counts[f"closed: {cause}"]
+        if count & (count - 1) == 0:
+            self._mark("connection-closed", cause=cause, peer=peer, count=count, **details)
+
+    def wait_for_budget(self, connection: "ServerConnection") -> None:
+        """Lets a connection that holds much read again only when others have been handled."""
+        self._over_budget[connection.connection_id] = connection
+        connection.hold("budget")
+
+    def give_bytes(self, count: int) -> None:
+        """Notes that bytes were handled or dropped; lets connections read again when there is room."""
+        self.queued_bytes -= count
+        if self._over_budget and self.queued_bytes <= self.limits.queued_max_bytes // 2:
+            waiting = list(self._over_budget.values())
+            self._over_budget.clear()
+            for connection in waiting:
+                connection.release("budget")
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        for connection in list(self.connections.values()):
+            connection.look_at_clock(now_s)
+        self._sweep_timer = loop.call_later(SWEEP_S, self._sweep)
+
+
+class ServerConnection(asyncio.Protocol):
+    """One accepted connection."""
+
+    __slots__ = (
+        "_active_s",
+        "_address",
+        "_blocked_since_s",
+        "_buffer",
+        "_holds",
+        "_is_busy",
+        "_is_closed",
+        "_listener",
+        "_loop",
+        "_pending",
+        "_transport",
+        "connection_id",
+        "peer",
+    )
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._holds: dict[str, None] = {}
+        self._is_busy = False
+        self._is_closed = False
+        self._pending: WireRequest | None = None
+        self._active_s = self._loop.time()
+        self._blocked_since_s: float | None = None
+        self._address = ""
+        self.connection_id = 0
+        self.peer = ""
+
+    # The transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Admits the connection, or closes it."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        name = transport.get_extra_info("peername")
+        if isinstance(name, tuple):
+            self._address = str(name[0])
+            self.peer = f"{name[0]}:{name[1]}"
+        self.connection_id = self._listener.admit(self, self._address)
+        if not self.connection_id:
+            self._is_closed = True
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=self._listener.limits.write_buffer_bytes)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Forgets what was received; an answer that is still being made goes nowhere."""
+        self._is_closed = True
+        self._listener.forget(self.connection_id, self._address)
+        self._drop_buffer()
+        self._transport = None
+
+    def data_received(self, data: bytes) -> None:
+        """Takes bytes and hands over what is whole."""
+        if self._is_closed:
+            return
+        listener = self._listener
+        self._active_s = self._loop.time()
+        self._buffer += data
+        listener.queued_bytes += len(data)
+        if self._is_busy or self._blocked_since_s is not None:
+            if len(self._buffer) > READ_AHEAD_BYTES:
+                self.hold("busy")
+        else:
+            self._work()
+        # Small requests always get through: only who holds much waits when too much is held by all together.
+        if (
+            listener.queued_bytes > listener.limits.queued_max_bytes
+            and len(self._buffer) > READ_AHEAD_BYTES
+        ):
+            listener.wait_for_budget(self)
+
+    def eof_received(self) -> bool:
+        """Closes: who has shut down one direction is not waiting for an answer."""
+        return False
+
+    def pause_writing(self) -> None:
+        """Stops handling requests until the answers are taken."""
+        self._blocked_since_s = self._loop.time()
+
+    def resume_writing(self) -> None:
+        """Goes on."""
+        self._blocked_since_s = None
+        if not self._is_busy:
+            self._work()
+
+    # Reading on and off
+
+    def hold(self, why: str) -> None:
+        """Stops to read from the socket for a reason."""
+        if self._transport is not None and not self._holds and not self._is_closed:
+            self._transport.pause_reading()
+        self._holds[why] = None
+
+    def release(self, why: str) -> None:
+        """Removes a reason; reads again when it was the last."""
+        if why not in self._holds:
+            return
+        del self._holds[why]
+        if not self._holds and self._transport is not None and not self._is_closed:
+            self._transport.resume_reading()
+
+    # Requests
+
+    def _work(self) -> None:
+        """Handles whole frames until one needs time, the other side is slow, or nothing whole is left."""
+        buffer = self._buffer
+        turns = 0
+        while not (self._is_closed or self._is_busy or self._blocked_since_s is not None):
+            if len(buffer) < SIZE_BYTES:
+                break
+            size = int.from_bytes(buffer[:SIZE_BYTES], "big", signed=True)
+            if not 0 <= size <= self._listener.limits.max_request_bytes:
+                self.drop("frame-size", size=size)
+                return
+            if len(buffer) < SIZE_BYTES + size:
+                break
+            turns += 1
+            if turns > FRAMES_PER_TURN:
+                self._is_busy = True
+                self._loop.call_soon(self._next_turn)
+                return
+            frame = bytes(memoryview(buffer)[SIZE_BYTES : SIZE_BYTES + size])
+            del buffer[: SIZE_BYTES + size]
+            self._listener.give_bytes(SIZE_BYTES + size)
+            self._handle(frame)
+        if "busy" in self._holds and len(buffer) <= READ_AHEAD_BYTES:
+            self.release("busy")
+        elif "busy" in self._holds and not self._is_busy and self._blocked_since_s is None:
+            # A frame larger than the read-ahead is begun and nothing is at work: it has to become whole.
+            self.release("busy")
+
+    def _next_turn(self) -> None:
+        self._is_busy = False
+        if not self._is_closed:
+            self._work()
+
+    def _handle(self, frame: bytes) -> None:
+        listener = self._listener
+        listener.counts["requests"] += 1
+        try:
+            request = listener.codec.decode_request(frame)
+        except MalformedRequestError as error:
+            self.drop("malformed-request", reason=str(error))
+            return
+        if request.direct is not None:
+            self._write(request.direct)
+            return
+        context = RequestContext(
+            peer=self.peer,
+            connection_id=self.connection_id,
+            client_id=request.client_id,
+            api_version=request.version,
+        )
+        try:
+            response = listener.handler(request.message, context)
+        except ConnectionAbortedError as error:
+            self.drop("refused", reason=str(error))
+            return
+        except Exception as error:
+            listener.on_failure(error)
+            self.drop("failure")
+            return
+        if response is None:
+            return
+        if isinstance(response, asyncio.Future):
+            self._is_busy = True
+            self._pending = request
+            response.add_done_callback(self._answered)
+            return
+        self._answer(request, response)
+
+    def _answered(self, future: "asyncio.Future[Any]") -> None:
+        request = self._pending
+        self._pending = None
+        self._is_busy = False
+        if future.cancelled():
+            self.drop("refused", reason="the request was cancelled")
+            return
+        error = future.exception()
+        if error is not None:
+            if not isinstance(error, ConnectionAbortedError):
+                self._listener.on_failure(error)
+            self.drop("refused", reason=str(error))
+            return
+        if self._is_closed or request is None:
+            return
+        self._active_s = self._loop.time()
+        self._answer(request, future.result())
+        self._work()
+
+    def _answer(self, request: WireRequest, response: Any) -> None:
+        try:
+            data = self._listener.codec.encode_response(request, response)
+        except Exception as error:
+            self._listener.on_failure(error)
+            self.drop("failure")
+            return
+        self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None and not self._is_closed:
+            self._transport.write(data)
+
+    # The end
+
+    def drop(self, cause: str, **details: Any) -> None:
+        """Closes the connection for a reason; idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._listener.closed_because(cause, self.peer, **details)
+        self._drop_buffer()
+        if self._transport is not None:
+            # What is in the write buffer was answered before; it may still go out, unless the reader is stuck.
+            if cause in ("write-stall", "listener-closed"):
+                self._transport.abort()
+            else:
+                self._transport.close()
+
+    def look_at_clock(self, now_s: float) -> None:
+        """Closes the connection if it has been idle, half a frame, or unread for too long."""
+        limits = self._listener.limits
+        if self._blocked_since_s is not None:
+            if now_s - self._blocked_since_s > limits.write_stall_timeout_ms / 1000:
+                self.drop("write-stall")
+        elif not self._is_busy:
+            quiet_s = now_s - self._active_s
+            if self._buffer and quiet_s > limits.partial_timeout_ms / 1000:
+                self.drop("partial-frame")
+            elif quiet_s > limits.idle_timeout_ms / 1000:
+                self.drop("idle")
+
+    def _drop_buffer(self) -> None:
+        count = len(self._buffer)
+        self._buffer = bytearray()
+        if count:
+            self._listener.give_bytes(count)

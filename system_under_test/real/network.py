@@ -1,0 +1,283 @@
+"""The network door of a real machine: TCP with Kafka's framing."""
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from system_under_test.protocol.wire import ClientCodec, ServerCodec
+from system_under_test.real.limits import Limits
+from system_under_test.real.listener import SIZE_BYTES, Listener, Mark
+from system_under_test.runtime import Connection, Handler
+
+BACKLOG = 1024
+RESPONSE_MAX_BYTES = 1 << 28
+NEVER_S = float("inf")
+
+
+class RealNetwork:
+    """Implements `runtime.network.Network`.
+
+    Args:
+        address: Where to listen, "host:port"; None for a host that only connects.
+        role: "broker" or "controller": which APIs are served; None for a host that only connects.
+        client_id: What requests of this node say about who sends them.
+        limits: What strangers may take.
+        mark: Told about connections that were closed for a reason.
+        on_failure: Told when a handler raised what it must not raise.
+    """
+
+    def __init__(
+        self,
+        *,
+        address: str | None,
+        role: str | None,
+        client_id: str,
+        limits: Limits,
+        mark: Mark,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._address = address
+        self._role = role
+        self._client_id = client_id
+        self._limits = limits
+        self._mark = mark
+        self._on_failure = on_failure
+        self._socket: socket.socket | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._clients: dict[RealConnection, None] = {}
+        self.listener: Listener | None = None
+
+    def bind(self) -> None:
+        """Takes the address, so that a port in use is noticed before the node begins to live.
+
+        Raises:
+            OSError: The address cannot be had.
+        """
+        assert self._address is not None, "this host only connects"
+        host, _, port = self._address.rpartition(":")
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind((host.strip("[]"), int(port)))
+        except BaseException:
+            bound.close()
+            raise
+        self._socket = bound
+
+    def listen(self, handler: Handler) -> None:
+        """Starts to accept connections at the node's own address."""
+        if self._socket is None:
+            self.bind()
+        assert self._socket is not None
+        assert self._role is not None
+        self.listener = Listener(
+            ServerCodec(self._role), handler, self._limits, self._mark, self._on_failure
+        )
+        self._socket.setblocking(False)
+        self._socket.listen(BACKLOG)
+        self._serving = asyncio.get_running_loop().create_task(
+            self.listener.serve(self._socket), name="listen"
+        )
+
+    async def connect(self, address: str, timeout_ms: float) -> Connection:
+        """Opens a connection to "host:port".
+
+        Raises:
+            ConnectionRefusedError: Nobody listens there.
+            OSError: The host is unreachable or unknown.
+            TimeoutError: No answer within `timeout_ms`.
+        """
+        host, _, port = address.rpartition(":")
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    lambda: RealConnection(self._client_id, self._forget),
+                    host.strip("[]"),
+                    int(port),
+                )
+        except socket.gaierror as error:
+            raise OSError(errno.EHOSTUNREACH, f"{host} cannot be resolved: {error}") from None
+        self._clients[connection] = None
+        return connection
+
+    def close(self) -> None:
+        """Closes the listener and every connection; idempotent."""
+        if self.listener is not None:
+            self.listener.close()
+        if self._socket is not None:
+            self._socket.close()
+        for connection in list(self._clients):
+            connection.close()
+
+    def _forget(self, connection: "RealConnection") -> None:
+        self._clients.pop(connection, None)
+
+
+class _Flight:
+    """A request whose response has not come yet."""
+
+    __slots__ = ("correlation_id", "deadline_s", "future", "request_type")
+
+    def __init__(
+        self,
+        correlation_id: int,
+        request_type: type[Any],
+        future: "asyncio.Future[Any]",
+        deadline_s: float,
+    ) -> None:
+        self.correlation_id = correlation_id
+        self.request_type = request_type
+        self.future = future
+        self.deadline_s = deadline_s
+
+
+class RealConnection(asyncio.Protocol):
+    """The connecting side. Implements `runtime.network.Connection`.
+
+    One timer per connection looks at the requests in flight; a request costs a future and no task.
+    """
+
+    def __init__(self, client_id: str, on_gone: Callable[["RealConnection"], None]) -> None:
+        self._client_id = client_id
+        self._on_gone = on_gone
+        self._loop = asyncio.get_running_loop()
+        self._codec = ClientCodec()
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._flights: deque[_Flight] = deque()
+        self._correlation_id = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_s = NEVER_S
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests may still be sent."""
+        return self._transport is not None
+
+    def request(self, message: Any, timeout_ms: float) -> "asyncio.Future[Any]":
+        """Sends a request and returns the future of its response."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self._transport is None:
+            _fail(future, ConnectionResetError("the connection is closed"))
+            return future
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        deadline_s = self._loop.time() + timeout_ms / 1000
+        self._flights.append(_Flight(self._correlation_id, type(message), future, deadline_s))
+        if deadline_s < self._armed_s:
+            self._arm(deadline_s)
+        self._transport.write(
+            self._codec.encode_request(message, self._correlation_id, self._client_id)
+        )
+        return future
+
+    def send(self, message: Any) -> None:
+        """Sends a request that has no response."""
+        if self._transport is not None:
+            self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+            self._transport.write(
+                self._codec.encode_request(message, self._correlation_id, self._client_id)
+            )
+
+    def close(self) -> None:
+        """Closes the connection; requests in flight fail."""
+        self._end(ConnectionAbortedError("the connection was closed on this side"))
+
+    # The transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keeps the transport."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Fails what is in flight: nobody knows whether the other side acted on it."""
+        reason = (
+            f"the connection broke: {error}" if error else "the other side closed the connection"
+        )
+        self._end(ConnectionResetError(reason))
+
+    def data_received(self, data: bytes) -> None:
+        """Hands whole responses to whom they belong, in the order of the requests."""
+        buffer = self._buffer
+        buffer += data
+        while len(buffer) >= SIZE_BYTES:
+            size = int.from_bytes(buffer[:SIZE_BYTES], "big", signed=True)
+            if not 0 <= size <= RESPONSE_MAX_BYTES:
+                self._end(ConnectionResetError(f"a response announces {size} bytes"))
+                return
+            if len(buffer) < SIZE_BYTES + size:
+                return
+            frame = bytes(memoryview(buffer)[SIZE_BYTES : SIZE_BYTES + size])
+            del buffer[: SIZE_BYTES + size]
+            if not self._take(frame):
+                return
+
+    def _take(self, frame: bytes) -> bool:
+        if not self._flights:
+            self._end(ConnectionResetError("a response came that nobody had asked for"))
+            return False
+        flight = self._flights.popleft()
+        try:
+            correlation_id, response = self._codec.decode_response(flight.request_type, frame)
+        except ValueError as error:
+            self._flights.appendleft(flight)
+            self._end(ConnectionResetError(f"a response cannot be read: {error}"))
+            return False
+        if correlation_id != flight.correlation_id:
+            self._flights.appendleft(flight)
+            self._end(ConnectionResetError("a response belongs to another request"))
+            return False
+        if not flight.future.done():
+            flight.future.set_result(response)
+        return True
+
+    # Deadlines
+
+    def _arm(self, deadline_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_s = deadline_s
+        self._timer = self._loop.call_at(deadline_s, self._expire)
+
+    def _expire(self) -> None:
+        now_s = self._loop.time()
+        self._timer = None
+        self._armed_s = NEVER_S
+        next_s = NEVER_S
+        for flight in self._flights:
+            if flight.future.done():
+                continue
+            if flight.deadline_s <= now_s:
+                # It stays in line: its response may still come, and must not be taken for the next one's.
+                _fail(flight.future, TimeoutError("no response in time"))
+            elif flight.deadline_s < next_s:
+                next_s = flight.deadline_s
+        if next_s < NEVER_S:
+            self._arm(next_s)
+
+    def _end(self, error: ConnectionError) -> None:
+        transport = self._transport
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._armed_s = NEVER_S
+        flights, self._flights = self._flights, deque()
+        for flight in flights:
+            if not flight.future.done():
+                _fail(flight.future, error)
+        if transport is not None:
+            self._on_gone(self)
+            with contextlib.suppress(OSError):
+                transport.close()
+
+
+def _fail(future: "asyncio.Future[Any]", error: Exception) -> None:
+    future.set_exception(error)
+    # Whoever asked may have lost interest; that is no error of the node.
+    future.exception()

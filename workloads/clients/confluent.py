@@ -1,0 +1,465 @@
+"""A client on confluent-kafka, configured as its users run it; the interface is that of `NativeClient`.
+
+librdkafka retries, fetches ahead and works on threads of its own. What a history row may say in spite of that:
+
+**append, acks=all** goes through an idempotent producer with retries. A delivery report without an error is `ok`
+(without an offset when the broker no longer remembered a repeated record's place). A report with an error is
+`info` whatever the error says: NOT_ENOUGH_REPLICAS proves that *this* attempt was refused, but an earlier attempt
+of the same record may have been written and its answer lost. Only what `produce()` itself refuses was certainly
+never sent, and is `fail`.
+
+**append, acks=1 and 0** go through producers without retries, because without idempotence a retry may write twice,
+which the checkers would call a duplicate. (librdkafka still repeats what a broker refused because it does not
+lead; such an attempt wrote nothing.) With one attempt, errors that refuse before the append are `fail`.
+
+**poll** reads by `assign`, never in a group, and begins with a seek, which drops what was fetched ahead: every
+record and every "end of partition" that a poll returns answers a fetch request that was sent after the poll's
+invocation (librdkafka numbers its seeks and drops answers to older numbers). Otherwise a record fetched before an
+election and handed out after it would look as if the new leader had shown it. `end_offset`, which the checkers
+read as "the log ended here at some moment after the invocation", is claimed only when the consumer reported the
+end of the partition; the cached high watermark, whose age nobody knows, is never claimed. A poll that heard from
+no broker in time is `fail`, so that silence does not count as success. The seek carries the leader epoch of the
+last record read, so librdkafka asks the leader first whether the log was cut below the position (KIP-320): with
+`auto.offset.reset=error` that ends the poll with the error LOG_TRUNCATION. The next poll from the same position
+has no epoch any more, as in an application that carries on regardless.
+
+**latest** asks the leader anew (`cached=False`), after the invocation.
+
+librdkafka does not tell which broker answered, nor its leader epoch: `node` is empty, `leader_epoch` is -1.
+Nothing here can run in the simulation: librdkafka has its own threads and sockets.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from typing import Any, TypeVar
+
+from harness.errors import UsageError
+from harness.op import Completion, Outcome
+from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.record_batch import BatchHeader, Record, decode_records
+from system_under_test.runtime import Host
+from workloads.clients.native import PollResult
+
+try:
+    import confluent_kafka
+    from confluent_kafka import KafkaError, KafkaException, TopicPartition
+except ImportError:
+    confluent_kafka = None
+
+MISSING = "the client 'confluent' needs confluent-kafka, which is not installed: pip install laststand[wire]"
+ACKS_ALL = -1
+ATTEMPTS = 4
+"""Delivery timeout in request timeouts; librdkafka's and Kafka's defaults (120 s and 30 s) have the same ratio."""
+MARGIN_MS = 5_000
+"""How much later than its delivery timeout a record may get its report. Beyond that librdkafka is stuck."""
+POLL_STEP_S = 0.2
+MESSAGES_MAX = 10_000
+NO_EPOCH = -1
+FETCH_BYTES = 16_384
+FETCH_WAIT_MS = 20
+SETUP_TIMEOUT_MIN_MS = 1_000
+"""The smallest `socket.connection.setup.timeout.ms` that librdkafka takes."""
+
+Key = tuple[str, int]
+_T = TypeVar("_T")
+
+_NEVER_APPENDED = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+    }
+)
+"""Produce errors that prove, for a record that was sent at most once, that it was not appended."""
+
+
+def common_settings(
+    bootstrap: tuple[str, ...], *, request_timeout_ms: int, connect_timeout_ms: int
+) -> dict[str, Any]:
+    """Returns the librdkafka settings that producers and consumers share; every timeout is explicit."""
+    return {
+        "bootstrap.servers": ",".join(bootstrap),
+        "client.id": "laststand",
+        "enable.metrics.push": False,
+        "socket.timeout.ms": max(request_timeout_ms, 10),
+        "socket.connection.setup.timeout.ms": max(connect_timeout_ms, SETUP_TIMEOUT_MIN_MS),
+        "socket.nagle.disable": True,
+        "reconnect.backoff.ms": 20,
+        "reconnect.backoff.max.ms": 500,
+        "retry.backoff.ms": 20,
+        "retry.backoff.max.ms": 200,
+        "topic.metadata.refresh.fast.interval.ms": 50,
+        "log_level": 0,
+    }
+
+
+def library() -> Any:
+    """Returns the package confluent_kafka.
+
+    Raises:
+        UsageError: It is not installed.
+    """
+    if confluent_kafka is None:
+        raise UsageError(MISSING)
+    return confluent_kafka
+
+
+class ConfluentClient:
+    """One client; one operation at a time. Mutable: a consumer and up to three producers, made when first needed.
+
+    All calls into librdkafka are made by one thread per client; the event loop only waits for its results.
+
+    Args:
+        host: Not used; a real client brings its own clock and network.
+        bootstrap: Addresses of brokers.
+        request_timeout_ms: Of one attempt; an append may take `ATTEMPTS` times as long.
+        connect_timeout_ms: After which a connection attempt is given up (at least a second).
+        settings: Further librdkafka settings, for example `test.mock.num.brokers`; they win.
+
+    Raises:
+        UsageError: confluent-kafka is not installed.
+    """
+
+    def __init__(
+        self,
+        host: Host | None,
+        bootstrap: tuple[str, ...],
+        *,
+        request_timeout_ms: int,
+        connect_timeout_ms: int,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        library()
+        self.request_timeout_ms = request_timeout_ms
+        self._common = {
+            **common_settings(
+                bootstrap,
+                request_timeout_ms=request_timeout_ms,
+                connect_timeout_ms=connect_timeout_ms,
+            ),
+            **(settings or {}),
+        }
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="confluent")
+        self._producers: dict[int, Any] = {}
+        self._reader: _Reader | None = None
+        self._is_closed = False
+
+    async def append(self, topic: str, partition: int, batch: bytes, acks: int) -> Completion:
+        """Produces the one record of a batch."""
+        return await self._call(lambda: self._append(topic, partition, batch, acks))
+
+    async def poll(
+        self, topic: str, partition: int, position: int, *, max_bytes: int, max_wait_ms: int
+    ) -> PollResult:
+        """Reads from a position until something arrives, the end is reached or the request timeout is over."""
+        return await self._call(
+            lambda: self._reader_of(max_bytes, max_wait_ms).poll(
+                topic, partition, position, timeout_ms=self.request_timeout_ms
+            )
+        )
+
+    async def latest(self, topic: str, partition: int) -> Completion:
+        """Asks the leader for the log end."""
+        return await self._call(lambda: self._latest(topic, partition))
+
+    def close(self) -> None:
+        """Ends the client in the background, after the operation it is in; what waits to be sent is dropped."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._thread.submit(self._shut_down)
+            self._thread.shutdown(wait=False)
+
+    async def _call(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    # -- everything below runs on the client's thread
+
+    def _append(self, topic: str, partition: int, batch: bytes, acks: int) -> Completion:
+        ((_, records),) = decode_records(batch)
+        (record,) = records
+        reports: list[tuple[Any, Any]] = []
+        try:
+            producer = self._producer(acks)
+            producer.produce(
+                topic,
+                record.value,
+                record.key,
+                partition,
+                on_delivery=lambda error, message: reports.append((error, message)),
+                timestamp=record.timestamp_ms,
+                headers=list(record.headers) or None,
+            )
+        except BufferError:
+            return _ended(Outcome.FAIL, None, "_QUEUE_FULL")
+        except KafkaException as refused:
+            error = refused.args[0]
+            self._replace_if_fatal(acks, error)
+            return _ended(Outcome.FAIL, *_code_and_name(error))
+        steps = int((ATTEMPTS * self.request_timeout_ms + MARGIN_MS) / 1e3 / POLL_STEP_S)
+        for _ in range(steps):
+            if reports:
+                break
+            producer.poll(POLL_STEP_S)
+        if not reports:
+            self._discard(acks)
+            return _ended(Outcome.INFO, None, "no-delivery-report")
+        error, message = reports[0]
+        if error is not None:
+            self._replace_if_fatal(acks, error)
+            return classify_append_error(acks, *_code_and_name(error))
+        if acks == 0:
+            return _ended(Outcome.INFO, None, "no-ack-requested")
+        offset = message.offset()
+        return Completion(
+            outcome=Outcome.OK, offset=offset if offset is not None and offset >= 0 else None
+        )
+
+    def _latest(self, topic: str, partition: int) -> Completion:
+        consumer = (self._reader or self._reader_of(FETCH_BYTES, FETCH_WAIT_MS)).consumer
+        try:
+            _, high = consumer.get_watermark_offsets(
+                TopicPartition(topic, partition),
+                timeout=self.request_timeout_ms / 1e3,
+                cached=False,
+            )
+        except KafkaException as failed:
+            return _ended(Outcome.FAIL, *_code_and_name(failed.args[0]))
+        return Completion(outcome=Outcome.OK, offset=high)
+
+    def _producer(self, acks: int) -> Any:
+        producer = self._producers.get(acks)
+        if producer is None:
+            producer = confluent_kafka.Producer(
+                self._common | producer_settings(acks, self.request_timeout_ms)
+            )
+            self._producers[acks] = producer
+        return producer
+
+    def _reader_of(self, max_bytes: int, max_wait_ms: int) -> "_Reader":
+        settings = self._common | consumer_settings(max_bytes, max_wait_ms)
+        if self._reader is not None and self._reader.settings != settings:
+            # librdkafka fixes a consumer's fetch sizes when it is made.
+            self._reader.consumer.close()
+            self._reader = None
+        if self._reader is None:
+            self._reader = _Reader(settings)
+        return self._reader
+
+    def _replace_if_fatal(self, acks: int, error: Any) -> None:
+        # An idempotent producer that met a fatal error refuses everything from then on; users make a new one.
+        if error.fatal():
+            self._discard(acks)
+
+    def _discard(self, acks: int) -> None:
+        producer = self._producers.pop(acks, None)
+        if producer is not None:
+            producer.purge()
+            producer.poll(0)
+
+    def _shut_down(self) -> None:
+        for acks in tuple(self._producers):
+            self._discard(acks)
+        if self._reader is not None:
+            self._reader.consumer.close()
+            self._reader = None
+
+
+class _Reader:
+    """A consumer that reads one partition at a time from where it is told to. Mutable: its assignment.
+
+    Args:
+        settings: Of the consumer.
+    """
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
+        self.consumer = confluent_kafka.Consumer(settings)
+        self._assigned: set[Key] = set()
+        self._read_up_to: dict[Key, tuple[int, int]] = {}
+        """Per partition, the position behind the last record handed out, and that record's leader epoch."""
+        self._pending: dict[Key, Completion] = {}
+        """Errors that came behind records, or for a partition that was not being read; told by the next poll."""
+
+    def poll(self, topic: str, partition: int, position: int, *, timeout_ms: int) -> PollResult:
+        """Reads once; see the module for what the result claims."""
+        key = (topic, partition)
+        pending = self._pending.pop(key, None)
+        if pending is not None:
+            return PollResult(completion=pending)
+        try:
+            self._go_to(key, position)
+            records, end = self._read(key, timeout_ms)
+        except KafkaException as failed:
+            self._forget(key)
+            return PollResult(completion=_ended(Outcome.FAIL, *_code_and_name(failed.args[0])))
+        if not records and end is None:
+            failure = self._pending.pop(key, None)
+            return PollResult(completion=failure or _ended(Outcome.FAIL, None, "client-timeout"))
+        if records:
+            self._read_up_to[key] = (records[-1].offset() + 1, _epoch_of(records[-1]))
+        return PollResult(
+            completion=Completion(outcome=Outcome.OK, end_offset=end), batches=_by_epoch(records)
+        )
+
+    def _go_to(self, key: Key, position: int) -> None:
+        reached, epoch = self._read_up_to.get(key, (-1, -1))
+        place = TopicPartition(
+            *key, position, leader_epoch=epoch if reached == position else NO_EPOCH
+        )
+        if key in self._assigned:
+            self.consumer.seek(place)
+        else:
+            self.consumer.incremental_assign([place])
+            self._assigned.add(key)
+
+    def _read(self, key: Key, timeout_ms: int) -> tuple[list[Any], int | None]:
+        """Returns the records that came first, and where the log ends if the consumer was told so."""
+        records: list[Any] = []
+        end = None
+        steps = max(1, int(timeout_ms / 1e3 / POLL_STEP_S))
+        for _ in range(steps):
+            for message in self._wait():
+                if message.error() is not None:
+                    end = self._note(key, message, end)
+                elif (message.topic(), message.partition()) == key:
+                    records.append(message)
+            if records or end is not None or key in self._pending:
+                break
+        return records, end
+
+    def _wait(self) -> list[Any]:
+        message = self.consumer.poll(POLL_STEP_S)
+        return [] if message is None else [message, *self.consumer.consume(MESSAGES_MAX, 0)]
+
+    def _note(self, key: Key, message: Any, end: int | None) -> int | None:
+        """Takes an event; returns the log end if that is what it tells of the partition that is being read."""
+        error = message.error()
+        of = (message.topic(), message.partition())
+        if error.code() == KafkaError._PARTITION_EOF:
+            return int(message.offset()) if of == key else end
+        if message.topic() is None:
+            of = key
+        self._pending[of] = _ended(Outcome.FAIL, *_code_and_name(error))
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            # librdkafka has stopped reading this partition; only a new assignment starts it again.
+            self._forget(of)
+        return end
+
+    def _forget(self, key: Key) -> None:
+        self._read_up_to.pop(key, None)
+        if key in self._assigned:
+            self._assigned.remove(key)
+            self.consumer.incremental_unassign([TopicPartition(*key)])
+
+
+def producer_settings(acks: int, request_timeout_ms: int) -> dict[str, Any]:
+    """Returns what a producer of the given acks has besides the common settings."""
+    is_idempotent = acks == ACKS_ALL
+    settings = {
+        "acks": "all" if is_idempotent else str(acks),
+        "enable.idempotence": is_idempotent,
+        "request.timeout.ms": request_timeout_ms,
+        "delivery.timeout.ms": ATTEMPTS * request_timeout_ms,
+        "linger.ms": 0,
+    }
+    return settings if is_idempotent else settings | {"retries": 0}
+
+
+def consumer_settings(max_bytes: int, max_wait_ms: int) -> dict[str, Any]:
+    """Returns what a consumer by assignment has besides the common settings."""
+    return {
+        "fetch.message.max.bytes": max_bytes,
+        "fetch.wait.max.ms": max_wait_ms,
+        # The library insists on a group; nothing joins it and nothing is committed to it.
+        "group.id": "laststand-assign",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+        "check.crcs": True,
+        "fetch.error.backoff.ms": 20,
+        # What is fetched ahead is dropped by the next seek anyway, and a full queue must not delay it by a second.
+        "queued.min.messages": 1000,
+        "queued.max.messages.kbytes": 1024,
+        "fetch.queue.backoff.ms": 20,
+    }
+
+
+def classify_append_error(acks: int, code: int | None, name: str) -> Completion:
+    """Returns how an append ended whose delivery report carries an error; see the module."""
+    once = acks != ACKS_ALL
+    certain = once and (name == "_PURGE_QUEUE" or code in _NEVER_APPENDED)
+    return _ended(Outcome.FAIL if certain else Outcome.INFO, code, name)
+
+
+def error_name(code: int, name: str, text: str) -> str:
+    """Returns the word for an error in a history.
+
+    With `auto.offset.reset=error` librdkafka hides the reason for the reset in the text of the error; a truncation
+    must not look like a mere reset.
+    """
+    if code < 0 and "truncation" in text.lower():
+        return "LOG_TRUNCATION"
+    if code < 0 and "offset out of range" in text.lower():
+        return ErrorCode.OFFSET_OUT_OF_RANGE.name
+    if code >= 0:
+        try:
+            return ErrorCode(code).name
+        except ValueError:
+            return name
+    return name
+
+
+def _code_and_name(error: Any) -> tuple[int | None, str]:
+    """Returns Kafka's code (None for errors of the client itself) and a word for the error."""
+    word = error_name(error.code(), error.name(), error.str())
+    if error.code() >= 0:
+        return error.code(), word
+    is_out_of_range = word == ErrorCode.OFFSET_OUT_OF_RANGE.name
+    return (int(ErrorCode.OFFSET_OUT_OF_RANGE) if is_out_of_range else None), word
+
+
+def _ended(outcome: Outcome, code: int | None, error: str) -> Completion:
+    return Completion(outcome=outcome, error_code=code, error=error)
+
+
+def _by_epoch(messages: list[Any]) -> tuple[tuple[BatchHeader, tuple[Record, ...]], ...]:
+    """Returns messages as batches, one per run of a leader epoch; consumers are not told the real boundaries."""
+    batches = []
+    for epoch, run in groupby(messages, key=_epoch_of):
+        records = tuple(
+            Record(
+                offset=message.offset(),
+                timestamp_ms=message.timestamp()[1],
+                key=message.key(),
+                value=message.value(),
+                headers=tuple(message.headers() or ()),
+            )
+            for message in run
+        )
+        header = BatchHeader(
+            base_offset=records[0].offset,
+            last_offset_delta=records[-1].offset - records[0].offset,
+            leader_epoch=epoch,
+            size_bytes=-1,
+            crc=-1,
+            attributes=0,
+            base_timestamp_ms=records[0].timestamp_ms,
+            max_timestamp_ms=max(record.timestamp_ms for record in records),
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            record_count=len(records),
+        )
+        batches.append((header, records))
+    return tuple(batches)
+
+
+def _epoch_of(message: Any) -> int:
+    epoch = message.leader_epoch()
+    return -1 if epoch is None else int(epoch)

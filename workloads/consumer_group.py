@@ -1,0 +1,451 @@
+"""The `consumer-group` workload: members that subscribe, process, commit and come and go.
+
+Several members of one group read a topic with confluent-kafka as its users do: subscribe, poll, process, commit
+what was processed (synchronously), and rebalance. Now and then a member leaves, or dies without a word so that the
+coordinator has to notice. Another workload appends meanwhile.
+
+What members read goes to the same tables as every poll, and so before the same checkers. A row of kind `poll`
+lasts from when the member was ready for the next records of a partition (assigned, or done with the ones before)
+until they came. It claims that the records existed when it completed and that nothing stands between the position
+and the first of them; it never claims a log end. librdkafka fetches ahead, so a record may be older than the row;
+`leader_epoch` is therefore that of the last record, which was certainly shown in that epoch or later, and an
+election that ended that epoch counts as later than the reading.
+
+The group's own promises are judged by `GroupLedger`:
+
+- *a committed offset does not go back*: what the coordinator says is committed is not below an offset whose commit
+  was acknowledged before the question. (A commit without a clear answer may be carried out late, even after a
+  later one; such offsets are believed.)
+- *at least once*: no record of the final log below the committed offset has been withheld from every member.
+
+A flagged election of the partition may cut the log below what was delivered and committed; then neither is judged.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, TypeVar
+
+from harness.contracts.recorder import Recorder
+from harness.op import Completion, OpKind, Outcome, ReadRecord
+from system_under_test.protocol.record_batch import Record
+from system_under_test.runtime import RandomStream
+from workloads.append import ProcessIds
+from workloads.clients.confluent import common_settings, library
+from workloads.values import read_record
+
+POLL_S = 0.2
+MESSAGES_MAX = 10_000
+DRAIN_LIFE_NS = 15_000_000_000
+HANDOVER_S = 10.0
+"""How long a member's thread waits for the event loop to take note of an event."""
+
+Key = tuple[str, int]
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupWorkloadConfig:
+    """Settings of the workload.
+
+    Attributes:
+        group: Its name.
+        members: How many there are at a time.
+        mean_life_s: After which a member leaves or dies, on average; a new one takes its place.
+        crash_share: How many of those ends are deaths, 0 to 1.
+        session_timeout_ms, heartbeat_interval_ms: As in Kafka.
+        assignor: `partition.assignment.strategy`.
+        request_timeout_ms: Of commits and other questions to the coordinator.
+    """
+
+    group: str = "laststand-group"
+    members: int = 3
+    mean_life_s: float = 5.0
+    crash_share: float = 0.3
+    session_timeout_ms: int = 6000
+    heartbeat_interval_ms: int = 500
+    assignor: str = "range"
+    request_timeout_ms: int = 5000
+    connect_timeout_ms: int = 1000
+
+
+@dataclass(slots=True, kw_only=True)
+class _Commits:
+    """What is known of one partition's committed offset."""
+
+    acknowledged: int = -1
+    """The largest offset whose commit was acknowledged."""
+    unclear: Counter[int] = field(default_factory=Counter)
+    """Commits by offset that had no clear answer, or none yet."""
+
+
+class GroupLedger:
+    """What the group was given and what it committed. Mutable; one event loop uses it."""
+
+    def __init__(self) -> None:
+        self._commits: dict[Key, _Commits] = {}
+        self._delivered: dict[Key, set[tuple[int, int]]] = {}
+        self._regressions: dict[Key, list[str]] = {}
+        self.commits_acknowledged = 0
+        self.assignments = 0
+
+    def commit_invoked(self, key: Key, offset: int) -> None:
+        """Notes that a commit is about to be sent."""
+        self._of(key).unclear[offset] += 1
+
+    def commit_acknowledged(self, key: Key, offset: int) -> None:
+        """Notes that a commit was answered without an error; one that was not simply stays unclear."""
+        commits = self._of(key)
+        commits.acknowledged = max(commits.acknowledged, offset)
+        commits.unclear[offset] -= 1
+        self.commits_acknowledged += 1
+
+    def acknowledged(self, key: Key) -> int:
+        """Returns the largest acknowledged commit by now, -1 for none; to be asked before the coordinator is."""
+        return self._of(key).acknowledged
+
+    def committed_seen(self, key: Key, offset: int, *, at_least: int) -> None:
+        """Notes what the coordinator said is committed.
+
+        Args:
+            key: Topic and partition.
+            offset: What it said; negative for nothing.
+            at_least: `acknowledged(key)` from before it was asked.
+        """
+        if offset >= at_least or self._of(key).unclear[offset] > 0:
+            return
+        said = f"offset {offset}" if offset >= 0 else "nothing"
+        self._regressions.setdefault(key, []).append(
+            f"group: {key[0]}-{key[1]}: a commit of offset {at_least} was acknowledged, and afterwards the"
+            f" coordinator said that {said} is committed"
+        )
+
+    def delivered(self, key: Key, records: Iterable[tuple[int, int]]) -> None:
+        """Notes (offset, value) of records that a member got."""
+        self._delivered.setdefault(key, set()).update(records)
+
+    def findings(
+        self,
+        final_records: Mapping[Key, Iterable[tuple[int, int]]],
+        *,
+        excused: Iterable[Key] = (),
+    ) -> list[str]:
+        """Returns which promises were broken, one sentence each.
+
+        Args:
+            final_records: Per partition, (offset, value) of what the final reads returned.
+            excused: Partitions with a flagged election.
+        """
+        excuse = frozenset(excused)
+        found = []
+        for key in sorted({*self._commits, *self._regressions}):
+            if key in excuse:
+                continue
+            found += self._regressions.get(key, [])[:1]
+            committed = self._of(key).acknowledged
+            delivered = self._delivered.get(key, set())
+            withheld = sorted(
+                (offset, value)
+                for offset, value in final_records.get(key, ())
+                if offset < committed and (offset, value) not in delivered
+            )
+            if withheld:
+                found.append(
+                    f"group: {key[0]}-{key[1]}: offset {committed} is committed, but {len(withheld)} records below"
+                    f" it were delivered to no member, the first at offset {withheld[0][0]}"
+                )
+        return found
+
+    def _of(self, key: Key) -> _Commits:
+        return self._commits.setdefault(key, _Commits())
+
+
+class GroupMember:
+    """One member of the group at a time, with the thread that it lives on. Mutable: it is the member.
+
+    Args:
+        bootstrap: Addresses of brokers.
+        config: Settings.
+        recorder: Where the history goes.
+        ledger: Shared by all members of the group.
+        run_id: Stands in every payload.
+        topic: What to subscribe to.
+        ids: Process numbers, shared by all places of the run.
+        random: Decides about its life.
+        settings: Further librdkafka settings; they win.
+
+    Raises:
+        UsageError: confluent-kafka is not installed.
+    """
+
+    def __init__(
+        self,
+        bootstrap: tuple[str, ...],
+        config: GroupWorkloadConfig,
+        recorder: Recorder,
+        ledger: GroupLedger,
+        *,
+        run_id: int,
+        topic: str,
+        ids: ProcessIds,
+        random: RandomStream,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        self._kafka = library()
+        self._config = config
+        self._recorder = recorder
+        self._ledger = ledger
+        self._run_id = run_id
+        self._topic = topic
+        self._ids = ids
+        self._random = random
+        self._settings = _member_settings(bootstrap, config) | (settings or {})
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="member")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._process = -1
+        self._polls: dict[Key, int] = {}
+        """The open poll of every assigned partition."""
+        self._positions: dict[Key, int] = {}
+        """Where it stands in every assigned partition, -1 where nobody knows."""
+        self._consumer: Any = None
+
+    async def run(self, keep_going: Callable[[], bool]) -> None:
+        """Lives one life after the other until `keep_going()` is false."""
+        config = self._config
+        try:
+            while keep_going():
+                life_ns = int(2 * config.mean_life_s * self._random.random() * 1e9)
+                crashes = self._random.random() < config.crash_share
+                await self._live(keep_going, self._recorder.now_ns() + life_ns, crashes=crashes)
+        finally:
+            self._thread.shutdown(wait=False)
+
+    async def drain(self, ends: Mapping[Key, int], keep_going: Callable[[], bool]) -> bool:
+        """Lives until everything below the given log ends is processed and committed; the last thing it does.
+
+        Returns:
+            False when `keep_going()` turned false before that.
+        """
+        ledger = self._ledger
+
+        def is_drained() -> bool:
+            return all(ledger.acknowledged(key) >= end for key, end in ends.items() if end > 0)
+
+        try:
+            while keep_going() and not is_drained():
+                life_end_ns = self._recorder.now_ns() + DRAIN_LIFE_NS
+                await self._live(
+                    lambda: keep_going() and not is_drained(), life_end_ns, crashes=False
+                )
+        finally:
+            self._thread.shutdown(wait=False)
+        return is_drained()
+
+    async def _live(self, keep_going: Callable[[], bool], until_ns: int, *, crashes: bool) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._process = self._ids.take()
+        error = "member-left"
+        await self._call(self._be_born)
+        try:
+            while keep_going() and self._recorder.now_ns() < until_ns:
+                messages = await self._call(self._receive)
+                progress = self._process_messages(messages)
+                if progress:
+                    await self._commit(progress)
+            if crashes and keep_going():
+                error = "member-crashed"
+                await self._call(self._die)
+        finally:
+            await self._call(self._leave)
+            self._end_polls(error, tuple(self._polls))
+            self._positions.clear()
+
+    async def _call(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    # -- on the event loop
+
+    def _process_messages(self, messages: list[Any]) -> dict[Key, int]:
+        """Records what was received; returns the position to commit for every owned partition that moved."""
+        progress = {}
+        for key, run in groupby(sorted(messages, key=_key_of), key=_key_of):  # the sort is stable
+            for is_error, part in groupby(run, key=lambda message: message.error() is not None):
+                if is_error:
+                    self._end_polls(next(part).error().name(), (key,))
+                else:
+                    self._deliver(key, list(part))
+                    progress[key] = self._positions.get(key, -1)
+            if key in self._positions and key not in self._polls:
+                self._begin_poll(key)
+        return {key: offset for key, offset in progress.items() if offset >= 0}
+
+    def _deliver(self, key: Key, messages: list[Any]) -> None:
+        if key not in self._polls or messages[0].offset() < self._positions.get(key, -1):
+            # After an error or a revocation, or librdkafka moved by itself because the log was cut: there is no
+            # position that this row could name.
+            self._end_polls("position-reset", (key,))
+            self._begin_poll(key, position=-1)
+        read = [self._read_record(key, message) for message in messages]
+        completion = Completion(outcome=Outcome.OK, leader_epoch=read[-1].leader_epoch)
+        self._recorder.complete(self._polls.pop(key), completion, read)
+        self._ledger.delivered(key, [(record.offset, record.value) for record in read])
+        if key in self._positions:
+            self._positions[key] = read[-1].offset + 1
+
+    def _read_record(self, key: Key, message: Any) -> ReadRecord:
+        record = Record(
+            offset=message.offset(),
+            timestamp_ms=message.timestamp()[1],
+            key=message.key(),
+            value=message.value(),
+        )
+        return read_record(
+            record,
+            run_id=self._run_id,
+            topic=key[0],
+            partition=key[1],
+            leader_epoch=_epoch_of(message),
+        )
+
+    async def _commit(self, progress: dict[Key, int]) -> None:
+        for key, offset in progress.items():
+            self._ledger.commit_invoked(key, offset)
+        wanted = [self._kafka.TopicPartition(*key, offset) for key, offset in progress.items()]
+        try:
+            answers = await self._call(
+                lambda: self._consumer.commit(offsets=wanted, asynchronous=False)
+            )
+        except self._kafka.KafkaException:
+            return  # they stay unclear
+        for answer in answers or ():
+            if answer.error is None:
+                self._ledger.commit_acknowledged((answer.topic, answer.partition), answer.offset)
+
+    def _begin_poll(self, key: Key, position: int | None = None) -> None:
+        self._polls[key] = self._recorder.invoke(
+            process=self._process,
+            kind=OpKind.POLL,
+            topic=key[0],
+            partition=key[1],
+            position=self._positions[key] if position is None else position,
+        )
+
+    def _end_polls(self, error: str, keys: tuple[Key, ...]) -> None:
+        for key in keys:
+            op_index = self._polls.pop(key, None)
+            if op_index is not None:
+                completion = Completion(outcome=Outcome.FAIL, error_code=None, error=error)
+                self._recorder.complete(op_index, completion)
+
+    def _assigned(self, places: list[Any]) -> None:
+        self._ledger.assignments += 1
+        for place in places:
+            key = (place.topic, place.partition)
+            self._end_polls("reassigned", (key,))
+            self._positions[key] = place.offset if place.offset >= 0 else -1
+            self._begin_poll(key)
+
+    def _revoked(self, keys: tuple[Key, ...]) -> None:
+        self._end_polls("revoked", keys)
+        for key in keys:
+            self._positions.pop(key, None)
+
+    # -- on the member's thread
+
+    def _be_born(self) -> None:
+        self._consumer = self._kafka.Consumer(self._settings)
+        self._consumer.subscribe(
+            [self._topic],
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_revoke,
+        )
+
+    def _receive(self) -> list[Any]:
+        first = self._consumer.poll(POLL_S)
+        messages = [] if first is None else [first, *self._consumer.consume(MESSAGES_MAX, 0)]
+        # Errors without a partition (all brokers down, for example) tell nothing about any poll.
+        return [m for m in messages if m.error() is None or m.topic() is not None]
+
+    def _die(self) -> None:
+        # A consumer that is dropped without `close` sends no LeaveGroup: its session has to time out.
+        self._consumer = None
+
+    def _leave(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    # -- callbacks: on the member's thread, inside poll, consume or close
+
+    def _on_assign(self, consumer: Any, places: list[Any]) -> None:
+        keys = [(place.topic, place.partition) for place in places]
+        known = self._on_loop(lambda: {key: self._ledger.acknowledged(key) for key in keys})
+        try:
+            places = consumer.committed(places, timeout=self._config.request_timeout_ms / 1e3)
+        except self._kafka.KafkaException:
+            pass  # librdkafka asks again by itself; until then the positions are unknown
+        else:
+            self._on_loop(lambda: self._note_committed(places, known or {}))
+        self._on_loop(lambda: self._assigned(places))
+        consumer.assign(places)
+
+    def _on_revoke(self, consumer: Any, places: list[Any]) -> None:
+        keys = tuple((place.topic, place.partition) for place in places)
+        self._on_loop(lambda: self._revoked(keys))
+        consumer.unassign()
+
+    def _note_committed(self, places: list[Any], known: dict[Key, int]) -> None:
+        for place in places:
+            if place.error is None:
+                key = (place.topic, place.partition)
+                self._ledger.committed_seen(key, place.offset, at_least=known.get(key, -1))
+
+    def _on_loop(self, work: Callable[[], _T]) -> _T | None:
+        """Does something on the event loop, which waits for this thread without being blocked."""
+        done: Future[_T] = Future()
+
+        def do() -> None:
+            try:
+                done.set_result(work())
+            except Exception as error:
+                done.set_exception(error)
+
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop was closed: the run is over
+            self._loop.call_soon_threadsafe(do)
+            return done.result(HANDOVER_S)
+        return None
+
+
+def _member_settings(bootstrap: tuple[str, ...], config: GroupWorkloadConfig) -> dict[str, Any]:
+    common = common_settings(
+        bootstrap,
+        request_timeout_ms=config.request_timeout_ms,
+        connect_timeout_ms=config.connect_timeout_ms,
+    )
+    return common | {
+        "group.id": config.group,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "check.crcs": True,
+        "partition.assignment.strategy": config.assignor,
+        "session.timeout.ms": config.session_timeout_ms,
+        "heartbeat.interval.ms": config.heartbeat_interval_ms,
+        "max.poll.interval.ms": max(config.session_timeout_ms, 30_000),
+        "fetch.wait.max.ms": 100,
+        "fetch.error.backoff.ms": 20,
+    }
+
+
+def _key_of(message: Any) -> Key:
+    return message.topic(), message.partition()
+
+
+def _epoch_of(message: Any) -> int:
+    epoch = message.leader_epoch()
+    return -1 if epoch is None else int(epoch)
