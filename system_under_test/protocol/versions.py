@@ -135,7 +135,7 @@ def _field_converter(source: Field[Any], target: Field[Any]) -> Converter | None
         raise TypeError(f"{source.name} is an array in one version only")
     inner: Converter | None = None
     if is_dataclass(target_type):
-        inner = converter(source_type, target_type)
+        inner = converter(source_type, typing.cast(type[Any], target_type))
     if inner is None and nullable:
         return None
     absent = None if nullable else _zero(target)

@@ -1,0 +1,38 @@
+"""One real cluster for all tests of a worker that need one: three brokers and three controllers on loopback.
+
+Starting six processes takes seconds, so tests share them: each test uses topics and groups of its own, and may end,
+pause and restart nodes. Before the next test everything runs again, and a node that ended without having been told to
+fails the test in which it happened.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from wire_helpers import BROKER_SETTINGS, SharedCluster
+
+from harness.local_cluster import LocalCluster
+
+
+@pytest.fixture(scope="session")
+def _one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    directory: Path = tmp_path_factory.mktemp("cluster") / "nodes"
+    with LocalCluster.create(directory, timings="fast", broker=BROKER_SETTINGS) as cluster:
+        cluster.start()
+        cluster.wait_ready(120)
+        yield cluster
+
+
+@pytest.fixture
+def cluster(_one_cluster: LocalCluster) -> Iterator[SharedCluster]:
+    """The worker's cluster, whole and ready."""
+    shared = SharedCluster(_one_cluster)
+    shared.mend()
+    yield shared
+    shared.check_nobody_died()
+
+
+@pytest.fixture
+def bootstrap(cluster: SharedCluster) -> str:
+    """Addresses of all brokers, as clients want them."""
+    return cluster.bootstrap

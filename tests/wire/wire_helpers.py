@@ -1,0 +1,208 @@
+"""What the acceptance tests share: a cluster that may be hurt, and questions to it that need no foreign client."""
+
+import itertools
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from harness.local_cluster import LocalCluster
+from system_under_test.protocol.messages import (
+    create_topics_request,
+    metadata_request,
+    millis,
+)
+from system_under_test.protocol.wire import ClientCodec
+
+BROKER_SETTINGS: dict[str, Any] = {
+    "min_insync_replicas": 2,
+    "group_initial_rebalance_delay_ms": 0,
+    "group_min_session_timeout_ms": 500,
+}
+"""As fast as tests want it; Kafka waits 3 s for the first members of a group."""
+
+_names = itertools.count()
+
+
+def new_name(what: str) -> str:
+    """Returns a name that no other test uses."""
+    return f"{what}-{os.getpid()}-{next(_names)}"
+
+
+def eventually(condition: Callable[[], Any], *, within_s: float = 20.0, what: str = "") -> Any:
+    """Waits until a condition is true and returns its value; fails when it does not come true."""
+    deadline_s = time.monotonic() + within_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline_s:
+            raise AssertionError(f"not within {within_s:g} s: {what or condition}")
+        time.sleep(0.05)
+
+
+def ask(address: str, request: Any, *, timeout_s: float = 10.0) -> Any:
+    """Sends one request to a node with our own codec and returns the answer."""
+    codec = ClientCodec()
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=timeout_s) as connection:
+        connection.sendall(codec.encode_request(request, 7, "acceptance"))
+        with connection.makefile("rb") as file:
+            frame = file.read(int.from_bytes(file.read(4), "big"))
+    correlation_id, answer = codec.decode_response(type(request), frame)
+    assert correlation_id == 7
+    return answer
+
+
+class SharedCluster:
+    """The worker's cluster as one test sees it. Mutable: the test may hurt it.
+
+    Args:
+        cluster: The processes.
+    """
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.local = cluster
+        self.bootstrap = cluster.bootstrap
+        self._ended: set[str] = set()
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """Names of the brokers."""
+        return tuple(name for name, node in self.local.nodes.items() if node.role == "broker")
+
+    def address(self, name: str) -> str:
+        """Returns where a node listens."""
+        return self.local.nodes[name].address
+
+    # -- life
+
+    def kill(self, name: str) -> None:
+        """Ends a node with SIGKILL."""
+        self._ended.add(name)
+        self.local.kill(name)
+
+    def stop(self, name: str) -> None:
+        """Ends a node with SIGTERM."""
+        self._ended.add(name)
+        assert self.local.stop(name) == 0, f"{name} did not stop in order"
+
+    def start(self, name: str) -> None:
+        """Starts a node that was ended."""
+        self.local.start_node(name)
+        self._ended.discard(name)
+
+    def pause(self, name: str) -> None:
+        """Freezes a node."""
+        self.local.pause(name)
+
+    def resume(self, name: str) -> None:
+        """Thaws a node."""
+        self.local.resume(name)
+
+    def mend(self) -> None:
+        """Makes every node run, and waits until brokers serve clients."""
+        for name, node in self.local.nodes.items():
+            if node.is_paused:
+                self.local.resume(name)
+        self.local.start()
+        self.local.wait_ready(60)
+
+    def check_nobody_died(self) -> None:
+        """Fails when a node ended by itself."""
+        dead = [node for node in self.local.dead_nodes() if node.name not in self._ended]
+        assert not dead, "\n".join(
+            f"{node.name} ended by itself ({node.exit_code}): {node.log_tail()}" for node in dead
+        )
+
+    # -- topics, without any foreign client
+
+    def any_address(self) -> str:
+        """Returns the address of a broker that runs."""
+        return next(
+            node.address
+            for name, node in self.local.nodes.items()
+            if node.role == "broker" and node.is_alive and not node.is_paused
+        )
+
+    def topic(
+        self,
+        *,
+        partitions: int = 1,
+        replicas: tuple[int, ...] | None = None,
+        replication_factor: int = 3,
+        configs: dict[str, str] | None = None,
+    ) -> str:
+        """Creates a topic and waits until all brokers know a leader for every partition.
+
+        Args:
+            partitions: How many.
+            replicas: The assignment of the only partition, preferred leader first; chosen if None.
+            replication_factor: If nothing is said about the assignment.
+            configs: Of the topic.
+        """
+        name = new_name("topic")
+        assignments = () if replicas is None else (_assignment(0, replicas),)
+        request = create_topics_request.CreateTopicsRequest(
+            topics=(
+                create_topics_request.CreatableTopic(
+                    name=name,
+                    num_partitions=partitions if replicas is None else -1,
+                    replication_factor=replication_factor if replicas is None else -1,
+                    assignments=assignments,
+                    configs=tuple(
+                        create_topics_request.CreatableTopicConfig(name=key, value=value)
+                        for key, value in (configs or {}).items()
+                    ),
+                ),
+            ),
+            timeout=millis(10_000),
+            validate_only=False,
+        )
+        answer = ask(self.any_address(), request, timeout_s=15)
+        assert answer.topics[0].error_code == 0, answer
+        for broker in self.brokers:
+            node = self.local.nodes[broker]
+            if node.is_alive and not node.is_paused:
+                self._wait_for_leaders(node.address, name)
+        return name
+
+    def _wait_for_leaders(self, address: str, topic: str) -> None:
+        eventually(
+            lambda: (found := self.describe(topic, address=address))
+            and all(item.leader_id >= 0 for item in found),
+            what=f"{address} knows the leaders of {topic}",
+        )
+
+    def describe(self, topic: str, *, address: str | None = None) -> Any:
+        """Returns a topic's partitions as Metadata describes them, in order; none if it is not known."""
+        request = metadata_request.MetadataRequest(
+            topics=(metadata_request.MetadataRequestTopic(topic_id=None, name=topic),),
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+        answer = ask(address or self.any_address(), request)
+        return sorted(answer.topics[0].partitions, key=lambda item: item.partition_index)
+
+    def leader(self, topic: str, partition: int = 0) -> str:
+        """Returns the name of a partition's leader, waiting for one if need be."""
+        leader: int = eventually(
+            lambda: (item := self.describe(topic)[partition]).leader_id > 0 and item.leader_id,
+            what=f"{topic}-{partition} has a leader",
+        )
+        return f"b{leader}"
+
+    def wait_for_isr(self, topic: str, size: int, partition: int = 0) -> None:
+        """Waits until a partition has that many in-sync replicas."""
+        eventually(
+            lambda: len(self.describe(topic)[partition].isr_nodes) == size,
+            what=f"{topic}-{partition} has {size} in-sync replicas",
+        )
+
+
+def _assignment(partition: int, replicas: tuple[int, ...]) -> Any:
+    return create_topics_request.CreatableReplicaAssignment(
+        partition_index=partition,
+        broker_ids=tuple(create_topics_request.BrokerId(replica) for replica in replicas),
+    )
