@@ -9,8 +9,8 @@ Everything about it is in one directory:
     b1/events.jsonl       its event log, if one was asked for
     b1/skew               through which its clock is skewed
 
-A pid is believed only together with the start time that the kernel gives for it, so a process of somebody else that got
-the same number is never touched.
+A pid is believed only together with the start time that the kernel gives for it, so a process of somebody else
+that got the same number is never touched.
 """
 
 import contextlib
@@ -126,12 +126,16 @@ class LocalCluster:
 
         Args:
             directory: Where; a temporary one if None.
-            brokers, controllers: How many of each.
-            profile, timings: As in an experiment.
+            brokers: How many.
+            controllers: How many.
+            profile: As in an experiment.
+            timings: As in an experiment.
             first_port: Brokers listen at this port and the following; free ones if None.
             with_events: Whether nodes keep an event log.
             ends_with_parent: Nodes end when this process ends, however it ends.
-            log, broker, limits: The tables of `node.toml`.
+            log: The table of `node.toml`.
+            broker: The table of `node.toml`.
+            limits: The table of `node.toml`.
             disabled_rules: Defects.
 
         Raises:

@@ -2,9 +2,9 @@
 
     laststand broker --config node.toml
 
-SIGTERM and SIGINT stop the node in order: a broker leaves its partitions with the controller's consent and marks its
-logs clean. Any other end is loud: the first error that nobody handled ends the process with one sentence, because a node
-that is half alive tells its cluster lies.
+SIGTERM and SIGINT stop the node in order: a broker leaves its partitions with the controller's consent and
+marks its logs clean. Any other end is loud: the first error that nobody handled ends the process with one
+sentence, because a node that is half alive tells its cluster lies.
 """
 
 import asyncio
@@ -215,7 +215,8 @@ def run_node(node_file: NodeFile, *, ends_with_stdin: bool = False) -> int:
 
     Args:
         node_file: What to run.
-        ends_with_stdin: End at once when standard input closes: a node that a run started must not outlive the run.
+        ends_with_stdin: End at once when standard input closes: a node that a run started must not outlive the
+        run.
 
     Raises:
         NodeStartError: It cannot start here.

@@ -2,13 +2,13 @@
 
 Replication factor 3, min ISR 2, acks=all. Three things are measured, each for records of 20 bytes and of 1 kB:
 
-* **single**: every produce request carries one record (`batch.num.messages=1`). A connection has one request at work, as
-  in Kafka, so a single producer is bound by latency; the load comes from many producers at once;
+* **single**: every produce request carries one record (`batch.num.messages=1`). A connection has one request at
+  work, as in Kafka, so a single producer is bound by latency; the load comes from many producers at once;
 * **batched**: the same records with librdkafka's usual batching;
 * **consume**: one consumer reads all of it again from the start.
 
-The last column says where the time goes: CPU seconds of brokers, controllers and client per wall second. When their sum is
-near the number of cores, the machine is the limit, not waiting.
+The last column says where the time goes: CPU seconds of brokers, controllers and client per wall second. When
+their sum is near the number of cores, the machine is the limit, not waiting.
 """
 
 import argparse

@@ -27,6 +27,7 @@ from system_under_test.broker.lifecycle import (
     LifecycleHooks,
 )
 from system_under_test.broker.metadata_cache import MetadataCache
+from system_under_test.broker.producer_ids import ProducerIds
 from system_under_test.broker.publisher import MetadataPublisher
 from system_under_test.broker.replica_fetcher import FetcherManager
 from system_under_test.broker.replica_manager import ReplicaManager
@@ -36,6 +37,7 @@ from system_under_test.log.manager import LogManager
 from system_under_test.protocol.messages import (
     create_topics_request,
     fetch_by_name_request,
+    init_producer_id_request,
     message_name,
     metadata_request,
 )
@@ -83,6 +85,13 @@ class BrokerNode:
         self.forwarder = TopicForwarder(
             self._controller_channel("forward"), config.timings, self._scope
         )
+        self.producer_ids = ProducerIds(
+            config.node_id,
+            self._own_epoch,
+            self._controller_channel("producer-ids"),
+            config.timings,
+            self._scope,
+        )
         self.lifecycle = self._make_lifecycle()
         self.replica_manager.attach(self.fetchers, self.alter_partition, self._failed)
         self._services = self._make_services()
@@ -118,7 +127,8 @@ class BrokerNode:
         self.replica_manager.stop()
         self.replica_manager.fail_all_pending()
         self._scope.cancel_all()
-        for part in (self.lifecycle, self.alter_partition, self.forwarder):
+        self.producer_ids.stop()
+        for part in (self.lifecycle, self.alter_partition, self.forwarder, self.producer_ids):
             part.channel.close()
         if self.publisher.has_published:
             # Before the first publish no log was loaded and no marker removed (CS-3): what is on disk is
@@ -154,6 +164,9 @@ class BrokerNode:
             ),
             create_topics_request.CreateTopicsRequest: lambda message, _: self.forwarder.handle(
                 message
+            ),
+            init_producer_id_request.InitProducerIdRequest: (
+                lambda message, _: self.producer_ids.handle(message)
             ),
             fetch_by_name_request.FetchRequest: lambda message, _: by_name.handle(message),
         }

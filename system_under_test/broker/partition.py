@@ -278,7 +278,12 @@ class Partition(LeaderReplica):
 
     def watch_produce(self, wait: ProduceWait) -> None:
         """Lets an acks=all append wait; completes it at once if the high watermark has passed it."""
-        self.produce_waits.append(wait)
+        waits = self.produce_waits
+        index = len(waits)
+        # A repeated batch lies below what others wait for.
+        while index and waits[index - 1].required_offset > wait.required_offset:
+            index -= 1
+        waits.insert(index, wait)
         if wait.required_offset <= self.high_watermark:
             self.high_watermark_moved()
 

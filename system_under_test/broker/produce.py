@@ -19,6 +19,7 @@ from system_under_test.broker.purgatory import Purgatory
 from system_under_test.broker.replica_context import ReplicaContext
 from system_under_test.log.errors import BatchTooLargeError
 from system_under_test.log.log import AppendInfo
+from system_under_test.log.producer_state import ProducerRefusedError
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.record_batch import CorruptBatchError
 
@@ -83,6 +84,8 @@ class ProduceHandler:
                 info = partition.append_as_leader(records, acks)
             except CorruptBatchError:
                 info = ErrorCode.CORRUPT_MESSAGE
+            except ProducerRefusedError as refused:
+                info = refused.error
             except BatchTooLargeError:
                 info = ErrorCode.MESSAGE_TOO_LARGE
             except OSError as error:

@@ -4,10 +4,12 @@ from typing import Any
 
 from system_under_test.controller.heartbeats import refused_heartbeat
 from system_under_test.controller.isr_changes import alter_partition_answer
+from system_under_test.controller.producer_ids import producer_ids_answer
 from system_under_test.controller.registrations import registration_response
 from system_under_test.controller.topics import create_topics_answer, topic_result
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
+    allocate_producer_ids_request,
     alter_partition_request,
     broker_heartbeat_request,
     broker_registration_request,
@@ -15,6 +17,7 @@ from system_under_test.protocol.messages import (
 
 _NO_HEARTBEAT = refused_heartbeat(ErrorCode.NOT_CONTROLLER)
 _NO_ALTER_PARTITION = alter_partition_answer(ErrorCode.NOT_CONTROLLER)
+_NO_PRODUCER_IDS = producer_ids_answer(ErrorCode.NOT_CONTROLLER)
 _NO_REGISTRATION = registration_response(ErrorCode.NOT_CONTROLLER)
 
 
@@ -26,6 +29,8 @@ def not_controller(message: Any) -> Any:
         return _NO_ALTER_PARTITION
     if isinstance(message, broker_registration_request.BrokerRegistrationRequest):
         return _NO_REGISTRATION
+    if isinstance(message, allocate_producer_ids_request.AllocateProducerIdsRequest):
+        return _NO_PRODUCER_IDS
     return create_topics_answer(
         tuple(
             topic_result(topic.name, ErrorCode.NOT_CONTROLLER, "this controller is not active")

@@ -33,6 +33,7 @@ from system_under_test.controller.heartbeats import (
 )
 from system_under_test.controller.isr_changes import alter_partition
 from system_under_test.controller.policy import NS_PER_MS, Decision, Mark, Policy, mark
+from system_under_test.controller.producer_ids import allocate_producer_ids
 from system_under_test.controller.registrations import register_broker
 from system_under_test.controller.topics import create_topics
 from system_under_test.invariants import check_invariant
@@ -53,6 +54,7 @@ from system_under_test.metadata.records import (
     NoOpRecord,
 )
 from system_under_test.protocol.messages import (
+    allocate_producer_ids_request,
     alter_partition_request,
     broker_heartbeat_request,
     broker_registration_request,
@@ -235,6 +237,10 @@ class Controller:
 
     def _create_topics(self, leadership: _Leadership, request: Any) -> Any:
         decision = create_topics(leadership.latest, request, self._new_topic_id, self._policy)
+        return self._carry_out(leadership, request, decision)
+
+    def _allocate_producer_ids(self, leadership: _Leadership, request: Any) -> Any:
+        decision = allocate_producer_ids(leadership.latest, request, self._policy)
         return self._carry_out(leadership, request, decision)
 
     def _new_topic_id(self) -> UUID:
@@ -473,6 +479,7 @@ class Controller:
 
 
 _REQUESTS: dict[type, Callable[[Controller, _Leadership, Any], Any]] = {
+    allocate_producer_ids_request.AllocateProducerIdsRequest: Controller._allocate_producer_ids,
     alter_partition_request.AlterPartitionRequest: Controller._alter_partition,
     broker_heartbeat_request.BrokerHeartbeatRequest: Controller._heartbeat,
     broker_registration_request.BrokerRegistrationRequest: Controller._register,

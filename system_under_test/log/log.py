@@ -11,7 +11,7 @@ It is synchronous except for `flush`, so its callers' critical sections need no 
 import asyncio
 import errno
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from system_under_test.config import LogConfig
@@ -19,10 +19,18 @@ from system_under_test.invariants import check_invariant
 from system_under_test.log.checkpoints import parent
 from system_under_test.log.epochs import EPOCH_CHECKPOINT, LeaderEpochCache
 from system_under_test.log.errors import BatchTooLargeError, OutOfOrderOffsetError
+from system_under_test.log.producer_state import (
+    NO_PRODUCER_ID,
+    ProducerRefusedError,
+    ProducerStates,
+    RememberedBatch,
+)
 from system_under_test.log.recovery import LoadedLog, load_segments
-from system_under_test.log.segment import Segment
+from system_under_test.log.segment import Segment, intact_batches
+from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.record_batch import (
     BatchHeader,
+    BatchSpan,
     CorruptBatchError,
     read_headers,
     spans,
@@ -62,6 +70,7 @@ class Log:
         log_end_offset: Offset that the next record will get.
         recovery_point: Everything below is durable.
         epochs: The leader-epoch cache; change it through the log only.
+        producers: What is known of idempotent producers; change it through the log only.
         cut_bytes_at_load: How much the last recovery cut off.
         on_checkpoint_due: Called when a truncation lowered the recovery point or the log start, which must
             reach their checkpoint files before anything is appended (TRUNC-3). The owner sets it.
@@ -74,10 +83,12 @@ class Log:
         "_directory",
         "_failure",
         "_flush_messages",
+        "_follows_producers",
         "_generation",
         "_has_unsynced_names",
         "_is_new",
         "_max_message_bytes",
+        "_rebuilds_producers",
         "_segment_bases",
         "_segment_bytes",
         "_segments",
@@ -88,6 +99,7 @@ class Log:
         "log_end_offset",
         "log_start_offset",
         "on_checkpoint_due",
+        "producers",
         "recovery_point",
     )
 
@@ -98,6 +110,7 @@ class Log:
         config: LogConfig,
         loaded: LoadedLog,
         epochs: LeaderEpochCache,
+        producers: ProducerStates,
         rules: Rules,
     ) -> None:
         self._storage = storage
@@ -119,6 +132,9 @@ class Log:
         self._failure: OSError | None = None
         self._behind: asyncio.Task[None] | None = None
         self.epochs = epochs
+        self.producers = producers
+        self._follows_producers = rules("PID-4")
+        self._rebuilds_producers = rules("PID-5")
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = self._active.end_offset
         self.recovery_point = loaded.recovery_point
@@ -152,6 +168,7 @@ class Log:
             OSError: The disk failed.
         """
         epochs = LeaderEpochCache(storage, directory, rules)
+        producers = ProducerStates(rules)
         loaded = load_segments(
             storage,
             directory,
@@ -160,8 +177,9 @@ class Log:
             verify_crc=rules("REC-1"),
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            producers=producers if rules("PID-5") else None,
         )
-        return cls(storage, directory, config, loaded, epochs, rules)
+        return cls(storage, directory, config, loaded, epochs, producers, rules)
 
     @property
     def directory(self) -> str:
@@ -188,7 +206,10 @@ class Log:
     def append_as_leader(self, batches: bytes, leader_epoch: int) -> AppendInfo:
         """Gives a producer's batches the next offsets and this leader epoch, and appends them.
 
+        A batch that an idempotent producer repeats is not appended again; the answer says where it is (PID-1).
+
         Raises:
+            ProducerRefusedError: An idempotent producer must not append this now. Nothing was appended.
             CorruptBatchError: The bytes are no run of whole, intact batches. Nothing was appended.
             BatchTooLargeError: A batch exceeds `max_message_bytes`. Nothing was appended.
             OSError: The disk failed; nothing is readable of the append.
@@ -196,6 +217,12 @@ class Log:
         found = spans(batches, verify_crc=True)
         if not found:
             raise CorruptBatchError("there is no batch to append")
+        is_idempotent = found[0].producer_id != NO_PRODUCER_ID or len(found) > 1
+        if is_idempotent:
+            duplicate = self._examine(found)
+            if duplicate is not None:
+                _, _, first, last = duplicate
+                return AppendInfo(first, last, last - first + 1, 0)
         first_offset = next_offset = self.log_end_offset
         placed = []
         for span in found:
@@ -216,7 +243,22 @@ class Log:
         if leader_epoch != self.epochs.latest_epoch and leader_epoch >= 0:
             self.epochs.assign(leader_epoch, first_offset)
         self._write(data, placed)
+        if is_idempotent:
+            for span, (base_offset, _, _) in zip(found, placed, strict=True):
+                if span.producer_id != NO_PRODUCER_ID:
+                    self.producers.appended(span, base_offset)
         return AppendInfo(first_offset, next_offset - 1, next_offset - first_offset, len(data))
+
+    def _examine(self, found: list[BatchSpan]) -> RememberedBatch | None:
+        """Returns the batch that is repeated, None if all are to be appended."""
+        if len(found) > 1:
+            if any(span.producer_id != NO_PRODUCER_ID for span in found):
+                # The second could not be judged before the first is in the log.
+                raise ProducerRefusedError(
+                    ErrorCode.INVALID_RECORD, "an idempotent producer sends one batch at a time"
+                )
+            return None
+        return self.producers.examine(found[0])
 
     def append_as_follower(self, batches: bytes) -> AppendInfo:
         """Appends fetched batches unchanged; their epochs go to the epoch cache.
@@ -248,6 +290,10 @@ class Log:
         if new_epochs:
             self.epochs.assign_all(new_epochs)
         self._write(batches, placed)
+        if self._follows_producers:  # PID-4
+            for span in found:
+                if span.producer_id != NO_PRODUCER_ID:
+                    self.producers.appended(span, span.base_offset)
         return AppendInfo(first_offset, next_offset - 1, next_offset - first_offset, len(batches))
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
@@ -353,6 +399,10 @@ class Log:
             found.extend(header for _, header in read_headers(data))
         return found
 
+    def _spans(self) -> Iterator[BatchSpan]:
+        for segment in self._segments:
+            yield from intact_batches(self._storage, segment.path, verify_crc=False)
+
     # Truncating
 
     def truncate_to(self, offset: int) -> None:
@@ -432,6 +482,9 @@ class Log:
         is_due = self.recovery_point > end_offset or self.log_start_offset != log_start_offset
         self.recovery_point = min(self.recovery_point, end_offset)
         self.log_start_offset = log_start_offset
+        # PID-5: what was cut may come again, and is no duplicate then.
+        if self._rebuilds_producers and self.producers.reaches(end_offset):
+            self.producers.rebuild(self._spans())
         check_invariant(
             self.log_start_offset <= self.log_end_offset,
             "LOG-START",

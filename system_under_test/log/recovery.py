@@ -19,6 +19,7 @@ process loses nothing here, because the page cache holds exactly what the proces
 from dataclasses import dataclass
 
 from system_under_test.log.epochs import LeaderEpochCache
+from system_under_test.log.producer_state import NO_PRODUCER_ID, ProducerStates
 from system_under_test.log.segment import Segment, intact_batches, segment_bases, segment_path
 from system_under_test.runtime import Storage
 
@@ -49,6 +50,7 @@ def load_segments(
     verify_crc: bool,
     recovery_point: int,
     log_start_offset: int,
+    producers: ProducerStates | None = None,
 ) -> LoadedLog:
     """Reads, checks and repairs the segments of one log and trims its epoch cache to them.
 
@@ -61,6 +63,7 @@ def load_segments(
         verify_crc: Whether to verify the checksums of what is not trusted.
         recovery_point: As checkpointed; everything below it is known to be durable.
         log_start_offset: As checkpointed.
+        producers: Empty; the batches that are kept are entered (PID-5). None to leave them out.
     """
     bases = segment_bases(storage, directory)
     is_new = not bases
@@ -87,6 +90,7 @@ def load_segments(
                 segment,
                 epochs if is_checked else None,
                 new_epochs,
+                producers,
                 verify_crc=is_checked and verify_crc,
             )
             segments.append(segment)
@@ -101,6 +105,8 @@ def load_segments(
         segments = []
         new_epochs = []
         epochs.clear()
+        if producers is not None:
+            producers.clear()
         end_offset = log_start_offset
     if not segments:
         segments = [_create(storage, directory, log_start_offset)]
@@ -124,6 +130,7 @@ def _read_segment(
     segment: Segment,
     epochs: LeaderEpochCache | None,
     new_epochs: list[tuple[int, int]],
+    producers: ProducerStates | None,
     *,
     verify_crc: bool,
 ) -> int:
@@ -143,6 +150,8 @@ def _read_segment(
                 newest_epoch = span.leader_epoch
                 new_epochs.append((newest_epoch, span.base_offset))
         segment.add(span.base_offset, span.size_bytes, span.record_count)
+        if span.producer_id != NO_PRODUCER_ID and producers is not None:
+            producers.appended(span, span.base_offset)
     cut = storage.size(segment.path) - segment.size_bytes
     if cut:
         storage.truncate(segment.path, segment.size_bytes)

@@ -27,6 +27,7 @@ from system_under_test.metadata.records import (
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
+    ProducerIdsRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
@@ -130,6 +131,7 @@ class ClusterImage:
         partitions: Registrations by (topic id, partition index), in the order of creation.
         features: Finalized feature levels by name.
         configs: Values by (resource type, resource name, configuration name).
+        next_producer_id: The first producer id that no broker was given.
         last_offset: Offset of the last replayed record, -1 before the first.
     """
 
@@ -139,6 +141,7 @@ class ClusterImage:
     partitions: dict[PartitionKey, PartitionRegistration] = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=dict)
     configs: dict[tuple[int, str, str], str] = field(default_factory=dict)
+    next_producer_id: int = 0
     last_offset: int = -1
 
     def copy(self) -> "ClusterImage":
@@ -150,6 +153,7 @@ class ClusterImage:
             partitions=dict(self.partitions),
             features=dict(self.features),
             configs=dict(self.configs),
+            next_producer_id=self.next_producer_id,
             last_offset=self.last_offset,
         )
 
@@ -342,6 +346,9 @@ class ClusterImage:
         )
         self.partitions[key] = merge_change(self.partitions[key], record)
 
+    def _producer_ids(self, _offset: int, record: ProducerIdsRecord) -> None:
+        self.next_producer_id = record.next_producer_id
+
     def _clear_elr(self, _offset: int, record: ClearElrRecord) -> None:
         for key, registration in list(self.partitions.items()):
             # [ELR-9] A partition with an empty ISR keeps its ELR: it has no leader that could commit under the new
@@ -380,6 +387,7 @@ _REPLAY: dict[type, Callable[[ClusterImage, int, Any], None]] = {
     PartitionRecord: ClusterImage._partition,
     PartitionChangeRecord: ClusterImage._change_partition,
     ClearElrRecord: ClusterImage._clear_elr,
+    ProducerIdsRecord: ClusterImage._producer_ids,
     ConfigRecord: ClusterImage._config,
     NoOpRecord: ClusterImage._nothing,
     LeaderChangeRecord: ClusterImage._nothing,

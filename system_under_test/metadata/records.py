@@ -123,6 +123,15 @@ class ConfigRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdsRecord:
+    """A block of producer ids was given to a broker; it ends before `next_producer_id` (KIP-730)."""
+
+    broker_id: int
+    broker_epoch: int
+    next_producer_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NoOpRecord:
     """Nothing, so that the metadata offset keeps moving."""
 
@@ -146,6 +155,7 @@ MetadataRecord = (
     | PartitionChangeRecord
     | ClearElrRecord
     | ConfigRecord
+    | ProducerIdsRecord
     | NoOpRecord
     | LeaderChangeRecord
 )

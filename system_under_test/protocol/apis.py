@@ -150,6 +150,19 @@ APIS: tuple[Api, ...] = (
         purpose="create topics; a broker forwards it to the active controller",
     ),
     Api(
+        key=22,
+        name="InitProducerId",
+        module="init_producer_id",
+        roles=(BROKER,),
+        canonical=_one(
+            0,
+            4,
+            m.init_producer_id_request.InitProducerIdRequest,
+            m.init_producer_id_response.InitProducerIdResponse,
+        ),
+        purpose="an id for an idempotent producer; transactional ids are refused",
+    ),
+    Api(
         key=23,
         name="OffsetForLeaderEpoch",
         module="offset_for_leader_epoch",
@@ -234,6 +247,19 @@ APIS: tuple[Api, ...] = (
             m.broker_heartbeat_response.BrokerHeartbeatResponse,
         ),
         purpose="a broker keeps its session",
+    ),
+    Api(
+        key=67,
+        name="AllocateProducerIds",
+        module="allocate_producer_ids",
+        roles=(CONTROLLER,),
+        canonical=_one(
+            0,
+            0,
+            m.allocate_producer_ids_request.AllocateProducerIdsRequest,
+            m.allocate_producer_ids_response.AllocateProducerIdsResponse,
+        ),
+        purpose="a block of producer ids for a broker",
     ),
 )
 """In the order of the keys. Whoever makes a node serve another API adds its row."""

@@ -36,6 +36,7 @@ from system_under_test.metadata.records import (
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
+    ProducerIdsRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
@@ -340,6 +341,15 @@ _SCHEMAS: dict[type[Any], _Schema] = {
     RemoveTopicRecord: _Schema(type_id=9, version=0, plain=(_plain("topic_id", UUID_),)),
     FeatureLevelRecord: _Schema(
         type_id=12, version=0, plain=(_plain("name", STRING), _plain("feature_level", SHORT))
+    ),
+    ProducerIdsRecord: _Schema(
+        type_id=15,
+        version=0,
+        plain=(
+            _plain("broker_id", INT),
+            _plain("broker_epoch", LONG),
+            _plain("next_producer_id", LONG),
+        ),
     ),
     BrokerRegistrationChangeRecord: _Schema(
         type_id=17,

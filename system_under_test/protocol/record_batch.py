@@ -95,6 +95,16 @@ class BatchSpan(NamedTuple):
     base_offset: int
     leader_epoch: int
     record_count: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    max_timestamp_ms: int
+    attributes: int
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the records are for the protocol and not for consumers."""
+        return bool(self.attributes & _CONTROL_BIT)
 
 
 def encode_batch(
@@ -104,6 +114,9 @@ def encode_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
     is_control: bool = False,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
 ) -> bytes:
     """Encodes one uncompressed batch of (key, value) pairs that share a timestamp.
 
@@ -124,9 +137,9 @@ def encode_batch(
         count - 1,
         timestamp_ms,
         timestamp_ms,
-        _UNKNOWN,
-        _UNKNOWN,
-        _UNKNOWN,
+        producer_id,
+        producer_epoch,
+        base_sequence,
         count,
     ) + b"".join(parts)
     length = len(checksummed) + _CRC_START - _LENGTH_END
@@ -201,7 +214,18 @@ def span_at(data: bytes, position: int, *, verify_crc: bool) -> BatchSpan:
         content = memoryview(data)[position + _CRC_START : position + size_bytes]
         if crc32c(content) != fields[4]:
             raise CorruptBatchError(f"batch at byte {position}: its checksum does not match")
-    return BatchSpan(position, size_bytes, fields[0], fields[2], count)
+    return BatchSpan(
+        position,
+        size_bytes,
+        fields[0],
+        fields[2],
+        count,
+        fields[9],
+        fields[10],
+        fields[11],
+        fields[8],
+        fields[5],
+    )
 
 
 def size_at(data: bytes, position: int) -> int:

@@ -92,7 +92,7 @@ def delete_topics_request(message: Any, target: type[Any]) -> Any:
 
 
 def list_offsets_response(message: Any, target: type[Any]) -> Any:
-    """Until version 4 clients know no OFFSET_NOT_AVAILABLE; LEADER_NOT_AVAILABLE makes them ask again (KIP-207)."""
+    """Until version 4 clients know no OFFSET_NOT_AVAILABLE, but ask again after LEADER_NOT_AVAILABLE (KIP-207)."""
     converted = converter(type(message), target)(message)
     return replace(
         converted,

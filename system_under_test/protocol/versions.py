@@ -1,8 +1,9 @@
 """Between the versions of one message: the same fields by name, Kafka's defaults for what one side does not know.
 
 Most versions differ by a field that came or went; for these a converter is compiled from the two schemas once.
-Where the shape itself changed (one group becomes many) the conversion is written by hand in `reshaped.py`. Where two
-versions have the very same bytes no conversion happens at all: the canonical class reads and writes them.
+Where the shape itself changed (one group becomes many) the conversion is written by hand in `reshaped.py`.
+Where two versions have the very same bytes no conversion happens at all: the canonical class reads and writes
+them.
 """
 
 import importlib
@@ -91,8 +92,8 @@ def _unfold(field_type: Any) -> tuple[bool, bool, Any]:
 def converter(source: type[Any], target: type[Any]) -> Converter:
     """Returns a function that makes a `target` of a `source`; fields are matched by name.
 
-    A field that only the source has is dropped. One that only the target has gets its schema default, else zero, "",
-    False, () or None, which is what Kafka's message generator gives it.
+    A field that only the source has is dropped. One that only the target has gets its schema default, else
+    zero, "", False, () or None, which is what Kafka's message generator gives it.
     """
     found = _CONVERTERS.get((source, target))
     if found is None:

@@ -2,9 +2,9 @@
 
     frame --header--> (API, version) --kio--> message of that version --versions--> canonical message --> handler
 
-The codec of a listener knows the APIs of its role. It answers ApiVersions by itself, since only it knows the versions. A
-request that cannot be understood has no answer: Kafka closes the connection, and so does whoever gets a
-`MalformedRequestError`.
+The codec of a listener knows the APIs of its role. It answers ApiVersions by itself, since only it knows the
+versions. A request that cannot be understood has no answer: Kafka closes the connection, and so does whoever
+gets a `MalformedRequestError`.
 """
 
 import io

@@ -1,8 +1,8 @@
 """The clock door of a real machine, and the small file through which a fault skews one node's clock.
 
-The file has three little-endian int64: `base_ns` (a reading of CLOCK_MONOTONIC), `offset_ns` (added to the wall clock)
-and `rate_ppb` (how much too fast the node's clocks run from `base_ns` on, in parts per billion). It is mapped into
-memory, so a change is seen by the next reading of the clock.
+The file has three little-endian int64: `base_ns` (a reading of CLOCK_MONOTONIC), `offset_ns` (added to the wall
+clock) and `rate_ppb` (how much too fast the node's clocks run from `base_ns` on, in parts per billion). It is
+mapped into memory, so a change is seen by the next reading of the clock.
 
 The wall clock may jump. The monotonic clock never does: a new rate counts from the moment at which it is noticed.
 """
@@ -23,8 +23,8 @@ PPB = 1_000_000_000
 def write_skew(path: Path, *, offset_ns: int = 0, rate_ppb: int = 0) -> None:
     """Skews the node that reads this file, from now on; without arguments it heals.
 
-    One `pwrite` of 24 bytes inside one page: the kernel holds the page's lock while it copies them. A reader that maps
-    the page may still see a copy half done, which is why it reads until two readings agree.
+    One `pwrite` of 24 bytes inside one page: the kernel holds the page's lock while it copies them. A reader
+    that maps the page may still see a copy half done, which is why it reads until two readings agree.
     """
     data = _FORM.pack(time.monotonic_ns(), offset_ns, rate_ppb)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
@@ -47,8 +47,8 @@ class RealClock:
     def __init__(self, skew_file: Path | None = None) -> None:
         self._map: mmap.mmap | None = None
         self._seen = NO_SKEW
-        # The monotonic clock read `_own_ns` when CLOCK_MONOTONIC read `_since_ns`; likewise how much the wall clock
-        # had gained by then.
+        # The monotonic clock read `_own_ns` when CLOCK_MONOTONIC read `_since_ns`; likewise how much the
+        # wall clock had gained by then.
         self._since_ns = self._own_ns = time.monotonic_ns()
         self._gained_ns = 0
         if skew_file is not None:

@@ -1,13 +1,15 @@
 """The listening side: many connections, Kafka's framing, one request of a connection at a time.
 
-Everything happens in callbacks on the node's loop; no connection has a task. A connection is in one of three moods:
+Everything happens in callbacks on the node's loop; no connection has a task. A connection is in one of three
+moods:
 
 * *reading*: it takes bytes and hands over the first whole frame;
-* *busy*: a handler works on its request; bytes that arrive meanwhile are kept, up to a bound, then not read any more;
+* *busy*: a handler works on its request; bytes that arrive meanwhile are kept, up to a bound, then not read any
+  more;
 * *blocked*: the other side does not take its answers; nothing of it is handled until it does.
 
-Memory grows only with bytes that were really received: the announced size of a frame is compared with the limit, and
-nothing is allocated for it.
+Memory grows only with bytes that were really received: the announced size of a frame is compared with the
+limit, and nothing is allocated for it.
 """
 
 import asyncio

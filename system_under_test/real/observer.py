@@ -16,8 +16,8 @@ REPLICA_INTERVAL_S = 0.05
 class EventLog:
     """Implements `runtime.observer.Observer`; writes the format of `events.py`.
 
-    The file grows with what happens: about 200 bytes per metadata record and mark, and up to 20 lines a second for each
-    replica that is written to. It is for runs, which end; it is never rotated.
+    The file grows with what happens: about 200 bytes per metadata record and mark, and up to 20 lines a second
+    for each replica that is written to. It is for runs, which end; it is never rotated.
 
     Args:
         path: Appended to.
@@ -54,7 +54,7 @@ class EventLog:
         self._write(time.monotonic_ns(), "mark", {"name": name, "details": details})
 
     def replica_changed(self, topic: str, partition: int, **state: Any) -> None:
-        """Writes a change of role or epoch at once, others together a little later, the last one of each replica."""
+        """Writes a change of role or epoch at once, of others the last one of each replica a little later."""
         key = (topic, partition)
         fields = {"topic": topic, "partition": partition, **state}
         now_ns = time.monotonic_ns()

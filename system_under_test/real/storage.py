@@ -1,7 +1,8 @@
 """The storage door of a real machine: one directory of a real file system.
 
-What is written is in the page cache at once and survives the death of the process; only an fsync makes it survive the
-death of the machine. Awaited fsyncs run in one thread, so that they are done in the order in which they were asked for.
+What is written is in the page cache at once and survives the death of the process; only an fsync makes it
+survive the death of the machine. Awaited fsyncs run in one thread, so that they are done in the order in which
+they were asked for.
 """
 
 import asyncio
@@ -42,7 +43,8 @@ class RealStorage:
             raise DirectoryInUseError(f"{root} is in use by another process") from None
         self._prefix = os.fspath(root) + "/"
         self._open: OrderedDict[str, int] = OrderedDict()
-        # Directories that exist, by relative path; the value says whether their names in their parents are durable.
+        # Directories that exist, by relative path; the value says whether their names in their parents are
+        # durable.
         self._directories: dict[str, bool] = {"": True}
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fsync")
 

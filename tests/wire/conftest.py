@@ -1,8 +1,8 @@
 """One real cluster for all tests of a worker that need one: three brokers and three controllers on loopback.
 
-Starting six processes takes seconds, so tests share them: each test uses topics and groups of its own, and may end,
-pause and restart nodes. Before the next test everything runs again, and a node that ended without having been told to
-fails the test in which it happened.
+Starting six processes takes seconds, so tests share them: each test uses topics and groups of its own, and may
+end, pause and restart nodes. Before the next test everything runs again, and a node that ended without having
+been told to fails the test in which it happened.
 """
 
 from collections.abc import Iterator

@@ -170,8 +170,10 @@ class SharedCluster:
 
     def _wait_for_leaders(self, address: str, topic: str) -> None:
         eventually(
-            lambda: (found := self.describe(topic, address=address))
-            and all(item.leader_id >= 0 for item in found),
+            lambda: (
+                (found := self.describe(topic, address=address))
+                and all(item.leader_id >= 0 for item in found)
+            ),
             what=f"{address} knows the leaders of {topic}",
         )
 
@@ -204,5 +206,5 @@ class SharedCluster:
 def _assignment(partition: int, replicas: tuple[int, ...]) -> Any:
     return create_topics_request.CreatableReplicaAssignment(
         partition_index=partition,
-        broker_ids=tuple(create_topics_request.BrokerId(replica) for replica in replicas),
+        broker_ids=replicas,
     )

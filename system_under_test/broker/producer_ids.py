@@ -1,0 +1,138 @@
+"""InitProducerId: every idempotent producer gets an id that no other one has or had.
+
+Ids come from a block that the active controller has given to this broker (KIP-730); the next block is asked for
+before the present one is used up. A restart throws the rest of a block away.
+
+There are no transactions here: a transactional id is refused, and so is what a producer says of its earlier id.
+It gets a new one, as in Kafka, whose brokers do not know the ids of producers without a transactional id.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from system_under_test.broker.channel import Channel
+from system_under_test.broker.tasks import TaskScope
+from system_under_test.config import Timings
+from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.messages import (
+    NO_THROTTLE,
+    allocate_producer_ids_request,
+    init_producer_id_response,
+)
+
+NO_PRODUCER_ID = -1
+PREFETCH_AT = 100
+"""So many ids are left when the next block is asked for."""
+WAITING_MAX = 10_000
+"""More producers than that do not wait at one broker; they are told to come again."""
+
+
+class ProducerIds:
+    """Hands out producer ids of one broker.
+
+    Args:
+        broker_id: This broker.
+        broker_epoch: Returns the epoch of this incarnation.
+        channel: A channel to the active controller that nothing else uses.
+        timings: Pauses and timeouts.
+        scope: Runs the task that asks for a block.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        channel: Channel,
+        timings: Timings,
+        scope: TaskScope,
+    ) -> None:
+        self.channel = channel
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._timings = timings
+        self._scope = scope
+        self._blocks: deque[range] = deque()
+        self._waiting: deque[asyncio.Future[Any]] = deque()
+        self._is_asking = False
+
+    def handle(self, request: Any) -> Any:
+        """Answers an InitProducerIdRequest, now or when a block has come."""
+        if request.transactional_id is not None:
+            return _answer(ErrorCode.INVALID_REQUEST, NO_PRODUCER_ID)
+        producer_id = self._next()
+        if producer_id is not None:
+            return _answer(ErrorCode.NONE, producer_id)
+        if len(self._waiting) >= WAITING_MAX:
+            return _answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_PRODUCER_ID)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        return future
+
+    def stop(self) -> None:
+        """Sends away who waits."""
+        while self._waiting:
+            self._finish(ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_PRODUCER_ID)
+
+    def _next(self) -> int | None:
+        blocks = self._blocks
+        left = sum(len(block) for block in blocks)
+        if left <= PREFETCH_AT and not self._is_asking:
+            self._is_asking = True
+            self._scope.spawn(self._ask(), "allocate-producer-ids")
+        if not blocks:
+            return None
+        block = blocks.popleft()
+        if len(block) > 1:
+            blocks.appendleft(block[1:])
+        return block[0]
+
+    async def _ask(self) -> None:
+        """Asks until it has a block, or everybody who waited was told that there is none now."""
+        loop = asyncio.get_running_loop()
+        limit_s = loop.time() + self._timings.controller_quorum_request_timeout_ms / 1000 * 5
+        try:
+            while not await self._attempt():
+                if loop.time() > limit_s:
+                    while self._waiting:
+                        self._finish(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_PRODUCER_ID)
+                    return
+                await asyncio.sleep(self._timings.alter_partition_retry_ms / 1000)
+        finally:
+            self._is_asking = False
+        while self._waiting:
+            producer_id = self._next()
+            if producer_id is None:
+                return  # more waited than a block has; the next one is on its way
+            self._finish(ErrorCode.NONE, producer_id)
+
+    async def _attempt(self) -> bool:
+        request = allocate_producer_ids_request.AllocateProducerIdsRequest(
+            broker_id=self._broker_id, broker_epoch=self._broker_epoch()
+        )
+        try:
+            answer = await self.channel.send(
+                request, self._timings.controller_quorum_request_timeout_ms
+            )
+        except (ConnectionError, TimeoutError):
+            return False
+        if answer.error_code != ErrorCode.NONE or answer.producer_id_len < 1:
+            return False
+        first = answer.producer_id_start
+        self._blocks.append(range(first, first + answer.producer_id_len))
+        return True
+
+    def _finish(self, error: ErrorCode, producer_id: int) -> None:
+        future = self._waiting.popleft()
+        if not future.done():
+            future.set_result(_answer(error, producer_id))
+
+
+def _answer(error: ErrorCode, producer_id: int) -> Any:
+    return init_producer_id_response.InitProducerIdResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=error,
+        producer_id=producer_id,
+        producer_epoch=0 if error == ErrorCode.NONE else -1,
+    )

@@ -1,0 +1,48 @@
+"""AllocateProducerIds: a broker gets a block of producer ids of its own (KIP-730).
+
+The next free id is in the metadata log, so no id is given out twice, whoever is the active controller.
+"""
+
+from typing import Any
+
+from system_under_test.controller.policy import Decision, Policy
+from system_under_test.metadata.image import ClusterImage
+from system_under_test.metadata.records import ProducerIdsRecord
+from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.messages import NO_THROTTLE, allocate_producer_ids_response
+
+BLOCK_SIZE = 1000
+"""Kafka's ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""
+LAST_BLOCK_START = 2**63 - 1 - BLOCK_SIZE
+
+
+def allocate_producer_ids(image: ClusterImage, request: Any, policy: Policy) -> Decision:
+    """Decides on an AllocateProducerIdsRequest."""
+    broker = image.brokers.get(request.broker_id)
+    if broker is None:
+        return Decision(response=producer_ids_answer(ErrorCode.BROKER_ID_NOT_REGISTERED))
+    if broker.broker_epoch != request.broker_epoch:
+        return Decision(response=producer_ids_answer(ErrorCode.STALE_BROKER_EPOCH))
+    first = image.next_producer_id
+    if first > LAST_BLOCK_START:
+        return Decision(response=producer_ids_answer(ErrorCode.UNKNOWN_SERVER_ERROR))
+    return Decision(
+        records=(
+            ProducerIdsRecord(
+                broker_id=request.broker_id,
+                broker_epoch=request.broker_epoch,
+                next_producer_id=first + BLOCK_SIZE,
+            ),
+        ),
+        response=producer_ids_answer(ErrorCode.NONE, first=first, count=BLOCK_SIZE),
+    )
+
+
+def producer_ids_answer(error: ErrorCode, *, first: int = -1, count: int = 0) -> Any:
+    """Returns an answer with a block, or with an error."""
+    return allocate_producer_ids_response.AllocateProducerIdsResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=error,
+        producer_id_start=first,
+        producer_id_len=count,
+    )

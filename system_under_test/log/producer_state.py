@@ -1,0 +1,199 @@
+"""What a log knows of its idempotent producers: enough to tell a retry from a new batch (section 10.5).
+
+A producer numbers its records per partition. The log remembers, for every producer id, the epoch and the last
+five batches; five, because a producer may have that many requests under way. From this follows, for a batch
+that a producer sends:
+
+* PID-1: one of the five again (same epoch and sequences) is a *duplicate*: nothing is appended, and the answer
+  is that of the first time;
+* PID-2: otherwise its first sequence must follow the last one, or it is refused with
+  OUT_OF_ORDER_SEQUENCE_NUMBER: a batch before it is missing, or it is older than the five. A new epoch starts
+  at 0. A producer that the log does not know may start anywhere, since its earlier batches may have left the
+  log;
+* PID-3: an epoch older than the known one is refused with INVALID_PRODUCER_EPOCH;
+* PID-4: a follower keeps the same books while it appends, so that it can lead; and
+* PID-5: truncation and loading rebuild them from the batches that are there. No snapshot file is needed: a load
+  reads every batch header anyway.
+
+Memory: about 600 bytes per producer id that has batches in the log. Entries are forgotten after `EXPIRATION_MS`
+without a batch, compared with the newest batch of the log, never with a clock: all replicas forget alike.
+
+Source:
+    KIP-98, KIP-360; Kafka's ProducerStateManager and ProducerAppendInfo.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.record_batch import BatchSpan
+from system_under_test.rules import Rules
+
+NO_PRODUCER_ID = -1
+BATCHES_REMEMBERED = 5
+SEQUENCE_MAX = 2**31 - 1
+EXPIRATION_MS = 86_400_000
+"""Kafka's producer.id.expiration.ms."""
+SWEEP_EVERY = 10_000
+"""Batches of idempotent producers between two looks for expired entries."""
+
+
+class ProducerRefusedError(Exception):
+    """A batch that its producer must not append now; nothing was appended.
+
+    Attributes:
+        error: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH or INVALID_RECORD.
+    """
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        self.error = error
+        super().__init__(message)
+
+
+class RememberedBatch(NamedTuple):
+    """One batch that was appended."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+
+
+class _Producer:
+    __slots__ = ("batches", "epoch", "timestamp_ms")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.timestamp_ms = -1
+        self.batches: deque[RememberedBatch] = deque(maxlen=BATCHES_REMEMBERED)
+
+
+def advanced(sequence: int, count: int) -> int:
+    """Returns the sequence `count` later; after the largest comes 0."""
+    return (sequence + count) % (SEQUENCE_MAX + 1)
+
+
+class ProducerStates:
+    """The books of one log. Mutable; the log keeps them right.
+
+    Args:
+        rules: Which rules apply.
+    """
+
+    __slots__ = (
+        "_checks_epochs",
+        "_checks_sequences",
+        "_finds_duplicates",
+        "_newest_timestamp_ms",
+        "_producers",
+        "_until_sweep",
+    )
+
+    def __init__(self, rules: Rules) -> None:
+        self._finds_duplicates = rules("PID-1")
+        self._checks_sequences = rules("PID-2")
+        self._checks_epochs = rules("PID-3")
+        self._producers: dict[int, _Producer] = {}
+        self._newest_timestamp_ms = -1
+        self._until_sweep = SWEEP_EVERY
+
+    def __len__(self) -> int:
+        """Returns how many producers are known."""
+        return len(self._producers)
+
+    def known(self, producer_id: int) -> tuple[int, tuple[RememberedBatch, ...]] | None:
+        """Returns the epoch and the remembered batches of a producer, oldest first; None if unknown."""
+        producer = self._producers.get(producer_id)
+        return None if producer is None else (producer.epoch, tuple(producer.batches))
+
+    def examine(self, span: BatchSpan) -> RememberedBatch | None:
+        """Decides on a batch that a producer sent; changes nothing.
+
+        Returns:
+            The batch that it repeats, None if it is to be appended.
+
+        Raises:
+            ProducerRefusedError: It must not be appended.
+        """
+        producer = self._producers.get(span.producer_id)
+        if span.base_sequence < 0 or span.producer_epoch < 0:
+            raise ProducerRefusedError(
+                ErrorCode.INVALID_RECORD, "a batch with a producer id needs an epoch and a sequence"
+            )
+        if producer is None:
+            return None
+        # PID-3.
+        if span.producer_epoch < producer.epoch and self._checks_epochs:
+            raise ProducerRefusedError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {span.producer_id} has epoch {producer.epoch},"
+                f" the batch {span.producer_epoch}",
+            )
+        last_sequence = advanced(span.base_sequence, span.record_count - 1)
+        if span.producer_epoch == producer.epoch:
+            # PID-1.
+            if self._finds_duplicates:
+                for batch in producer.batches:
+                    if batch[0] == span.base_sequence and batch[1] == last_sequence:
+                        return batch
+            expected = advanced(producer.batches[-1].last_sequence, 1)
+        else:
+            expected = 0
+        # PID-2.
+        if span.base_sequence != expected and self._checks_sequences:
+            raise ProducerRefusedError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {span.producer_id} sent sequence {span.base_sequence}, {expected} is next",
+            )
+        return None
+
+    def appended(self, span: BatchSpan, first_offset: int) -> None:
+        """Enters a batch that is in the log now, whoever appended it."""
+        producer_id = span.producer_id
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            producer = self._producers[producer_id] = _Producer(span.producer_epoch)
+        elif span.producer_epoch != producer.epoch:
+            producer.epoch = span.producer_epoch
+            producer.batches.clear()
+        producer.batches.append(
+            RememberedBatch(
+                span.base_sequence,
+                advanced(span.base_sequence, span.record_count - 1),
+                first_offset,
+                first_offset + span.record_count - 1,
+            )
+        )
+        producer.timestamp_ms = span.max_timestamp_ms
+        if span.max_timestamp_ms > self._newest_timestamp_ms:
+            self._newest_timestamp_ms = span.max_timestamp_ms
+        self._until_sweep -= 1
+        if not self._until_sweep:
+            self._expire()
+
+    def reaches(self, offset: int) -> bool:
+        """Whether anything at or behind an offset is remembered."""
+        return any(
+            producer.batches[-1].last_offset >= offset for producer in self._producers.values()
+        )
+
+    def rebuild(self, batches: Iterable[BatchSpan]) -> None:
+        """Starts anew from the batches of a log, in order (PID-5)."""
+        self.clear()
+        for span in batches:
+            if span.producer_id != NO_PRODUCER_ID:
+                self.appended(span, span.base_offset)
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self._producers.clear()
+        self._newest_timestamp_ms = -1
+
+    def _expire(self) -> None:
+        self._until_sweep = SWEEP_EVERY
+        oldest_ms = self._newest_timestamp_ms - EXPIRATION_MS
+        for producer_id in [
+            known for known, one in self._producers.items() if one.timestamp_ms < oldest_ms
+        ]:
+            del self._producers[producer_id]
