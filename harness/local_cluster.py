@@ -387,6 +387,8 @@ class LocalCluster:
                     os.kill(node.pid, signal.SIGKILL)
                 deadline_s = float("inf")
             time.sleep(POLL_S / 4)
+        if node.process is not None:
+            node.process.wait()  # a child that has ended is a zombie until somebody asks how
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

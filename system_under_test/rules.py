@@ -27,6 +27,7 @@ SWITCHABLE_RULES: dict[str, str] = {
     "ELR-3": "the ISR may become empty while the ELR is on",
     "ELR-4": "an unclean registration removes a broker from the ELR",
     "ELR-8": "the last-known leader may be elected when ISR and ELR are empty, if it is alive",
+    "ELR-9": "a change of min.insync.replicas clears ELRs in the same batch",
     "FENCE-1": "unfencing a broker re-examines partitions without a leader",
     "FENCE-2": "fencing a broker removes it from ISRs and from leadership",
     "FENCE-3": "expired sessions are fenced one by one",

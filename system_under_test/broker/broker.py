@@ -17,9 +17,11 @@ from collections.abc import Callable
 from typing import Any
 
 from system_under_test.broker.alter_partition import AlterPartitionManager
+from system_under_test.broker.auto_create import AutoCreation
 from system_under_test.broker.channel import Channel
+from system_under_test.broker.describe import Describer
 from system_under_test.broker.fetch_by_name import FetchByName
-from system_under_test.broker.forwarding import TopicForwarder
+from system_under_test.broker.forwarding import FORWARDED, ControllerForwarder
 from system_under_test.broker.lifecycle import (
     BrokerExit,
     BrokerLifecycle,
@@ -35,7 +37,9 @@ from system_under_test.broker.tasks import TaskScope
 from system_under_test.config import NodeConfig
 from system_under_test.log.manager import LogManager
 from system_under_test.protocol.messages import (
-    create_topics_request,
+    describe_cluster_request,
+    describe_configs_request,
+    describe_topic_partitions_request,
     fetch_by_name_request,
     init_producer_id_request,
     message_name,
@@ -82,7 +86,7 @@ class BrokerNode:
         self.alter_partition = AlterPartitionManager(
             host, config, self._controller_channel("alter-partition"), self._own_epoch
         )
-        self.forwarder = TopicForwarder(
+        self.forwarder = ControllerForwarder(
             self._controller_channel("forward"), config.timings, self._scope
         )
         self.producer_ids = ProducerIds(
@@ -158,18 +162,26 @@ class BrokerNode:
     def _make_services(self) -> dict[type, Callable[[Any, RequestContext], Any]]:
         """Returns who answers what, besides the requests about replicas."""
         by_name = FetchByName(self.metadata.topic_id, self.replica_manager.fetch.handle)
-        return {
-            metadata_request.MetadataRequest: lambda message, _: self.metadata.handle_metadata(
-                message
+        describer = Describer(self._config, self.metadata)
+        auto_creation = AutoCreation(self._config, self.forwarder.handle)
+
+        def metadata(request: Any) -> Any:
+            response = self.metadata.handle_metadata(request)
+            auto_creation.look(request, response)
+            return response
+
+        services: dict[type, Callable[[Any], Any]] = {
+            metadata_request.MetadataRequest: metadata,
+            fetch_by_name_request.FetchRequest: by_name.handle,
+            init_producer_id_request.InitProducerIdRequest: self.producer_ids.handle,
+            describe_cluster_request.DescribeClusterRequest: describer.describe_cluster,
+            describe_configs_request.DescribeConfigsRequest: describer.describe_configs,
+            describe_topic_partitions_request.DescribeTopicPartitionsRequest: (
+                describer.describe_topic_partitions
             ),
-            create_topics_request.CreateTopicsRequest: lambda message, _: self.forwarder.handle(
-                message
-            ),
-            init_producer_id_request.InitProducerIdRequest: (
-                lambda message, _: self.producer_ids.handle(message)
-            ),
-            fetch_by_name_request.FetchRequest: lambda message, _: by_name.handle(message),
+            **dict.fromkeys(FORWARDED, self.forwarder.handle),
         }
+        return {kind: _without_context(service) for kind, service in services.items()}
 
     def _make_publisher(self) -> MetadataPublisher:
         return MetadataPublisher(
@@ -254,6 +266,10 @@ class BrokerNode:
         self.failure = error
         self._accepting = False
         asyncio.get_running_loop().create_task(_raise(error), name="broker-failure")
+
+
+def _without_context(service: Callable[[Any], Any]) -> Callable[[Any, RequestContext], Any]:
+    return lambda message, _: service(message)
 
 
 async def _raise(error: BaseException) -> None:

@@ -1,6 +1,11 @@
-"""Forwarding of administrative requests: clients may ask any broker, the active controller decides."""
+"""Forwarding of administrative requests: clients may ask any broker, the active controller decides.
+
+A connection that broke leaves open whether the request was carried out; it is repeated all the same, and what
+it asks for may then have happened already (TOPIC_ALREADY_EXISTS), as in Kafka.
+"""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from system_under_test.broker.channel import Channel
@@ -11,15 +16,24 @@ from system_under_test.protocol.messages import (
     NO_THROTTLE,
     create_topics_request,
     create_topics_response,
+    delete_topics_request,
+    delete_topics_response,
+    describe_quorum_request,
+    describe_quorum_response,
+    incremental_alter_configs_request,
+    incremental_alter_configs_response,
     to_millis,
 )
 
+DEFAULT_TIMEOUT_MS = 30_000
+"""For requests that have no timeout of their own; Kafka's request.timeout.ms."""
+IN_FLIGHT_MAX = 1000
+"""More forwarded requests than that do not wait in one broker; they are refused."""
+_CONTROLLER_MOVED = (ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-class TopicForwarder:
-    """Forwards CreateTopics to the active controller, and asks again while there is none.
 
-    A connection that broke leaves open whether the topic was created; the request is repeated all the same
-    and may then be answered with TOPIC_ALREADY_EXISTS, as in Kafka.
+class ControllerForwarder:
+    """Forwards to the active controller, and asks again while there is none.
 
     Args:
         channel: A channel to the active controller that nothing else uses.
@@ -31,48 +45,60 @@ class TopicForwarder:
         self.channel = channel
         self._pause_s = timings.alter_partition_retry_ms / 1000
         self._scope = scope
+        self._in_flight = 0
 
-    def handle(
-        self, request: create_topics_request.CreateTopicsRequest
-    ) -> "asyncio.Future[create_topics_response.CreateTopicsResponse]":
+    def handle(self, request: Any) -> Any:
         """Returns the future of the controller's answer, or of REQUEST_TIMED_OUT."""
+        if self._in_flight >= IN_FLIGHT_MAX:
+            return refuse(request, ErrorCode.REQUEST_TIMED_OUT)
+        self._in_flight += 1
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._scope.spawn(self._forward(request, answer), "forward-create-topics")
+        self._scope.spawn(self._forward(request, answer), "forward")
         return answer
 
-    async def _forward(
-        self, request: create_topics_request.CreateTopicsRequest, answer: "asyncio.Future[Any]"
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + to_millis(request.timeout) / 1000
-        response = None
-        while response is None:
-            remaining_ms = (deadline_s - loop.time()) * 1000
-            if remaining_ms <= 0:
-                response = refuse(request, ErrorCode.REQUEST_TIMED_OUT)
-                break
-            response = await self._attempt(request, remaining_ms)
-            if response is None:
-                await asyncio.sleep(self._pause_s)
-        if not answer.done():
-            answer.set_result(response)
+    async def _forward(self, request: Any, answer: "asyncio.Future[Any]") -> None:
+        try:
+            loop = asyncio.get_running_loop()
+            deadline_s = loop.time() + _timeout_ms(request) / 1000
+            response = None
+            while response is None:
+                remaining_ms = (deadline_s - loop.time()) * 1000
+                if remaining_ms <= 0:
+                    response = refuse(request, ErrorCode.REQUEST_TIMED_OUT)
+                    break
+                response = await self._attempt(request, remaining_ms)
+                if response is None:
+                    await asyncio.sleep(self._pause_s)
+            if not answer.done():
+                answer.set_result(response)
+        finally:
+            self._in_flight -= 1
 
-    async def _attempt(
-        self, request: create_topics_request.CreateTopicsRequest, timeout_ms: float
-    ) -> Any:
+    async def _attempt(self, request: Any, timeout_ms: float) -> Any:
         try:
             response = await self.channel.send(request, timeout_ms)
         except (ConnectionError, TimeoutError):
             return None
-        if any(topic.error_code == ErrorCode.NOT_CONTROLLER for topic in response.topics):
+        if any(error in _CONTROLLER_MOVED for error in _errors(response)):
             return None
         return response
 
 
-def refuse(
-    request: create_topics_request.CreateTopicsRequest, error: ErrorCode
-) -> create_topics_response.CreateTopicsResponse:
-    """Returns the answer that gives every topic of a request the same error."""
+def _timeout_ms(request: Any) -> float:
+    timeout = getattr(request, "timeout", None)
+    return DEFAULT_TIMEOUT_MS if timeout is None else to_millis(timeout)
+
+
+def _errors(response: Any) -> list[ErrorCode]:
+    """Returns the error of every item of an answer."""
+    if isinstance(response, create_topics_response.CreateTopicsResponse):
+        return [topic.error_code for topic in response.topics]
+    if isinstance(response, describe_quorum_response.DescribeQuorumResponse):
+        return [one.error_code for topic in response.topics for one in topic.partitions]
+    return [one.error_code for one in response.responses]
+
+
+def _refuse_create_topics(request: Any, error: ErrorCode) -> Any:
     return create_topics_response.CreateTopicsResponse(
         throttle_time=NO_THROTTLE,
         topics=tuple(
@@ -82,3 +108,51 @@ def refuse(
             for topic in request.topics
         ),
     )
+
+
+def _refuse_delete_topics(request: Any, error: ErrorCode) -> Any:
+    return delete_topics_response.DeleteTopicsResponse(
+        throttle_time=NO_THROTTLE,
+        responses=tuple(
+            delete_topics_response.DeletableTopicResult(
+                name=topic.name, topic_id=topic.topic_id, error_code=error, error_message=None
+            )
+            for topic in request.topics
+        ),
+    )
+
+
+def _refuse_alter_configs(request: Any, error: ErrorCode) -> Any:
+    return incremental_alter_configs_response.IncrementalAlterConfigsResponse(
+        throttle_time=NO_THROTTLE,
+        responses=tuple(
+            incremental_alter_configs_response.AlterConfigsResourceResponse(
+                error_code=error,
+                error_message=None,
+                resource_type=one.resource_type,
+                resource_name=one.resource_name,
+            )
+            for one in request.resources
+        ),
+    )
+
+
+def _refuse_describe_quorum(_request: Any, error: ErrorCode) -> Any:
+    return describe_quorum_response.DescribeQuorumResponse(
+        error_code=error, error_message=None, topics=(), nodes=()
+    )
+
+
+_REFUSALS: dict[type[Any], Callable[[Any, ErrorCode], Any]] = {
+    create_topics_request.CreateTopicsRequest: _refuse_create_topics,
+    delete_topics_request.DeleteTopicsRequest: _refuse_delete_topics,
+    incremental_alter_configs_request.IncrementalAlterConfigsRequest: _refuse_alter_configs,
+    describe_quorum_request.DescribeQuorumRequest: _refuse_describe_quorum,
+}
+FORWARDED: tuple[type[Any], ...] = tuple(_REFUSALS)
+"""Requests that a broker forwards."""
+
+
+def refuse(request: Any, error: ErrorCode) -> Any:
+    """Returns the answer that gives every item of a request the same error."""
+    return _REFUSALS[type(request)](request, error)

@@ -13,10 +13,13 @@ from system_under_test.metadata.image import (
     ClusterImage,
     PartitionRegistration,
     TopicImage,
+    is_legal_topic_name,
 )
 from system_under_test.metadata.records import NO_LEADER
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import NO_THROTTLE, metadata_request, metadata_response
+
+OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class MetadataCache:
@@ -91,7 +94,7 @@ class MetadataCache:
             throttle_time=NO_THROTTLE,
             brokers=tuple(_broker(broker) for broker in alive),
             cluster_id=self._cluster_id,
-            controller_id=self._controller_id(alive),
+            controller_id=self.controller_id(),
             topics=tuple(topics),
         )
 
@@ -99,8 +102,9 @@ class MetadataCache:
         broker = self.image.brokers.get(broker_id)
         return None if broker is None or broker.fenced else broker
 
-    def _controller_id(self, alive: list[BrokerRegistration]) -> int:
-        ids = [broker.broker_id for broker in alive]
+    def controller_id(self) -> int:
+        """Returns which broker takes administrative requests: this one, or another while it is not alive."""
+        ids = sorted(known for known, broker in self.image.brokers.items() if not broker.fenced)
         if self._node_id in ids:
             return self._node_id
         return ids[0] if ids else NO_LEADER
@@ -118,6 +122,8 @@ class MetadataCache:
             error = ErrorCode.UNKNOWN_TOPIC_ID
         if topic is not None:
             return self._describe(topic, by_topic)
+        if wanted.name is not None and not is_legal_topic_name(wanted.name):
+            error = ErrorCode.INVALID_TOPIC_EXCEPTION
         return metadata_response.MetadataResponseTopic(
             error_code=error,
             name=wanted.name,
@@ -134,6 +140,7 @@ class MetadataCache:
             error_code=ErrorCode.NONE,
             name=topic.name,
             topic_id=topic.topic_id,
+            is_internal=is_internal(topic.name),
             partitions=tuple(self._partition(registration) for registration in registrations),
         )
 
@@ -153,6 +160,11 @@ class MetadataCache:
                 replica for replica in registration.replicas if self._alive(replica) is None
             ),
         )
+
+
+def is_internal(topic: str) -> bool:
+    """Whether a topic is the cluster's own."""
+    return topic == OFFSETS_TOPIC
 
 
 def _broker(broker: BrokerRegistration) -> Any:

@@ -17,6 +17,7 @@ from system_under_test.broker.metadata_cache import MetadataCache
 from system_under_test.config import NodeConfig
 from system_under_test.metadata.image import PartitionRegistration
 from system_under_test.metadata.records import (
+    ClearElrRecord,
     LeaderChangeRecord,
     MetadataBatch,
     NoOpRecord,
@@ -196,6 +197,10 @@ class MetadataPublisher:
             for record in batch.records:
                 if isinstance(record, (PartitionRecord, PartitionChangeRecord)):
                     touched[record.topic_id, record.partition_id] = None
+                elif isinstance(record, ClearElrRecord):
+                    for key, hosted in self._hosted.items():
+                        if record.topic_name in ("", hosted.topic):
+                            touched[key] = None
                 elif isinstance(record, RemoveTopicRecord):
                     for key in self._hosted:
                         if key[0] == record.topic_id:

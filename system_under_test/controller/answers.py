@@ -2,19 +2,28 @@
 
 from typing import Any
 
+from system_under_test.controller.configs import alter_configs_answer, config_result
 from system_under_test.controller.heartbeats import refused_heartbeat
 from system_under_test.controller.isr_changes import alter_partition_answer
 from system_under_test.controller.producer_ids import producer_ids_answer
 from system_under_test.controller.registrations import registration_response
-from system_under_test.controller.topics import create_topics_answer, topic_result
+from system_under_test.controller.topics import (
+    create_topics_answer,
+    delete_result,
+    delete_topics_answer,
+    topic_result,
+)
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
     allocate_producer_ids_request,
     alter_partition_request,
     broker_heartbeat_request,
     broker_registration_request,
+    delete_topics_request,
+    incremental_alter_configs_request,
 )
 
+NOT_ACTIVE = "this controller is not active"
 _NO_HEARTBEAT = refused_heartbeat(ErrorCode.NOT_CONTROLLER)
 _NO_ALTER_PARTITION = alter_partition_answer(ErrorCode.NOT_CONTROLLER)
 _NO_PRODUCER_IDS = producer_ids_answer(ErrorCode.NOT_CONTROLLER)
@@ -31,9 +40,25 @@ def not_controller(message: Any) -> Any:
         return _NO_REGISTRATION
     if isinstance(message, allocate_producer_ids_request.AllocateProducerIdsRequest):
         return _NO_PRODUCER_IDS
+    if isinstance(message, delete_topics_request.DeleteTopicsRequest):
+        return delete_topics_answer(
+            tuple(
+                delete_result(topic.name, topic.topic_id, ErrorCode.NOT_CONTROLLER, NOT_ACTIVE)
+                for topic in message.topics
+            )
+        )
+    if isinstance(message, incremental_alter_configs_request.IncrementalAlterConfigsRequest):
+        return alter_configs_answer(
+            tuple(
+                config_result(
+                    one.resource_type, one.resource_name, ErrorCode.NOT_CONTROLLER, NOT_ACTIVE
+                )
+                for one in message.resources
+            )
+        )
     return create_topics_answer(
         tuple(
-            topic_result(topic.name, ErrorCode.NOT_CONTROLLER, "this controller is not active")
+            topic_result(topic.name, ErrorCode.NOT_CONTROLLER, NOT_ACTIVE)
             for topic in message.topics
         )
     )

@@ -25,6 +25,7 @@ from system_under_test.controller.broker_changes import (
     unclean_sweep,
 )
 from system_under_test.controller.checks import MetadataChecks
+from system_under_test.controller.configs import alter_configs
 from system_under_test.controller.heartbeats import (
     BrokerState,
     Sessions,
@@ -35,7 +36,7 @@ from system_under_test.controller.isr_changes import alter_partition
 from system_under_test.controller.policy import NS_PER_MS, Decision, Mark, Policy, mark
 from system_under_test.controller.producer_ids import allocate_producer_ids
 from system_under_test.controller.registrations import register_broker
-from system_under_test.controller.topics import create_topics
+from system_under_test.controller.topics import create_topics, delete_topics
 from system_under_test.invariants import check_invariant
 from system_under_test.metadata.image import (
     BROKER_RESOURCE,
@@ -59,6 +60,8 @@ from system_under_test.protocol.messages import (
     broker_heartbeat_request,
     broker_registration_request,
     create_topics_request,
+    delete_topics_request,
+    incremental_alter_configs_request,
 )
 from system_under_test.raft.quorum import NotLeaderError
 from system_under_test.runtime import Host, RequestContext
@@ -237,6 +240,13 @@ class Controller:
 
     def _create_topics(self, leadership: _Leadership, request: Any) -> Any:
         decision = create_topics(leadership.latest, request, self._new_topic_id, self._policy)
+        return self._carry_out(leadership, request, decision)
+
+    def _delete_topics(self, leadership: _Leadership, request: Any) -> Any:
+        return self._carry_out(leadership, request, delete_topics(leadership.latest, request))
+
+    def _alter_configs(self, leadership: _Leadership, request: Any) -> Any:
+        decision = alter_configs(leadership.latest, request, self._policy)
         return self._carry_out(leadership, request, decision)
 
     def _allocate_producer_ids(self, leadership: _Leadership, request: Any) -> Any:
@@ -484,4 +494,6 @@ _REQUESTS: dict[type, Callable[[Controller, _Leadership, Any], Any]] = {
     broker_heartbeat_request.BrokerHeartbeatRequest: Controller._heartbeat,
     broker_registration_request.BrokerRegistrationRequest: Controller._register,
     create_topics_request.CreateTopicsRequest: Controller._create_topics,
+    delete_topics_request.DeleteTopicsRequest: Controller._delete_topics,
+    incremental_alter_configs_request.IncrementalAlterConfigsRequest: Controller._alter_configs,
 }

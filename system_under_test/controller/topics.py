@@ -9,26 +9,29 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from system_under_test.controller.configs import ConfigRefusedError, checked_config
 from system_under_test.controller.policy import Decision, Policy, mark
 from system_under_test.metadata.image import (
-    MIN_ISR_CONFIG,
+    TOPIC_NAME_LENGTH_MAX,
     TOPIC_RESOURCE,
-    UNCLEAN_ELECTION_CONFIG,
     ClusterImage,
+    TopicImage,
+    is_legal_topic_name,
 )
 from system_under_test.metadata.records import (
     ConfigRecord,
     MetadataRecord,
     PartitionRecord,
+    RemoveTopicRecord,
     TopicRecord,
 )
 from system_under_test.protocol.errors import ErrorCode
-from system_under_test.protocol.messages import create_topics_response, millis
-
-TOPIC_NAME_LENGTH_MAX = 249
-TOPIC_NAME_CHARACTERS = frozenset(
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+from system_under_test.protocol.messages import (
+    create_topics_response,
+    delete_topics_response,
+    millis,
 )
+
 PARTITION_COUNT_MAX = 10_000
 """Partitions of one topic; Kafka's bound on the records of one batch, which a topic must fit into."""
 UNSPECIFIED = -1
@@ -100,6 +103,54 @@ def create_topics_answer(results: tuple[Any, ...]) -> Any:
     return create_topics_response.CreateTopicsResponse(throttle_time=millis(0), topics=results)
 
 
+def delete_topics(image: ClusterImage, request: Any) -> Decision:
+    """Decides on a DeleteTopicsRequest; every topic succeeds or fails on its own."""
+    found = [_topic_to_delete(image, wanted) for wanted in request.topics]
+    ids = [topic.topic_id for topic in found if isinstance(topic, TopicImage)]
+    records = []
+    results = []
+    for wanted, topic in zip(request.topics, found, strict=True):
+        if isinstance(topic, TopicImage) and ids.count(topic.topic_id) > 1:
+            topic = (ErrorCode.INVALID_REQUEST, "the topic stands twice in the request")
+        if isinstance(topic, TopicImage):
+            records.append(RemoveTopicRecord(topic_id=topic.topic_id))
+            results.append(delete_result(topic.name, topic.topic_id, ErrorCode.NONE, None))
+        else:
+            results.append(delete_result(wanted.name, wanted.topic_id, *topic))
+    return Decision(
+        records=tuple(records),
+        response=delete_topics_answer(tuple(results)),
+        marks=tuple(mark("topic-deleted", topic_id=str(one.topic_id)) for one in records),
+    )
+
+
+def delete_topics_answer(results: tuple[Any, ...]) -> Any:
+    """Returns an answer with one result per topic."""
+    return delete_topics_response.DeleteTopicsResponse(throttle_time=millis(0), responses=results)
+
+
+def delete_result(
+    name: str | None, topic_id: UUID | None, error: ErrorCode, message: str | None
+) -> Any:
+    """Returns what became of one topic that was to be deleted."""
+    return delete_topics_response.DeletableTopicResult(
+        name=name, topic_id=topic_id, error_code=error, error_message=message
+    )
+
+
+def _topic_to_delete(image: ClusterImage, wanted: Any) -> TopicImage | tuple[ErrorCode, str]:
+    if wanted.name is not None and wanted.topic_id is not None:
+        return ErrorCode.INVALID_REQUEST, "give the topic's name or its id, not both"
+    if wanted.name is not None:
+        named = image.topics_by_name.get(wanted.name)
+        missing = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {wanted.name!r}")
+        return missing if named is None else named
+    topic = None if wanted.topic_id is None else image.topics.get(wanted.topic_id)
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {wanted.topic_id}"
+    return topic
+
+
 def topic_result(name: str, error: ErrorCode, message: str) -> Any:
     """Returns the result of a topic that was not created."""
     return create_topics_response.CreatableTopicResult(
@@ -116,7 +167,7 @@ def _new_topic(
             resource_type=TOPIC_RESOURCE,
             resource_name=topic.name,
             name=config.name,
-            value=_checked_config(config.name, config.value),
+            value=_checked_config(config),
         )
         for config in topic.configs
     )
@@ -139,12 +190,7 @@ def _new_topic(
 
 
 def _check_name(image: ClusterImage, name: str) -> None:
-    is_legal = (
-        0 < len(name) <= TOPIC_NAME_LENGTH_MAX
-        and name not in (".", "..")
-        and TOPIC_NAME_CHARACTERS.issuperset(name)
-    )
-    if not is_legal:
+    if not is_legal_topic_name(name):
         raise TopicRefusedError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"topic name {name!r} is not 1 to {TOPIC_NAME_LENGTH_MAX} of a-z A-Z 0-9 . _ -",
@@ -153,16 +199,11 @@ def _check_name(image: ClusterImage, name: str) -> None:
         raise TopicRefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
 
 
-def _checked_config(name: str, value: str | None) -> str:
-    if name == MIN_ISR_CONFIG and value is not None and value.isdecimal() and int(value) >= 1:
-        return str(int(value))
-    if name == UNCLEAN_ELECTION_CONFIG and value is not None and value.lower() in ("true", "false"):
-        return value.lower()
-    if name in (MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG):
-        message = f"{name} cannot be {value!r}"
-    else:
-        message = f"{name} is not supported (only {MIN_ISR_CONFIG}, {UNCLEAN_ELECTION_CONFIG})"
-    raise TopicRefusedError(ErrorCode.INVALID_CONFIG, message)
+def _checked_config(config: Any) -> str:
+    try:
+        return checked_config(config.name, config.value)
+    except ConfigRefusedError as refused:
+        raise TopicRefusedError(refused.error, str(refused)) from None
 
 
 def _manual_assignment(image: ClusterImage, topic: Any) -> list[tuple[int, ...]]:

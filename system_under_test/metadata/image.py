@@ -43,7 +43,21 @@ BROKER_RESOURCE = 4
 CLUSTER_DEFAULT = ""
 """Resource name of the cluster-wide default among the broker configurations."""
 
+TOPIC_NAME_LENGTH_MAX = 249
+TOPIC_NAME_CHARACTERS = frozenset(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+)
+
 PartitionKey = tuple[UUID, int]
+
+
+def is_legal_topic_name(name: str) -> bool:
+    """Whether a topic may have this name: 1 to 249 of a-z A-Z 0-9 . _ - and not "." or ".."."""
+    return (
+        0 < len(name) <= TOPIC_NAME_LENGTH_MAX
+        and name not in (".", "..")
+        and TOPIC_NAME_CHARACTERS.issuperset(name)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

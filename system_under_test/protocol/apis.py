@@ -83,7 +83,7 @@ APIS: tuple[Api, ...] = (
         key=1,
         name="Fetch",
         module="fetch",
-        roles=(BROKER, CONTROLLER),
+        roles=(BROKER,),
         canonical=(
             Canonical(
                 first=4,
@@ -98,7 +98,15 @@ APIS: tuple[Api, ...] = (
                 response=m.fetch_response.FetchResponse,
             ),
         ),
-        purpose="read record batches; replication and the metadata quorum use it as well",
+        purpose="read record batches; followers use it as well",
+    ),
+    Api(
+        key=1,
+        name="Fetch",
+        module="fetch",
+        roles=(CONTROLLER,),
+        canonical=_one(13, 17, m.fetch_request.FetchRequest, m.fetch_response.FetchResponse),
+        purpose="read the metadata log",
     ),
     Api(
         key=2,
@@ -150,6 +158,19 @@ APIS: tuple[Api, ...] = (
         purpose="create topics; a broker forwards it to the active controller",
     ),
     Api(
+        key=20,
+        name="DeleteTopics",
+        module="delete_topics",
+        roles=(BROKER, CONTROLLER),
+        canonical=_one(
+            1,
+            6,
+            m.delete_topics_request.DeleteTopicsRequest,
+            m.delete_topics_response.DeleteTopicsResponse,
+        ),
+        purpose="delete topics by name or id; a broker forwards it",
+    ),
+    Api(
         key=22,
         name="InitProducerId",
         module="init_producer_id",
@@ -174,6 +195,32 @@ APIS: tuple[Api, ...] = (
             m.offset_for_leader_epoch_response.OffsetForLeaderEpochResponse,
         ),
         purpose="where a leader epoch ends; consumers find truncations with it (KIP-320)",
+    ),
+    Api(
+        key=32,
+        name="DescribeConfigs",
+        module="describe_configs",
+        roles=(BROKER,),
+        canonical=_one(
+            1,
+            4,
+            m.describe_configs_request.DescribeConfigsRequest,
+            m.describe_configs_response.DescribeConfigsResponse,
+        ),
+        purpose="settings of topics, of brokers, and of the cluster for all topics",
+    ),
+    Api(
+        key=44,
+        name="IncrementalAlterConfigs",
+        module="incremental_alter_configs",
+        roles=(BROKER, CONTROLLER),
+        canonical=_one(
+            0,
+            1,
+            m.incremental_alter_configs_request.IncrementalAlterConfigsRequest,
+            m.incremental_alter_configs_response.IncrementalAlterConfigsResponse,
+        ),
+        purpose="change min.insync.replicas or unclean.leader.election.enable; a broker forwards it",
     ),
     Api(
         key=52,
@@ -210,6 +257,19 @@ APIS: tuple[Api, ...] = (
         purpose="a quorum leader resigns",
     ),
     Api(
+        key=55,
+        name="DescribeQuorum",
+        module="describe_quorum",
+        roles=(BROKER, CONTROLLER),
+        canonical=_one(
+            0,
+            2,
+            m.describe_quorum_request.DescribeQuorumRequest,
+            m.describe_quorum_response.DescribeQuorumResponse,
+        ),
+        purpose="leader, voters and observers of the metadata quorum; a broker forwards it",
+    ),
+    Api(
         key=56,
         name="AlterPartition",
         module="alter_partition",
@@ -221,6 +281,19 @@ APIS: tuple[Api, ...] = (
             m.alter_partition_response.AlterPartitionResponse,
         ),
         purpose="a leader proposes an ISR",
+    ),
+    Api(
+        key=60,
+        name="DescribeCluster",
+        module="describe_cluster",
+        roles=(BROKER,),
+        canonical=_one(
+            0,
+            2,
+            m.describe_cluster_request.DescribeClusterRequest,
+            m.describe_cluster_response.DescribeClusterResponse,
+        ),
+        purpose="brokers, and which of them are fenced",
     ),
     Api(
         key=62,
@@ -260,6 +333,19 @@ APIS: tuple[Api, ...] = (
             m.allocate_producer_ids_response.AllocateProducerIdsResponse,
         ),
         purpose="a block of producer ids for a broker",
+    ),
+    Api(
+        key=75,
+        name="DescribeTopicPartitions",
+        module="describe_topic_partitions",
+        roles=(BROKER,),
+        canonical=_one(
+            0,
+            0,
+            m.describe_topic_partitions_request.DescribeTopicPartitionsRequest,
+            m.describe_topic_partitions_response.DescribeTopicPartitionsResponse,
+        ),
+        purpose="partitions with ISR, ELR and last-known ELR, page by page (KIP-966)",
     ),
 )
 """In the order of the keys. Whoever makes a node serve another API adds its row."""

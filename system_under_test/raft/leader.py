@@ -261,6 +261,12 @@ class LeaderDriver:
                 diverging=diverging,
             )
         leadership.record_fetch(replica_id, asked.fetch_offset)
+        leadership.note_progress(
+            replica_id,
+            asked.fetch_offset,
+            quorum.durable_end,
+            quorum.host.clock.wall_ms(),
+        )
         if leadership.advance(quorum.durable_end):
             self._wake_parked(leadership)
             quorum.commit_to(leadership.high_watermark)

@@ -7,8 +7,19 @@ Source:
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 UNKNOWN = -1
+PROGRESS_MAX = 1000
+"""Strangers may fetch with any id; no more of them than that are remembered."""
+
+
+class Progress(NamedTuple):
+    """How far a replica was when it last fetched; times are the leader's wall clock, for show only."""
+
+    end_offset: int
+    fetched_ms: int
+    caught_up_ms: int
 
 
 class Leadership:
@@ -23,6 +34,7 @@ class Leadership:
     __slots__ = (
         "_end_offsets",
         "_fetched_since_reset",
+        "_progress",
         "_sent_high_watermarks",
         "_voters",
         "commits_own_epoch_only",
@@ -49,6 +61,7 @@ class Leadership:
         self._voters = tuple(voters)
         self._end_offsets = dict.fromkeys(self._voters, UNKNOWN)
         self._fetched_since_reset: list[int] = []
+        self._progress: dict[int, Progress] = {}
         self._sent_high_watermarks: dict[int, tuple[int, int]] = {}
 
     def record_fetch(self, replica_id: int, fetch_offset: int) -> None:
@@ -59,6 +72,24 @@ class Leadership:
         """
         if replica_id in self._end_offsets and replica_id != self.node_id:
             self._end_offsets[replica_id] = fetch_offset
+
+    def note_progress(
+        self, replica_id: int, fetch_offset: int, end_offset: int, now_ms: int
+    ) -> None:
+        """Notes a fetch of a voter or observer for DescribeQuorum; nothing is decided by it."""
+        if replica_id < 0 or (
+            replica_id not in self._progress and len(self._progress) >= PROGRESS_MAX
+        ):
+            return
+        known = self._progress.get(replica_id)
+        caught_up_ms = now_ms if fetch_offset >= end_offset else UNKNOWN
+        if caught_up_ms == UNKNOWN and known is not None:
+            caught_up_ms = known.caught_up_ms
+        self._progress[replica_id] = Progress(fetch_offset, now_ms, caught_up_ms)
+
+    def progress(self) -> dict[int, Progress]:
+        """Returns how far everybody who fetched in this leadership is, ordered by id."""
+        return dict(sorted(self._progress.items()))
 
     def majority_fetched(self, replica_id: int) -> bool:
         """Notes a fetch for RAFT-4; true when a majority, the leader counted, has fetched since the last time."""

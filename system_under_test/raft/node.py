@@ -20,8 +20,13 @@ from typing import Any
 from system_under_test.config import NodeConfig
 from system_under_test.metadata.records import MetadataRecord
 from system_under_test.protocol.errors import ErrorCode
-from system_under_test.protocol.messages import begin_quorum_epoch_request, vote_request
+from system_under_test.protocol.messages import (
+    begin_quorum_epoch_request,
+    describe_quorum_request,
+    vote_request,
+)
 from system_under_test.raft import messages
+from system_under_test.raft.describe import describe_quorum
 from system_under_test.raft.elections import Elections
 from system_under_test.raft.fetcher import Fetcher
 from system_under_test.raft.leader import LeaderDriver
@@ -174,10 +179,14 @@ class RaftNode:
 
     def handles(self, message: Any) -> bool:
         """Whether a request is for the metadata quorum."""
-        return isinstance(message, messages.QUORUM_REQUESTS) or messages.is_metadata_fetch(message)
+        return isinstance(
+            message, (messages.QUORUM_REQUESTS, describe_quorum_request.DescribeQuorumRequest)
+        ) or messages.is_metadata_fetch(message)
 
     def handle_request(self, message: Any, context: RequestContext) -> Any:
         """Answers a quorum request: a response, or a future of one for a parked fetch."""
+        if isinstance(message, describe_quorum_request.DescribeQuorumRequest):
+            return self._describe(message)
         if not self._is_running:
             return self._not_available(message)
         if not isinstance(message, messages.QUORUM_REQUESTS):
@@ -185,6 +194,17 @@ class RaftNode:
         if isinstance(message, vote_request.VoteRequest):
             return self._elections.handle_vote(message)
         return self._handle_leaders_word(message)
+
+    def _describe(self, request: Any) -> Any:
+        return describe_quorum(
+            request,
+            self._config,
+            self._leader.leadership,
+            leader_id=self.leader_id,
+            epoch=self.epoch,
+            own_end_offset=self._quorum.durable_end,
+            now_ms=self._quorum.host.clock.wall_ms(),
+        )
 
     def _not_available(self, message: Any) -> Any:
         error = ErrorCode.BROKER_NOT_AVAILABLE

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from node_fakes import ScriptedChannel, now_ms, run_virtually
 
-from system_under_test.broker.forwarding import TopicForwarder, refuse
+from system_under_test.broker.forwarding import ControllerForwarder, refuse
 from system_under_test.broker.tasks import TaskScope, Waker
 from system_under_test.config import FAST_TIMINGS
 from system_under_test.protocol.errors import ErrorCode
@@ -32,7 +32,7 @@ def forward(*answers: Any) -> tuple[list[int], float, int]:
     failures: list[BaseException] = []
 
     async def scenario() -> tuple[list[int], float, int]:
-        forwarder = TopicForwarder(channel, FAST_TIMINGS, TaskScope(failures.append))
+        forwarder = ControllerForwarder(channel, FAST_TIMINGS, TaskScope(failures.append))
         response = await forwarder.handle(request())
         return [int(topic.error_code) for topic in response.topics], now_ms(), len(channel.sent)
 

@@ -1,5 +1,6 @@
 """What the acceptance tests share: a cluster that may be hurt, and questions to it that need no foreign client."""
 
+import contextlib
 import itertools
 import os
 import socket
@@ -118,13 +119,18 @@ class SharedCluster:
 
     # -- topics, without any foreign client
 
-    def any_address(self) -> str:
-        """Returns the address of a broker that runs."""
-        return next(
-            node.address
-            for name, node in self.local.nodes.items()
-            if node.role == "broker" and node.is_alive and not node.is_paused
-        )
+    def ask_any(self, request: Any) -> Any:
+        """Asks the first broker that answers, in the order of their ids, for as long as it takes one to answer."""
+
+        def answer() -> Any:
+            for node in self.local.nodes.values():
+                if node.role == "broker" and node.is_alive and not node.is_paused:
+                    # One that has just been started does not listen yet.
+                    with contextlib.suppress(OSError):
+                        return ask(node.address, request)
+            return None
+
+        return eventually(answer, what="a broker answers")
 
     def topic(
         self,
@@ -160,7 +166,7 @@ class SharedCluster:
             timeout=millis(10_000),
             validate_only=False,
         )
-        answer = ask(self.any_address(), request, timeout_s=15)
+        answer = self.ask_any(request)
         assert answer.topics[0].error_code == 0, answer
         for broker in self.brokers:
             node = self.local.nodes[broker]
@@ -184,7 +190,7 @@ class SharedCluster:
             allow_auto_topic_creation=False,
             include_topic_authorized_operations=False,
         )
-        answer = ask(address or self.any_address(), request)
+        answer = self.ask_any(request) if address is None else ask(address, request)
         return sorted(answer.topics[0].partitions, key=lambda item: item.partition_index)
 
     def leader(self, topic: str, partition: int = 0) -> str:

@@ -1,0 +1,317 @@
+"""Leaders die while clients produce and consume: nothing acknowledged is lost, nothing stands twice.
+
+Every story is the same: one idempotent producer with acks=all sends growing numbers to one partition, one consumer
+follows by assignment, the partition's leader ends in the middle and comes back, and then the log is read.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from wire_helpers import SharedCluster, eventually
+
+confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+pytestmark = pytest.mark.wire
+
+PACE_S = 0.002
+AFTERWARDS = 200
+"""How many records must be acknowledged after the leader was ended; a producer that hangs would pass otherwise."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Journal:
+    """What the producer was told. Mutable; written by the producer's thread."""
+
+    acknowledged: dict[int, int] = field(default_factory=dict)
+    """Number to offset."""
+    failed: dict[int, str] = field(default_factory=dict)
+    sent: int = 0
+
+    def report(self, number: int, offset: int | None, error: object = None) -> None:
+        """Takes one delivery report."""
+        if error is None and offset is not None:
+            self.acknowledged[number] = offset
+        else:
+            self.failed[number] = str(error)
+
+
+Produce = Callable[[str, str, Journal, threading.Event], None]
+
+
+def produce_with_confluent(
+    bootstrap: str, topic: str, journal: Journal, stop: threading.Event
+) -> None:
+    sender = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "acks": "all",
+            "delivery.timeout.ms": 30_000,
+            "request.timeout.ms": 3_000,
+            "enable.metrics.push": False,
+            "log_level": 0,
+        }
+    )
+
+    def report(number: int) -> Callable[..., None]:
+        return lambda error, message: journal.report(number, message.offset(), error)
+
+    while not stop.is_set():
+        number = journal.sent
+        journal.sent += 1
+        sender.produce(topic, b"%d" % number, partition=0, on_delivery=report(number))
+        sender.poll(PACE_S)
+    assert sender.flush(40) == 0
+
+
+def produce_with_kafka_python(
+    bootstrap: str, topic: str, journal: Journal, stop: threading.Event
+) -> None:
+    kafka = pytest.importorskip("kafka", reason="kafka-python is not installed")
+    sender = kafka.KafkaProducer(
+        bootstrap_servers=bootstrap,
+        acks="all",
+        enable_idempotence=True,
+        request_timeout_ms=3_000,
+        delivery_timeout_ms=30_000,
+    )
+    try:
+        while not stop.is_set():
+            number = journal.sent
+            journal.sent += 1
+            future = sender.send(topic, b"%d" % number, partition=0)
+            future.add_callback(lambda sent, number=number: journal.report(number, sent.offset))
+            future.add_errback(lambda error, number=number: journal.report(number, None, error))
+            time.sleep(PACE_S)
+        sender.flush(40)
+    finally:
+        sender.close(timeout=10)
+
+
+def produce_with_aiokafka(
+    bootstrap: str, topic: str, journal: Journal, stop: threading.Event
+) -> None:
+    aiokafka = pytest.importorskip("aiokafka", reason="aiokafka is not installed")
+
+    async def story() -> None:
+        sender = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=bootstrap, enable_idempotence=True, request_timeout_ms=20_000
+        )
+        await sender.start()
+        waiting = []
+        try:
+            while not stop.is_set():
+                number = journal.sent
+                journal.sent += 1
+                waiting.append((number, await sender.send(topic, b"%d" % number, partition=0)))
+                await asyncio.sleep(PACE_S)
+                while waiting and waiting[0][1].done():
+                    await take(*waiting.pop(0))
+            for number, future in waiting:
+                await take(number, future)
+        finally:
+            await sender.stop()
+
+    async def take(number: int, future: "asyncio.Future[object]") -> None:
+        try:
+            sent = await future
+        except aiokafka.errors.KafkaError as error:
+            journal.report(number, None, error)
+        else:
+            journal.report(number, sent.offset)  # type: ignore[attr-defined]
+
+    asyncio.run(story())
+
+
+class Follower:
+    """A consumer by assignment that reads everything from the start, on a thread of its own."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.records: list[tuple[int, int]] = []
+        self.errors: list[str] = []
+        self._stop = threading.Event()
+        self._settings = {
+            "bootstrap.servers": bootstrap,
+            "group.id": "follower",
+            "auto.offset.reset": "error",
+            "enable.auto.commit": False,
+            "check.crcs": True,
+            "fetch.wait.max.ms": 50,
+            "enable.metrics.push": False,
+            "log_level": 0,
+        }
+        self._topic = topic
+        self._thread = threading.Thread(target=self._read)
+
+    def __enter__(self) -> "Follower":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(30)
+
+    def _read(self) -> None:
+        reader = confluent_kafka.Consumer(self._settings)
+        reader.assign([confluent_kafka.TopicPartition(self._topic, 0, 0)])
+        while not self._stop.is_set():
+            message = reader.poll(0.1)
+            if message is None:
+                continue
+            if message.error() is not None:
+                self.errors.append(str(message.error()))
+            else:
+                self.records.append((message.offset(), int(message.value())))
+        reader.close()
+
+
+@pytest.fixture
+def journal() -> Journal:
+    return Journal()
+
+
+@pytest.fixture
+def producing(
+    cluster: SharedCluster, journal: Journal
+) -> Iterator[Callable[[Produce, str], "Run"]]:
+    runs: list[Run] = []
+
+    def begin(produce: Produce, topic: str) -> Run:
+        runs.append(Run(produce, cluster.bootstrap, topic, journal))
+        return runs[-1]
+
+    yield begin
+    for run in runs:
+        run.end()
+
+
+class Run:
+    """A producer on a thread of its own."""
+
+    def __init__(self, produce: Produce, bootstrap: str, topic: str, journal: Journal) -> None:
+        self._stop = threading.Event()
+        self._failure: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                produce(bootstrap, topic, journal, self._stop)
+            except BaseException as error:
+                self._failure.append(error)
+
+        self._thread = threading.Thread(target=work)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Lets the producer finish what it has sent; raises what it raised."""
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive(), "the producer did not end"
+        if self._failure:
+            raise self._failure.pop()
+
+
+def check(journal: Journal, follower: Follower) -> None:
+    """Compares what the producer was told with what the consumer read."""
+    read = follower.records
+    offsets = [offset for offset, _ in read]
+    values = [value for _, value in read]
+    assert follower.errors == []
+    assert offsets == list(range(len(offsets))), "the consumer skipped or repeated offsets"
+    assert len(set(values)) == len(values), "a record stands twice"
+    assert values == sorted(values), "an idempotent producer's records lost their order"
+    log = {value: offset for offset, value in read}
+    wrong = {n: o for n, o in journal.acknowledged.items() if log.get(n) != o}
+    assert not wrong, f"acknowledged, but not where the producer was told: {wrong}"
+
+
+CLIENTS = pytest.mark.parametrize(
+    "produce",
+    [produce_with_confluent, produce_with_kafka_python, produce_with_aiokafka],
+    ids=["confluent", "kafka-python", "aiokafka"],
+)
+
+
+@CLIENTS
+def test_killing_the_leader_loses_and_repeats_nothing(
+    cluster: SharedCluster, journal: Journal, producing: Callable[..., Run], produce: Produce
+) -> None:
+    topic = cluster.topic()
+    with Follower(cluster.bootstrap, topic) as follower:
+        run = producing(produce, topic)
+        eventually(lambda: len(journal.acknowledged) > 100, what="a hundred records acknowledged")
+        leader = cluster.leader(topic)
+        cluster.kill(leader)
+        before = len(journal.acknowledged)
+        eventually(
+            lambda: len(journal.acknowledged) > before + AFTERWARDS,
+            within_s=40,
+            what="records are acknowledged by another leader",
+        )
+        cluster.start(leader)
+        cluster.wait_for_isr(topic, 3)
+        run.end()
+        last = max(journal.acknowledged.values())
+        eventually(lambda: follower.records and follower.records[-1][0] >= last)
+    check(journal, follower)
+
+
+@CLIENTS
+def test_a_rolling_restart_goes_unnoticed(
+    cluster: SharedCluster, journal: Journal, producing: Callable[..., Run], produce: Produce
+) -> None:
+    topic = cluster.topic()
+    with Follower(cluster.bootstrap, topic) as follower:
+        run = producing(produce, topic)
+        for name in cluster.brokers:
+            before = len(journal.acknowledged)
+            eventually(lambda before=before: len(journal.acknowledged) > before + 100, within_s=40)
+            cluster.stop(name)
+            cluster.start(name)
+            cluster.wait_for_isr(topic, 3)
+        run.end()
+        last = max(journal.acknowledged.values())
+        eventually(lambda: follower.records and follower.records[-1][0] >= last)
+    assert journal.failed == {}
+    assert len(journal.acknowledged) == journal.sent == len(follower.records)
+    check(journal, follower)
+
+
+def test_a_paused_leader_that_comes_back_loses_nothing(
+    cluster: SharedCluster, journal: Journal, producing: Callable[..., Run]
+) -> None:
+    topic = cluster.topic()
+    with Follower(cluster.bootstrap, topic) as follower:
+        run = producing(produce_with_confluent, topic)
+        eventually(lambda: len(journal.acknowledged) > 100)
+        leader = cluster.leader(topic)
+        cluster.pause(leader)
+        eventually(lambda: cluster.leader(topic) != leader, what="another leader is elected")
+        before = len(journal.acknowledged)
+        eventually(lambda: len(journal.acknowledged) > before + AFTERWARDS, within_s=40)
+        cluster.resume(leader)
+        cluster.wait_for_isr(topic, 3)
+        run.end()
+        last = max(journal.acknowledged.values())
+        eventually(lambda: follower.records and follower.records[-1][0] >= last)
+    check(journal, follower)
+
+
+def test_killing_the_active_controller_stops_nobody(
+    cluster: SharedCluster, journal: Journal, producing: Callable[..., Run]
+) -> None:
+    topic = cluster.topic()
+    with Follower(cluster.bootstrap, topic) as follower:
+        run = producing(produce_with_confluent, topic)
+        for name in [name for name, node in cluster.local.nodes.items() if node.role != "broker"]:
+            before = len(journal.acknowledged)
+            cluster.kill(name)
+            eventually(lambda before=before: len(journal.acknowledged) > before + AFTERWARDS)
+            cluster.start(name)
+        run.end()
+        last = max(journal.acknowledged.values())
+        eventually(lambda: follower.records and follower.records[-1][0] >= last)
+    assert journal.failed == {}
+    check(journal, follower)
