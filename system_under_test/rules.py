@@ -40,6 +40,8 @@ SWITCHABLE_RULES: dict[str, str] = {
     "FOLL-3": "a deposed leader fails its pending produce requests",
     "FS-1": "only a good, non-diverging fetch updates the follower's state",
     "FS-2": "a fetch of an older broker epoch is refused",
+    "GRP-1": "a group's offsets are acknowledged when the high watermark has passed them",
+    "GRP-2": "a member that speaks for another generation of its group is refused",
     "HW-1": "the high watermark moves only while the committed ISR has min ISR members",
     "HW-3": "the high watermark waits for the maximal ISR, not the committed one",
     "HW-4": "the high watermark waits for caught-up, eligible replicas outside the ISR",

@@ -22,6 +22,7 @@ from system_under_test.broker.channel import Channel
 from system_under_test.broker.describe import Describer
 from system_under_test.broker.fetch_by_name import FetchByName
 from system_under_test.broker.forwarding import FORWARDED, ControllerForwarder
+from system_under_test.broker.group_coordinator import GroupCoordinator
 from system_under_test.broker.lifecycle import (
     BrokerExit,
     BrokerLifecycle,
@@ -96,6 +97,9 @@ class BrokerNode:
             config.timings,
             self._scope,
         )
+        self.groups = GroupCoordinator(
+            host, config, self.metadata, self.replica_manager, self.forwarder.handle, self._scope
+        )
         self.lifecycle = self._make_lifecycle()
         self.replica_manager.attach(self.fetchers, self.alter_partition, self._failed)
         self._services = self._make_services()
@@ -132,6 +136,7 @@ class BrokerNode:
         self.replica_manager.fail_all_pending()
         self._scope.cancel_all()
         self.producer_ids.stop()
+        self.groups.stop()
         for part in (self.lifecycle, self.alter_partition, self.forwarder, self.producer_ids):
             part.channel.close()
         if self.publisher.has_published:
@@ -181,7 +186,10 @@ class BrokerNode:
             ),
             **dict.fromkeys(FORWARDED, self.forwarder.handle),
         }
-        return {kind: _without_context(service) for kind, service in services.items()}
+        return {
+            **{kind: _without_context(service) for kind, service in services.items()},
+            **self.groups.services(),
+        }
 
     def _make_publisher(self) -> MetadataPublisher:
         return MetadataPublisher(
@@ -192,7 +200,7 @@ class BrokerNode:
             broker_epoch=self._own_epoch,
             before_first=self._load_logs,
             after_first=self._first_publish_done,
-            after_each=lambda: self.fetchers.stop_idle(),
+            after_each=self._replicas_changed,
             on_failure=self._failed,
         )
 
@@ -235,6 +243,10 @@ class BrokerNode:
             if registration is None or self.node_id not in registration.replicas:
                 self._host.observer.mark("stray-log-deleted", topic=topic, partition=index)
                 self.logs.delete(topic, index)
+
+    def _replicas_changed(self) -> None:
+        self.fetchers.stop_idle()
+        self.groups.roles_changed()
 
     def _first_publish_done(self) -> None:
         # [LIFE-1] step 7c. Checkpoints start only now: before it they would overwrite what the incarnation

@@ -2,12 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from system_under_test.protocol import entities
 from system_under_test.protocol.errors import ErrorCode
 
 NO_OFFSET = -1
+
+
+class PartOwner(Protocol):
+    """Who is told when a part is done."""
+
+    def part_completed(self) -> None:
+        """Is called once per part."""
+        ...
 
 
 class ProduceWait:
@@ -37,7 +45,7 @@ class ProduceWait:
         self.log_start_offset = NO_OFFSET
         self.required_offset = NO_OFFSET
         self.is_done = True
-        self.request: DelayedProduce | None = None
+        self.request: PartOwner | None = None
 
     def complete(self, error: ErrorCode) -> None:
         """Gives the partition's final answer; the request answers when this was the last."""

@@ -14,7 +14,12 @@ import pytest
 from wire_helpers import SharedCluster, eventually
 
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
-pytestmark = pytest.mark.wire
+pytestmark = [
+    pytest.mark.wire,
+    # kafka-python's
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.usefixtures("forgotten_sockets"),
+]
 
 PACE_S = 0.002
 AFTERWARDS = 200

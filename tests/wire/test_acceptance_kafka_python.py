@@ -28,7 +28,11 @@ from kafka.errors import (
     TopicAlreadyExistsError,
 )
 
-pytestmark = pytest.mark.wire
+pytestmark = [
+    pytest.mark.wire,
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.usefixtures("forgotten_sockets"),
+]
 
 
 @pytest.fixture

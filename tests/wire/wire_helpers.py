@@ -51,6 +51,8 @@ def ask(address: str, request: Any, *, timeout_s: float = 10.0) -> Any:
         connection.sendall(codec.encode_request(request, 7, "acceptance"))
         with connection.makefile("rb") as file:
             frame = file.read(int.from_bytes(file.read(4), "big"))
+    if not frame:
+        raise ConnectionResetError(f"{address} closed the connection without an answer")
     correlation_id, answer = codec.decode_response(type(request), frame)
     assert correlation_id == 7
     return answer

@@ -1,0 +1,489 @@
+"""The group coordinator of a broker: for the groups whose offsets partition it leads.
+
+The state machine of a group is `group/state.py`, what is remembered is in `offsets_log.py`; this module brings
+requests to the right group, answers when the time has come, and moves groups in and out with the leadership of
+their partition.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from system_under_test.broker.metadata_cache import OFFSETS_TOPIC, MetadataCache
+from system_under_test.broker.offsets_log import OffsetsLog, led_partitions
+from system_under_test.broker.replica_manager import ReplicaManager
+from system_under_test.broker.tasks import TaskScope
+from system_under_test.config import NodeConfig
+from system_under_test.group import answers
+from system_under_test.group.records import (
+    CommittedOffset,
+    OffsetKey,
+    StoredGroup,
+    StoredMember,
+    encode_group,
+    encode_key,
+    encode_offset,
+    offsets_partition,
+)
+from system_under_test.group.state import (
+    NEVER_MS,
+    Group,
+    GroupState,
+    JoinRequest,
+    Member,
+)
+from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.messages import (
+    create_topics_request,
+    find_coordinator_request,
+    heartbeat_request,
+    join_group_request,
+    leave_group_request,
+    millis,
+    offset_commit_request,
+    offset_fetch_request,
+    sync_group_request,
+    to_millis,
+)
+from system_under_test.runtime import Host, RequestContext
+
+NS_PER_MS = 1_000_000
+GROUP_KEY_TYPE = 0
+CREATE_TIMEOUT_MS = 10_000
+MEMBER_ID_REQUIRED_SINCE = 4
+"""Version of JoinGroup from which on a new client is given an id first (KIP-394)."""
+
+_STORE_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+
+
+class _Shard:
+    """The groups of one offsets partition, while this broker leads it. Mutable."""
+
+    def __init__(self, log: OffsetsLog) -> None:
+        self.log = log
+        self.groups: dict[str, Group] = {}
+        self.timers: dict[str, asyncio.TimerHandle] = {}
+
+
+class GroupCoordinator:
+    """Answers the requests of consumer groups.
+
+    Args:
+        host: The node's doors.
+        config: Group settings, rules, timings.
+        metadata: Where offsets partitions are led, and which topics there are.
+        replicas: The offsets partitions that are here.
+        forward: Takes a CreateTopicsRequest to the active controller.
+        scope: Runs the tasks that load partitions.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        config: NodeConfig,
+        metadata: MetadataCache,
+        replicas: ReplicaManager,
+        forward: Callable[[Any], Any],
+        scope: TaskScope,
+    ) -> None:
+        self._host = host
+        self._config = config
+        self._settings = config.group
+        self._metadata = metadata
+        self._replicas = replicas
+        self._forward = forward
+        self._scope = scope
+        self._waits_for_high_watermark = config.rules("GRP-1")
+        self._checks_generation = config.rules("GRP-2")
+        self._ids = host.random.stream("group-member-ids")
+        self._shards: dict[int, _Shard] = {}
+        self._creation: asyncio.Future[Any] | None = None
+        self._is_stopped = False
+
+    def services(self) -> dict[type, Callable[[Any, RequestContext], Any]]:
+        """Returns which request is answered how."""
+        return {
+            find_coordinator_request.FindCoordinatorRequest: self._find_coordinator,
+            join_group_request.JoinGroupRequest: self._join,
+            sync_group_request.SyncGroupRequest: self._sync,
+            heartbeat_request.HeartbeatRequest: self._heartbeat,
+            leave_group_request.LeaveGroupRequest: self._leave,
+            offset_commit_request.OffsetCommitRequest: self._commit,
+            offset_fetch_request.OffsetFetchRequest: self._fetch,
+        }
+
+    # --- leadership ------------------------------------------------------------------------------------
+
+    def roles_changed(self) -> None:
+        """Is called after every publish that changed replicas here: takes up and gives up groups."""
+        if self._is_stopped:
+            return
+        led = dict(led_partitions(self._replicas.partitions, OFFSETS_TOPIC))
+        for index, shard in list(self._shards.items()):
+            if index not in led or not shard.log.is_current:
+                self._give_up(index)
+        for index, partition in sorted(led.items()):
+            if index not in self._shards:
+                log = OffsetsLog(
+                    self._host,
+                    partition,
+                    waits_for_high_watermark=self._waits_for_high_watermark,
+                    timeout_ms=self._settings.offset_commit_timeout_ms,
+                )
+                shard = self._shards[index] = _Shard(log)
+                self._scope.spawn(self._load(index, shard), f"load-offsets-{index}")
+
+    def stop(self) -> None:
+        """Gives up all groups; nothing is taken up any more."""
+        self._is_stopped = True
+        for index in list(self._shards):
+            self._give_up(index)
+
+    def _give_up(self, index: int) -> None:
+        shard = self._shards.pop(index)
+        for timer in shard.timers.values():
+            timer.cancel()
+        for group in shard.groups.values():
+            group.give_up(ErrorCode.NOT_COORDINATOR)
+            self._deliver(group)
+
+    async def _load(self, index: int, shard: _Shard) -> None:
+        if not await shard.log.load() or self._shards.get(index) is not shard:
+            return
+        now_ms = self._now_ms()
+        for group_id, stored in shard.log.groups.items():
+            shard.groups[group_id] = self._restored(group_id, stored, now_ms)
+            self._arm(shard, shard.groups[group_id])
+        self._host.observer.mark(
+            "groups-loaded", partition=index, groups=len(shard.groups), epoch=shard.log.leader_epoch
+        )
+
+    def _restored(self, group_id: str, stored: StoredGroup, now_ms: int) -> Group:
+        group = self._new_group(group_id)
+        group.generation = stored.generation
+        group.protocol_type = stored.protocol_type or None
+        if not stored.members:
+            return group
+        group.protocol_name = stored.protocol_name
+        group.leader = stored.leader or ""
+        group.state = GroupState.STABLE
+        for member in stored.members:
+            group.restore_member(
+                Member(
+                    member_id=member.member_id,
+                    instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    session_timeout_ms=member.session_timeout_ms,
+                    rebalance_timeout_ms=member.rebalance_timeout_ms,
+                    protocol_type=stored.protocol_type,
+                    protocols=((stored.protocol_name or "", member.subscription),),
+                    # Whoever was alive under the coordinator before has a whole session to be heard again.
+                    heard_ms=now_ms,
+                    assignment=member.assignment,
+                    has_synced=True,
+                )
+            )
+        return group
+
+    # --- finding ---------------------------------------------------------------------------------------
+
+    def _find_coordinator(self, request: Any, _context: RequestContext) -> Any:
+        return answers.find_coordinator(
+            self._coordinator(key)
+            if request.key_type == GROUP_KEY_TYPE
+            else answers.no_such_type(key)
+            for key in request.coordinator_keys
+        )
+
+    def _coordinator(self, group_id: str) -> Any:
+        image = self._metadata.image
+        topic = image.topics_by_name.get(OFFSETS_TOPIC)
+        if topic is None:
+            self._create_topic()
+            return answers.coordinator(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        index = offsets_partition(group_id, len(image.partitions_of(topic.topic_id)))
+        leader = image.partitions[(topic.topic_id, index)].leader
+        address = self._metadata.alive_address(leader)
+        if address is None:
+            return answers.coordinator(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return answers.coordinator(group_id, ErrorCode.NONE, leader, address)
+
+    def _create_topic(self) -> None:
+        if self._creation is not None and not self._creation.done():
+            return
+        alive = sum(not broker.fenced for broker in self._metadata.image.brokers.values())
+        answer = self._forward(
+            create_topics_request.CreateTopicsRequest(
+                topics=(
+                    create_topics_request.CreatableTopic(
+                        name=OFFSETS_TOPIC,
+                        num_partitions=self._settings.offsets_topic_num_partitions,
+                        replication_factor=max(
+                            1, min(self._settings.offsets_topic_replication_factor, alive)
+                        ),
+                        assignments=(),
+                        configs=(),
+                    ),
+                ),
+                timeout=millis(CREATE_TIMEOUT_MS),
+                validate_only=False,
+            )
+        )
+        self._creation = answer if isinstance(answer, asyncio.Future) else None
+
+    def _shard_of(self, group_id: str) -> _Shard | ErrorCode:
+        """Returns where a group is coordinated here, or why it is not."""
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        topic = self._metadata.image.topics_by_name.get(OFFSETS_TOPIC)
+        if topic is None:
+            return ErrorCode.NOT_COORDINATOR
+        count = len(self._metadata.image.partitions_of(topic.topic_id))
+        shard = self._shards.get(offsets_partition(group_id, count))
+        if shard is None or not shard.log.is_current:
+            return ErrorCode.NOT_COORDINATOR
+        return shard if shard.log.is_loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def _new_group(self, group_id: str) -> Group:
+        return Group(
+            group_id=group_id,
+            config=self._settings,
+            new_member_id=self._new_member_id,
+            checks_generation=self._checks_generation,
+        )
+
+    def _new_member_id(self, client: str) -> str:
+        return f"{client}-{self._ids.getrandbits(128):032x}"
+
+    # --- membership ------------------------------------------------------------------------------------
+
+    def _join(self, request: Any, context: RequestContext) -> Any:
+        shard = self._shard_of(request.group_id)
+        if isinstance(shard, ErrorCode):
+            return answers.join_refused(shard, request.member_id)
+        group = shard.groups.get(request.group_id)
+        if group is None:
+            if request.member_id:
+                return answers.join_refused(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+            group = shard.groups[request.group_id] = self._new_group(request.group_id)
+        session_timeout_ms = int(to_millis(request.session_timeout))
+        rebalance_timeout_ms = int(to_millis(request.rebalance_timeout))
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        group.join(
+            JoinRequest(
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                client_id=context.client_id,
+                client_host="/" + context.peer.rpartition(":")[0],
+                session_timeout_ms=session_timeout_ms,
+                # Version 0 knows the session timeout only.
+                rebalance_timeout_ms=rebalance_timeout_ms
+                if rebalance_timeout_ms >= 0
+                else session_timeout_ms,
+                protocol_type=request.protocol_type,
+                protocols=tuple((one.name, bytes(one.metadata)) for one in request.protocols),
+                needs_known_member_id=not 0 <= context.api_version < MEMBER_ID_REQUIRED_SINCE,
+            ),
+            waiter,
+            self._now_ms(),
+        )
+        return self._result(shard, group, waiter)
+
+    def _sync(self, request: Any, _context: RequestContext) -> Any:
+        shard, group = self._known_group(request.group_id)
+        if isinstance(group, ErrorCode) or isinstance(shard, ErrorCode):
+            return answers.sync_refused(group if isinstance(group, ErrorCode) else shard)
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        must_store = group.sync(
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id,
+            (request.protocol_type, request.protocol_name),
+            {one.member_id: bytes(one.assignment) for one in request.assignments},
+            waiter,
+            self._now_ms(),
+        )
+        if must_store:
+            self._store_group(shard, group)
+        return self._result(shard, group, waiter)
+
+    def _heartbeat(self, request: Any, _context: RequestContext) -> Any:
+        shard, group = self._known_group(request.group_id)
+        if isinstance(group, ErrorCode) or isinstance(shard, ErrorCode):
+            return answers.heartbeat(group if isinstance(group, ErrorCode) else shard)
+        error = group.heartbeat(
+            request.member_id, request.group_instance_id, request.generation_id, self._now_ms()
+        )
+        return answers.heartbeat(error)
+
+    def _leave(self, request: Any, _context: RequestContext) -> Any:
+        shard, group = self._known_group(request.group_id)
+        if isinstance(group, ErrorCode) or isinstance(shard, ErrorCode):
+            return answers.leave_refused(group if isinstance(group, ErrorCode) else shard)
+        was = group.generation, group.state
+        results = [
+            (one, group.leave(one.member_id, one.group_instance_id, self._now_ms()))
+            for one in request.members
+        ]
+        self._after_input(shard, group, was)
+        return answers.leave(results)
+
+    def _known_group(self, group_id: str) -> tuple[_Shard | ErrorCode, Group | ErrorCode]:
+        shard = self._shard_of(group_id)
+        if isinstance(shard, ErrorCode):
+            return shard, shard
+        group = shard.groups.get(group_id)
+        return shard, ErrorCode.UNKNOWN_MEMBER_ID if group is None else group
+
+    def _result(self, shard: _Shard, group: Group, waiter: "asyncio.Future[Any]") -> Any:
+        """Delivers what has come about; returns the answer if it is there, else its future."""
+        self._after_input(shard, group, None)
+        return waiter.result() if waiter.done() else waiter
+
+    def _after_input(self, shard: _Shard, group: Group, was: tuple[int, GroupState] | None) -> None:
+        self._deliver(group)
+        if was is not None and group.state is GroupState.EMPTY and was[1] is not GroupState.EMPTY:
+            self._store_group(shard, group)
+        self._arm(shard, group)
+
+    def _deliver(self, group: Group) -> None:
+        for waiter, result in group.take_answers():
+            if not waiter.done():
+                waiter.set_result(answers.of_result(result))
+
+    # --- time ------------------------------------------------------------------------------------------
+
+    def _now_ms(self) -> int:
+        return self._host.clock.monotonic_ns() // NS_PER_MS
+
+    def _arm(self, shard: _Shard, group: Group) -> None:
+        """Sets the group's one timer to when something is due."""
+        timer = shard.timers.pop(group.group_id, None)
+        if timer is not None:
+            timer.cancel()
+        deadline_ms = group.next_deadline_ms()
+        if deadline_ms >= NEVER_MS:
+            return
+        delay_s = max(deadline_ms + 1 - self._now_ms(), 1) / 1000
+        shard.timers[group.group_id] = asyncio.get_running_loop().call_later(
+            delay_s, partial(self._expire, shard, group)
+        )
+
+    def _expire(self, shard: _Shard, group: Group) -> None:
+        shard.timers.pop(group.group_id, None)
+        was = group.generation, group.state
+        group.expire(self._now_ms())
+        self._after_input(shard, group, was)
+
+    # --- storing ---------------------------------------------------------------------------------------
+
+    def _store_group(self, shard: _Shard, group: Group) -> None:
+        generation = group.generation
+        stored = StoredGroup(
+            protocol_type=group.protocol_type or "",
+            generation=generation,
+            protocol_name=group.protocol_name,
+            leader=group.leader or None,
+            changed_ms=self._host.clock.wall_ms(),
+            members=tuple(
+                StoredMember(
+                    member_id=member.member_id,
+                    instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout_ms=member.rebalance_timeout_ms,
+                    session_timeout_ms=member.session_timeout_ms,
+                    subscription=member.subscription(group.protocol_name),
+                    assignment=member.assignment,
+                )
+                for member in group.members.values()
+            ),
+        )
+
+        def stored_or_not(error: ErrorCode) -> None:
+            group.assignment_stored(generation, _STORE_ERRORS.get(error, error), self._now_ms())
+            self._deliver(group)
+            if shard.log.is_current:
+                self._arm(shard, group)
+
+        shard.log.append([(encode_key(group.group_id), encode_group(stored))], stored_or_not)
+
+    # --- offsets ---------------------------------------------------------------------------------------
+
+    def _commit(self, request: Any, _context: RequestContext) -> Any:
+        shard = self._shard_of(request.group_id)
+        if isinstance(shard, ErrorCode):
+            return answers.commit(request, lambda *_: shard)
+        group = shard.groups.get(request.group_id)
+        generation = request.generation_id_or_member_epoch
+        if group is None:
+            # GRP-2: a generation that is not known cannot be the present one.
+            if generation >= 0 and self._checks_generation:
+                return answers.commit(request, lambda *_: ErrorCode.ILLEGAL_GENERATION)
+            group = shard.groups[request.group_id] = self._new_group(request.group_id)
+        error = group.commit_error(
+            request.member_id, request.group_instance_id, generation, self._now_ms()
+        )
+        self._arm(shard, group)
+        if error is not ErrorCode.NONE:
+            return answers.commit(request, lambda *_: error)
+        return self._store_offsets(shard, request)
+
+    def _store_offsets(self, shard: _Shard, request: Any) -> Any:
+        now_ms = self._host.clock.wall_ms()
+        refused: dict[tuple[str, int], ErrorCode] = {}
+        accepted: dict[OffsetKey, CommittedOffset] = {}
+        for topic in request.topics:
+            for one in topic.partitions:
+                place = (topic.name, one.partition_index)
+                metadata = one.committed_metadata or ""
+                if not self._metadata.has_partition(*place):
+                    refused[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif len(metadata.encode()) > self._settings.offset_metadata_max_bytes:
+                    refused[place] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    key = OffsetKey(group=request.group_id, topic=place[0], partition=place[1])
+                    accepted[key] = CommittedOffset(
+                        offset=one.committed_offset,
+                        leader_epoch=one.committed_leader_epoch,
+                        metadata=metadata,
+                        committed_ms=now_ms,
+                    )
+        if not accepted:
+            return answers.commit(request, lambda *place: refused[place])
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def stored(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                for key, value in accepted.items():
+                    shard.log.set_offset(key, value)
+            outcome = _STORE_ERRORS.get(error, error)
+            if not future.done():
+                future.set_result(
+                    answers.commit(request, lambda *place: refused.get(place, outcome))
+                )
+
+        pairs = [(encode_key(key), encode_offset(value)) for key, value in accepted.items()]
+        shard.log.append(pairs, stored)
+        return future.result() if future.done() else future
+
+    def _fetch(self, request: Any, _context: RequestContext) -> Any:
+        found = []
+        for wanted in request.groups:
+            shard = self._shard_of(wanted.group_id)
+            if isinstance(shard, ErrorCode):
+                found.append(answers.fetched_group(wanted, shard, {}))
+            else:
+                offsets = shard.log.offsets.get(wanted.group_id, {})
+                found.append(answers.fetched_group(wanted, ErrorCode.NONE, offsets))
+        return answers.fetched(tuple(found))

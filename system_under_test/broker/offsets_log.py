@@ -1,0 +1,182 @@
+"""One partition of `__consumer_offsets` on its leader: what it holds, and how something gets into it.
+
+The leader of an offsets partition coordinates the groups whose records are in it. It loads them when it begins
+to lead, and forgets them when it stops. Whatever it acknowledges was appended like any record with acks=all,
+and is acknowledged when the high watermark has passed it (GRP-1); so it outlives the coordinator exactly as
+acknowledged records outlive a leader.
+
+The topic is not compacted here: it grows with every commit, and a load reads all of it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+
+from system_under_test.broker.partition import ACKS_ALL, Partition
+from system_under_test.broker.produce_wait import ProduceWait
+from system_under_test.group.records import (
+    CommittedOffset,
+    OffsetKey,
+    StoredGroup,
+    UnreadableRecordError,
+    decode_group,
+    decode_key,
+    decode_offset,
+)
+from system_under_test.log.errors import BatchTooLargeError
+from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.record_batch import decode_records, encode_batch
+from system_under_test.runtime import Host
+
+READ_BYTES = 1 << 20
+
+Done = Callable[[ErrorCode], None]
+"""Called once with what became of an append."""
+
+
+class OffsetsLog:
+    """The records of one offsets partition in one leadership.
+
+    Args:
+        host: The node's doors.
+        partition: The partition, led by this broker.
+        waits_for_high_watermark: Whether GRP-1 applies.
+        timeout_ms: How long an append may wait for its high watermark (offsets.commit.timeout.ms).
+
+    Attributes:
+        leader_epoch: The leadership; in another one this object is of no use.
+        is_loaded: Whether everything was read.
+        offsets: Committed offsets by group, topic and partition.
+        groups: The newest generation of every group.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        partition: Partition,
+        *,
+        waits_for_high_watermark: bool,
+        timeout_ms: int,
+    ) -> None:
+        self.leader_epoch = partition.leader_epoch
+        self.is_loaded = False
+        self.offsets: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
+        self.groups: dict[str, StoredGroup] = {}
+        self._host = host
+        self._partition = partition
+        self._waits = waits_for_high_watermark
+        self._timeout_s = timeout_ms / 1000
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this broker still leads the partition in the same epoch."""
+        partition = self._partition
+        return (
+            partition.is_leader
+            and partition.log is not None
+            and partition.leader_epoch == self.leader_epoch
+        )
+
+    async def load(self) -> bool:
+        """Reads the whole partition, in steps; returns False if the leadership ended meanwhile.
+
+        Up to the log end, not the high watermark: what a leader has is either committed or will be.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        position = self._partition.online_log().log_start_offset
+        while self.is_current:
+            log = self._partition.online_log()
+            if position >= log.log_end_offset:
+                self.is_loaded = True
+                return True
+            data = log.read(position, READ_BYTES, log.log_end_offset)
+            for header, records in decode_records(data):
+                for record in records:
+                    self._replay(record.key, record.value)
+                position = header.last_offset + 1
+            await asyncio.sleep(0)
+        return False
+
+    def _replay(self, key: bytes | None, value: bytes | None) -> None:
+        if key is None:
+            return
+        try:
+            decoded = decode_key(key)
+            if isinstance(decoded, OffsetKey):
+                self.set_offset(decoded, None if value is None else decode_offset(value))
+            elif value is None:
+                self.groups.pop(decoded, None)
+            else:
+                self.groups[decoded] = decode_group(value)
+        except UnreadableRecordError as error:
+            # Somebody produced into the topic. Kafka skips it as well.
+            self._host.observer.mark("unreadable-offsets-record", error=str(error))
+
+    def set_offset(self, key: OffsetKey, value: CommittedOffset | None) -> None:
+        """Enters a committed offset, or removes it."""
+        of_group = self.offsets.setdefault(key.group, {})
+        if value is None:
+            of_group.pop((key.topic, key.partition), None)
+        else:
+            of_group[(key.topic, key.partition)] = value
+
+    def append(self, pairs: Sequence[tuple[bytes, bytes | None]], done: Done) -> None:
+        """Appends records as one batch; `done` is told when they are committed, or what went wrong.
+
+        `done` may be called before this returns. REQUEST_TIMED_OUT means that nobody knows.
+        """
+        if not self.is_current:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        batch = encode_batch(list(pairs), timestamp_ms=self._host.clock.wall_ms())
+        try:
+            info = self._partition.append_as_leader(batch, ACKS_ALL)
+        except BatchTooLargeError:
+            done(ErrorCode.MESSAGE_TOO_LARGE)
+            return
+        except OSError as error:
+            self._partition.context.on_disk_error(self._partition, error)
+            done(ErrorCode.KAFKA_STORAGE_ERROR)
+            return
+        if isinstance(info, ErrorCode):
+            done(info)
+        elif self._waits:  # GRP-1
+            _Append(self._partition, info.last_offset + 1, self._timeout_s, done)
+        else:
+            done(ErrorCode.NONE)
+
+
+class _Append:
+    """An append that waits for the high watermark, with a deadline. Stands where a produce request would."""
+
+    def __init__(
+        self, partition: Partition, required_offset: int, timeout_s: float, done: Done
+    ) -> None:
+        self._done = done
+        self._part = part = ProduceWait(partition.index, ErrorCode.REQUEST_TIMED_OUT)
+        part.required_offset = required_offset
+        part.is_done = False
+        part.request = self
+        self._timer = asyncio.get_running_loop().call_later(timeout_s, self._expire)
+        partition.watch_produce(part)
+
+    def part_completed(self) -> None:
+        """The high watermark passed, or the partition gave up."""
+        self._timer.cancel()
+        self._done(self._part.error)
+
+    def _expire(self) -> None:
+        if not self._part.is_done:
+            self._part.is_done = True
+            self._part.request = None
+            self._done(ErrorCode.REQUEST_TIMED_OUT)
+
+
+def led_partitions(
+    partitions: dict[tuple[str, int], Partition], topic: str
+) -> Iterator[tuple[int, Partition]]:
+    """Yields the partitions of a topic that this broker leads, by index."""
+    for (name, index), partition in partitions.items():
+        if name == topic and partition.is_leader and partition.log is not None:
+            yield index, partition

@@ -1,0 +1,250 @@
+"""The records of `__consumer_offsets`: committed offsets and group metadata, in Kafka's own formats.
+
+Keys begin with a version that says what the record is: 0 and 1 an offset, 2 a group. A record without a value
+deletes what its key names. Of the values the versions written here are 3 (both kinds); older and newer ones are
+not expected in a log that only this code writes.
+
+Source:
+    Kafka's OffsetCommitKey/Value.json and GroupMetadataKey/Value.json.
+"""
+
+import struct
+from dataclasses import dataclass
+
+OFFSET_KEY_VERSION = 1
+GROUP_KEY_VERSION = 2
+VALUE_VERSION = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetKey:
+    """Whose offset, and of what."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedOffset:
+    """A committed offset.
+
+    Attributes:
+        leader_epoch: Of the last record before it, -1 when the client did not say.
+        metadata: The client's own words.
+        committed_ms: Wall clock of the coordinator.
+    """
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    committed_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredMember:
+    """A member as the log knows it."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredGroup:
+    """A generation of a group as the log knows it."""
+
+    protocol_type: str
+    generation: int
+    protocol_name: str | None
+    leader: str | None
+    changed_ms: int
+    members: tuple[StoredMember, ...]
+
+
+class UnreadableRecordError(ValueError):
+    """Bytes in the offsets topic that are none of its records."""
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def number(self, form: str, value: int) -> "_Writer":
+        self._parts.append(struct.pack(">" + form, value))
+        return self
+
+    def text(self, value: str | None) -> "_Writer":
+        if value is None:
+            return self.number("h", -1)
+        data = value.encode()
+        self.number("h", len(data))
+        self._parts.append(data)
+        return self
+
+    def data(self, value: bytes) -> "_Writer":
+        self.number("i", len(value))
+        self._parts.append(value)
+        return self
+
+    def done(self) -> bytes:
+        return b"".join(self._parts)
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def _take(self, count: int) -> bytes:
+        end = self._position + count
+        if count < 0 or end > len(self._data):
+            raise UnreadableRecordError(f"{count} bytes are missing at byte {self._position}")
+        taken = self._data[self._position : end]
+        self._position = end
+        return taken
+
+    def number(self, form: str) -> int:
+        form = ">" + form
+        value: int = struct.unpack(form, self._take(struct.calcsize(form)))[0]
+        return value
+
+    def text(self) -> str:
+        value = self.nullable_text()
+        if value is None:
+            raise UnreadableRecordError("a text that must be there is not")
+        return value
+
+    def nullable_text(self) -> str | None:
+        size = self.number("h")
+        if size == -1:
+            return None
+        try:
+            return self._take(size).decode()
+        except UnicodeDecodeError:
+            raise UnreadableRecordError("a text is not UTF-8") from None
+
+    def data(self) -> bytes:
+        return self._take(self.number("i"))
+
+
+def encode_key(key: OffsetKey | str) -> bytes:
+    """Encodes the key of an offset, or of a group (its id)."""
+    if isinstance(key, str):
+        return _Writer().number("h", GROUP_KEY_VERSION).text(key).done()
+    writer = _Writer().number("h", OFFSET_KEY_VERSION).text(key.group).text(key.topic)
+    return writer.number("i", key.partition).done()
+
+
+def decode_key(data: bytes) -> OffsetKey | str:
+    """Decodes a key: of an offset, or of a group (its id).
+
+    Raises:
+        UnreadableRecordError: It is neither.
+    """
+    reader = _Reader(data)
+    version = reader.number("h")
+    if version in (0, OFFSET_KEY_VERSION):
+        return OffsetKey(group=reader.text(), topic=reader.text(), partition=reader.number("i"))
+    if version == GROUP_KEY_VERSION:
+        return reader.text()
+    raise UnreadableRecordError(f"a key of version {version}")
+
+
+def encode_offset(value: CommittedOffset) -> bytes:
+    """Encodes the value of an offset."""
+    writer = _Writer().number("h", VALUE_VERSION).number("q", value.offset)
+    writer.number("i", value.leader_epoch).text(value.metadata)
+    return writer.number("q", value.committed_ms).done()
+
+
+def decode_offset(data: bytes) -> CommittedOffset:
+    """Decodes the value of an offset.
+
+    Raises:
+        UnreadableRecordError: It is none.
+    """
+    reader = _Reader(data)
+    _check_version(reader)
+    return CommittedOffset(
+        offset=reader.number("q"),
+        leader_epoch=reader.number("i"),
+        metadata=reader.text(),
+        committed_ms=reader.number("q"),
+    )
+
+
+def encode_group(value: StoredGroup) -> bytes:
+    """Encodes the value of a group."""
+    writer = _Writer().number("h", VALUE_VERSION).text(value.protocol_type)
+    writer.number("i", value.generation).text(value.protocol_name).text(value.leader)
+    writer.number("q", value.changed_ms).number("i", len(value.members))
+    for member in value.members:
+        writer.text(member.member_id).text(member.instance_id).text(member.client_id)
+        writer.text(member.client_host).number("i", member.rebalance_timeout_ms)
+        writer.number("i", member.session_timeout_ms)
+        writer.data(member.subscription).data(member.assignment)
+    return writer.done()
+
+
+def decode_group(data: bytes) -> StoredGroup:
+    """Decodes the value of a group.
+
+    Raises:
+        UnreadableRecordError: It is none.
+    """
+    reader = _Reader(data)
+    _check_version(reader)
+    protocol_type = reader.text()
+    generation = reader.number("i")
+    protocol_name = reader.nullable_text()
+    leader = reader.nullable_text()
+    changed_ms = reader.number("q")
+    members = tuple(_read_member(reader) for _ in range(reader.number("i")))
+    return StoredGroup(
+        protocol_type=protocol_type,
+        generation=generation,
+        protocol_name=protocol_name,
+        leader=leader,
+        changed_ms=changed_ms,
+        members=members,
+    )
+
+
+def _read_member(reader: _Reader) -> StoredMember:
+    return StoredMember(
+        member_id=reader.text(),
+        instance_id=reader.nullable_text(),
+        client_id=reader.text(),
+        client_host=reader.text(),
+        rebalance_timeout_ms=reader.number("i"),
+        session_timeout_ms=reader.number("i"),
+        subscription=reader.data(),
+        assignment=reader.data(),
+    )
+
+
+def _check_version(reader: _Reader) -> None:
+    version = reader.number("h")
+    if version != VALUE_VERSION:
+        raise UnreadableRecordError(f"a value of version {version}")
+
+
+def java_hash(text: str) -> int:
+    """Returns Java's `String.hashCode`, by which Kafka finds the offsets partition of a group."""
+    value = 0
+    data = text.encode("utf-16-be", "surrogatepass")
+    for index in range(0, len(data), 2):
+        value = (31 * value + int.from_bytes(data[index : index + 2], "big")) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+def offsets_partition(group: str, count: int) -> int:
+    """Returns the partition of the offsets topic that a group's records are in."""
+    # Kafka's Utils.abs: the sign bit is dropped, not the number negated.
+    return (java_hash(group) & 0x7FFFFFFF) % count
