@@ -118,6 +118,7 @@ def build_parser() -> argparse.ArgumentParser:
     run = _command(commands, "run", "run an experiment from a TOML file")
     run.add_argument("experiment", type=Path, help="the TOML file")
     _profile(run)
+    run.add_argument("--on", help="simulation or local, processes here (default: the file's)")
     run.add_argument("--weather", help="calm, light or stormy (default: the file's)")
     run.add_argument(
         "--duration-ms", type=_number, help="virtual milliseconds (default: the file's)"

@@ -82,6 +82,7 @@ def run(options: argparse.Namespace) -> int:
     experiment = experiments.load(options.experiment)
     experiment = experiments.with_overrides(
         experiment,
+        on=options.on,
         profile=options.profile,
         weather=options.weather,
         duration_ms=options.duration_ms,
@@ -100,6 +101,11 @@ def replay(options: argparse.Namespace) -> int:
     spark = parse_spark_options(options)
     original = store.find(options.run)
     experiment, seed, stored = load_replay(original)
+    if experiment.on != experiments.SIMULATION:
+        raise UsageError(
+            f"{store.run_id(original)} ran on {experiment.on}, where no run repeats another; "
+            "run its experiment.toml again instead"
+        )
     progress = ProgressLine(quiet=options.quiet)
     directory = _record(experiment, seed, store, progress)
     again = read_json(RunFiles(directory).replay)
@@ -359,6 +365,9 @@ def _record(experiment: Experiment, seed: int, store: RunStore, progress: Progre
     directory, result = record_run(
         experiment, seed, store, now=datetime.now(UTC), progress=progress.bar
     )
+    if experiment.on != experiments.SIMULATION:
+        progress.say(f"ran {result.virtual_ms / 1e3:.1f} s on {experiment.on}, seed {seed}")
+        return directory
     progress.say(
         f"simulated {result.virtual_ms / 1e3:.1f} s, {result.counters.get('messages', 0)} messages, "
         f"trace {result.trace_hash}, seed {seed}"

@@ -21,9 +21,12 @@ from nemesis.schedule import FAMILIES, Rhythm
 from results.layout import check_experiment_name
 from system_under_test.config import DEFAULT_PROFILE, PROFILES, TIMINGS
 from system_under_test.rules import SWITCHABLE_RULES
-from workloads.append import AppendConfig
+from workloads.append import CLIENTS, NATIVE, AppendConfig
 
 ACKS_NAMES = {"all": -1, "1": 1, "0": 0}
+SIMULATION = "simulation"
+LOCAL = "local"
+WORLDS = (SIMULATION, LOCAL)
 WEATHERS = ("calm", "light", "stormy")
 DISKS = ("ext4", "xfs", "posix-strict")
 BROKERS_MAX = 10
@@ -117,6 +120,7 @@ class Experiment:
 
     Attributes:
         name: Folder of its runs.
+        on: The world: "simulation", or "local" for processes on this machine.
         profile: Which Kafka the reference system plays (`system_under_test.config.PROFILES`).
         timings: "fast" (Kafka's defaults divided by about ten) or "kafka".
         weather: "calm", "light" or "stormy": how unruly the simulated world is between the faults.
@@ -129,6 +133,7 @@ class Experiment:
     """
 
     name: str = "experiment"
+    on: str = SIMULATION
     profile: str = DEFAULT_PROFILE
     timings: str = "fast"
     weather: str = "light"
@@ -145,13 +150,25 @@ class Experiment:
 
     def __post_init__(self) -> None:
         """Checks everything that can be checked without a cluster."""
+        _check_choice("world", self.on, WORLDS)
         _check_choice("profile", self.profile, PROFILES)
         _check_choice("timings", self.timings, TIMINGS)
         _check_choice("weather", self.weather, WEATHERS)
         for rule in self.disabled_rules:
             _check_choice("switchable rule", rule, SWITCHABLE_RULES)
+        _check_choice("client", self.workload.client, CLIENTS)
+        if self.workload.client != NATIVE and self.on == SIMULATION:
+            raise UsageError(
+                f"workload.client is {self.workload.client!r}, which cannot live in a simulation; "
+                'say on = "local", or --on local'
+            )
         if self.scenario:
             find_by_name(self.scenario)
+            if self.on != SIMULATION:
+                raise UsageError(
+                    f"the scenario {self.scenario!r} cuts links and power, which {self.on!r} cannot; "
+                    'say on = "simulation"'
+                )
         if not 1 <= self.topic.replication_factor <= self.cluster.brokers:
             raise UsageError(
                 f"topic.replication_factor is {self.topic.replication_factor}, but there are "

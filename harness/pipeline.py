@@ -15,11 +15,13 @@ from typing import Any
 
 from checkers.compose import verdict_to_json
 from harness import experiment as experiments
+from harness import real_run
 from harness.contracts.verdict import Verdict
 from harness.errors import HistoryError, UsageError
 from harness.experiment import Experiment
 from harness.judge import run_context, summarize, verdict_summary
-from harness.runner import Progress, SimulationResult, check_possible, simulate
+from harness.phases import Progress
+from harness.runner import SimulationResult, check_possible, simulate
 from harness.scenarios import find_by_name
 from harness.seeds import check_seed
 from nemesis.fault import fault_from_json
@@ -50,7 +52,7 @@ def record_run(
     now: datetime,
     progress: Progress | None = None,
 ) -> tuple[Path, SimulationResult]:
-    """Simulates and stores everything that is needed to judge and to replay.
+    """Carries out a run and stores everything that is needed to judge and to replay.
 
     Returns:
         The run directory and what happened.
@@ -58,11 +60,13 @@ def record_run(
     Raises:
         UsageError: The simulation cannot carry out this experiment; nothing was stored.
     """
-    check_possible(experiment, seed)
+    is_simulated = experiment.on == experiments.SIMULATION
+    (check_possible if is_simulated else real_run.check_possible)(experiment, seed)
     directory = store.create(experiment.name, seed, stamp=utc_stamp(now))
     files = RunFiles(directory)
     files.experiment.write_text(experiments.dumps(experiment), encoding="utf-8")
-    result = simulate(experiment, seed, directory=directory, progress=progress)
+    carry_out = simulate if is_simulated else real_run.run_local
+    result = carry_out(experiment, seed, directory=directory, progress=progress)
     write_json(files.replay, replay_data(experiment, seed, result))
     summary = summarize(experiment, seed, result, run_context(experiment, result), None)
     write_json(files.run, {**summary, "run": store.run_id(directory)})

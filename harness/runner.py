@@ -1,4 +1,4 @@
-"""The phases of one run, in order, and nothing else.
+"""One run in a simulated world: the phases in order, driven by virtual time.
 
 1. build the world and start every node, wait until all brokers are unfenced;
 2. create the topic;
@@ -10,8 +10,7 @@
 A run is a function of (experiment, seed, code version). Nothing after phase 5 can change what was recorded.
 """
 
-import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,8 @@ from harness.environments.monitor import InvariantMonitor
 from harness.environments.simulated import HARNESS_NODE, SimulatedCluster
 from harness.experiment import Experiment
 from harness.history import HistoryWriter
-from harness.op import Completion, ReadRecord
-from harness.scenario import Scenario, ScenarioStuck, Story
+from harness.phases import Phases, Progress
+from harness.scenario import Scenario, ScenarioStuck
 from harness.scenarios import find_by_name
 from harness.simulation.errors import LimitReached
 from harness.simulation.fences import allow_real_io
@@ -35,12 +34,8 @@ from nemesis.fault import Fault
 from nemesis.schedule import random_schedule
 from system_under_test.config import TIMINGS, LogConfig
 from system_under_test.invariants import InvariantViolation
-from system_under_test.protocol.errors import ErrorCode
-from system_under_test.protocol.messages import create_topics_request, millis
-from workloads.append import AppendProcess, ProcessIds
 
 START_LIMIT_MS = 120_000
-RECENTLY_MS = 20
 SCENARIO_CLIENTS = 3
 FAST_FACTOR = 10
 LIGHT = replace(
@@ -52,8 +47,6 @@ LIGHT = replace(
     shuffle_ties=True,
     fsync_tail_ns=1_000_000,
 )
-Progress = Callable[[str, float], None]
-"""Takes the phase's name and the fraction of it that is done."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,51 +74,6 @@ class SimulationResult:
     virtual_ms: float = 0.0
     counters: dict[str, int] = field(default_factory=dict)
     weather: dict[str, Any] = field(default_factory=dict)
-
-
-class WorldRecorder:
-    """Stamps a workload's operations with the world's true time. Implements `Recorder`."""
-
-    def __init__(self, world: World, history: HistoryWriter) -> None:
-        self._world = world
-        self._history = history
-
-    def now_ns(self) -> int:
-        """Returns the world's true time."""
-        return self._world.now
-
-    def invoke(
-        self,
-        *,
-        process: int,
-        kind: str,
-        topic: str,
-        partition: int,
-        acks: int = 0,
-        sequence: int = -1,
-        key: str = "",
-        position: int = -1,
-        final: bool = False,
-    ) -> int:
-        """Records an invocation now."""
-        return self._history.invoke(
-            process=process,
-            kind=kind,
-            topic=topic,
-            partition=partition,
-            invoked_ns=self._world.now,
-            acks=acks,
-            sequence=sequence,
-            key=key,
-            position=position,
-            final=final,
-        )
-
-    def complete(
-        self, op_index: int, completion: Completion, records: Sequence[ReadRecord] = ()
-    ) -> None:
-        """Records a completion now."""
-        self._history.complete(op_index, self._world.now, completion, records)
 
 
 def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
@@ -205,7 +153,6 @@ class _Run:
         self.scenario: Scenario | None = (
             find_by_name(experiment.scenario) if experiment.scenario else None
         )
-        self.topic = experiment.topic
         weather = weather_of(experiment, seed)
         self.world = World(seed, weather=weather, sim_wire=experiment.sim_wire)
         self.result = SimulationResult(
@@ -234,8 +181,7 @@ class _Run:
         )
         self.nemesis.check(self.result.schedule)
         self.monitor = InvariantMonitor(self.cluster)
-        self.main_phase = True
-        self.process_ids = ProcessIds()
+        self.phases = Phases(experiment, seed, self.cluster, self.nemesis, history, self.progress)
 
     def carry_out(self) -> SimulationResult:
         """Runs all phases and returns the result."""
@@ -272,13 +218,16 @@ class _Run:
         self.cluster.start()
         self.monitor.start()
         self.progress("start", 0.0)
-        self._drive(self._start(), START_LIMIT_MS)
+        self._drive(self.phases.start(), START_LIMIT_MS)
         if self.scenario is not None:
-            self._drive(self._scripted(self.scenario), 60 * START_LIMIT_MS)
+            self._drive(self.phases.scripted(self.scenario), 60 * START_LIMIT_MS)
         else:
-            self._drive(self._random(), 2 * self.experiment.duration_ms + START_LIMIT_MS)
+            self._drive(
+                self.phases.main(self.result.schedule),
+                2 * self.experiment.duration_ms + START_LIMIT_MS,
+            )
         self.progress("final", 0.0)
-        self._drive(self._final(), self.experiment.final_phase_ms)
+        self._drive(self.phases.final(), self.experiment.final_phase_ms)
         self.result.final_phase_complete = True
 
     def _drive(self, phase: Coroutine[Any, Any, None], limit_ms: float) -> None:
@@ -287,168 +236,9 @@ class _Run:
         self.world.run(until=task.done, limit_ns=int(limit_ms * 1e6))
         task.result()
 
-    # -- phases
-
-    async def _start(self) -> None:
-        await self._wait_until(
-            lambda: all(
-                not self.cluster.metadata.is_fenced(broker)
-                for broker in self.cluster.brokers.values()
-            )
-        )
-        await self._create_topic()
-        await self._wait_until(
-            lambda: len(self.cluster.metadata.partitions) >= self.topic.partitions
-        )
-
-    async def _random(self) -> None:
-        processes = self._processes(self.experiment.workload.processes)
-        working = [
-            self.cluster.spawn(client, process.run(lambda: self.main_phase))
-            for client, process in processes
-        ]
-        faults = asyncio.get_running_loop().create_task(self.nemesis.run(self.result.schedule))
-        for tenth in range(10):
-            self.progress("main", tenth / 10)
-            await asyncio.sleep(self.experiment.duration_ms / 1e4)
-        await faults
-        self.main_phase = False
-        self.progress("main", 1.0)
-        here = asyncio.get_running_loop()
-        for task in working:
-            await self._task_done(task, here)
-            task.result()
-        for _, process in processes:
-            process.close()
-
-    async def _scripted(self, scenario: Scenario) -> None:
-        ((client, producer), (other, consumer)) = self._processes(2)
-        hosts = {producer: client, consumer: other}
-        story = Story(
-            self.cluster,
-            self.nemesis,
-            producer,
-            consumer,
-            topic=self.topic.name,
-            partition=0,
-            run_on_client=lambda process, work: asyncio.get_running_loop().create_task(
-                self.cluster.call(hosts[process], work)
-            ),
-        )
-        await story.run(scenario.steps)
-
-    async def _final(self) -> None:
-        await self.nemesis.heal_all()
-        self.world.network.heal_all()
-        self.world.network.reset_connections()
-        self.cluster.start_all_down()
-        await self._wait_until(self._recovered)
-        client = self.cluster.clients[-1]
-        process = self._process(client)
-        complete = await self.cluster.call(client, process.final_phase(lambda: True))
-        process.close()
-        assert complete
-
-    def _recovered(self) -> bool:
-        """Whether every broker is unfenced and every partition has a leader and a full ISR."""
-        metadata = self.cluster.metadata
-        return all(
-            not metadata.is_fenced(broker) for broker in self.cluster.brokers.values()
-        ) and all(
-            state.leader >= 0 and len(state.isr) == len(state.replicas)
-            for state in metadata.partitions.values()
-        )
-
-    # -- helpers
-
-    def _processes(self, count: int) -> list[tuple[str, AppendProcess]]:
-        return [(client, self._process(client)) for client in self.cluster.clients[:count]]
-
-    def _process(self, client: str) -> AppendProcess:
-        return AppendProcess(
-            self.cluster.client_host(client),
-            self.experiment.workload,
-            WorldRecorder(self.world, self.history),
-            run_id=self.seed,
-            topic_partitions=self.topic.topic_partitions(),
-            bootstrap=self.cluster.bootstrap,
-            ids=self.process_ids,
-        )
-
-    async def _wait_until(self, condition: Callable[[], bool]) -> None:
-        """Waits for a condition on committed metadata; the phase's limit bounds it."""
-        metadata = self.cluster.metadata
-        here = asyncio.get_running_loop()
-        while not condition():
-            changed = here.create_future()
-
-            def wake(changed: "asyncio.Future[None]" = changed) -> None:
-                here.call_soon(_finish, changed)
-
-            metadata.watch(wake)
-            try:
-                await changed
-            finally:
-                metadata.unwatch(wake)
-
-    async def _task_done(self, task: "asyncio.Task[Any]", here: asyncio.AbstractEventLoop) -> None:
-        done = here.create_future()
-        task.add_done_callback(lambda _: here.call_soon(_finish, done))
-        await done
-
-    async def _create_topic(self) -> None:
-        """Creates the topic with an explicit round-robin assignment, so that broker 1 leads partition 0."""
-        brokers = list(self.cluster.brokers.values())
-        count = len(brokers)
-        assignments = tuple(
-            create_topics_request.CreatableReplicaAssignment(
-                partition_index=index,
-                broker_ids=tuple(
-                    brokers[(index + place) % count]
-                    for place in range(self.topic.replication_factor)
-                ),
-            )
-            for index in range(self.topic.partitions)
-        )
-        request = create_topics_request.CreateTopicsRequest(
-            topics=(
-                create_topics_request.CreatableTopic(
-                    name=self.topic.name,
-                    num_partitions=-1,
-                    replication_factor=-1,
-                    assignments=assignments,
-                    configs=(
-                        create_topics_request.CreatableTopicConfig(
-                            name="min.insync.replicas", value=str(self.topic.min_insync_replicas)
-                        ),
-                    ),
-                ),
-            ),
-            timeout=millis(5000),
-            validate_only=False,
-        )
-        host = self.cluster.client_host(HARNESS_NODE)
-        while True:
-            for address in self.cluster.bootstrap:
-                try:
-                    connection = await host.network.connect(address, 500)
-                    answer = await connection.request(request, 5000)
-                except OSError:
-                    continue
-                code = ErrorCode(answer.topics[0].error_code)
-                connection.close()
-                if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                    return
-            await asyncio.sleep(RECENTLY_MS / 1e3)
-
 
 def _describe(failure: Failure) -> str:
     where = f"{failure.node}: " if failure.node else ""
     if isinstance(failure.error, InvariantViolation):
         return f"{where}{failure.error}"
     return f"{where}{type(failure.error).__name__}: {failure.error}"
-
-
-def _finish(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)

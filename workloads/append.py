@@ -20,20 +20,23 @@ afterwards. Only then can a record that nobody read be called lost. Analyses (in
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol
 
 from harness.contracts.recorder import Recorder
 from harness.op import Completion, OpKind, Outcome
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.record_batch import encode_batch
 from system_under_test.runtime import Host, RandomStream
-from workloads.clients.native import NativeClient
+from workloads.clients.native import NativeClient, PollResult
 from workloads.values import encode_value, read_record
 
 KEY_COUNT = 16
 """Records carry one of a few keys, as real records do; nothing in the protocol looks at them."""
 
 FINAL_RETRY_MS = 50
+NATIVE = "native"
+CONFLUENT = "confluent"
+CLIENTS = (NATIVE, CONFLUENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,8 @@ class AppendConfig:
         appends_per_s, polls_per_s, latests_per_s: Mean rates while operations are quick; a process that
             waits for an answer falls behind and does not catch up.
         acks: Drawn from for every append, for example (-1,) or (-1, -1, 1).
+        client: Which client speaks to the cluster: "native", ours, which never retries, or "confluent"
+            (confluent-kafka, idempotent, with retries), which only a cluster on TCP can have.
         request_timeout_ms: Client side; also the produce request's own timeout.
         poll_max_bytes, poll_max_wait_ms: As in Fetch.
     """
@@ -54,12 +59,51 @@ class AppendConfig:
     polls_per_s: float = 100.0
     latests_per_s: float = 10.0
     acks: tuple[int, ...] = (-1,)
+    client: str = NATIVE
     request_timeout_ms: int = 1500
     connect_timeout_ms: int = 300
     poll_max_bytes: int = 16384
     poll_max_wait_ms: int = 20
 
     checkers: ClassVar[tuple[str, ...]] = ("linearizability", "lost-acked")
+
+
+class Client(Protocol):
+    """What a process speaks to the cluster with. One operation at a time; nothing ever raises."""
+
+    async def append(self, topic: str, partition: int, batch: bytes, acks: int) -> Completion:
+        """Appends one batch of one record."""
+        ...
+
+    async def poll(
+        self, topic: str, partition: int, position: int, *, max_bytes: int, max_wait_ms: int
+    ) -> PollResult:
+        """Reads once from a position."""
+        ...
+
+    async def latest(self, topic: str, partition: int) -> Completion:
+        """Asks for the log end."""
+        ...
+
+    def close(self) -> None:
+        """Closes connections and whatever else the client has."""
+        ...
+
+
+def _make_client(host: Host, bootstrap: tuple[str, ...], config: AppendConfig) -> Client:
+    kind: type[Any] = NativeClient
+    if config.client == CONFLUENT:
+        # Only when it is asked for: the package is optional, and its threads never meet a simulation.
+        from workloads.clients.confluent import ConfluentClient
+
+        kind = ConfluentClient
+    client: Client = kind(
+        host,
+        bootstrap,
+        request_timeout_ms=config.request_timeout_ms,
+        connect_timeout_ms=config.connect_timeout_ms,
+    )
+    return client
 
 
 class ProcessIds:
@@ -105,12 +149,7 @@ class AppendProcess:
         self._topic_partitions = tuple(topic_partitions)
         self._ids = ids
         self._random: RandomStream = host.random.stream("workload")
-        self._client = NativeClient(
-            host,
-            bootstrap,
-            request_timeout_ms=config.request_timeout_ms,
-            connect_timeout_ms=config.connect_timeout_ms,
-        )
+        self._client = _make_client(host, bootstrap, config)
         self._process = ids.take()
         self._sequence = 0
         self._positions = dict.fromkeys(self._topic_partitions, 0)

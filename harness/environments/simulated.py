@@ -87,6 +87,7 @@ class SimulatedCluster:
         self.brokers = {f"b{index}": index for index in range(1, brokers + 1)}
         self.controllers = {f"c{voter.node_id}": voter.node_id for voter in self.voters}
         self.clients = tuple(f"client-{index}" for index in range(clients))
+        self.harness_host = HARNESS_NODE
         self.bootstrap = tuple(f"{name}:{BROKER_PORT}" for name in self.brokers)
         self._add_nodes()
 
@@ -198,8 +199,10 @@ class SimulatedCluster:
         """Returns the nodes that are down and that nobody heals any more."""
         return self.population().down
 
-    def start_all_down(self) -> None:
-        """Starts whatever is down; the end of every run."""
+    async def settle(self) -> None:
+        """Heals the network, resets connections that may be stuck, and starts whatever is down."""
+        self.world.network.heal_all()
+        self.world.network.reset_connections()
         for name in self.down_nodes():
             self.world.nodes[name].start()
 

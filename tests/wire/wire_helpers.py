@@ -23,6 +23,8 @@ BROKER_SETTINGS: dict[str, Any] = {
 }
 """As fast as tests want it; Kafka waits 3 s for the first members of a group."""
 
+TOPIC_ALREADY_EXISTS = 36
+
 _names = itertools.count()
 
 
@@ -151,6 +153,29 @@ class SharedCluster:
             configs: Of the topic.
         """
         name = new_name("topic")
+        self.create(
+            name,
+            partitions=partitions,
+            replicas=replicas,
+            replication_factor=replication_factor,
+            configs=configs,
+        )
+        for broker in self.brokers:
+            node = self.local.nodes[broker]
+            if node.is_alive and not node.is_paused:
+                self._wait_for_leaders(node.address, name)
+        return name
+
+    def create(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replicas: tuple[int, ...] | None = None,
+        replication_factor: int = 3,
+        configs: dict[str, str] | None = None,
+    ) -> None:
+        """Creates a topic of a given name unless there is one; see `topic`."""
         assignments = () if replicas is None else (_assignment(0, replicas),)
         request = create_topics_request.CreateTopicsRequest(
             topics=(
@@ -169,12 +194,7 @@ class SharedCluster:
             validate_only=False,
         )
         answer = self.ask_any(request)
-        assert answer.topics[0].error_code == 0, answer
-        for broker in self.brokers:
-            node = self.local.nodes[broker]
-            if node.is_alive and not node.is_paused:
-                self._wait_for_leaders(node.address, name)
-        return name
+        assert answer.topics[0].error_code in (0, TOPIC_ALREADY_EXISTS), answer
 
     def _wait_for_leaders(self, address: str, topic: str) -> None:
         eventually(
