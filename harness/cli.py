@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
-from harness import exit_codes
+from harness import cluster_commands, exit_codes
 from harness.errors import HarnessError, HarnessFailure, UsageError
 from harness.seeds import check_seed
 from results.layout import DEFAULT_ROOT
@@ -153,6 +153,8 @@ def build_parser() -> argparse.ArgumentParser:
     swarm.add_argument("experiment", type=Path, nargs="?", help="TOML (default: a built-in one)")
     _profile(swarm)
     _seed_options(swarm, 1000)
+
+    cluster_commands.add_parsers(commands, _command)
 
     broker = _command(commands, "broker", "run one node, broker or controller, until SIGTERM")
     broker.add_argument("--config", type=Path, required=True, metavar="FILE", help="its node.toml")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from checkers.compose import verdict_from_json
-from harness import exit_codes
+from harness import cluster_commands, exit_codes
 from harness import experiment as experiments
 from harness.contracts.verdict import Validity, Verdict
 from harness.errors import HarnessFailure, HistoryError, UsageError
@@ -198,6 +198,12 @@ def broker(options: argparse.Namespace) -> int:
         raise UsageError(str(error)) from None
     except NodeStartError as error:
         raise HarnessFailure(str(error)) from None
+
+
+cluster_up = cluster_commands.up
+cluster_status = cluster_commands.status
+cluster_down = cluster_commands.down
+cluster_act = cluster_commands.act
 
 
 def demo(options: argparse.Namespace) -> int:

@@ -29,6 +29,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from harness.errors import HarnessFailure, UsageError
+from harness.wire_client import ask
+from system_under_test.protocol.messages import metadata_request
 
 LOOPBACK = "127.0.0.1"
 STATE_FILE = "cluster.json"
@@ -438,25 +440,13 @@ def process_start(pid: int) -> int:
 
 def broker_count(address: str) -> int:
     """Returns how many brokers the broker at an address tells clients of; 0 if it does not answer."""
-    from system_under_test.protocol.messages import metadata_request
-    from system_under_test.protocol.wire import ClientCodec
-
-    codec = ClientCodec()
     request = metadata_request.MetadataRequest(
         topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False
     )
-    host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection((host, int(port)), timeout=1.0) as connection:
-            connection.sendall(codec.encode_request(request, 1, "laststand"))
-            file = connection.makefile("rb")
-            with file:
-                size = int.from_bytes(file.read(4), "big")
-                frame = file.read(size)
-            _, answer = codec.decode_response(metadata_request.MetadataRequest, frame)
+        return len(ask(address, request, timeout_s=1.0).brokers)
     except (OSError, ValueError):
         return 0
-    return len(answer.brokers)
 
 
 def _add(nodes: dict[str, LocalNode], directory: Path, role: str, node_id: int, port: int) -> None:

@@ -222,8 +222,8 @@ class ProcessCluster:
         )
 
     async def _start(self, name: str) -> None:
-        self._taken_down.pop(name, None)
         await asyncio.to_thread(self.local.start_node, name)
+        self._taken_down.pop(name, None)
 
     def _node(self, name: str) -> LocalNode:
         return self.local.nodes[name]
