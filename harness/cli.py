@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
-from harness import cluster_commands, exit_codes
+from harness import cluster_parsers, exit_codes
 from harness.errors import HarnessError, HarnessFailure, UsageError
 from harness.seeds import check_seed
 from results.layout import DEFAULT_ROOT
@@ -154,7 +154,7 @@ def build_parser() -> argparse.ArgumentParser:
     _profile(swarm)
     _seed_options(swarm, 1000)
 
-    cluster_commands.add_parsers(commands, _command)
+    cluster_parsers.add_parsers(commands, _command)
 
     broker = _command(commands, "broker", "run one node, broker or controller, until SIGTERM")
     broker.add_argument("--config", type=Path, required=True, metavar="FILE", help="its node.toml")

@@ -2,12 +2,11 @@
 
 import argparse
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from harness import exit_codes
 from harness.errors import HarnessFailure, UsageError
-from harness.local_cluster import LocalCluster
+from harness.local_cluster import LocalCluster, LocalNode, process_state
 from harness.pipeline import to_json_line
 from harness.wire_client import ask
 from system_under_test.config import PROFILES, TIMINGS
@@ -19,53 +18,9 @@ from system_under_test.protocol.messages import (
 )
 from system_under_test.protocol.metadata_codec import METADATA_TOPIC
 
-DEFAULT_DIRECTORY = Path(".laststand-cluster")
 READY_LIMIT_S = 60.0
 PAGE_SIZE = 1000
 UNKNOWN = -1
-
-
-def add_parsers(commands: Any, make: Any) -> None:
-    """Adds `cluster` and its subcommands to a command line."""
-    cluster = commands.add_parser(
-        "cluster",
-        help="a cluster of processes on this machine: up, status, down, kill ...",
-        description="A cluster of real processes on loopback that Kafka clients can talk to.",
-        allow_abbrev=False,
-    )
-    cluster.set_defaults(parser=cluster)
-    actions = cluster.add_subparsers(metavar="ACTION", parser_class=type(cluster))
-    up = make(actions, "up", "start a cluster in the background and print its bootstrap address")
-    up.set_defaults(command="cluster_up")
-    up.add_argument("--brokers", type=int, default=3, help="(default: %(default)s)")
-    up.add_argument("--controllers", type=int, default=3, help="(default: %(default)s)")
-    up.add_argument("--profile", default="kafka-4.1", help="(default: %(default)s)")
-    up.add_argument("--timings", default="kafka", help="kafka or fast (default: %(default)s)")
-    up.add_argument("--port", type=int, help="of the first broker (default: free ports)")
-    status = make(actions, "status", "leaders, ISR, ELR, epochs, high watermarks, the quorum")
-    status.set_defaults(command="cluster_status")
-    down = make(actions, "down", "end all nodes and remove their files")
-    down.set_defaults(command="cluster_down")
-    everything = [up, status, down]
-    for action, summary in (
-        ("kill", "end a node with SIGKILL"),
-        ("stop", "end a node in order, with SIGTERM"),
-        ("start", "start a node that is down"),
-        ("pause", "freeze a node with SIGSTOP"),
-        ("resume", "thaw a node with SIGCONT"),
-    ):
-        parser = make(actions, action, summary)
-        parser.set_defaults(command="cluster_act", action=action)
-        parser.add_argument("node", help="for example b1 or c11")
-        everything.append(parser)
-    for parser in everything:
-        parser.add_argument(
-            "--directory",
-            type=Path,
-            default=DEFAULT_DIRECTORY,
-            metavar="DIR",
-            help="where the cluster's files are (default: %(default)s)",
-        )
 
 
 def up(options: argparse.Namespace) -> int:
@@ -126,7 +81,7 @@ def act(options: argparse.Namespace) -> int:
         }[options.action](name)
     if options.action != "start" and not was_alive:
         raise UsageError(f"{name} is down; `laststand cluster start {name}` starts it")
-    word = "up" if node.is_alive else "down"
+    word = _state(node)
     if options.json:
         print(to_json_line({"node": name, "action": options.action, "state": word}))
     else:
@@ -157,14 +112,14 @@ def cluster_status(cluster: LocalCluster) -> dict[str, Any]:
             "role": node.role,
             "address": node.address,
             "pid": node.pid,
-            "state": "up" if node.is_alive else "down",
+            "state": _state(node),
         }
         for node in cluster.nodes.values()
     ]
     addresses = {
         node.node_id: node.address
         for node in cluster.nodes.values()
-        if node.role == "broker" and node.is_alive
+        if node.role == "broker" and _state(node) == "up"
     }
     failure = "every broker is down"
     for address in addresses.values():
@@ -186,6 +141,12 @@ def cluster_status(cluster: LocalCluster) -> dict[str, Any]:
         "quorum": quorum,
         "partitions": partitions,
     }
+
+
+def _state(node: LocalNode) -> str:
+    if not node.is_alive:
+        return "down"
+    return "paused" if process_state(node.pid) == "T" else "up"
 
 
 def _partitions(address: str) -> Iterator[dict[str, Any]]:
@@ -290,13 +251,13 @@ def _high_watermarks(
 def _status_lines(data: dict[str, Any]) -> Iterator[str]:
     quorum = data["quorum"]
     behind = {replica["node"]: replica for replica in quorum["replicas"]}
-    yield f"{'Node':<6}{'Role':<12}{'State':<7}{'Pid':>8}  {'Address':<22}{'Metadata lag':>12}"
+    yield f"{'Node':<6}{'Role':<12}{'State':<8}{'Pid':>8}  {'Address':<22}{'Metadata lag':>12}"
     for node in data["nodes"]:
         replica = behind.get(int(node["name"][1:]), {})
         lag = replica.get("lag")
         leads = "  active" if int(node["name"][1:]) == quorum["leader"] else ""
         yield (
-            f"{node['name']:<6}{node['role']:<12}{node['state']:<7}{node['pid']:>8}  "
+            f"{node['name']:<6}{node['role']:<12}{node['state']:<8}{node['pid']:>8}  "
             f"{node['address']:<22}{'-' if lag is None else lag:>12}{leads}"
         )
     yield ""

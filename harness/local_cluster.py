@@ -352,7 +352,7 @@ class LocalCluster:
         return self.nodes[name]
 
     def _spawn(self, node: LocalNode) -> None:
-        command = [sys.executable, "-m", "harness.cli", "broker", "--config"]
+        command = [sys.executable, "-m", "system_under_test", "--config"]
         command.append(str(node.directory / "node.toml"))
         if self._ends_with_parent:
             command.append("--until-stdin-closes")
@@ -430,12 +430,28 @@ class _Settings:
 
 def process_start(pid: int) -> int:
     """Returns when a process began, in clock ticks since boot; 0 if there is none, or only a zombie of it."""
+    parts = _stat(pid)
+    return int(parts[19]) if parts and parts[0] not in ("Z", "X") else 0
+
+
+def process_state(pid: int) -> str:
+    """Returns a process's state letter as the kernel gives it: "T" is stopped; "" if there is no such process."""
+    parts = _stat(pid)
+    return parts[0] if parts else ""
+
+
+def cpu_ticks(pid: int) -> int:
+    """Returns how much a process has worked, in clock ticks."""
+    parts = _stat(pid)
+    return int(parts[11]) + int(parts[12]) if parts else 0
+
+
+def _stat(pid: int) -> list[str]:
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
-        return 0
-    parts = text.rpartition(")")[2].split()
-    return 0 if parts[0] in ("Z", "X") else int(parts[19])
+        return []
+    return text.rpartition(")")[2].split()
 
 
 def broker_count(address: str) -> int:

@@ -7,6 +7,7 @@ marks its logs clean. Any other end is loud: the first error that nobody handled
 sentence, because a node that is half alive tells its cluster lies.
 """
 
+import argparse
 import asyncio
 import contextlib
 import gc
@@ -15,7 +16,7 @@ import resource
 import signal
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -38,6 +39,8 @@ from system_under_test.server import build_node
 
 EXIT_STOPPED = 0
 EXIT_FAILED = 1
+EXIT_USAGE = 254
+EXIT_CANNOT_START = 255
 GC_THRESHOLDS = (50_000, 20, 50)
 """Most objects of a node die young and without cycles; looking for garbage less often costs nothing."""
 
@@ -226,6 +229,19 @@ def run_node(node_file: NodeFile, *, ends_with_stdin: bool = False) -> int:
         return _NodeProcess(node_file, ends_with_stdin=ends_with_stdin).run()
     except DirectoryInUseError as error:
         raise NodeStartError(str(error)) from None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one node; what is wrong with its file or its place is one sentence on standard error."""
+    parser = argparse.ArgumentParser(prog="python -m system_under_test", description=__doc__)
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="its node.toml")
+    parser.add_argument("--until-stdin-closes", action="store_true")
+    options = parser.parse_args(arguments)
+    try:
+        return run_node(read_node_file(options.config), ends_with_stdin=options.until_stdin_closes)
+    except (NodeFileError, NodeStartError) as error:
+        print(f"laststand: {error}", file=sys.stderr)
+        return EXIT_USAGE if isinstance(error, NodeFileError) else EXIT_CANNOT_START
 
 
 class _NodeProcess:

@@ -10,17 +10,15 @@ event logs, stamped with the machine's monotonic clock.
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from pathlib import Path
 from typing import Any
 
 from harness.contracts.environment import Effect, InForce, Population
 from harness.contracts.metadata import CommittedMetadata
 from harness.environments.event_tail import EventTail
 from harness.environments.observation import MetadataWitness, NodeObserver
-from harness.local_cluster import LocalCluster, LocalNode
+from harness.local_cluster import LocalCluster, LocalNode, cpu_ticks, process_state
 from system_under_test.invariants import InvariantViolation
 from system_under_test.real.events import Event, record_from_text
 from system_under_test.real.host import ClientHost
@@ -31,7 +29,6 @@ HOLD_BACK_NS = 30_000_000
 """How long an event waits for older ones of other nodes."""
 STOP_GRACE_MS = 20_000
 HARNESS_HOST = "harness"
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 AddRow = Callable[[str, tuple[Any, ...]], None]
 
@@ -270,23 +267,3 @@ class ProcessCluster:
 
     def _time_of_event(self) -> int:
         return max(self._event_ns, 0)
-
-
-def process_state(pid: int) -> str:
-    """Returns a process's state letter as the kernel gives it: "T" is stopped; "" if there is no such process."""
-    parts = _stat(pid)
-    return parts[0] if parts else ""
-
-
-def cpu_ticks(pid: int) -> int:
-    """Returns how much a process has worked, in clock ticks."""
-    parts = _stat(pid)
-    return int(parts[11]) + int(parts[12]) if parts else 0
-
-
-def _stat(pid: int) -> list[str]:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return []
-    return text.rpartition(")")[2].split()

@@ -262,7 +262,7 @@ def test_the_cluster_and_settings_are_described(
     cluster: SharedCluster, admin: KafkaAdminClient
 ) -> None:
     described = admin.describe_cluster()
-    assert sorted(broker["node_id"] for broker in described["brokers"]) == [1, 2, 3]
+    assert sorted(broker["broker_id"] for broker in described["brokers"]) == [1, 2, 3]
     topic = cluster.topic()
     answer = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
     assert "min.insync.replicas" in str(answer)

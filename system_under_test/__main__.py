@@ -1,0 +1,8 @@
+"""`python -m system_under_test --config node.toml` runs one node; it needs nothing of the harness."""
+
+import sys
+
+from system_under_test.process import main
+
+if __name__ == "__main__":
+    sys.exit(main())
