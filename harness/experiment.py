@@ -162,6 +162,11 @@ class Experiment:
                 f"workload.client is {self.workload.client!r}, which cannot live in a simulation; "
                 'say on = "local", or --on local'
             )
+        if self.workload.group_members and self.on == SIMULATION:
+            raise UsageError(
+                "workload.group_members asks for confluent-kafka, which cannot live in a simulation; "
+                'say on = "local", or --on local'
+            )
         if self.scenario:
             find_by_name(self.scenario)
             if self.on != SIMULATION:

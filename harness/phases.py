@@ -137,6 +137,7 @@ class Phases:
         self._topic = experiment.topic
         self._process_ids = ProcessIds()
         self._is_main_phase = True
+        self.group = self._consumer_group() if experiment.workload.group_members else None
 
     async def start(self) -> None:
         """Waits for the brokers and creates the topic."""
@@ -165,6 +166,9 @@ class Phases:
             for client, process in processes
         ]
         faults = asyncio.get_running_loop().create_task(self._nemesis.run(schedule))
+        if self.group is not None:
+            client = self._cluster.clients[-1]
+            working.append(self._cluster.spawn(client, self.group.run(lambda: self._is_main_phase)))
         for tenth in range(10):
             self._progress("main", tenth / 10)
             await asyncio.sleep(self._experiment.duration_ms / 1e4)
@@ -206,6 +210,8 @@ class Phases:
         complete = await self._cluster.call(client, process.final_phase(lambda: True))
         process.close()
         assert complete
+        if self.group is not None:
+            await self._cluster.call(client, self.group.drain(lambda: True))
 
     def _recovered(self) -> bool:
         """Whether every broker is unfenced and every partition has a leader and a full ISR."""
@@ -221,6 +227,23 @@ class Phases:
 
     def _processes(self, count: int) -> list[tuple[str, AppendProcess]]:
         return [(client, self._process(client)) for client in self._cluster.clients[:count]]
+
+    def _consumer_group(self) -> Any:
+        # Only when it is asked for: confluent-kafka is optional, and its threads never meet a simulation.
+        from workloads.consumer_group import ConsumerGroup, GroupWorkloadConfig
+
+        return ConsumerGroup(
+            self._cluster.bootstrap,
+            GroupWorkloadConfig(
+                members=self._experiment.workload.group_members,
+                session_timeout_ms=2000 if self._experiment.timings == "fast" else 10_000,
+            ),
+            self._recorder,
+            run_id=self._seed,
+            topic_partitions=self._topic.topic_partitions(),
+            ids=self._process_ids,
+            random=self._cluster.client_host(self._cluster.clients[-1]).random.stream("group"),
+        )
 
     def _process(self, client: str) -> AppendProcess:
         return AppendProcess(

@@ -50,6 +50,8 @@ class AppendConfig:
         acks: Drawn from for every append, for example (-1,) or (-1, -1, 1).
         client: Which client speaks to the cluster: "native", ours, which never retries, or "confluent"
             (confluent-kafka, idempotent, with retries), which only a cluster on TCP can have.
+        group_members: Members of a consumer group that reads beside the processes (`workloads.consumer_group`); on
+            TCP only.
         request_timeout_ms: Client side; also the produce request's own timeout.
         poll_max_bytes, poll_max_wait_ms: As in Fetch.
     """
@@ -60,6 +62,7 @@ class AppendConfig:
     latests_per_s: float = 10.0
     acks: tuple[int, ...] = (-1,)
     client: str = NATIVE
+    group_members: int = 0
     request_timeout_ms: int = 1500
     connect_timeout_ms: int = 300
     poll_max_bytes: int = 16384

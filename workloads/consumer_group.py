@@ -24,18 +24,20 @@ A flagged election of the partition may cut the log below what was delivered and
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, TypeVar
+
+import pyarrow as pa
 
 from harness.contracts.recorder import Recorder
 from harness.op import Completion, OpKind, Outcome, ReadRecord
 from system_under_test.protocol.record_batch import Record
 from system_under_test.runtime import RandomStream
 from workloads.append import ProcessIds
-from workloads.clients.confluent import common_settings, library
+from workloads.clients.confluent import ConfluentClient, common_settings, library
 from workloads.values import read_record
 
 POLL_S = 0.2
@@ -104,6 +106,14 @@ class GroupLedger:
         commits.unclear[offset] -= 1
         self.commits_acknowledged += 1
 
+    def counters(self) -> dict[str, int]:
+        """Returns how much was done."""
+        return {
+            "group_assignments": self.assignments,
+            "group_commits": self.commits_acknowledged,
+            "group_records": sum(len(records) for records in self._delivered.values()),
+        }
+
     def acknowledged(self, key: Key) -> int:
         """Returns the largest acknowledged commit by now, -1 for none; to be asked before the coordinator is."""
         return self._of(key).acknowledged
@@ -116,7 +126,8 @@ class GroupLedger:
             offset: What it said; negative for nothing.
             at_least: `acknowledged(key)` from before it was asked.
         """
-        if offset >= at_least or self._of(key).unclear[offset] > 0:
+        # librdkafka says -1001 where nothing is committed.
+        if at_least < 0 or offset >= at_least or self._of(key).unclear[offset] > 0:
             return
         said = f"offset {offset}" if offset >= 0 else "nothing"
         self._regressions.setdefault(key, []).append(
@@ -420,6 +431,101 @@ class GroupMember:
             self._loop.call_soon_threadsafe(do)
             return done.result(HANDOVER_S)
         return None
+
+
+class ConsumerGroup:
+    """All members of one group, and its ledger. Mutable.
+
+    Args:
+        bootstrap: Addresses of brokers.
+        config: Settings.
+        recorder: Where the history goes.
+        run_id: Stands in every payload.
+        topic_partitions: Partitions of one topic.
+        ids: Process numbers, shared by all places of the run.
+        random: Decides about the lives of members.
+
+    Raises:
+        UsageError: confluent-kafka is not installed.
+    """
+
+    def __init__(
+        self,
+        bootstrap: tuple[str, ...],
+        config: GroupWorkloadConfig,
+        recorder: Recorder,
+        *,
+        run_id: int,
+        topic_partitions: Sequence[Key],
+        ids: ProcessIds,
+        random: RandomStream,
+    ) -> None:
+        self.ledger = GroupLedger()
+        self._bootstrap = bootstrap
+        self._config = config
+        self._topic_partitions = tuple(topic_partitions)
+
+        def member() -> GroupMember:
+            return GroupMember(
+                bootstrap,
+                config,
+                recorder,
+                self.ledger,
+                run_id=run_id,
+                topic=self._topic_partitions[0][0],
+                ids=ids,
+                random=random,
+            )
+
+        self._member = member
+
+    async def run(self, keep_going: Callable[[], bool]) -> None:
+        """Lets all members come and go until `keep_going()` is false."""
+        async with asyncio.TaskGroup() as members:
+            for _ in range(self._config.members):
+                members.create_task(self._member().run(keep_going))
+
+    async def drain(self, keep_going: Callable[[], bool]) -> bool:
+        """Lets one more member read and commit everything that is there now; the end of the final phase.
+
+        Returns:
+            False when `keep_going()` turned false before that.
+        """
+        client = ConfluentClient(
+            None,
+            self._bootstrap,
+            request_timeout_ms=self._config.request_timeout_ms,
+            connect_timeout_ms=self._config.connect_timeout_ms,
+        )
+        ends: dict[Key, int] = {}
+        try:
+            while keep_going() and len(ends) < len(self._topic_partitions):
+                for key in self._topic_partitions:
+                    end = await client.latest(*key)
+                    if end.outcome == Outcome.OK and end.offset is not None:
+                        ends[key] = end.offset
+        finally:
+            client.close()
+        return await self._member().drain(ends, keep_going)
+
+    def findings(self, tables: Mapping[str, pa.Table]) -> list[str]:
+        """Returns which promises of the group the finished history shows broken, one sentence each."""
+        operations = tables["operations"].select(["op_index", "final"]).to_pydict()
+        final = {op for op, is_final in zip(*operations.values(), strict=True) if is_final}
+        records: dict[Key, list[tuple[int, int]]] = {}
+        columns = ["op_index", "topic", "partition", "offset", "value"]
+        for op, topic, partition, offset, value in zip(
+            *tables["records_read"].select(columns).to_pydict().values(), strict=True
+        ):
+            if op in final:
+                records.setdefault((topic, partition), []).append((offset, value))
+        states = tables["partition_states"].select(["topic", "partition", "flagged"]).to_pydict()
+        excused = {
+            (topic, partition)
+            for topic, partition, flagged in zip(*states.values(), strict=True)
+            if flagged
+        }
+        return self.ledger.findings(records, excused=excused)
 
 
 def _member_settings(bootstrap: tuple[str, ...], config: GroupWorkloadConfig) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Loading a log from its files: what is trusted, what is checked, what is cut (rule REC-1).
 
 After an orderly stop the files are trusted and only their batch headers are read. Otherwise everything from
-the recovery point's segment on is checked, and the log is cut at the first batch that is not intact. Four
-things are cut, after a power cut all of them happen:
+the recovery point's segment on is checked, and the log is cut at the first batch that is not intact. Five
+things are cut, after a power cut all but the last of them happen:
 
 * a batch that is torn, full of zeros or fails its checksum;
 * a batch that does not continue the one before it, within a file or from one file to the next;
@@ -10,13 +10,15 @@ things are cut, after a power cut all of them happen:
   before the records (EC-1, EC-5), so such a batch was truncated earlier and has come back: the cut of a
   file need not be durable (TRUNC-3). Kafka keeps such a batch, and with it an epoch cache that describes
   other records;
+* a batch whose leader epoch is older than that of a batch before it. The checksum does not cover the epoch, so
+  a damaged disk can make one; no leader ever appended it;
 * every file behind a cut.
 
 All of that lies at or above the recovery point, and was promised by nobody to survive a power cut. A killed
 process loses nothing here, because the page cache holds exactly what the process wrote.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from system_under_test.log.epochs import LeaderEpochCache
 from system_under_test.log.producer_state import NO_PRODUCER_ID, ProducerStates
@@ -94,6 +96,22 @@ def load_segments(
                 verify_crc=is_checked and verify_crc,
             )
             segments.append(segment)
+        if (cut or not is_continued) and not is_checked and not is_trusted:
+            # Damage below the recovery point, where a power cut cannot have done it. What the disk did there it
+            # may have done before that, too: everything is looked at.
+            if producers is not None:
+                producers.clear()
+            looked_at = load_segments(
+                storage,
+                directory,
+                epochs,
+                is_trusted=False,
+                verify_crc=verify_crc,
+                recovery_point=0,
+                log_start_offset=log_start_offset,
+                producers=producers,
+            )
+            return replace(looked_at, cut_bytes=looked_at.cut_bytes + cut)
         if cut or not is_continued:
             first_removed = index + 1 if is_continued else index
             cut_bytes += cut + _remove(storage, directory, bases[first_removed:])
@@ -144,7 +162,7 @@ def _read_segment(
         if span.base_offset != segment.end_offset:
             break
         if epochs is not None:
-            if span.leader_epoch < epochs.epoch_at(span.base_offset):
+            if span.leader_epoch < max(epochs.epoch_at(span.base_offset), newest_epoch):
                 break
             if span.leader_epoch > newest_epoch:
                 newest_epoch = span.leader_epoch

@@ -67,7 +67,7 @@ def _layout(entity_type: type[Any]) -> tuple[Any, ...]:
 
 
 def _shape(field_type: Any) -> Any:
-    array, nullable, inner = _unfold(field_type)
+    array, nullable, inner = unfold(field_type)
     return (
         array,
         nullable,
@@ -75,7 +75,7 @@ def _shape(field_type: Any) -> Any:
     )
 
 
-def _unfold(field_type: Any) -> tuple[bool, bool, Any]:
+def unfold(field_type: Any) -> tuple[bool, bool, Any]:
     """Returns (is an array, is nullable, element type)."""
     nullable = False
     if typing.get_origin(field_type) in (types.UnionType, typing.Union):
@@ -130,8 +130,8 @@ def _same(entity: Any) -> Any:
 
 def _field_converter(source: Field[Any], target: Field[Any]) -> Converter | None:
     """Returns how one field is converted, None if its value is taken as it is."""
-    source_array, _, source_type = _unfold(source.type)
-    target_array, nullable, target_type = _unfold(target.type)
+    source_array, _, source_type = unfold(source.type)
+    target_array, nullable, target_type = unfold(target.type)
     if source_array != target_array:
         raise TypeError(f"{source.name} is an array in one version only")
     inner: Converter | None = None
@@ -152,7 +152,7 @@ def _field_converter(source: Field[Any], target: Field[Any]) -> Converter | None
 def _zero(item: Field[Any]) -> Any:
     if item.default is not MISSING:
         return item.default
-    array, nullable, inner = _unfold(item.type)
+    array, nullable, inner = unfold(item.type)
     if nullable:
         return None
     if array:

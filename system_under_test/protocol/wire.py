@@ -20,6 +20,7 @@ from system_under_test.protocol import reshaped
 from system_under_test.protocol.apis import APIS, Api
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import NO_THROTTLE
+from system_under_test.protocol.skim import skimmer, skip_tags
 from system_under_test.protocol.versions import converter, layout, wire_type
 
 API_VERSIONS_KEY = 18
@@ -56,13 +57,14 @@ class WireRequest:
 class _Form:
     """How one version of one API is read and written. Compiled when it is first needed."""
 
-    __slots__ = ("is_flexible", "read", "request_type", "write")
+    __slots__ = ("is_flexible", "read", "skim", "write")
 
     def __init__(self, api: Api, version: int) -> None:
         canonical = next(one for one in api.canonical if one.first <= version <= one.last)
         request = wire_type(api, version, "request")
         response = wire_type(api, version, "response")
         self.is_flexible: bool = request.__flexible__
+        self.skim = skimmer(request)
         self.read = _reader(api, version, request, canonical.request)
         self.write = _writer(api, version, canonical.response, response)
 
@@ -162,12 +164,11 @@ class ServerCodec:
                 f" ({api.min_version} to {api.max_version} are)"
             )
         form = _form(api, version)
-        if form.is_flexible:
-            position = _skip_tags(frame, position)
         try:
+            if form.is_flexible:
+                position = skip_tags(frame, position)
+            form.skim(frame, position)
             message = form.read(frame, position)
-        except (MalformedRequestError, KeyboardInterrupt):
-            raise
         except Exception as error:  # whatever the codec makes of hostile bytes
             raise MalformedRequestError(
                 f"{api.name} version {version} cannot be read: {type(error).__name__}: {error}"
@@ -262,7 +263,7 @@ class ClientCodec:
         try:
             position = 4
             if response_type.__header_schema__.__flexible__:
-                position = _skip_tags(frame, position)
+                position = skip_tags(frame, position)
             response, _ = entity_reader(response_type)(frame, position)
         except Exception as error:
             raise ValueError(
@@ -292,28 +293,3 @@ def _text(frame: bytes, position: int, size: int) -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise MalformedRequestError("the client id is not UTF-8") from None
-
-
-def _skip_tags(frame: bytes, position: int) -> int:
-    """Returns the position behind the tagged fields of a header."""
-    count, position = _uvarint(frame, position)
-    for _ in range(count):
-        _, position = _uvarint(frame, position)
-        size, position = _uvarint(frame, position)
-        position += size
-        if position > len(frame):
-            raise MalformedRequestError("a tagged field is longer than the request")
-    return position
-
-
-def _uvarint(frame: bytes, position: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 35, 7):
-        if position >= len(frame):
-            raise MalformedRequestError("the request ends inside of a number")
-        byte = frame[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise MalformedRequestError("a number has more than five bytes")

@@ -187,6 +187,10 @@ class Quorum:
         self.committed_end = end
         while self._delivered_end < end:
             data = self.log.read(self._delivered_end, METADATA_MAX_BATCH_BYTES, end)
+            if not data:
+                # A high watermark inside of a batch, which no honest fetch brings about: what is whole counts.
+                self.committed_end = self._delivered_end
+                return
             batches = decode_metadata_batches(data)
             check_invariant(
                 bool(batches) and batches[0].base_offset == self._delivered_end,

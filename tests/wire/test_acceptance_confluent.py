@@ -15,6 +15,7 @@ from confluent_kafka import (
     KafkaException,
     Message,
     Producer,
+    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import (
@@ -25,6 +26,8 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
+
+from system_under_test.protocol.messages import describe_topic_partitions_request
 
 pytestmark = pytest.mark.wire
 
@@ -494,6 +497,36 @@ def test_topic_settings_are_described_and_changed(
     with pytest.raises(KafkaException) as refused:
         admin.incremental_alter_configs([wrong])[wrong].result(10)
     assert refused.value.args[0].code() == KafkaError.INVALID_CONFIG
+
+
+def test_a_description_shows_the_eligible_leader_replicas(
+    cluster: SharedCluster, admin: AdminClient
+) -> None:
+    """confluent-kafka describes topics with Metadata, which knows no ELR; our own client asks the newer way."""
+    topic = cluster.topic(replicas=(1, 2, 3), configs={"min.insync.replicas": "2"})
+    described = admin.describe_topics(TopicCollection([topic]))[topic].result(10)
+    (partition,) = described.partitions
+    assert [node.id for node in partition.replicas] == [1, 2, 3]
+    assert sorted(node.id for node in partition.isr) == [1, 2, 3]
+    # Too few replicas in sync: the ones that left last may still be elected without loss.
+    for name in ("b2", "b3"):
+        cluster.kill(name)
+    cluster.wait_for_isr(topic, 1)
+    request = describe_topic_partitions_request.DescribeTopicPartitionsRequest(
+        topics=(describe_topic_partitions_request.TopicRequest(name=topic),),
+        response_partition_limit=10,
+        cursor=None,
+    )
+    (answer,) = cluster.ask_any(request).topics
+    (found,) = answer.partitions
+    assert tuple(found.isr_nodes) == (1,)
+    assert len(found.eligible_leader_replicas) == 1
+    assert set(found.eligible_leader_replicas) <= {2, 3}
+    for name in ("b2", "b3"):
+        cluster.start(name)
+    cluster.wait_for_isr(topic, 3)
+    (answer,) = cluster.ask_any(request).topics
+    assert tuple(answer.partitions[0].eligible_leader_replicas or ()) == ()
 
 
 def test_a_topic_is_created_when_somebody_produces_to_it(

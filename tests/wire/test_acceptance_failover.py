@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from wire_helpers import SharedCluster, eventually
@@ -47,14 +48,19 @@ Produce = Callable[[str, str, Journal, threading.Event], None]
 
 
 def produce_with_confluent(
-    bootstrap: str, topic: str, journal: Journal, stop: threading.Event
+    bootstrap: str,
+    topic: str,
+    journal: Journal,
+    stop: threading.Event,
+    *,
+    delivery_timeout_ms: int = 30_000,
 ) -> None:
     sender = confluent_kafka.Producer(
         {
             "bootstrap.servers": bootstrap,
             "enable.idempotence": True,
             "acks": "all",
-            "delivery.timeout.ms": 30_000,
+            "delivery.timeout.ms": delivery_timeout_ms,
             "request.timeout.ms": 3_000,
             "enable.metrics.push": False,
             "log_level": 0,
@@ -289,7 +295,8 @@ def test_a_paused_leader_that_comes_back_loses_nothing(
 ) -> None:
     topic = cluster.topic()
     with Follower(cluster.bootstrap, topic) as follower:
-        run = producing(produce_with_confluent, topic)
+        # librdkafka does not send to the new leader before the old one has answered or the delivery timeout is over.
+        run = producing(partial(produce_with_confluent, delivery_timeout_ms=5_000), topic)
         eventually(lambda: len(journal.acknowledged) > 100)
         leader = cluster.leader(topic)
         cluster.pause(leader)
