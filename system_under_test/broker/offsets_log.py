@@ -84,9 +84,10 @@ class OffsetsLog:
         Raises:
             OSError: The disk failed.
         """
-        position = self._partition.online_log().log_start_offset
+        position = 0
         while self.is_current:
             log = self._partition.online_log()
+            position = max(position, log.log_start_offset)
             if position >= log.log_end_offset:
                 self.is_loaded = True
                 return True

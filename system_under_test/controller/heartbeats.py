@@ -146,7 +146,9 @@ def next_state(
         if request.want_shut_down:
             return BrokerState.SHUTDOWN_NOW
         has_seen_itself = request.current_metadata_offset >= broker.register_record_offset
-        if not request.want_fence and has_seen_itself:
+        # Who has announced its end is not unfenced again: nothing takes the announcement back but a new
+        # registration. An honest broker never asks for it.
+        if not request.want_fence and has_seen_itself and not broker.in_controlled_shutdown:
             return BrokerState.UNFENCED
         return BrokerState.FENCED
     # It may go once everybody who serves clients has read that it no longer leads; until then they would send

@@ -1,7 +1,7 @@
 """`python -m tests.fuzz segments|frames|tcp --count N --seed S`: throws hostile bytes and says what broke.
 
-Deterministic: the same seed and count give the same cases, and a case that fails is printed as hexadecimal together with the
-command that repeats it. Exit code 0: nothing broke; 1: something did.
+Deterministic: the same seed and count give the same cases, and a case that fails is printed as hexadecimal
+together with the command that repeats it. Exit code 0: nothing broke; 1: something did.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Frames to begin with: valid requests of every API in every version, with ordinary and with extreme values.
 
-`corpus/frames.txt` keeps one frame per API, version and role (role, API, version, hexadecimal), so that what is fuzzed
-does not depend on the generator, and a frame that once broke something can be added by hand. `python -m
+`corpus/frames.txt` keeps one frame per API, version and role (role, API, version, hexadecimal), so that what is
+fuzzed does not depend on the generator, and a frame that once broke something can be added by hand. `python -m
 tests.fuzz.corpus` writes the file anew.
 """
 

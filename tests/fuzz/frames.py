@@ -1,12 +1,13 @@
 """Hostile frames against nodes in memory: a broker and the active controller of a simulated cluster.
 
-Half of the frames are mutations of the corpus and of freshly made valid frames; the other half are valid for the codec and
-extreme in what they say. Each goes through the codec of the listener and, when it is a request, to the node's handler.
-What has to hold:
+Half of the frames are mutations of the corpus and of freshly made valid frames; the other half are valid for
+the codec and extreme in what they say. Each goes through the codec of the listener and, when it is a request,
+to the node's handler. What has to hold:
 
 1. the codec answers with a request or `MalformedRequestError`, nothing else;
 2. the handler raises nothing but `ConnectionAbortedError`, and its answer can be encoded, whenever it comes;
-3. no node of the cluster ends or breaks an invariant, whatever strangers say to it;
+3. no node of the cluster ends or breaks an invariant, whatever strangers say to it, except for a broker under
+   whose id a stranger has registered, which leaves as it must;
 4. afterwards every log of every broker is intact.
 
 A world is thrown away after a few thousand frames: topics, groups and members pile up in it.
@@ -121,6 +122,9 @@ class _Victims:
                 return f"{name} is not alive"
         return None
 
+    def somebody_was_superseded(self) -> bool:
+        return bool(self.cluster.marks("broker-superseded"))
+
     def damaged_log(self) -> str | None:
         """Returns which log is damaged, None if none is."""
         for broker in self.cluster.brokers:
@@ -161,6 +165,11 @@ def _one_world(seed: int, number: int, first: int, size: int) -> Iterator[Findin
                 (case + i, makers[role].frame()) for i in range(min(BATCH, first + size - case))
             ]
             finding = _one_batch(victims, role, frames)
+            if victims.somebody_was_superseded():
+                # As in Kafka without authentication: who registers under a broker's id ends that broker's session,
+                # and the broker leaves in order. The next world goes on.
+                yield from (None for _ in frames)
+                return
             if finding is not None:
                 # This world is no longer sound; the next one goes on.
                 yield finding

@@ -1,7 +1,7 @@
 """Mutated log directories: recovery must cut what is damaged, keep what is before it, and never raise or hang.
 
-A case takes the files of a healthy log (several segments, epochs, idempotent producers), damages one or more of them, and
-opens the log as after a crash. What has to hold then:
+A case takes the files of a healthy log (several segments, epochs, idempotent producers), damages one or more of
+them, and opens the log as after a crash. What has to hold then:
 
 1. loading raises nothing;
 2. every batch that is readable is intact, offsets have no gap, epochs never go back;
@@ -9,8 +9,8 @@ opens the log as after a crash. What has to hold then:
 4. damage in the last segment costs nothing before it;
 5. an append works, and is read back.
 
-A fifth of the cases is opened as after an orderly stop, when contents are trusted: then only 1, 5 and the end of the log
-count.
+A fifth of the cases is opened as after an orderly stop, when contents are trusted: then only 1, 5 and the end
+of the log count.
 """
 
 import random

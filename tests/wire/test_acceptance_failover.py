@@ -295,7 +295,7 @@ def test_a_paused_leader_that_comes_back_loses_nothing(
 ) -> None:
     topic = cluster.topic()
     with Follower(cluster.bootstrap, topic) as follower:
-        # librdkafka does not send to the new leader before the old one has answered or the delivery timeout is over.
+        # librdkafka sends nothing to the new leader before the old one answers or the delivery timeout is over.
         run = producing(partial(produce_with_confluent, delivery_timeout_ms=5_000), topic)
         eventually(lambda: len(journal.acknowledged) > 100)
         leader = cluster.leader(topic)
