@@ -117,6 +117,9 @@ class Phases:
         nemesis: Carries out the faults.
         history: Where operations go.
         progress: Told about phases.
+
+    Attributes:
+        process_ids: Process numbers of the run.
     """
 
     def __init__(
@@ -135,7 +138,7 @@ class Phases:
         self._recorder = RunRecorder(cluster.now_ns, history)
         self._progress = progress
         self._topic = experiment.topic
-        self._process_ids = ProcessIds()
+        self.process_ids = ProcessIds()
         self._is_main_phase = True
         self.group = self._consumer_group() if experiment.workload.group_members else None
 
@@ -241,7 +244,7 @@ class Phases:
             self._recorder,
             run_id=self._seed,
             topic_partitions=self._topic.topic_partitions(),
-            ids=self._process_ids,
+            ids=self.process_ids,
             random=self._cluster.client_host(self._cluster.clients[-1]).random.stream("group"),
         )
 
@@ -253,7 +256,7 @@ class Phases:
             run_id=self._seed,
             topic_partitions=self._topic.topic_partitions(),
             bootstrap=self._cluster.bootstrap,
-            ids=self._process_ids,
+            ids=self.process_ids,
         )
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:

@@ -11,6 +11,7 @@ found. Identifiers are stable; the missing numbers are bugs of parts that do not
 | D      | one offset showed two values                                                      |
 | C      | a corrupt record was read                                                         |
 | L      | something that should work does not, or only after a time-out                     |
+| U      | a record that an idempotent producer sent once is in the log twice                |
 """
 
 from dataclasses import dataclass
@@ -358,6 +359,14 @@ _ALL: tuple[Defect, ...] = (
         rules=("FF-2",),
         anomalies=("C",),
         sentence="Followers copy a batch whose checksum is wrong, so that it is committed.",
+    ),
+    Defect(
+        id="B-52",
+        name="producer-state-not-rebuilt",
+        origin="plausible",
+        rules=("PID-4", "PID-5"),
+        anomalies=("U",),
+        sentence="A new leader knows no producers and takes a retry for a new batch.",
     ),
 )
 

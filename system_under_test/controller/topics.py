@@ -31,6 +31,7 @@ from system_under_test.protocol.messages import (
     delete_topics_response,
     millis,
 )
+from system_under_test.protocol.metadata_codec import METADATA_TOPIC
 
 PARTITION_COUNT_MAX = 10_000
 """Partitions of one topic; Kafka's bound on the records of one batch, which a topic must fit into."""
@@ -190,6 +191,9 @@ def _new_topic(
 
 
 def _check_name(image: ClusterImage, name: str) -> None:
+    if name == METADATA_TOPIC:
+        # Its log would lie in the very files of the metadata log.
+        raise TopicRefusedError(ErrorCode.INVALID_REQUEST, f"{name} is the cluster's own")
     if not is_legal_topic_name(name):
         raise TopicRefusedError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,

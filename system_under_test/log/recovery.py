@@ -96,28 +96,28 @@ def load_segments(
                 verify_crc=is_checked and verify_crc,
             )
             segments.append(segment)
-        if (cut or not is_continued) and not is_checked and not is_trusted:
-            # Damage below the recovery point, where a power cut cannot have done it. What the disk did there it
-            # may have done before that, too: everything is looked at.
-            if producers is not None:
-                producers.clear()
-            looked_at = load_segments(
-                storage,
-                directory,
-                epochs,
-                is_trusted=False,
-                verify_crc=verify_crc,
-                recovery_point=0,
-                log_start_offset=log_start_offset,
-                producers=producers,
-            )
-            return replace(looked_at, cut_bytes=looked_at.cut_bytes + cut)
         if cut or not is_continued:
             first_removed = index + 1 if is_continued else index
             cut_bytes += cut + _remove(storage, directory, bases[first_removed:])
             break
 
     end_offset = segments[-1].end_offset if segments else log_start_offset
+    if not is_trusted and end_offset < recovery_point:
+        # Something is gone that was durable, and no power cut does that. What the disk did there it may have done
+        # before it, too: everything is looked at.
+        if producers is not None:
+            producers.clear()
+        looked_at = load_segments(
+            storage,
+            directory,
+            epochs,
+            is_trusted=False,
+            verify_crc=verify_crc,
+            recovery_point=0,
+            log_start_offset=log_start_offset,
+            producers=producers,
+        )
+        return replace(looked_at, cut_bytes=looked_at.cut_bytes + cut_bytes)
     if end_offset < log_start_offset:
         cut_bytes += _remove(storage, directory, [segment.base_offset for segment in segments])
         segments = []

@@ -28,6 +28,7 @@ from tests.memory_storage import MemoryStorage
 DIRECTORY = "data/t-0"
 CONFIG = LogConfig(segment_bytes=700)
 BASE_LOGS = 12
+EPOCH_MAX = 2**31 - 1
 
 
 @cache
@@ -163,7 +164,7 @@ def check(
         if problem is not None:
             return problem
     info = log.append_as_leader(
-        encode_batch([(b"k", b"new")], timestamp_ms=5), log.latest_epoch + 1
+        encode_batch([(b"k", b"new")], timestamp_ms=5), min(log.latest_epoch + 1, EPOCH_MAX)
     )
     if info.first_offset != end:
         return f"an append landed at {info.first_offset}, the log ended at {end}"

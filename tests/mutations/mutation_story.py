@@ -20,7 +20,8 @@ from harness.experiment import ClusterConfig, Experiment, TopicConfig
 from harness.history import HistoryWriter
 from harness.judge import run_context
 from harness.op import Completion, Outcome
-from harness.runner import SimulationResult, WorldRecorder, _Run
+from harness.phases import RunRecorder
+from harness.runner import SimulationResult, _Run
 from harness.scenario import Wait
 from nemesis.fault import Fault
 from system_under_test.config import DEFAULT_PROFILE
@@ -129,11 +130,11 @@ class Story(_Run):
         self.cluster.start()
         if self._is_watched:
             self.monitor.start()
-        self.do(self._start())
+        self.do(self.phases.start())
         self.producer = self.new_client()
         self.consumer = self.new_client()
         self._plot(self)
-        self._drive(self._final(), self.experiment.final_phase_ms)
+        self._drive(self.phases.final(), self.experiment.final_phase_ms)
         self.result.final_phase_complete = True
 
     # -- time
@@ -171,11 +172,11 @@ class Story(_Run):
         process = AppendProcess(
             self.cluster.client_host(host),
             self.experiment.workload,
-            WorldRecorder(self.world, self.history),
+            RunRecorder(self.cluster.now_ns, self.history),
             run_id=self.seed,
-            topic_partitions=self.topic.topic_partitions(),
+            topic_partitions=self.experiment.topic.topic_partitions(),
             bootstrap=bootstrap if asks is None else bootstrap[asks - 1 : asks],
-            ids=self.process_ids,
+            ids=self.phases.process_ids,
         )
         self._home[process] = host
         return process

@@ -53,7 +53,7 @@ def test_defects_are_well_formed() -> None:
     for identifier, defect in DEFECTS.items():
         assert defect.id == identifier
         Rules(defect.rules)
-        assert set(defect.anomalies) <= set("AVDCL")
+        assert set(defect.anomalies) <= set("AVDCLU")
         assert defect.anomalies or defect.invariants
         assert defect.sentence.endswith(".")
     assert list(DEFECTS) == sorted(DEFECTS)

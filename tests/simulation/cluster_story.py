@@ -7,7 +7,13 @@ from uuid import UUID
 
 from harness.simulation.weather import CALM, Weather
 from harness.simulation.world import World
-from system_under_test.config import FAST_TIMINGS, NodeConfig, Voter, profile_features
+from system_under_test.config import (
+    FAST_TIMINGS,
+    GroupConfig,
+    NodeConfig,
+    Voter,
+    profile_features,
+)
 from system_under_test.metadata.image import BrokerRegistration, PartitionRegistration
 from system_under_test.protocol.messages import (
     create_topics_request,
@@ -69,6 +75,7 @@ class Cluster:
                 features=profile_features(profile),
                 timings=FAST_TIMINGS,
                 min_insync_replicas=min_isr,
+                group=GroupConfig(group_initial_rebalance_delay_ms=0),
                 rules=rules,
             )
             self.books[name] = MarkBook()

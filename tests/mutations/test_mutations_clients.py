@@ -1,0 +1,324 @@
+"""What happens without the rules that protect idempotent producers, groups, and a change of min ISR."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from system_under_test.config import profile_features
+from system_under_test.controller.configs import alter_configs
+from system_under_test.controller.policy import Policy
+from system_under_test.defects import find_defect
+from system_under_test.metadata.image import MIN_ISR_CONFIG, TOPIC_RESOURCE, ClusterImage
+from system_under_test.metadata.records import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionRecord,
+    TopicRecord,
+)
+from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.messages import (
+    find_coordinator_request,
+    incremental_alter_configs_request,
+    join_group_request,
+    millis,
+    offset_commit_request,
+    produce_request,
+    sync_group_request,
+)
+from system_under_test.protocol.record_batch import encode_batch
+from system_under_test.rules import Rules
+from tests.mutations.coverage import shows
+from tests.simulation.cluster_story import TOPIC, Cluster
+
+PRODUCER = 77
+
+
+def send(
+    cluster: Cluster, value: bytes, sequence: int, *, epoch: int = 0, leader: int | None = None
+) -> tuple[int, int]:
+    """Sends one record of the idempotent producer; returns (error code, offset)."""
+    request = produce_request.ProduceRequest(
+        acks=-1,
+        timeout=millis(1500),
+        topic_data=(
+            produce_request.TopicProduceData(
+                name=TOPIC,
+                partition_data=(
+                    produce_request.PartitionProduceData(
+                        index=0,
+                        records=encode_batch(
+                            [(None, value)],
+                            timestamp_ms=1,
+                            producer_id=PRODUCER,
+                            producer_epoch=epoch,
+                            base_sequence=sequence,
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    )
+    broker = cluster.leader() if leader is None else leader
+    answer = cluster.do(cluster._ask(broker, request)).responses[0].partition_responses[0]
+    return int(answer.error_code), answer.base_offset
+
+
+def started(*without: str) -> Cluster:
+    cluster = Cluster(rules=Rules(without)).start()
+    cluster.create_topic()
+    return cluster
+
+
+def values_after_a_repetition(*without: str) -> list[bytes]:
+    cluster = started(*without)
+    first = send(cluster, b"a", 0)
+    again = send(cluster, b"a", 0)
+    assert first == (0, 0)
+    assert again[0] == 0
+    return cluster.read_all()
+
+
+@shows("PID-1")
+def test_a_repeated_batch_is_appended_once_and_without_the_rule_refused() -> None:
+    assert values_after_a_repetition() == [b"a"]
+    # The gap rule still stands in the way: the producer hears of an error for a record that is in the log.
+    cluster = started("PID-1")
+    assert send(cluster, b"a", 0)[0] == 0
+    assert send(cluster, b"a", 0)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert values_after_a_repetition("PID-1", "PID-2") == [b"a", b"a"]
+
+
+@shows("PID-2")
+def test_a_gap_is_refused_and_without_the_rule_the_log_has_a_hole_in_the_producers_order() -> None:
+    for without, expected in (((), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), (("PID-2",), 0)):
+        cluster = started(*without)
+        assert send(cluster, b"a", 0)[0] == 0
+        assert send(cluster, b"c", 2)[0] == expected
+        assert cluster.read_all() == ([b"a"] if expected else [b"a", b"c"])
+
+
+@shows("PID-3")
+def test_a_zombie_of_an_older_epoch_is_refused_and_without_the_rule_it_writes() -> None:
+    for without, expected in (((), ErrorCode.INVALID_PRODUCER_EPOCH), (("PID-3",), 0)):
+        cluster = started(*without)
+        assert send(cluster, b"a", 0, epoch=0)[0] == 0
+        assert send(cluster, b"b", 0, epoch=1)[0] == 0
+        assert send(cluster, b"zombie", 0, epoch=0)[0] == expected
+        assert cluster.read_all() == ([b"a", b"b"] if expected else [b"a", b"b", b"zombie"])
+
+
+def values_after_a_failover(*without: str) -> list[bytes]:
+    """The answer to a batch is lost with the leader; the producer repeats it to the next one."""
+    cluster = started(*without)
+    assert send(cluster, b"a", 0) == (0, 0)
+    cluster.run_for(0.5)
+    old = cluster.leader()
+    cluster.node(old).kill()
+    cluster.await_partition(lambda one: one.leader not in (-1, old))
+    for _ in range(50):
+        error, offset = send(cluster, b"a", 0)
+        if error == 0:
+            break
+        cluster.run_for(0.1)
+    assert (error, offset) == (0, 0 if not without else 1)
+    return cluster.read_all()
+
+
+@shows("PID-4", "B-52")
+def test_a_new_leader_knows_the_producers_of_the_old_one_and_without_the_rule_appends_again() -> (
+    None
+):
+    assert values_after_a_failover() == [b"a"]
+    assert values_after_a_failover("PID-4") == [b"a", b"a"]
+    assert values_after_a_failover(*find_defect("B-52").rules) == [b"a", b"a"]
+
+
+def until_all_run(cluster: Cluster) -> None:
+    cluster.run_until(lambda: all(cluster.is_running(one) for one in cluster.brokers))
+
+
+@shows("PID-5")
+def test_producers_survive_a_restart_and_without_the_rule_a_retry_is_appended_again() -> None:
+    for without, expected in (((), [b"a"]), (("PID-5",), [b"a", b"a"])):
+        cluster = started(*without)
+        assert send(cluster, b"a", 0) == (0, 0)
+        cluster.run_for(0.5)
+        for broker in cluster.brokers:
+            cluster.node(broker).kill()
+        for broker in cluster.brokers:
+            cluster.node(broker).start()
+        until_all_run(cluster)
+        cluster.await_partition(lambda one: one.leader >= 0 and len(one.isr) == 3)
+        assert send(cluster, b"a", 0)[0] == 0
+        assert cluster.read_all() == expected
+
+
+# --- groups
+
+GROUP = "g"
+
+
+class Member:
+    """One consumer that speaks the group protocol by hand."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.coordinator = self._find()
+        self.generation, self.member_id = self._join()
+
+    def ask(self, request: Any) -> Any:
+        return self.cluster.do(self.cluster._ask(self.coordinator, request))
+
+    def _find(self) -> int:
+        request = find_coordinator_request.FindCoordinatorRequest(
+            key_type=0, coordinator_keys=(GROUP,)
+        )
+        for _ in range(100):
+            (found,) = self.cluster.do(self.cluster._ask(1, request)).coordinators
+            if found.error_code == 0:
+                return int(found.node_id)
+            self.cluster.run_for(0.1)
+        raise AssertionError("no coordinator was found")
+
+    def _join(self) -> tuple[int, str]:
+        member_id = ""
+        for _ in range(100):
+            answer = self.ask(
+                join_group_request.JoinGroupRequest(
+                    group_id=GROUP,
+                    session_timeout=millis(6000),
+                    rebalance_timeout=millis(6000),
+                    member_id=member_id,
+                    group_instance_id=None,
+                    protocol_type="consumer",
+                    protocols=(
+                        join_group_request.JoinGroupRequestProtocol(name="range", metadata=b"m"),
+                    ),
+                )
+            )
+            if answer.error_code == 0:
+                break
+            member_id = answer.member_id if answer.error_code == 79 else member_id
+            self.cluster.run_for(0.1)
+        synced = self.ask(
+            sync_group_request.SyncGroupRequest(
+                group_id=GROUP,
+                generation_id=answer.generation_id,
+                member_id=answer.member_id,
+                group_instance_id=None,
+                assignments=(
+                    sync_group_request.SyncGroupRequestAssignment(
+                        member_id=answer.member_id, assignment=b"share"
+                    ),
+                ),
+            )
+        )
+        assert (synced.error_code, synced.assignment) == (0, b"share")
+        return answer.generation_id, answer.member_id
+
+    def commit(self, offset: int, generation: int) -> int:
+        answer = self.ask(
+            offset_commit_request.OffsetCommitRequest(
+                group_id=GROUP,
+                generation_id_or_member_epoch=generation,
+                member_id=self.member_id,
+                group_instance_id=None,
+                topics=(
+                    offset_commit_request.OffsetCommitRequestTopic(
+                        name=TOPIC,
+                        partitions=(
+                            offset_commit_request.OffsetCommitRequestPartition(
+                                partition_index=0, committed_offset=offset, committed_metadata=""
+                            ),
+                        ),
+                    ),
+                ),
+            )
+        )
+        return int(answer.topics[0].partitions[0].error_code)
+
+
+@shows("GRP-1")
+def test_a_commit_waits_for_the_high_watermark_and_without_the_rule_does_not() -> None:
+    for without in ((), ("GRP-1",)):
+        cluster = started(*without)
+        member = Member(cluster)
+        assert member.commit(5, member.generation) == 0
+        for broker in cluster.brokers:
+            if broker != member.coordinator:
+                cluster.node(broker).kill()
+        if without:
+            assert member.commit(6, member.generation) == 0
+        else:
+            # Nobody can copy it: no answer within the client's patience, or one that promises nothing.
+            with pytest.raises((TimeoutError, AssertionError)):
+                assert member.commit(6, member.generation) == 0
+
+
+@shows("GRP-2")
+def test_a_commit_of_an_older_generation_is_refused_and_without_the_rule_overwrites() -> None:
+    for without, expected in (((), ErrorCode.ILLEGAL_GENERATION), (("GRP-2",), 0)):
+        member = Member(started(*without))
+        assert member.commit(5, member.generation) == 0
+        assert member.commit(3, member.generation - 1) == expected
+
+
+# --- min ISR
+
+
+@shows("ELR-9")
+def test_lowering_min_isr_empties_the_elr_and_without_the_rule_a_stale_member_stays_electable() -> (
+    None
+):
+    topic_id = UUID(int=1)
+    image = ClusterImage()
+    for offset, record in enumerate(
+        (
+            FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1),
+            ConfigRecord(
+                resource_type=TOPIC_RESOURCE, resource_name="t", name=MIN_ISR_CONFIG, value="2"
+            ),
+            TopicRecord(name="t", topic_id=topic_id),
+            PartitionRecord(
+                topic_id=topic_id,
+                partition_id=0,
+                replicas=(1, 2, 3),
+                isr=(1,),
+                leader=1,
+                eligible_leader_replicas=(2,),
+            ),
+        )
+    ):
+        image.replay(offset, record)
+    request = incremental_alter_configs_request.IncrementalAlterConfigsRequest(
+        resources=(
+            incremental_alter_configs_request.AlterConfigsResource(
+                resource_type=TOPIC_RESOURCE,
+                resource_name="t",
+                configs=(
+                    incremental_alter_configs_request.AlterableConfig(
+                        name=MIN_ISR_CONFIG, config_operation=0, value="1"
+                    ),
+                ),
+            ),
+        ),
+        validate_only=False,
+    )
+    for without, expected_elr in (((), ()), (("ELR-9",), (2,))):
+        policy = Policy(
+            cluster_id="c",
+            features=profile_features("kafka-4.1"),
+            session_timeout_ns=1,
+            rules=Rules(without),
+        )
+        after = image.copy()
+        before_epoch = after.partitions[(topic_id, 0)].partition_epoch
+        decision = alter_configs(after, request, policy)
+        for record in decision.records:
+            after.replay(after.last_offset + 1, record)
+        partition = after.partitions[(topic_id, 0)]
+        # Broker 1 may now commit alone, and broker 2 lacks what it commits.
+        assert after.min_insync_replicas("t", 3) == 1
+        assert partition.elr == expected_elr
+        assert (partition.partition_epoch > before_epoch) == (not without)
