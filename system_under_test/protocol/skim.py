@@ -1,21 +1,30 @@
 """A look over the lengths of a message before it is decoded.
 
 The native reader of `kio` reserves memory for as many elements as an array announces, and the process ends when
-there is not that much: five bytes from a stranger would do. So the lengths of every request are walked first.
-Nothing is decoded; runs of fields of fixed size are one step. An array must fit into the bytes that are left,
-with at least one byte per element. What must not be null is not, which the reader does not check either.
+there is not that much: five bytes from a stranger would do. So the lengths of every message are walked first.
+Nothing is built; only a position moves. Three things are seen to:
+
+* a message has at most `ELEMENTS_MAX` elements, all its arrays together, which bounds memory and time;
+* what must not be null is not, which the reader does not check of arrays;
+* tagged fields that the schema does not know are cut out. Kafka ignores them (KIP-482: they may be added without a
+  new version), the reader refuses them.
+
+A walk is compiled once per type into a tuple of steps. Fields of fixed size that follow one another are one step,
+and so is an array of such structs: a usual Fetch or Produce request takes a dozen steps, about 2 us.
 """
 
 import typing
-from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
-from functools import partial
 from typing import Any
 
 from system_under_test.protocol.versions import unfold
 
-Step = Callable[[bytes, int], int]
-"""Takes the message and a position; returns the position behind what it stands for."""
+ELEMENTS_MAX = 100_000
+"""Array elements and tagged fields of one message. What Kafka lets one request be about (2,000 partitions to
+describe, 10,000 to create, each with its replicas) is far below. So many elements take some 30 MB once they are
+decoded, and that is what one connection can make a node hold beyond the bytes that it sent."""
+
+_FIXED, _STRING, _BYTES, _COMPACT, _ARRAY, _COMPACT_ARRAY, _STRUCT, _NULLABLE, _TAGS = range(9)
 
 FIXED_SIZES = {
     "bool": 1,
@@ -33,23 +42,41 @@ FIXED_SIZES = {
     "uuid": 16,
 }
 
+Steps = tuple[tuple[int, Any], ...]
+"""(what it is, detail); the detail of an array is (may it be null, size or steps of one element)."""
+Cut = tuple[int, int, bytes]
+"""(start, stop, what to put there)."""
+
+_STEPS: dict[type[Any], Steps] = {}
+_TOO_SHORT = "it ends too early"
+
 
 class LengthError(ValueError):
-    """A length that goes beyond the message, or null where null is not allowed."""
+    """A length that goes beyond the message, too many elements, or null where null is not allowed."""
 
 
-_SKIMMERS: dict[type[Any], Step] = {}
+def skim(entity_type: type[Any], frame: bytes, position: int) -> bytes:
+    """Returns the frame, without tagged fields that the type does not know.
 
+    Args:
+        entity_type: What begins at `position`.
+        frame: As it was received.
+        position: Where the message begins; what is before it stays as it is.
 
-def skimmer(entity_type: type[Any]) -> Step:
-    """Returns the walk over one type of message.
-
-    It raises `LengthError` when a length does not fit, and returns where the message ends.
+    Raises:
+        LengthError: The message must not be decoded.
     """
-    found = _SKIMMERS.get(entity_type)
-    if found is None:
-        found = _SKIMMERS[entity_type] = _compile(entity_type)
-    return found
+    steps = _STEPS.get(entity_type)
+    if steps is None:
+        steps = _STEPS[entity_type] = _compile(entity_type)
+    walk = _Walk(frame)
+    try:
+        end = walk.over(steps, position)
+    except IndexError:
+        raise LengthError(_TOO_SHORT) from None
+    if end > len(frame):
+        raise LengthError(_TOO_SHORT)
+    return walk.without_cuts() if walk.cuts else frame
 
 
 def read_uvarint(data: bytes, position: int) -> tuple[int, int]:
@@ -61,13 +88,13 @@ def read_uvarint(data: bytes, position: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 35, 7):
         if position >= len(data):
-            break
+            raise LengthError(_TOO_SHORT)
         byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, position
-    raise LengthError(f"no length can be read at byte {position}")
+    raise LengthError("a number has more than five bytes")
 
 
 def skip_tags(data: bytes, position: int) -> int:
@@ -76,128 +103,175 @@ def skip_tags(data: bytes, position: int) -> int:
     Raises:
         LengthError: They go beyond the message.
     """
-    return _tags({}, data, position)
-
-
-def _compile(entity_type: type[Any]) -> Step:
-    is_flexible: bool = entity_type.__flexible__
-    steps: list[Step] = []
-    fixed = 0
-    tagged: dict[int, Step] = {}
-    for item in fields(entity_type):
-        step = _field(item, is_flexible)
-        if "tag" in item.metadata:
-            if not isinstance(step, int):
-                tagged[item.metadata["tag"]] = step
-        elif isinstance(step, int):
-            fixed += step
-        else:
-            if fixed:
-                steps.append(partial(_jump, fixed))
-                fixed = 0
-            steps.append(step)
-    if fixed:
-        steps.append(partial(_jump, fixed))
-    if is_flexible:
-        steps.append(partial(_tags, tagged))
-    return steps[0] if len(steps) == 1 else partial(_all, tuple(steps))
-
-
-def _field(item: Any, is_flexible: bool) -> Step | int:
-    """Returns the step of a field, or its size if that is fixed."""
-    is_array, is_nullable, inner = unfold(item.type)
-    element: Step | int
-    if is_dataclass(inner):
-        element = skimmer(typing.cast(type[Any], inner))
-        if not is_array:
-            return partial(_nullable, element) if is_nullable else element
-    else:
-        kind = item.metadata["kafka_type"]
-        element = FIXED_SIZES.get(kind, 0) or partial(
-            _sized, 2 if kind == "string" else 4, is_flexible, is_nullable and not is_array
-        )
-    if not is_array:
-        return element
-    return partial(_array, is_flexible, is_nullable, element)
-
-
-def _jump(size: int, data: bytes, position: int) -> int:
-    position += size
-    if position > len(data):
-        raise LengthError(f"{position - len(data)} bytes are missing")
-    return position
-
-
-def _all(steps: Sequence[Step], data: bytes, position: int) -> int:
-    for step in steps:
-        position = step(data, position)
-    return position
-
-
-def _sized(width: int, is_flexible: bool, may_be_null: bool, data: bytes, position: int) -> int:
-    """A string or bytes."""
-    if is_flexible:
-        size, position = read_uvarint(data, position)
-        size -= 1
-    else:
-        end = position + width
-        if end > len(data):
-            raise LengthError("a length is missing")
-        size = int.from_bytes(data[position:end], "big", signed=True)
-        position = end
-    if size > 0:
-        position += size
-        if position > len(data):
-            raise LengthError(f"a field of {size} bytes goes beyond the message")
-    elif size < 0 and not may_be_null:
-        raise LengthError(f"a field that must be there is null at byte {position}")
-    return position
-
-
-def _array(
-    is_flexible: bool, may_be_null: bool, element: Step | int, data: bytes, position: int
-) -> int:
-    if is_flexible:
-        count, position = read_uvarint(data, position)
-        count -= 1
-    else:
-        end = position + 4
-        if end > len(data):
-            raise LengthError("the length of an array is missing")
-        count = int.from_bytes(data[position:end], "big", signed=True)
-        position = end
-    if count <= 0:
-        if count < 0 and not may_be_null:
-            raise LengthError(f"an array that must be there is null at byte {position}")
-        return position
-    if isinstance(element, int):
-        return _jump(count * element, data, position)
-    if count > len(data) - position:
-        raise LengthError(f"an array of {count} elements goes beyond the message")
-    for _ in range(count):
-        position = element(data, position)
-    return position
-
-
-def _nullable(step: Step, data: bytes, position: int) -> int:
-    if position >= len(data):
-        raise LengthError("a mark for null is missing")
-    is_null = data[position] >= 0x80
-    return position + 1 if is_null else step(data, position + 1)
-
-
-def _tags(known: dict[int, Step], data: bytes, position: int) -> int:
     if position < len(data) and not data[position]:
         return position + 1
-    count, position = read_uvarint(data, position)
-    for _ in range(count):
-        tag, position = read_uvarint(data, position)
-        size, position = read_uvarint(data, position)
-        end = position + size
-        if end > len(data):
-            raise LengthError(f"tag {tag} of {size} bytes goes beyond the message")
-        step = known.get(tag)
-        if step is not None:
-            step(data, position)
-        position = end
-    return position
+    return _Walk(data).over_tags({}, position)
+
+
+class _Walk:
+    """One walk over one message. Mutable: what may still come, and what is to be cut out."""
+
+    __slots__ = ("cuts", "frame", "left")
+
+    def __init__(self, frame: bytes) -> None:
+        self.frame = frame
+        self.left = ELEMENTS_MAX
+        self.cuts: list[Cut] = []
+
+    def over(self, steps: Steps, position: int) -> int:
+        """Returns the position behind what the steps describe; it may be behind the end of the frame."""
+        frame = self.frame
+        for kind, detail in steps:
+            if kind == _FIXED:
+                position += detail
+            elif kind == _TAGS:
+                # Almost always there are none.
+                position = self.over_tags(detail, position) if frame[position] else position + 1
+            elif kind == _COMPACT:
+                size = frame[position]
+                position += 1
+                if size >= 0x80:
+                    size, position = read_uvarint(frame, position - 1)
+                if size:
+                    position += size - 1
+                elif not detail:
+                    raise _missing(position)
+            elif kind == _COMPACT_ARRAY:
+                count = frame[position]
+                position += 1
+                if count >= 0x80:
+                    count, position = read_uvarint(frame, position - 1)
+                position = self._over_array(count - 1, detail, position)
+            elif kind == _STRING:
+                size = frame[position] << 8 | frame[position + 1]
+                position += 2
+                if size < 0x8000:
+                    position += size
+                elif not detail:
+                    raise _missing(position)
+            else:
+                position = self._over_other(kind, detail, position)
+        return position
+
+    def over_tags(self, known: dict[int, Steps], position: int) -> int:
+        """Returns the position behind tagged fields; notes those that are not known."""
+        frame = self.frame
+        start = position
+        count, position = read_uvarint(frame, position)
+        self._count(count)
+        unknown: list[Cut] = [(start, position, b"")]
+        for _ in range(count):
+            tag_start = position
+            tag, position = read_uvarint(frame, position)
+            size, position = read_uvarint(frame, position)
+            end = position + size
+            if end > len(frame):
+                raise LengthError(f"tag {tag} of {size} bytes goes beyond the message")
+            steps = known.get(tag)
+            if steps is None:
+                unknown.append((tag_start, end, b""))
+            elif self.over(steps, position) != end:
+                raise LengthError(f"tag {tag} has another size than it says")
+            position = end
+        if len(unknown) > 1:
+            left = _uvarint(count + 1 - len(unknown))
+            unknown[0] = (start, unknown[0][1], left)
+            self.cuts.extend(unknown)
+        return position
+
+    def without_cuts(self) -> bytes:
+        """Returns the frame without what is to be cut out."""
+        pieces = []
+        position = 0
+        # They were not noted in the order of their positions; none overlaps another.
+        for start, stop, instead in sorted(self.cuts):
+            pieces += [self.frame[position:start], instead]
+            position = stop
+        return b"".join([*pieces, self.frame[position:]])
+
+    def _over_other(self, kind: int, detail: Any, position: int) -> int:
+        frame = self.frame
+        if kind == _STRUCT:
+            return self.over(detail, position)
+        if kind == _NULLABLE:
+            is_null = frame[position] >= 0x80
+            return position + 1 if is_null else self.over(detail, position + 1)
+        frame[position + 3]  # if it is not there, the message ends too early
+        size = int.from_bytes(frame[position : position + 4], "big", signed=True)
+        position += 4
+        if kind == _ARRAY:
+            return self._over_array(size, detail, position)
+        if size < 0 and not detail:
+            raise _missing(position)
+        return position + max(size, 0)
+
+    def _over_array(self, count: int, detail: tuple[bool, Any], position: int) -> int:
+        may_be_null, element = detail
+        if count <= 0:
+            if count < 0 and not may_be_null:
+                raise _missing(position)
+            return position
+        self._count(count)
+        if isinstance(element, int):
+            return position + count * element
+        for _ in range(count):
+            position = self.over(element, position)
+        return position
+
+    def _count(self, elements: int) -> None:
+        self.left -= elements
+        if self.left < 0:
+            raise LengthError(f"it has more than {ELEMENTS_MAX} elements")
+
+
+def _missing(position: int) -> LengthError:
+    return LengthError(f"what must be there is null before byte {position}")
+
+
+def _compile(entity_type: type[Any]) -> Steps:
+    is_flexible: bool = entity_type.__flexible__
+    steps: list[tuple[int, Any]] = []
+    tagged: dict[int, Steps] = {}
+    for item in fields(entity_type):
+        step = _step(item, is_flexible)
+        tag = item.metadata.get("tag")
+        if tag is not None:
+            # A tagged struct has no mark that says whether it is there.
+            tagged[tag] = step[1] if step[0] in (_STRUCT, _NULLABLE) else (step,)
+        elif step[0] == _FIXED and steps and steps[-1][0] == _FIXED:
+            steps[-1] = (_FIXED, steps[-1][1] + step[1])
+        else:
+            steps.append(step)
+    if is_flexible:
+        steps.append((_TAGS, tagged))
+    return tuple(steps)
+
+
+def _step(item: Any, is_flexible: bool) -> tuple[int, Any]:
+    is_array, is_nullable, inner = unfold(item.type)
+    element: int | Steps
+    if is_dataclass(inner):
+        element = _compile(typing.cast(type[Any], inner))
+        if not is_array:
+            return (_NULLABLE if is_nullable else _STRUCT), element
+        if len(element) == 1 and element[0][0] == _FIXED:
+            element = element[0][1]
+    else:
+        kind = item.metadata["kafka_type"]
+        if kind in FIXED_SIZES:
+            element = FIXED_SIZES[kind]
+        else:
+            plain = _STRING if kind == "string" else _BYTES
+            element = ((_COMPACT if is_flexible else plain, is_nullable and not is_array),)
+        if not is_array:
+            return (_FIXED, element) if isinstance(element, int) else element[0]
+    return (_COMPACT_ARRAY if is_flexible else _ARRAY), (is_nullable, element)
+
+
+def _uvarint(value: int) -> bytes:
+    pieces = bytearray()
+    while value >= 0x80:
+        pieces.append(value & 0x7F | 0x80)
+        value >>= 7
+    pieces.append(value)
+    return bytes(pieces)

@@ -3,7 +3,7 @@
 Most versions differ by a field that came or went; for these a converter is compiled from the two schemas once.
 Where the shape itself changed (one group becomes many) the conversion is written by hand in `reshaped.py`.
 Where two versions have the very same bytes no conversion happens at all: the canonical class reads and writes
-them.
+them. To be read, a version may also lack tagged fields that the canonical one has: they are simply not there.
 """
 
 import importlib
@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from system_under_test.protocol.apis import Api
+from system_under_test.protocol.errors import ErrorCode
 
 Converter = Callable[[Any], Any]
 
@@ -53,30 +54,48 @@ def layout(entity_type: type[Any]) -> tuple[Any, ...]:
 def _layout(entity_type: type[Any]) -> tuple[Any, ...]:
     return (
         entity_type.__flexible__,
-        tuple(
-            (
-                item.name,
-                item.metadata.get("kafka_type"),
-                item.metadata.get("tag"),
-                _shape(item.type),
-                None if item.metadata.get("tag") is None else repr(item.default),
-            )
-            for item in fields(entity_type)
-        ),
+        tuple((item.name, _field_layout(item)) for item in fields(entity_type)),
     )
 
 
-def _shape(field_type: Any) -> Any:
-    array, nullable, inner = unfold(field_type)
+def _field_layout(item: Field[Any]) -> tuple[Any, ...]:
+    array, nullable, inner = unfold(item.type)
+    tag = item.metadata.get("tag")
     return (
+        item.metadata.get("kafka_type"),
+        tag,
+        None if tag is None else repr(item.default),
         array,
         nullable,
-        layout(inner) if isinstance(inner, type) and is_dataclass(inner) else None,
+        layout(inner) if is_dataclass(inner) else None,
     )
+
+
+def can_read(reader: type[Any], written: type[Any]) -> bool:
+    """Whether one version's class reads what another version's class writes, and reads the same out of it."""
+    if reader.__flexible__ is not written.__flexible__:
+        return False
+    theirs = list(fields(written))
+    for item in fields(reader):
+        if theirs and theirs[0].name == item.name:
+            if not _can_read_field(item, theirs.pop(0)):
+                return False
+        elif item.metadata.get("tag") is None:
+            return False
+    return not theirs
+
+
+def _can_read_field(reader: Field[Any], written: Field[Any]) -> bool:
+    mine, theirs = unfold(reader.type)[2], unfold(written.type)[2]
+    if is_dataclass(mine) and is_dataclass(theirs):
+        return _field_layout(reader)[:-1] == _field_layout(written)[:-1] and can_read(
+            typing.cast(type[Any], mine), typing.cast(type[Any], theirs)
+        )
+    return _field_layout(reader) == _field_layout(written)
 
 
 def unfold(field_type: Any) -> tuple[bool, bool, Any]:
-    """Returns (is an array, is nullable, element type)."""
+    """Returns (is an array, is nullable, element type) of a field of an entity."""
     nullable = False
     if typing.get_origin(field_type) in (types.UnionType, typing.Union):
         nullable = True
@@ -175,7 +194,7 @@ _ZEROS: dict[str, Any] = {
     "bytes": b"",
     "records": b"",
     "uuid": UUID(int=0),
-    "error_code": 0,
+    "error_code": ErrorCode.NONE,
     "timedelta_i32": timedelta(0),
     "timedelta_i64": timedelta(0),
 }

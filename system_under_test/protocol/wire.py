@@ -1,10 +1,10 @@
 """Frames to messages and back, without a socket: headers, versions, and what Kafka answers to versions it lacks.
 
-    frame --header--> (API, version) --kio--> message of that version --versions--> canonical message --> handler
+    frame --header--> (API, version) --skim, kio--> message of that version --versions--> canonical message
 
 The codec of a listener knows the APIs of its role. It answers ApiVersions by itself, since only it knows the
 versions. A request that cannot be understood has no answer: Kafka closes the connection, and so does whoever
-gets a `MalformedRequestError`.
+gets a `MalformedRequestError`. Bytes behind a message are ignored, as Kafka ignores them.
 """
 
 import io
@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import OutOfBoundValue
 
 from system_under_test.protocol import reshaped
 from system_under_test.protocol.apis import APIS, Api
 from system_under_test.protocol.errors import ErrorCode
-from system_under_test.protocol.messages import NO_THROTTLE
-from system_under_test.protocol.skim import skimmer, skip_tags
-from system_under_test.protocol.versions import converter, layout, wire_type
+from system_under_test.protocol.messages import NO_THROTTLE, api_versions_response
+from system_under_test.protocol.skim import skim, skip_tags
+from system_under_test.protocol.versions import can_read, converter, layout, wire_type
 
 API_VERSIONS_KEY = 18
 _HEADER = struct.Struct(">hhih")
@@ -29,8 +30,6 @@ _SIZE_AND_CORRELATION = struct.Struct(">ii")
 _NO_TAGS = b"\0"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """What a client may call itself (KIP-511)."""
-
-CLIENT_ID_MAX_BYTES = 32_767
 
 
 class MalformedRequestError(ValueError):
@@ -57,14 +56,14 @@ class WireRequest:
 class _Form:
     """How one version of one API is read and written. Compiled when it is first needed."""
 
-    __slots__ = ("is_flexible", "read", "skim", "write")
+    __slots__ = ("is_flexible", "read", "request_type", "write")
 
     def __init__(self, api: Api, version: int) -> None:
         canonical = next(one for one in api.canonical if one.first <= version <= one.last)
         request = wire_type(api, version, "request")
         response = wire_type(api, version, "response")
         self.is_flexible: bool = request.__flexible__
-        self.skim = skimmer(request)
+        self.request_type = request
         self.read = _reader(api, version, request, canonical.request)
         self.write = _writer(api, version, canonical.response, response)
 
@@ -73,36 +72,34 @@ def _reader(
     api: Api, version: int, request: type[Any], canonical: type[Any]
 ) -> Callable[[bytes, int], Any]:
     reshape = reshaped.find(reshaped.REQUESTS, api.key, version)
-    if reshape is not None:
-        read = entity_reader(request)
-        by_hand = reshape
-
-        def read_and_reshape(frame: bytes, position: int) -> Any:
-            return by_hand(read(frame, position)[0], canonical)
-
-        return read_and_reshape
-    if layout(request) == layout(canonical):
-        read_canonical = entity_reader(canonical)
-        return lambda frame, position: read_canonical(frame, position)[0]
-    read_older = entity_reader(request)
-    convert = converter(request, canonical)
-    return lambda frame, position: convert(read_older(frame, position)[0])
+    if reshape is None and can_read(canonical, request):
+        read = entity_reader(canonical)
+        return lambda frame, position: read(frame, position)[0]
+    read_as_sent = entity_reader(request)
+    if reshape is None:
+        convert = converter(request, canonical)
+        return lambda frame, position: convert(read_as_sent(frame, position)[0])
+    by_hand = reshape
+    return lambda frame, position: by_hand(read_as_sent(frame, position)[0], canonical)
 
 
 def _writer(
     api: Api, version: int, canonical: type[Any], response: type[Any]
-) -> Callable[[Any], bytes]:
+) -> Callable[[Any, Any], bytes]:
+    """Returns what makes the bytes of an answer; it takes the canonical request as well."""
     tags = _NO_TAGS if response.__header_schema__.__flexible__ else b""
     reshape = reshaped.find(reshaped.RESPONSES, api.key, version)
-    if reshape is None and layout(canonical) == layout(response):
-        write, convert = entity_writer(canonical), None
-    else:
-        write = entity_writer(response)
-        convert = converter(canonical, response) if reshape is None else None
+    write = entity_writer(response)
+    convert: Callable[[Any], Any] | None = None
+    if reshape is None:
+        if layout(canonical) == layout(response):
+            write = entity_writer(canonical)
+        else:
+            convert = converter(canonical, response)
 
-    def encode(message: Any) -> bytes:
+    def encode(message: Any, request: Any) -> bytes:
         if reshape is not None:
-            message = reshape(message, response)
+            message = reshape(message, response, request)
         elif convert is not None:
             message = convert(message)
         buffer = io.BytesIO()
@@ -167,8 +164,7 @@ class ServerCodec:
         try:
             if form.is_flexible:
                 position = skip_tags(frame, position)
-            form.skim(frame, position)
-            message = form.read(frame, position)
+            message = form.read(skim(form.request_type, frame, position), position)
         except Exception as error:  # whatever the codec makes of hostile bytes
             raise MalformedRequestError(
                 f"{api.name} version {version} cannot be read: {type(error).__name__}: {error}"
@@ -180,25 +176,34 @@ class ServerCodec:
         return request
 
     def encode_response(self, request: WireRequest, response: Any) -> bytes:
-        """Returns the whole frame of a response, with its size."""
-        body = _form(request.api, request.version).write(response)
+        """Returns the whole frame of a response, with its size.
+
+        Raises:
+            MalformedRequestError: The answer does not fit into the version that was asked for: somebody else has
+                put a string there that is longer than old versions can say (32,767 bytes). Kafka closes the
+                connection as well.
+        """
+        try:
+            body = _form(request.api, request.version).write(response, request.message)
+        except OutOfBoundValue as error:
+            raise MalformedRequestError(
+                f"the answer does not fit into {request.api.name} version {request.version}: {error}"
+            ) from None
         return _SIZE_AND_CORRELATION.pack(len(body) + 4, request.correlation_id) + body
 
     def _api_versions(self, request: WireRequest, message: Any) -> bytes:
-        from system_under_test.protocol.messages import api_versions_response as answers
-
         error = ErrorCode.NONE
         if request.version >= 3 and not (
             _SOFTWARE.fullmatch(message.client_software_name)
             and _SOFTWARE.fullmatch(message.client_software_version)
         ):
             error = ErrorCode.INVALID_REQUEST
-        answer = answers.ApiVersionsResponse(
+        answer = api_versions_response.ApiVersionsResponse(
             error_code=error,
             api_keys=()
             if error
             else tuple(
-                answers.ApiVersion(
+                api_versions_response.ApiVersion(
                     api_key=api.key,
                     min_version=api.min_version
                     if api.advertised_min is None
@@ -264,6 +269,7 @@ class ClientCodec:
             position = 4
             if response_type.__header_schema__.__flexible__:
                 position = skip_tags(frame, position)
+            frame = skim(response_type, frame, position)
             response, _ = entity_reader(response_type)(frame, position)
         except Exception as error:
             raise ValueError(

@@ -55,7 +55,8 @@ def test_a_clean_start_trusts_everything_and_an_unclean_one_only_the_checkpoint(
     storage, _ = written()
     assert load(storage, clean=True).recovery_point == 6
     assert load(storage, recovery_point=4).recovery_point == 4
-    assert load(storage, recovery_point=9).recovery_point == 6
+    # Behind the end of the log it proves that something durable is gone, and nothing else.
+    assert load(storage, recovery_point=9).recovery_point == 0
 
 
 @pytest.mark.parametrize("cut", range(1, SIZE))
@@ -109,7 +110,8 @@ def test_segments_below_the_recovery_points_segment_are_not_verified():
     storage.corrupt(segment_path(DIRECTORY, 0), SIZE - 2)
     assert load(storage, recovery_point=3).log_end_offset == 6
     storage.corrupt(segment_path(DIRECTORY, 2), SIZE - 2)
-    assert load(storage, recovery_point=3).log_end_offset == 2
+    # Now a record below the recovery point is gone, and with that nothing below it is trusted any more.
+    assert load(storage, recovery_point=3).log_end_offset == 0
 
 
 def test_a_cut_that_ends_a_segment_is_flushed_with_the_segments_behind_it():
