@@ -1,9 +1,10 @@
 """Fetch on the leader (replication-protocol section 11), for followers and consumers.
 
 FETCH-0: a stale fetch must never be processed after a newer one of the same follower. Kafka has fetch sessions
-for it; we decline them (session id 0) and rely on the other way to the same guarantee: a fetcher uses one
-connection with one outstanding request, a connection delivers in order, and a new leader epoch or broker epoch
-fences what an older connection may still hold (FETCH-2, FS-2).
+for it; we decline them as a Kafka broker does whose session cache is full: a full fetch is answered with session
+id 0, one that names a session with FETCH_SESSION_ID_NOT_FOUND. We rely on the other way to the same guarantee: a
+fetcher uses one connection with one outstanding request, a connection delivers in order, and a new leader epoch or
+broker epoch fences what an older connection may still hold (FETCH-2, FS-2).
 
 This is the hottest path of a broker. A fetch that finds nothing builds no answer; it waits, and reads when it is
 woken. Entities are immutable, so two followers that keep up with one log get one and the same answer.
@@ -25,6 +26,10 @@ from system_under_test.protocol.messages import fetch_response
 
 CONSUMER = -1
 """What a consumer gives as its replica id."""
+FETCH_MAX_BYTES = 55 * 1024 * 1024
+"""No answer has more than that, whatever is asked for; Kafka's fetch.max.bytes."""
+FULL_FETCH_EPOCHS = (-1, 0)
+"""Session epochs of a request that names everything it wants: without a session, or to get one (KIP-227)."""
 
 _NONE = ErrorCode.NONE
 _NO_TIME = timedelta(0)
@@ -105,7 +110,10 @@ class _Fetch:
     @property
     def is_ready(self) -> bool:
         """Whether the answer is due before the deadline (FETCH-7)."""
-        return self.must_answer or self.size_bytes >= self.request.min_bytes
+        if self.must_answer:
+            return True
+        wanted: int = min(self.request.min_bytes, self.request.max_bytes, FETCH_MAX_BYTES)
+        return self.size_bytes >= wanted
 
     def data_arrived(self) -> None:
         """Reads again, and answers if that is enough."""
@@ -203,6 +211,9 @@ class FetchHandler:
         Returns:
             The response or a future of it.
         """
+        if request.session_epoch not in FULL_FETCH_EPOCHS:
+            # An incremental fetch in a session that was never given. The client asks for all it wants instead.
+            return fetch_answer(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ())
         fetch = _Fetch(self, request)
         arrival_ns = self._context.monotonic_ns() if fetch.is_follower else None
         for topic in request.topics:
@@ -350,7 +361,7 @@ class FetchHandler:
         if offset >= bound:
             return None
         taken = fetch.size_bytes
-        limit = min(wanted.partition_max_bytes, request.max_bytes - taken)
+        limit = min(wanted.partition_max_bytes, request.max_bytes - taken, FETCH_MAX_BYTES - taken)
         if limit <= 0 and taken:
             return None
         # Within one leader epoch a leader's log only grows, so that the key determines the bytes.

@@ -1,14 +1,17 @@
 """Fetch for clients that name topics (versions 4 to 12): the names become ids, and in the answer names again.
 
-The topic may be deleted and created again between the request and the look-up, or while the request is parked; the
-answer is about the topic that had the name when the request came.
+The topic may be deleted and created again while the request is parked; the answer is about the topic that had the
+name when the request came. Forgotten topics belong to sessions, which are declined (`fetch.py`); the rack of the
+client is ignored, because only leaders are read from.
 """
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from system_under_test.protocol.entities import fetch_partition, fetch_topic
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
     fetch_by_name_request,
@@ -20,6 +23,7 @@ TopicIdOf = Callable[[str], UUID | None]
 """Returns the id of a topic, None for one that is unknown here."""
 
 _NO_OFFSET = -1
+_NO_TIME = timedelta(0)
 
 
 class FetchByName:
@@ -46,18 +50,20 @@ class FetchByName:
                 continue
             names[topic_id] = topic.topic
             topics.append(
-                fetch_request.FetchTopic(
-                    topic_id=topic_id,
-                    partitions=tuple(
-                        fetch_request.FetchPartition(
-                            partition=wanted.partition,
-                            current_leader_epoch=wanted.current_leader_epoch,
-                            fetch_offset=wanted.fetch_offset,
-                            last_fetched_epoch=wanted.last_fetched_epoch,
-                            log_start_offset=wanted.log_start_offset,
-                            partition_max_bytes=wanted.partition_max_bytes,
-                        )
-                        for wanted in topic.partitions
+                fetch_topic(
+                    topic_id,
+                    tuple(
+                        [
+                            fetch_partition(
+                                wanted.partition,
+                                wanted.current_leader_epoch,
+                                wanted.fetch_offset,
+                                wanted.partition_max_bytes,
+                                wanted.last_fetched_epoch,
+                                wanted.log_start_offset,
+                            )
+                            for wanted in topic.partitions
+                        ]
                     ),
                 )
             )
@@ -66,7 +72,7 @@ class FetchByName:
                 replica_id=request.replica_id, replica_epoch=-1
             ),
             # An error is told at once, whatever else there is to wait for.
-            max_wait=request.max_wait if not unknown else request.max_wait * 0,
+            max_wait=request.max_wait if not unknown else _NO_TIME,
             min_bytes=request.min_bytes,
             max_bytes=request.max_bytes,
             isolation_level=request.isolation_level,
@@ -96,6 +102,8 @@ class FetchByName:
 
 
 def _named(answer: Any, names: dict[UUID, str], unknown: list[Any]) -> Any:
+    if answer.error_code != ErrorCode.NONE:
+        unknown = []  # an error of the session says nothing of topics
     responses = [
         fetch_by_name_response.FetchableTopicResponse(
             topic=names[topic.topic_id],

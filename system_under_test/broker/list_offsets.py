@@ -13,13 +13,20 @@ from system_under_test.protocol.messages import (
     millis,
     offset_for_leader_epoch_response,
 )
-from system_under_test.protocol.record_batch import BatchHeader, decode_records
+from system_under_test.protocol.record_batch import (
+    BatchHeader,
+    CorruptBatchError,
+    Record,
+    decode_records,
+)
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL_TIMESTAMP = -4
 """The same as the earliest one: there is no tiered storage here."""
+LATEST_TIERED_TIMESTAMP = -5
+"""For the same reason there is no such offset."""
 
 _UNKNOWN = -1
 _NO_THROTTLE = millis(0)
@@ -117,6 +124,8 @@ class OffsetsHandler:
             if is_behind:
                 return ErrorCode.OFFSET_NOT_AVAILABLE
             return bound, _UNKNOWN, partition.leader_epoch
+        if timestamp == LATEST_TIERED_TIMESTAMP:
+            return _UNKNOWN, _UNKNOWN, _UNKNOWN
         if timestamp < MAX_TIMESTAMP:
             return ErrorCode.UNSUPPORTED_VERSION
         found = _search(log, timestamp)
@@ -153,16 +162,29 @@ def _offset_answer(
 
 
 def _search(log: Log, timestamp: int) -> Found | None:
-    """Returns the first record at or after a timestamp, or the one with the largest timestamp."""
+    """Returns the first record at or after a timestamp, or the one with the largest timestamp.
+
+    Compressed batches stay closed: the broker has no codecs, and passes batches on as they are. Such a batch is
+    answered with its first offset, from which a consumer reads a few records too many, never one too few.
+    """
     headers: list[BatchHeader] = log.headers()
     if timestamp == MAX_TIMESTAMP:
         timestamp = max((header.max_timestamp_ms for header in headers), default=_UNKNOWN)
     for header in headers:
         if header.max_timestamp_ms >= timestamp and header.last_offset >= log.log_start_offset:
             start = max(header.base_offset, log.log_start_offset)
-            data = log.read(start, 1, log.log_end_offset)
-            for _, records in decode_records(data):
-                for record in records:
-                    if record.timestamp_ms >= timestamp:
-                        return record.offset, record.timestamp_ms, header.leader_epoch
+            records = _records(log.read(start, 1, log.log_end_offset))
+            if records is None:
+                return start, header.max_timestamp_ms, header.leader_epoch
+            for record in records:
+                if record.timestamp_ms >= timestamp:
+                    return record.offset, record.timestamp_ms, header.leader_epoch
     return None
+
+
+def _records(batch: bytes) -> tuple[Record, ...] | None:
+    """Returns the records of one batch, None if they cannot be read: compressed, or a producer's nonsense."""
+    try:
+        return tuple(record for _, records in decode_records(batch) for record in records)
+    except CorruptBatchError:
+        return None

@@ -5,9 +5,11 @@ may have been appended and may yet survive or vanish.
 """
 
 import asyncio
+import struct
 from collections.abc import Callable
 from typing import Any
 
+from system_under_test.broker.metadata_cache import OFFSETS_TOPIC
 from system_under_test.broker.partition import ACKS_ALL, Partition
 from system_under_test.broker.produce_wait import (
     DelayedProduce,
@@ -25,6 +27,13 @@ from system_under_test.protocol.record_batch import CorruptBatchError
 
 ACKS_NONE = 0
 ACKS_LEADER = 1
+ZSTD_SINCE = 7
+"""The version of Produce from which on clients are known to understand zstd (KIP-110)."""
+
+_LENGTH_AND_ATTRIBUTES = struct.Struct(">8xi9xh")
+_LENGTH_END = 12
+_CODEC_BITS, _TRANSACTIONAL_BIT, _CONTROL_BIT = 0x07, 0x10, 0x20
+_ZSTD = 4
 
 PartitionLookup = Callable[[str, int], Partition | ErrorCode]
 """Finds a partition by topic name and index, or says why it is not here."""
@@ -40,8 +49,12 @@ class ProduceHandler:
         self._lookup = lookup
         self.purgatory = Purgatory()
 
-    def handle(self, request: Any) -> Any:
+    def handle(self, request: Any, api_version: int = -1) -> Any:
         """Appends, and answers now or later.
+
+        Args:
+            request: What to append.
+            api_version: Which the request had on the wire, -1 if it did not cross one.
 
         Returns:
             The response; a future of it for acks=all; None for acks=0.
@@ -58,7 +71,7 @@ class ProduceHandler:
             topic_parts = []
             for data in topic.partition_data:
                 if are_acks_valid:
-                    part = self._append(topic.name, data.index, data.records, acks)
+                    part = self._append(topic.name, data.index, data.records, acks, api_version)
                     pending_count += not part.is_done
                 else:
                     part = ProduceWait(data.index, ErrorCode.INVALID_REQUIRED_ACKS)
@@ -72,13 +85,17 @@ class ProduceHandler:
             return None
         return produce_answer(parts)
 
-    def _append(self, topic: str, index: int, records: bytes | None, acks: int) -> ProduceWait:
+    def _append(
+        self, topic: str, index: int, records: bytes | None, acks: int, api_version: int
+    ) -> ProduceWait:
         partition = self._lookup(topic, index)
         if isinstance(partition, ErrorCode):
             return ProduceWait(index, partition)
         info: AppendInfo | ErrorCode
         if not records:
             info = ErrorCode.CORRUPT_MESSAGE
+        elif refusal := _refusal(topic, records, api_version):
+            info = refusal
         else:
             try:
                 info = partition.append_as_leader(records, acks)
@@ -134,3 +151,27 @@ class ProduceHandler:
                     partition=part.index,
                     required_offset=part.required_offset,
                 )
+
+
+def _refusal(topic: str, records: bytes, api_version: int) -> ErrorCode | None:
+    """Returns what is wrong with a client's batch before anybody looks at its contents, None if nothing is.
+
+    Source:
+        Kafka's `ProduceRequest.validateRecords`, `LogValidator` and `ReplicaManager.appendRecords`.
+    """
+    if topic == OFFSETS_TOPIC:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION  # only the coordinator writes there
+    if len(records) < _LENGTH_AND_ATTRIBUTES.size:
+        return ErrorCode.CORRUPT_MESSAGE
+    length, attributes = _LENGTH_AND_ATTRIBUTES.unpack_from(records)
+    if attributes:
+        codec = attributes & _CODEC_BITS
+        if codec > _ZSTD or (codec == _ZSTD and 0 <= api_version < ZSTD_SINCE):
+            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        if attributes & _CONTROL_BIT:
+            return ErrorCode.INVALID_RECORD
+        if attributes & _TRANSACTIONAL_BIT:
+            return ErrorCode.INVALID_TXN_STATE  # there are no transactions that it could be part of
+    if 0 <= length < len(records) - _LENGTH_END:
+        return ErrorCode.INVALID_RECORD  # exactly one batch per partition
+    return None

@@ -105,6 +105,8 @@ class ReplicaManager:
         Raises:
             ConnectionAbortedError: The connection is to be closed (a failed append with acks=0).
         """
+        if context.api_version >= 0 and type(message) is produce_request.ProduceRequest:
+            return self.produce.handle(message, context.api_version)
         return self._handlers[type(message)](message)
 
     def find(self, topic: str, index: int) -> Partition | ErrorCode:

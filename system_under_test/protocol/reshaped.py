@@ -67,7 +67,7 @@ def fetch_request(message: Any, target: type[Any]) -> Any:
 
 
 def fetch_response(message: Any, target: type[Any], _request: Any) -> Any:
-    """Until version 5 clients give up on KAFKA_STORAGE_ERROR, but look for the leader after NOT_LEADER_OR_FOLLOWER."""
+    """Until version 5 clients give up on KAFKA_STORAGE_ERROR; NOT_LEADER_OR_FOLLOWER makes them ask again."""
     return _with_error(
         converter(type(message), target)(message),
         "responses",

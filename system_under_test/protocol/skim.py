@@ -142,13 +142,6 @@ class _Walk:
                 if count >= 0x80:
                     count, position = read_uvarint(frame, position - 1)
                 position = self._over_array(count - 1, detail, position)
-            elif kind == _STRING:
-                size = frame[position] << 8 | frame[position + 1]
-                position += 2
-                if size < 0x8000:
-                    position += size
-                elif not detail:
-                    raise _missing(position)
             else:
                 position = self._over_other(kind, detail, position)
         return position
@@ -191,6 +184,11 @@ class _Walk:
 
     def _over_other(self, kind: int, detail: Any, position: int) -> int:
         frame = self.frame
+        if kind == _STRING:
+            size = frame[position] << 8 | frame[position + 1]
+            if size >= 0x8000:
+                size = -1
+            return _over_bytes(size, detail, position + 2)
         if kind == _STRUCT:
             return self.over(detail, position)
         if kind == _NULLABLE:
@@ -201,9 +199,7 @@ class _Walk:
         position += 4
         if kind == _ARRAY:
             return self._over_array(size, detail, position)
-        if size < 0 and not detail:
-            raise _missing(position)
-        return position + max(size, 0)
+        return _over_bytes(size, detail, position)
 
     def _over_array(self, count: int, detail: tuple[bool, Any], position: int) -> int:
         may_be_null, element = detail
@@ -222,6 +218,14 @@ class _Walk:
         self.left -= elements
         if self.left < 0:
             raise LengthError(f"it has more than {ELEMENTS_MAX} elements")
+
+
+def _over_bytes(size: int, may_be_null: bool, position: int) -> int:
+    if size >= 0:
+        return position + size
+    if not may_be_null:
+        raise _missing(position)
+    return position
 
 
 def _missing(position: int) -> LengthError:

@@ -12,6 +12,7 @@ import typing
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +20,8 @@ from system_under_test.protocol.apis import Api
 from system_under_test.protocol.errors import ErrorCode
 
 Converter = Callable[[Any], Any]
+Getter = Callable[[Any], Any]
+Setter = Callable[[Any, Any], None]
 
 _LAYOUTS: dict[type[Any], tuple[Any, ...]] = {}
 _CONVERTERS: dict[tuple[type[Any], type[Any]], Converter] = {}
@@ -67,7 +70,7 @@ def _field_layout(item: Field[Any]) -> tuple[Any, ...]:
         None if tag is None else repr(item.default),
         array,
         nullable,
-        layout(inner) if is_dataclass(inner) else None,
+        layout(typing.cast(type[Any], inner)) if is_dataclass(inner) else None,
     )
 
 
@@ -124,21 +127,32 @@ def _compile(source: type[Any], target: type[Any]) -> Converter:
     if source is target:
         return _same
     available = {item.name: item for item in fields(source)}
-    copies: list[tuple[str, Converter | None]] = []
-    constants: dict[str, Any] = {}
+    copies: list[tuple[Getter, Setter]] = []
+    conversions: list[tuple[Getter, Setter, Converter]] = []
+    constants: list[tuple[Setter, Any]] = []
     for item in fields(target):
+        # The slot itself, which a frozen dataclass does not let its users set: see `entities.py`.
+        setter = getattr(target, item.name).__set__
         origin = available.get(item.name)
-        if origin is not None:
-            copies.append((item.name, _field_converter(origin, item)))
-        elif item.default is MISSING and item.default_factory is MISSING:
-            constants[item.name] = _zero(item)
+        if origin is None:
+            constants.append((setter, _zero(item)))
+            continue
+        convert_field = _field_converter(origin, item)
+        if convert_field is None:
+            copies.append((attrgetter(item.name), setter))
+        else:
+            conversions.append((attrgetter(item.name), setter, convert_field))
+    new = object.__new__
 
     def convert(entity: Any) -> Any:
-        values = dict(constants)
-        for name, convert_field in copies:
-            value = getattr(entity, name)
-            values[name] = value if convert_field is None else convert_field(value)
-        return target(**values)
+        made = new(target)
+        for get, put in copies:
+            put(made, get(entity))
+        for get, put, change in conversions:
+            put(made, change(get(entity)))
+        for put, value in constants:
+            put(made, value)
+        return made
 
     return convert
 

@@ -147,8 +147,6 @@ class ServerCodec:
         if client_id_bytes > 0:
             client_id = _text(frame, position, client_id_bytes)
             position += client_id_bytes
-        elif client_id_bytes < -1:
-            raise MalformedRequestError("the client id has a negative length")
         request = WireRequest(
             api=api, version=version, correlation_id=correlation_id, client_id=client_id
         )
@@ -165,7 +163,10 @@ class ServerCodec:
             if form.is_flexible:
                 position = skip_tags(frame, position)
             message = form.read(skim(form.request_type, frame, position), position)
-        except Exception as error:  # whatever the codec makes of hostile bytes
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            # Whatever the codec makes of hostile bytes; a panic of its native half is no `Exception`.
             raise MalformedRequestError(
                 f"{api.name} version {version} cannot be read: {type(error).__name__}: {error}"
             ) from None

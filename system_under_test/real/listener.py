@@ -350,6 +350,9 @@ class ServerConnection(asyncio.Protocol):
     def _answer(self, request: WireRequest, response: Any) -> None:
         try:
             data = self._listener.codec.encode_response(request, response)
+        except MalformedRequestError as error:
+            self.drop("malformed-request", reason=str(error))
+            return
         except Exception as error:
             self._listener.on_failure(error)
             self.drop("failure")
