@@ -171,8 +171,9 @@ REAL_BACK_ENDS = {
     Path("system_under_test/process.py"),
     *(path.relative_to(ROOT) for path in sorted((ROOT / "system_under_test/real").glob("*.py"))),
     Path("workloads/clients/confluent.py"),
+    Path("workloads/consumer_group.py"),
 }
-"""What is not simulated: the real doors, the process that opens them, and a client with threads of its own."""
+"""What is not simulated: the real doors, the process that opens them, and clients with threads of their own."""
 
 
 def leaks_of(source: str) -> list[str]:

@@ -24,6 +24,7 @@ from system_under_test.protocol.messages import (
 )
 from system_under_test.protocol.record_batch import decode_records, encode_batch
 from system_under_test.rules import Rules
+from system_under_test.runtime import RequestContext
 from tests.memory_storage import MemoryStorage
 from tests.unit.node_fakes import RecordingObserver
 
@@ -33,6 +34,8 @@ SELF = 1
 BROKER_EPOCHS = {1: 101, 2: 102, 3: 103}
 LAG_NS = FAST_TIMINGS.replica_lag_time_max_ms * 1_000_000
 ALL = -1
+NATIVE = RequestContext(peer="test", connection_id=1)
+"""A request that did not cross a wire."""
 
 
 class ManualClock:
@@ -326,7 +329,7 @@ class Broker:
 
     def send(self, message: Any) -> Any:
         assert self.manager.handles(message)
-        return self.manager.handle_request(message, None)
+        return self.manager.handle_request(message, NATIVE)
 
     def replicate(self, *batches: bytes, high_watermark: int = 0) -> None:
         """Appends as the follower of the present leader epoch."""

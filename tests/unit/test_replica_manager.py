@@ -149,7 +149,12 @@ def test_a_timestamp_beyond_what_may_be_read_is_refused_while_the_leader_is_behi
 
 
 def test_unknown_kinds_of_timestamps_are_refused():
-    assert lead_with_followers_at(0).list_offsets(-5).error_code == 35
+    assert lead_with_followers_at(0).list_offsets(-6).error_code == 35
+
+
+def test_there_is_no_offset_in_a_tiered_storage_that_does_not_exist():
+    answer = lead_with_followers_at(3).list_offsets(-5)
+    assert (answer.error_code, answer.offset) == (0, -1)
 
 
 def test_offsets_are_told_by_the_leader_of_that_epoch_only():
