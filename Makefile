@@ -41,6 +41,7 @@ format: setup ## Formats the code.
 
 docs: setup ## Generated documents.
 	$(BIN)/python -m results.schema_doc
+	$(BIN)/python -m harness.protocol_doc
 
 benchmarks: setup ## What is measured; prints a table.
 	$(BIN)/python -m benchmarks

@@ -42,6 +42,7 @@ class Api:
         advertised_min: The smallest version in the ApiVersions answer; differs from what is served for
             Produce only (KAFKA-18659).
         purpose: One line for `docs/protocol.md`.
+        notes: What is special about it, for the same document; whole sentences.
     """
 
     key: int
@@ -51,6 +52,7 @@ class Api:
     canonical: tuple[Canonical, ...]
     purpose: str
     advertised_min: int | None = None
+    notes: str = ""
 
     @property
     def min_version(self) -> int:
@@ -78,6 +80,14 @@ APIS: tuple[Api, ...] = (
         # and refuses it.
         advertised_min=0,
         purpose="append record batches to partitions",
+        notes=(
+            "Versions 0 to 2 are advertised and refused, as by Kafka 4: without them old "
+            "librdkafka silently does not compress. A partition's records are exactly one "
+            "batch of format 2, stored as it came: its checksum is checked, compressed "
+            "records are never opened. zstd needs version 7. Control and transactional "
+            "batches and writes to `__consumer_offsets` are refused. With acks=0 an error "
+            "closes the connection."
+        ),
     ),
     Api(
         key=1,
@@ -99,6 +109,15 @@ APIS: tuple[Api, ...] = (
             ),
         ),
         purpose="read record batches; followers use it as well",
+        notes=(
+            "Versions up to 12 name topics, later ones give ids. Sessions (KIP-227) are "
+            "declined as by a broker whose session cache is full: a full fetch gets session "
+            "id 0, an incremental one FETCH_SESSION_ID_NOT_FOUND. Only leaders are read from; "
+            "the client's rack is ignored. Without transactions what is committed is stable: "
+            "both isolation levels read up to the high watermark, and there are no aborted "
+            "transactions. An answer has at most 55 MiB (fetch.max.bytes). Versions 4 and 5 "
+            "get NOT_LEADER_OR_FOLLOWER instead of KAFKA_STORAGE_ERROR."
+        ),
     ),
     Api(
         key=1,
@@ -120,6 +139,13 @@ APIS: tuple[Api, ...] = (
             m.list_offsets_response.ListOffsetsResponse,
         ),
         purpose="log start, log end, offset of a timestamp",
+        notes=(
+            "-3 (the largest timestamp) may be asked for from version 7 on, -4 (the earliest "
+            "local offset) from 8, -5 (the latest tiered one; there is none) from 9; before, "
+            "the answer is UNSUPPORTED_VERSION. Versions up to 4 get LEADER_NOT_AVAILABLE "
+            "instead of OFFSET_NOT_AVAILABLE. Compressed batches are not opened: a timestamp "
+            "inside of one is answered with the batch's first offset."
+        ),
     ),
     Api(
         key=3,
@@ -130,6 +156,11 @@ APIS: tuple[Api, ...] = (
             0, 12, m.metadata_request.MetadataRequest, m.metadata_response.MetadataResponse
         ),
         purpose="brokers, topics, leaders",
+        notes=(
+            "`controller_id` is a broker, as in Kafka with KRaft. In version 0 an empty list "
+            "of topics means all of them, and offline replicas are left out with "
+            "REPLICA_NOT_AVAILABLE."
+        ),
     ),
     Api(
         key=8,
@@ -156,6 +187,10 @@ APIS: tuple[Api, ...] = (
             m.offset_fetch_response.OffsetFetchResponse,
         ),
         purpose="how far a group is",
+        notes=(
+            "Versions up to 7 ask about one group. Version 1 has no error of the group: every "
+            "partition that was asked for gets it."
+        ),
     ),
     Api(
         key=10,
@@ -169,6 +204,10 @@ APIS: tuple[Api, ...] = (
             m.find_coordinator_response.FindCoordinatorResponse,
         ),
         purpose="which broker coordinates a group; there are no transactions",
+        notes=(
+            "Other types of keys than groups get INVALID_REQUEST. Versions up to 3 ask about "
+            "one key."
+        ),
     ),
     Api(
         key=11,
@@ -182,6 +221,9 @@ APIS: tuple[Api, ...] = (
             m.join_group_response.JoinGroupResponse,
         ),
         purpose="become a member of a classic group",
+        notes=(
+            "From version 4 on a new member is given its id first (MEMBER_ID_REQUIRED, KIP-394)."
+        ),
     ),
     Api(
         key=12,
@@ -208,6 +250,7 @@ APIS: tuple[Api, ...] = (
             m.leave_group_response.LeaveGroupResponse,
         ),
         purpose="stop being a member",
+        notes=("Versions up to 2 are about one member."),
     ),
     Api(
         key=14,
@@ -234,6 +277,11 @@ APIS: tuple[Api, ...] = (
             m.api_versions_response.ApiVersionsResponse,
         ),
         purpose="this table",
+        notes=(
+            "Answered by the codec itself, always with response header 0. A version that is "
+            "not known is answered in version 0 with UNSUPPORTED_VERSION and the range to use "
+            "(KIP-511); a malformed software name or version with INVALID_REQUEST."
+        ),
     ),
     Api(
         key=19,
@@ -260,6 +308,7 @@ APIS: tuple[Api, ...] = (
             m.delete_topics_response.DeleteTopicsResponse,
         ),
         purpose="delete topics by name or id; a broker forwards it",
+        notes=("Versions up to 5 have names only."),
     ),
     Api(
         key=22,
@@ -273,6 +322,7 @@ APIS: tuple[Api, ...] = (
             m.init_producer_id_response.InitProducerIdResponse,
         ),
         purpose="an id for an idempotent producer; transactional ids are refused",
+        notes=("There are no transactions: a transactional id gets INVALID_REQUEST."),
     ),
     Api(
         key=23,

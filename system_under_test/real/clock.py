@@ -10,6 +10,7 @@ The wall clock may jump. The monotonic clock never does: a new rate counts from 
 import asyncio
 import mmap
 import os
+import selectors
 import struct
 import time
 from pathlib import Path
@@ -18,6 +19,8 @@ _FORM = struct.Struct("<qqq")
 SKEW_FILE_BYTES = _FORM.size
 NO_SKEW = (0, 0, 0)
 PPB = 1_000_000_000
+NOTICE_S = 0.25
+"""How long a node that has nothing to do may not notice that its clock was skewed."""
 
 
 def write_skew(path: Path, *, offset_ns: int = 0, rate_ppb: int = 0) -> None:
@@ -74,6 +77,11 @@ class RealClock:
         gained_ns = self._gained_ns + (raw_ns - self._since_ns) * rate_ppb // PPB
         return (time.time_ns() + offset_ns + gained_ns) // 1_000_000
 
+    @property
+    def rate(self) -> float:
+        """How fast the node's clocks run; 1 is true, 0 is stopped."""
+        return 1 + self._seen[2] / PPB
+
     def _skew(self, raw_ns: int) -> tuple[int, int, int]:
         """Reads the file and, when it has changed, starts a new stretch of constant rate."""
         assert self._map is not None
@@ -98,12 +106,28 @@ class RealClock:
         return self._seen
 
 
+class _Selector(selectors.DefaultSelector):
+    """Waits in the machine's time for what is meant in the node's."""
+
+    def __init__(self, clock: RealClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """As usual, for as long as the node's clock takes for it; a new rate is noticed in time."""
+        if timeout is None or timeout > 0:
+            rate = self._clock.rate
+            longest = float("inf") if timeout is None or not rate else timeout / rate
+            timeout = min(longest, NOTICE_S)
+        return super().select(timeout)
+
+
 class SkewedLoop(asyncio.SelectorEventLoop):
     """An event loop whose timers follow the node's own clock."""
 
     def __init__(self, clock: RealClock) -> None:
         self._clock = clock
-        super().__init__()
+        super().__init__(_Selector(clock))
 
     def time(self) -> float:
         """Returns the node's monotonic time in seconds."""

@@ -274,9 +274,7 @@ def test_connections_beyond_the_limit_are_closed_at_once(tmp_path: Path) -> None
         cluster.wait_ready(60)
         address = broker(cluster)
         with contextlib.ExitStack() as stack:
-            crowd = [
-                stack.enter_context(connect(address, source="127.0.0.77")) for _ in range(14)
-            ]
+            crowd = [stack.enter_context(connect(address, source="127.0.0.77")) for _ in range(14)]
             closed = sum(is_closed(connection, 0.3) for connection in crowd)
             assert closed == 4
             assert broker_count(address) == 1  # from another address

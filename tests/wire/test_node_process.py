@@ -1,0 +1,195 @@
+"""One node as a process: its file, its life, its end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from wire_helpers import eventually
+
+from harness.local_cluster import LocalCluster, broker_count
+from system_under_test.process import NodeFileError, read_node_file
+from system_under_test.real.events import parse_event
+
+GOOD = """
+node_id = 1
+role = "broker"
+listen = "127.0.0.1:19092"
+data_dir = "data"
+cluster_id = "c"
+voters = ["11@127.0.0.1:19093"]
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "node.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_good_file_is_read_with_kafkas_defaults(tmp_path: Path) -> None:
+    node = read_node_file(
+        write(tmp_path, GOOD + "[broker]\nnum_partitions = 3\n[log]\nsegment_bytes = 1000\n")
+    )
+    assert node.name == "b1"
+    assert node.data_dir == tmp_path / "data"
+    assert node.config.num_partitions == 3
+    assert node.config.log.segment_bytes == 1000
+    assert node.config.timings.broker_session_timeout_ms == 9000
+    assert node.config.advertised_address == "127.0.0.1:19092"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (("node_id = 1", ""), "'node_id' is missing"),
+        (("node_id = 1", "node_id = -1"), "use 0 or more"),
+        (("node_id = 1", "node_id = true"), "has to be of type int"),
+        (('role = "broker"', 'role = "king"'), 'use "broker" or "controller"'),
+        (('role = "broker"', 'role = "controller"'), "voters does not name this controller"),
+        (("127.0.0.1:19092", "127.0.0.1"), 'write "host:port"'),
+        (("127.0.0.1:19092", "127.0.0.1:99999"), 'write "host:port"'),
+        (("11@127.0.0.1:19093", "127.0.0.1:19093"), 'write "id@host:port"'),
+        (('["11@127.0.0.1:19093"]', "[]"), "voters is empty"),
+        (('["11@127.0.0.1:19093"]', '["1@a:1", "1@b:1"]'), "names a controller twice"),
+        (("cluster_id", "profile = 'kafka-9.9'\ncluster_id"), "did you mean|known:"),
+        (("cluster_id", "timings = 'slow'\ncluster_id"), "use fast or kafka|use kafka or fast"),
+        (("cluster_id", "disabled_rules = ['HW-99']\ncluster_id"), "no switchable rule"),
+        (("cluster_id", "lisen = 'x'\ncluster_id"), "did you mean listen"),
+        (("cluster_id", "[broker]\nnum_partition = 1\n[x]\ncluster_id"), "is no setting of a node"),
+        (("node_id = 1", "node_id = ="), "is not TOML"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_one_sentence(
+    tmp_path: Path, change: tuple[str, str], sentence: str
+) -> None:
+    path = write(tmp_path, GOOD.replace(*change))
+    with pytest.raises(NodeFileError, match=sentence) as refused:
+        read_node_file(path)
+    assert str(path) in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_missing_file_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(NodeFileError, match="cannot be read"):
+        read_node_file(tmp_path / "nothing.toml")
+
+
+@pytest.mark.parametrize("module", [("system_under_test",), ("harness.cli", "broker")])
+def test_the_commands_say_what_is_wrong_and_exit_with_254(
+    tmp_path: Path, module: tuple[str, ...]
+) -> None:
+    path = write(tmp_path, GOOD.replace("broker", "king"))
+    command = [sys.executable, "-m", *module, "--config", str(path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 254
+    assert ended.stderr.startswith("laststand: ")
+    assert len(ended.stderr.strip().splitlines()) == 1
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[LocalCluster]:
+    with LocalCluster.create(
+        tmp_path / "nodes", brokers=1, controllers=1, timings="fast", with_events=True
+    ) as cluster:
+        cluster.start()
+        cluster.wait_ready(60)
+        yield cluster
+
+
+pytestmark = pytest.mark.wire
+
+
+def events_of(cluster: LocalCluster, name: str) -> list[str]:
+    lines = (cluster.nodes[name].directory / "events.jsonl").read_bytes().splitlines()
+    return [parse_event(line).event for line in lines]
+
+
+def test_sigterm_is_a_controlled_shutdown_that_leaves_the_clean_marker(pair: LocalCluster) -> None:
+    marker = pair.nodes["b1"].directory / "data" / "data" / ".kafka_cleanshutdown"
+    assert not marker.exists()
+    assert pair.stop("b1") == 0
+    assert marker.exists()
+    assert events_of(pair, "b1")[0] == "started"
+    assert events_of(pair, "b1")[-1] == "stopped"
+    pair.start_node("b1")
+    eventually(lambda: broker_count(pair.nodes["b1"].address) == 1)
+    assert not marker.exists()
+
+
+def test_sigkill_leaves_no_marker_and_the_node_comes_back(pair: LocalCluster) -> None:
+    assert pair.kill("b1") == -signal.SIGKILL
+    assert not (pair.nodes["b1"].directory / "data" / "data" / ".kafka_cleanshutdown").exists()
+    assert events_of(pair, "b1")[-1] != "stopped"
+    pair.start_node("b1")
+    eventually(lambda: broker_count(pair.nodes["b1"].address) == 1)
+
+
+def test_a_second_process_cannot_have_the_same_directory(pair: LocalCluster) -> None:
+    node = pair.nodes["b1"]
+    command = [
+        sys.executable,
+        "-m",
+        "system_under_test",
+        "--config",
+        str(node.directory / "node.toml"),
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 255
+    assert "in use by another process" in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
+
+
+def test_a_port_that_is_taken_is_said_in_one_sentence(pair: LocalCluster, tmp_path: Path) -> None:
+    text = (pair.nodes["b1"].directory / "node.toml").read_text(encoding="utf-8")
+    path = write(tmp_path, text)  # another data directory, the same port
+    command = [sys.executable, "-m", "system_under_test", "--config", str(path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 255
+    assert "cannot be listened at: Address already in use" in ended.stderr
+
+
+def test_a_node_that_loses_its_disk_ends_loudly(pair: LocalCluster) -> None:
+    node = pair.nodes["c11"]
+    log = next((node.directory / "data").rglob("__cluster_metadata-0/*.log"))
+    descriptors = Path(f"/proc/{node.pid}/fd")
+    assert any(os.path.realpath(one) == str(log) for one in descriptors.iterdir())
+    # Every further append fails: the file system says that files may not grow.
+    import resource
+
+    size = log.stat().st_size
+    resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (size, size))
+    eventually(lambda: not node.is_alive, what="the controller ends")
+    assert node.exit_code not in (0, None)
+    assert pair.kill("c11") is not None
+
+
+def test_nodes_of_a_run_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    script = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from harness.local_cluster import LocalCluster\n"
+        "cluster = LocalCluster.create(Path(sys.argv[1]), brokers=1, controllers=1, timings='fast')\n"
+        "cluster.start()\n"
+        "cluster.wait_ready(60)\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "nodes")], stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    with parent.stdout:
+        assert parent.stdout.readline() == "ready\n"
+        nodes = LocalCluster.attach(tmp_path / "nodes").nodes
+        assert all(node.is_alive for node in nodes.values())
+        parent.kill()
+        parent.wait()
+        deadline_s = time.monotonic() + 10
+        while any(node.is_alive for node in nodes.values()):
+            assert time.monotonic() < deadline_s, "a node outlived its run"
+            time.sleep(0.05)
