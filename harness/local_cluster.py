@@ -26,7 +26,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from harness.errors import HarnessFailure, UsageError
 from harness.wire_client import ask
@@ -356,18 +356,21 @@ class LocalCluster:
         command.append(str(node.directory / "node.toml"))
         if self._ends_with_parent:
             command.append("--until-stdin-closes")
-        if node.process is not None and node.process.stdin is not None:
-            node.process.stdin.close()
-        log: BinaryIO
-        with open(node.directory / "node.log", "ab") as log:
-            node.process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE if self._ends_with_parent else subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        node.pid = node.process.pid
+        log_path = node.directory / "node.log"
+        if self._ends_with_parent:
+            if node.process is not None and node.process.stdin is not None:
+                node.process.stdin.close()
+            with open(log_path, "ab") as log:
+                node.process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            node.pid = node.process.pid
+        else:
+            node.pid = _spawn_detached(command, log_path)
         node.began = process_start(node.pid)
         node.is_paused = False
 
@@ -428,6 +431,22 @@ class _Settings:
         return "\n".join(lines) + "\n"
 
 
+def _spawn_detached(command: list[str], log_path: Path) -> int:
+    """Starts a process that outlives this one and that nobody waits for; returns its pid."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    return os.posix_spawn(
+        command[0],
+        command,
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, os.fspath(log_path), flags, 0o644),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+
+
 def process_start(pid: int) -> int:
     """Returns when a process began, in clock ticks since boot; 0 if there is none, or only a zombie of it."""
     parts = _stat(pid)
@@ -483,6 +502,8 @@ def _ports(count: int, first: int | None) -> list[int]:
         for index in range(count):
             probe = stack.enter_context(socket.socket())
             wanted = 0 if first is None else first + index
+            # What clients of an earlier cluster left in TIME_WAIT does not count.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((LOOPBACK, wanted))
             except OSError as error:

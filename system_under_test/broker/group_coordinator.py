@@ -221,7 +221,8 @@ class GroupCoordinator:
     def _create_topic(self) -> None:
         if self._creation is not None and not self._creation.done():
             return
-        alive = sum(not broker.fenced for broker in self._metadata.image.brokers.values())
+        # Fenced brokers count: the topic stays as it is created, also when it is created while most are away.
+        registered = len(self._metadata.image.brokers)
         answer = self._forward(
             create_topics_request.CreateTopicsRequest(
                 topics=(
@@ -229,7 +230,7 @@ class GroupCoordinator:
                         name=OFFSETS_TOPIC,
                         num_partitions=self._settings.offsets_topic_num_partitions,
                         replication_factor=max(
-                            1, min(self._settings.offsets_topic_replication_factor, alive)
+                            1, min(self._settings.offsets_topic_replication_factor, registered)
                         ),
                         assignments=(),
                         configs=(),

@@ -2,10 +2,13 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from wire_helpers import SharedCluster, eventually, new_name
+from wire_helpers import BROKER_SETTINGS, SharedCluster, eventually, new_name
+
+from harness.local_cluster import LocalCluster
 
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 
@@ -31,6 +34,7 @@ from system_under_test.protocol.messages import describe_topic_partitions_reques
 
 pytestmark = pytest.mark.wire
 
+OFFSETS_TOPIC = "__consumer_offsets"
 Reports = list[tuple[KafkaError | None, Message]]
 
 
@@ -402,6 +406,27 @@ def test_a_commit_of_a_member_that_was_replaced_is_refused(
         KafkaError.UNKNOWN_MEMBER_ID,
         KafkaError.ILLEGAL_GENERATION,
     )
+
+
+def test_the_offsets_topic_is_replicated_in_full_even_if_brokers_are_away_when_it_is_created(
+    tmp_path: Path, consumers: list[Consumer]
+) -> None:
+    with LocalCluster.create(
+        tmp_path / "nodes", controllers=1, timings="fast", broker=BROKER_SETTINGS
+    ) as local:
+        local.start()
+        local.wait_ready(60)
+        cluster = SharedCluster(local)
+        for name in ("b2", "b3"):
+            cluster.kill(name)
+        eventually(lambda: cluster.broker_ids() == [1], what="only one broker is left")
+        member = consumer(cluster.bootstrap, consumers)
+        member.subscribe([new_name("nothing")])
+        # Whoever looks for the group's coordinator creates the topic.
+        eventually(lambda: member.poll(0.1) or cluster.describe(OFFSETS_TOPIC))
+        assert {len(item.replica_nodes) for item in cluster.describe(OFFSETS_TOPIC)} == {3}
+        consumers.remove(member)
+        member.close()
 
 
 # -- administration

@@ -215,6 +215,15 @@ class SharedCluster:
         answer = self.ask_any(request) if address is None else ask(address, request)
         return sorted(answer.topics[0].partitions, key=lambda item: item.partition_index)
 
+    def broker_ids(self) -> list[int]:
+        """Returns the brokers that clients are told of."""
+        request = metadata_request.MetadataRequest(
+            topics=(),
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+        return sorted(broker.node_id for broker in self.ask_any(request).brokers)
+
     def leader(self, topic: str, partition: int = 0) -> str:
         """Returns the name of a partition's leader, waiting for one if need be."""
         leader: int = eventually(

@@ -1,0 +1,202 @@
+"""`laststand cluster`: what it prints, what it leaves, and what it refuses."""
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wire_helpers import eventually
+
+from harness import exit_codes
+from harness.cli import main
+from harness.local_cluster import LocalCluster, process_start
+
+pytestmark = pytest.mark.wire
+
+
+class Shell:
+    """Runs commands in one directory and keeps what they printed."""
+
+    def __init__(self, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.directory = directory
+        self._capsys = capsys
+
+    def __call__(self, *words: str, expect: int = 0) -> str:
+        code = main(["cluster", *words, "--directory", str(self.directory)])
+        out, err = self._capsys.readouterr()
+        assert code == expect, out + err
+        assert not expect or len(err.strip().splitlines()) == 1
+        return out + err
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self(*words, "--json"))
+
+
+@pytest.fixture
+def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Shell]:
+    shell = Shell(tmp_path / "cluster", capsys)
+    yield shell
+    if (shell.directory / "cluster.json").exists():
+        shell("down")
+
+
+def test_a_cluster_comes_up_is_described_and_leaves_nothing(shell: Shell) -> None:
+    up = shell.json("up", "--timings", "fast", "--brokers", "3", "--controllers", "1")
+    addresses = up["bootstrap"].split(",")
+    assert len(addresses) == 3
+    status = shell.json("status")
+    pids = [node["pid"] for node in status["nodes"]]
+    assert [node["state"] for node in status["nodes"]] == ["up"] * 4
+    assert status["quorum"]["leader"] == 11
+    text = shell("status")
+    assert "Metadata quorum: leader 11" in text
+    assert "ended 4 nodes" in shell("down")
+    assert all(not process_start(pid) for pid in pids)
+    assert not shell.directory.exists()
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, int(port)))
+
+
+def test_nodes_are_killed_paused_and_started_by_name(shell: Shell) -> None:
+    shell("up", "--timings", "fast", "--controllers", "1")
+
+    def states() -> dict[str, str]:
+        return {node["name"]: node["state"] for node in shell.json("status")["nodes"]}
+
+    assert shell("kill", "b2") == "kill b2: down\n"
+    assert shell("pause", "b3") == "pause b3: paused\n"
+    assert states() == {"c11": "up", "b1": "up", "b2": "down", "b3": "paused"}
+    assert "laststand cluster start b2" in shell("kill", "b2", expect=exit_codes.USAGE)
+    shell("resume", "b3")
+    shell("start", "b2")
+    eventually(lambda: set(states().values()) == {"up"})
+    assert shell("stop", "b1") == "stop b1: down\n"
+    assert "known: c11, b1, b2, b3" in shell("kill", "b9", expect=exit_codes.USAGE)
+
+
+def test_the_table_has_leader_isr_elr_epochs_and_high_watermark(shell: Shell) -> None:
+    bootstrap = shell.json("up", "--timings", "fast", "--controllers", "1")["bootstrap"]
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topic = NewTopic("t", 1, 3, config={"min.insync.replicas": "2"})
+    admin.create_topics([topic])["t"].result(20)
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    for _ in range(7):
+        producer.produce("t", b"x", partition=0)
+    assert producer.flush(20) == 0
+    (partition,) = eventually(
+        lambda: (
+            (found := shell.json("status")["partitions"])
+            and found[0]["high_watermark"] == 7
+            and found
+        )
+    )
+    assert sorted(partition["isr"]) == [1, 2, 3]
+    followers = [f"b{one}" for one in partition["replicas"] if one != partition["leader"]]
+    for name in followers:
+        shell("kill", name)
+    (partition,) = eventually(
+        lambda: (
+            (found := shell.json("status")["partitions"]) and len(found[0]["isr"]) == 1 and found
+        )
+    )
+    assert len(partition["elr"]) == 1
+    line = shell("status").splitlines()[-1]
+    for word in ("Topic: t", "Partition: 0", "LeaderEpoch:", "Replicas:", "Isr:", "Elr:", "HW: 7"):
+        assert word in line
+
+
+def test_a_second_cluster_in_the_same_place_is_refused(shell: Shell) -> None:
+    shell("up", "--timings", "fast", "--brokers", "1", "--controllers", "1")
+    assert "already" in shell("up", expect=exit_codes.USAGE)
+
+
+@pytest.mark.parametrize("action", [("status",), ("down",), ("kill", "b1")])
+def test_without_a_cluster_the_commands_say_how_to_start_one(
+    shell: Shell, action: tuple[str, ...]
+) -> None:
+    assert "`laststand cluster up` starts one" in shell(*action, expect=exit_codes.USAGE)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--brokers", "0"), "choose 1 to 10"),
+        (("--controllers", "99"), "choose 1 to 9"),
+        (("--profile", "kafka-1"), "known: kafka-3.4"),
+        (("--timings", "slow"), "fast or kafka"),
+        (("--port", "99999"), "leaves room"),
+    ],
+)
+def test_wrong_numbers_and_names_are_refused(
+    shell: Shell, words: tuple[str, ...], sentence: str
+) -> None:
+    assert sentence in shell("up", *words, expect=exit_codes.USAGE)
+    assert not shell.directory.exists()
+
+
+def test_a_port_that_is_taken_is_said(shell: Shell) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        said = shell("up", "--port", str(port), "--brokers", "1", expect=exit_codes.USAGE)
+        assert f"port {port} is taken" in said
+
+
+def test_a_damaged_state_file_is_said(shell: Shell) -> None:
+    shell.directory.mkdir()
+    (shell.directory / "cluster.json").write_text("{")
+    assert "is damaged" in shell("status", expect=exit_codes.USAGE)
+    (shell.directory / "cluster.json").unlink()
+
+
+def test_down_works_when_every_node_is_dead_already(shell: Shell) -> None:
+    shell("up", "--timings", "fast", "--brokers", "1", "--controllers", "1")
+    cluster = LocalCluster.attach(shell.directory)
+    for name in cluster.nodes:
+        cluster.kill(name)
+    assert "every broker is down" in shell("status", expect=exit_codes.FAILURE)
+    assert "ended 0 nodes" in shell("down")
+    assert not shell.directory.exists()
+
+
+def test_a_recycled_pid_is_left_alone(shell: Shell) -> None:
+    """The state file names this very process, with another start time: it is somebody else."""
+    import os
+
+    shell("up", "--timings", "fast", "--brokers", "1", "--controllers", "1")
+    path = shell.directory / "cluster.json"
+    cluster = LocalCluster.attach(shell.directory)
+    for name in cluster.nodes:
+        cluster.kill(name)
+    data = json.loads(path.read_text())
+    data["nodes"][0]["pid"] = os.getpid()
+    data["nodes"][0]["began"] = process_start(os.getpid()) - 1
+    path.write_text(json.dumps(data))
+    assert "ended 0 nodes" in shell("down")
+
+
+def test_a_node_that_cannot_start_is_said_with_its_last_words(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = LocalCluster.create
+
+    def broken(*args: Any, **changes: Any) -> LocalCluster:
+        cluster = create(*args, **changes)
+        path = cluster.nodes["b1"].directory / "node.toml"
+        path.write_text(path.read_text().replace('role = "broker"', 'role = "king"'))
+        return cluster
+
+    monkeypatch.setattr(LocalCluster, "create", broken)
+    said = shell("up", "--timings", "fast", "--controllers", "1", expect=exit_codes.FAILURE)
+    assert "b1 died while it started" in said
+    assert "king" in said
+    assert not (shell.directory / "cluster.json").exists()

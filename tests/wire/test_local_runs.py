@@ -1,0 +1,153 @@
+"""Runs against real processes: kill -9 under load loses nothing, and what goes wrong is found."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import experiment as experiments
+from harness.cli import main
+from harness.errors import UsageError
+from harness.experiment import Experiment, TopicConfig
+from harness.judge import judge_result
+from harness.local_cluster import process_start
+from harness.phases import Phases
+from harness.real_run import run_local
+from nemesis.fault import Fault
+from workloads.append import AppendConfig
+
+pytestmark = pytest.mark.wire
+
+WORKLOAD = AppendConfig(processes=5, appends_per_s=150, polls_per_s=60, latests_per_s=5)
+
+
+def local(*schedule: Fault, **changes: Any) -> Experiment:
+    values: dict[str, Any] = {
+        "name": "local",
+        "on": "local",
+        "duration_ms": 6000,
+        "topic": TopicConfig(partitions=2),
+        "workload": WORKLOAD,
+        "schedule": schedule,
+        **changes,
+    }
+    return Experiment(**values)
+
+
+def fault(name: str, target: str, at_ms: int, for_ms: int = 700) -> Fault:
+    return Fault(id=f"{name}{at_ms}", fault=name, targets=(target,), at_ms=at_ms, for_ms=for_ms)
+
+
+def test_kill_9_and_restart_of_any_node_under_load_loses_nothing(tmp_path: Path) -> None:
+    experiment = local(
+        fault("kill", "leader:t-0", 500),
+        fault("kill", "active_controller", 1700),
+        fault("kill", "isr_follower:t-1", 2900),
+        fault("pause", "leader:t-1", 3900),
+        fault("stop", "leader:t-0", 4800),
+        duration_ms=6500,
+    )
+    result = run_local(experiment, 3, directory=tmp_path)
+    verdict, summary = judge_result(experiment, 3, result)
+    assert result.violations == []
+    assert str(verdict.validity) == "valid", verdict.reasons
+    assert verdict.unexcused_lost_records == 0
+    assert verdict.coverage["faults_bit"] == 5
+    assert verdict.coverage["appends_acked"] > 200
+    assert verdict.coverage["acked_read_back"] == verdict.coverage["appends_acked"]
+    assert summary["marks"]["controller-activated"] >= 2
+    evidence = [json.loads(row["evidence"]) for row in result.tables["faults"].to_pylist()]
+    assert {-9} == {code for one in evidence for code in one.get("exit_codes", {}).values()} - {0}
+
+
+def test_a_defect_is_found_on_real_processes_as_well(tmp_path: Path) -> None:
+    """Without PROD-4 a leader acknowledges what only it has; killed, it takes that along."""
+    experiment = local(
+        Fault(id="p", fault="pause", targets=("b2", "b3"), at_ms=1000, for_ms=3000),
+        fault("kill", "b1", 1350, 5000),
+        topic=TopicConfig(partitions=1),
+        disabled_rules=("PROD-4",),
+        duration_ms=6500,
+    )
+    result = run_local(experiment, 3, directory=tmp_path)
+    verdict, _ = judge_result(experiment, 3, result)
+    assert verdict.unexcused_lost_records > 0
+    assert str(verdict.validity) == "invalid"
+
+
+def test_a_node_that_ends_by_itself_is_an_anomaly_and_no_crash_of_the_harness(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main_phase = Phases.main
+
+    async def somebody_else_kills(self: Phases, schedule: Any) -> None:
+        import os
+
+        os.kill(self._cluster.local.nodes["b2"].pid, 9)  # type: ignore[attr-defined]
+        await main_phase(self, schedule)
+
+    monkeypatch.setattr(Phases, "main", somebody_else_kills)
+    experiment = local(duration_ms=3000)
+    result = run_local(experiment, 1, directory=tmp_path)
+    verdict, _ = judge_result(experiment, 1, result)
+    assert [text.partition(" (")[0] for text in result.violations] == ["b2 ended by itself"]
+    assert str(verdict.validity) == "invalid"
+
+
+def test_what_processes_cannot_suffer_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    path = tmp_path / "power.toml"
+    path.write_text(experiments.dumps(local(fault("power", "leader:t-0", 100))), encoding="utf-8")
+    assert main(["run", str(path), "--results", str(tmp_path / "runs"), "--no-spark"]) == 254
+    assert not list((tmp_path / "runs").glob("*/*"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"on": "mars"}, "no world is called|known: simulation, local|mars"),
+        ({"scenario": "last-replica-standing:V3b"}, "cuts links and power"),
+        (
+            {"on": "simulation", "workload": AppendConfig(client="confluent")},
+            "cannot live in a sim",
+        ),
+        ({"workload": AppendConfig(client="telnet")}, "telnet"),
+    ],
+)
+def test_worlds_and_clients_that_do_not_fit_are_refused(
+    changes: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        local(**changes)
+
+
+def test_a_killed_harness_leaves_its_history_and_no_node(tmp_path: Path) -> None:
+    path = tmp_path / "long.toml"
+    path.write_text(experiments.dumps(local(duration_ms=60_000)), encoding="utf-8")
+    runs = tmp_path / "runs"
+    command = [sys.executable, "-m", "harness.cli", "run", str(path), "--results", str(runs)]
+    harness = subprocess.Popen([*command, "--no-spark", "--quiet"])
+    try:
+        deadline_s = time.monotonic() + 60
+        state: dict[str, Any] = {}
+        while time.monotonic() < deadline_s:
+            found = list(runs.glob("local/*/nodes/cluster.json"))
+            journals = list(runs.glob("local/*/history/*"))
+            if found and sum(one.stat().st_size for one in journals) > 100_000:
+                state = json.loads(found[0].read_text())
+                break
+            time.sleep(0.1)
+        assert state, "the run did not begin"
+    finally:
+        harness.kill()
+        harness.wait()
+    pids = [node["pid"] for node in state["nodes"]]
+    while any(process_start(pid) for pid in pids):
+        assert time.monotonic() < deadline_s + 20, "a node outlived its run"
+        time.sleep(0.05)
+    assert main(["check", "latest", "--results", str(runs), "--no-spark"]) == 2
+    verdict = json.loads((runs / "latest" / "verdict.json").read_text())
+    assert verdict["coverage"]["appends_acked"] > 20
