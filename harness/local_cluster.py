@@ -163,7 +163,11 @@ class LocalCluster:
             with_events=with_events,
             disabled_rules=disabled_rules,
             log=dict(log or {}),
-            broker={"default_replication_factor": min(brokers, 3), **(broker or {})},
+            broker={
+                "default_replication_factor": min(brokers, 3),
+                "offsets_topic_replication_factor": min(brokers, 3),
+                **(broker or {}),
+            },
             limits=dict(limits or {}),
         )
         voters = [

@@ -221,17 +221,15 @@ class GroupCoordinator:
     def _create_topic(self) -> None:
         if self._creation is not None and not self._creation.done():
             return
-        # Fenced brokers count: the topic stays as it is created, also when it is created while most are away.
-        registered = len(self._metadata.image.brokers)
         answer = self._forward(
             create_topics_request.CreateTopicsRequest(
                 topics=(
                     create_topics_request.CreatableTopic(
                         name=OFFSETS_TOPIC,
                         num_partitions=self._settings.offsets_topic_num_partitions,
-                        replication_factor=max(
-                            1, min(self._settings.offsets_topic_replication_factor, registered)
-                        ),
+                        # Never fewer than configured, as in Kafka: the topic stays as it is created, and until
+                        # so many brokers have registered there is no coordinator.
+                        replication_factor=self._settings.offsets_topic_replication_factor,
                         assignments=(),
                         configs=(),
                     ),

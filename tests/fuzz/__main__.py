@@ -9,12 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from tests.fuzz import frames, segments
+from tests.fuzz import frames, segments, tcp
 from tests.fuzz.report import Finding
 
 KINDS: dict[str, Callable[[int, int], Iterator[Finding | None]]] = {
     "segments": segments.run,
     "frames": frames.run,
+    "tcp": tcp.run,
 }
 FINDINGS_MAX = 10
 
