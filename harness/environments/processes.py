@@ -77,6 +77,7 @@ class ProcessCluster:
             {name: node.directory / "events.jsonl" for name, node in local.nodes.items()}
         )
         self._taken_down: dict[str, None] = {}
+        self._ends: list[tuple[int, str]] = []
         self._reader: asyncio.Task[None] | None = None
         self._is_broken = False
 
@@ -160,8 +161,8 @@ class ProcessCluster:
             )
         )
         wanted = -9 if fault == "kill" else 0
-        for name in alive:
-            self._observers[name].node_went_down()
+        ended_ns = time.monotonic_ns()
+        self._ends.extend((ended_ns, name) for name in alive)
         return InForce(
             nodes=alive,
             evidence={
@@ -237,9 +238,18 @@ class ProcessCluster:
 
     def _look(self, until_ns: int) -> None:
         for event in self._tail.read(until_ns):
+            self._take_ends(event.at_ns)
             self._event_ns = event.at_ns - self._began_ns
             if not self._is_broken:
                 self._take(event)
+        self._take_ends(until_ns)
+
+    def _take_ends(self, until_ns: int) -> None:
+        """Notes that nodes went down, behind everything that they had still said."""
+        while self._ends and self._ends[0][0] <= until_ns:
+            at_ns, name = self._ends.pop(0)
+            self._event_ns = at_ns - self._began_ns
+            self._observers[name].node_went_down()
 
     def _take(self, event: Event) -> None:
         observer = self._observers[event.node]
@@ -258,8 +268,7 @@ class ProcessCluster:
 
     def _died(self, name: str, node: LocalNode) -> None:
         self._taken_down[name] = None
-        self._event_ns = self.now_ns()
-        self._observers[name].node_went_down()
+        self._ends.append((time.monotonic_ns(), name))
         last = node.log_tail().splitlines()
         self._on_violation(
             f"{name} ended by itself (exit code {node.exit_code}): {last[-1] if last else 'no word'}"

@@ -73,7 +73,12 @@ class RunData:
 
     @property
     def replay_command(self) -> str:
-        """Returns what to type to see the same run again."""
+        """Returns what to type to see the same run again; on real machines, to run the same experiment."""
+        experiment = self.replay.get("experiment")
+        world = experiment.get("on", "simulation") if isinstance(experiment, dict) else "simulation"
+        if world != "simulation":
+            path = shell_word(str(RunFiles(self.directory).experiment))
+            return f"laststand run {path} --seed {self.fact('seed')}"
         return f"laststand replay {shell_word(self.id)}"
 
     def fact(self, name: str, default: str = "unknown") -> str:
