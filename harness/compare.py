@@ -17,6 +17,7 @@ from harness.distribute import Campaign, run_locally, run_on_spark
 from harness.errors import HarnessFailure, UsageError
 from harness.experiment import Experiment
 from harness.progress import ProgressLine
+from harness.runner import check_simulated
 from harness.spark_options import SparkOptions
 from harness.statistics import mcnemar_exact_p, median, paired_difference_interval, wilson_interval
 
@@ -63,6 +64,8 @@ def compare(
             f"profile=kafka-4.0,kafka-4.1, not {vary!r}"
         )
     arms = {f"{key}={name}": experiment.vary(key, name) for name in names}
+    for arm in arms.values():
+        check_simulated(arm)
     campaign = _run(arms, seeds, first_seed, spark, progress, directory)
     commands = _Commands(arms, directory)
     result = {"vary": vary, **_result(experiment, arms, campaign, seeds, first_seed, commands)}

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from harness.environments.monitor import InvariantMonitor
 from harness.environments.simulated import HARNESS_NODE, SimulatedCluster
-from harness.experiment import Experiment
+from harness.errors import UsageError
+from harness.experiment import SIMULATION, Experiment
 from harness.history import HistoryWriter
 from harness.phases import Phases, Progress
 from harness.scenario import Scenario, ScenarioStuck
@@ -110,6 +111,15 @@ def weather_of(experiment: Experiment, seed: int) -> Weather:
     return drawn
 
 
+def check_simulated(experiment: Experiment) -> None:
+    """Raises `UsageError` if an experiment is for another world; seeds by the thousand are simulated."""
+    if experiment.on != SIMULATION:
+        raise UsageError(
+            f"the experiment runs on {experiment.on!r}, and only simulated seeds can be run many at a time; "
+            'use `laststand run`, or set on = "simulation"'
+        )
+
+
 def check_possible(experiment: Experiment, seed: int) -> None:
     """Raises `UsageError` if the simulation cannot carry out this experiment; records and stores nothing."""
     _Run(experiment, seed, HistoryWriter(None), lambda *_: None).world.close()
@@ -146,6 +156,7 @@ class _Run:
     def __init__(
         self, experiment: Experiment, seed: int, history: HistoryWriter, progress: Progress
     ) -> None:
+        check_simulated(experiment)
         self.experiment = experiment
         self.seed = seed
         self.history = history

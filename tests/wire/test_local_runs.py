@@ -151,3 +151,22 @@ def test_a_killed_harness_leaves_its_history_and_no_node(tmp_path: Path) -> None
     assert main(["check", "latest", "--results", str(runs), "--no-spark"]) == 2
     verdict = json.loads((runs / "latest" / "verdict.json").read_text())
     assert verdict["coverage"]["appends_acked"] > 20
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("swarm", "FILE"),
+        ("compare", "FILE", "--vary", "profile=kafka-4.0,kafka-4.1"),
+        ("compare", "--vary", "on=simulation,local"),
+    ],
+)
+def test_campaigns_are_simulated_and_say_so(
+    command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "local.toml"
+    path.write_text(experiments.dumps(local()), encoding="utf-8")
+    words = [str(path) if word == "FILE" else word for word in command]
+    code = main([*words, "--seeds", "2", "--no-spark", "--results", str(tmp_path / "runs")])
+    assert code == 254
+    assert "only simulated seeds" in capsys.readouterr().err
