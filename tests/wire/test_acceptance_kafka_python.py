@@ -177,6 +177,8 @@ def test_members_share_the_partitions_and_take_over_when_one_leaves(
         # kafka-python's consumers are not thread-safe and rebalance in poll(): one thread each.
         try:
             member = consumer(topic, group_id=group, heartbeat_interval_ms=200)
+            # This client's leader assigns from the metadata that it happens to have, and does not wait for it.
+            assert member.partitions_for_topic(topic) == {0, 1, 2, 3}
             while not (stop.is_set() or leave.is_set()):
                 member.poll(timeout_ms=100)
                 owned[name] = {place.partition for place in member.assignment()}
