@@ -6,7 +6,8 @@ from typing import Any
 
 from harness import exit_codes
 from harness.errors import HarnessFailure, UsageError
-from harness.local_cluster import LocalCluster, LocalNode, process_state
+from harness.agent.procfs import process_state
+from harness.local_cluster import LocalCluster, LocalNode
 from harness.pipeline import to_json_line
 from harness.wire_client import ask
 from system_under_test.config import PROFILES, TIMINGS

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.agent.procfs import process_start
 from harness.errors import HarnessFailure, UsageError
 from harness.wire_client import ask
 from system_under_test.protocol.messages import metadata_request
@@ -449,32 +450,6 @@ def _spawn_detached(command: list[str], log_path: Path) -> int:
         ],
         setsid=True,
     )
-
-
-def process_start(pid: int) -> int:
-    """Returns when a process began, in clock ticks since boot; 0 if there is none, or only a zombie of it."""
-    parts = _stat(pid)
-    return int(parts[19]) if parts and parts[0] not in ("Z", "X") else 0
-
-
-def process_state(pid: int) -> str:
-    """Returns a process's state letter as the kernel gives it: "T" is stopped; "" if there is no such process."""
-    parts = _stat(pid)
-    return parts[0] if parts else ""
-
-
-def cpu_ticks(pid: int) -> int:
-    """Returns how much a process has worked, in clock ticks."""
-    parts = _stat(pid)
-    return int(parts[11]) + int(parts[12]) if parts else 0
-
-
-def _stat(pid: int) -> list[str]:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return []
-    return text.rpartition(")")[2].split()
 
 
 def broker_count(address: str) -> int:

@@ -97,7 +97,7 @@ class Nemesis:
         if fault.fault in HEALABLE and in_force.nodes:
             self._active[fault.id] = active
         else:
-            active.effect = self._cluster.effect(fault.fault, in_force)
+            active.effect = await self._cluster.effect(fault.fault, in_force)
         self._write(active)
         if fault.fault == "start":
             await self._end_outages(in_force.nodes)
@@ -108,9 +108,9 @@ class Nemesis:
         active = self._active.pop(fault_id, None)
         if active is None:
             return
-        before = self._cluster.effect(active.fault.fault, active.in_force)
+        before = await self._cluster.effect(active.fault.fault, active.in_force)
         await self._cluster.heal(active.fault.fault, active.in_force)
-        after = self._cluster.effect(active.fault.fault, active.in_force)
+        after = await self._cluster.effect(active.fault.fault, active.in_force)
         active.healed_ns = self._cluster.now_ns()
         active.effect = after if after.bit else before
         self._write(active)

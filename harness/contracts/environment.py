@@ -81,6 +81,6 @@ class Cluster(Protocol):
         """Removes exactly what this injection added; starts nodes that it took down. Idempotent."""
         ...
 
-    def effect(self, fault: str, in_force: InForce) -> Effect:
+    async def effect(self, fault: str, in_force: InForce) -> Effect:
         """Returns whether the fault bit. Most telling just before and after it is healed."""
         ...

@@ -4,36 +4,91 @@ import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 from system_under_test.real.events import Event, parse_event
 
 
-class EventTail:
-    """Reads several growing files of JSON lines.
+class EventSource(Protocol):
+    """Where event logs grow."""
+
+    async def read(self) -> dict[str, bytes]:
+        """Returns what was added to each node's log since the last call."""
+        ...
+
+    def time_of(self, node: str, at_ns: int) -> int:
+        """Returns a node's time on this machine's monotonic clock."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of the logs."""
+        ...
+
+
+class LocalFiles:
+    """Event logs that are files of this machine.
 
     Args:
         paths: Event log by node name; a file may not exist yet.
+    """
+
+    def __init__(self, paths: Mapping[str, Path]) -> None:
+        self._paths = dict(paths)
+        self._descriptors: dict[str, int] = {}
+
+    async def read(self) -> dict[str, bytes]:
+        """Returns what was added to each node's log since the last call."""
+        return {name: data for name in self._paths if (data := self._read_one(name))}
+
+    def time_of(self, node: str, at_ns: int) -> int:
+        """Returns the time as it is: it is this machine's."""
+        return at_ns
+
+    def close(self) -> None:
+        """Closes the files."""
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+        self._descriptors.clear()
+
+    def _read_one(self, name: str) -> bytes:
+        descriptor = self._descriptors.get(name)
+        if descriptor is None:
+            try:
+                descriptor = os.open(self._paths[name], os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return b""
+            self._descriptors[name] = descriptor
+        chunks = []
+        while chunk := os.read(descriptor, 1 << 20):
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+
+class EventTail:
+    """Puts the events of several growing logs in the order of their time.
+
+    Args:
+        source: The logs.
 
     Attributes:
         damaged_lines: Lines that were no events. A node that is killed may leave its last line unfinished, and its
             successor continues right behind it.
     """
 
-    def __init__(self, paths: Mapping[str, Path]) -> None:
-        self._paths = dict(paths)
-        self._descriptors: dict[str, int] = {}
-        self._rest: dict[str, bytes] = dict.fromkeys(paths, b"")
+    def __init__(self, source: EventSource) -> None:
+        self._source = source
+        self._rest: dict[str, bytes] = {}
         self._waiting: list[Event] = []
         self.damaged_lines = 0
 
-    def read(self, until_ns: int) -> list[Event]:
+    async def read(self, until_ns: int) -> list[Event]:
         """Returns the events up to a time that were not returned before, in the order of their time.
 
         Nodes write at once but not in step: events younger than `until_ns` are kept, so that one that happened
         earlier elsewhere and is read later still comes first.
         """
-        for name in self._paths:
-            self._waiting.extend(self._read_one(name))
+        for name, data in (await self._source.read()).items():
+            self._waiting.extend(self._parse(name, data))
         self._waiting.sort(key=lambda event: event.at_ns)
         count = 0
         while count < len(self._waiting) and self._waiting[count].at_ns <= until_ns:
@@ -42,27 +97,19 @@ class EventTail:
         return due
 
     def close(self) -> None:
-        """Closes the files."""
-        for descriptor in self._descriptors.values():
-            os.close(descriptor)
-        self._descriptors.clear()
+        """Lets go of the logs."""
+        self._source.close()
 
-    def _read_one(self, name: str) -> list[Event]:
-        descriptor = self._descriptors.get(name)
-        if descriptor is None:
-            try:
-                descriptor = os.open(self._paths[name], os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                return []
-            self._descriptors[name] = descriptor
-        data = self._rest[name]
-        while chunk := os.read(descriptor, 1 << 20):
-            data += chunk
-        *lines, self._rest[name] = data.split(b"\n")
+    def _parse(self, name: str, data: bytes) -> list[Event]:
+        *lines, self._rest[name] = (self._rest.get(name, b"") + data).split(b"\n")
         events = []
         for line in lines:
             with contextlib.suppress(ValueError):
-                events.append(parse_event(line))
+                event = parse_event(line)
+                at_ns = self._source.time_of(name, event.at_ns)
+                events.append(
+                    Event(at_ns=at_ns, node=event.node, event=event.event, fields=event.fields)
+                )
                 continue
             self.damaged_lines += 1
         return events

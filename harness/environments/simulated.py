@@ -160,7 +160,7 @@ class SimulatedCluster:
                 if self._is_down(name):
                     self.world.nodes[name].start()
 
-    def effect(self, fault: str, in_force: InForce) -> Effect:
+    async def effect(self, fault: str, in_force: InForce) -> Effect:
         """Returns whether the fault bit."""
         evidence = dict(in_force.evidence)
         if not in_force.nodes:

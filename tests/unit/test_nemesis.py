@@ -133,7 +133,7 @@ class FakeCluster:
     async def heal(self, fault, in_force):
         self.calls.append(("heal", fault, in_force.nodes))
 
-    def effect(self, fault, in_force):
+    async def effect(self, fault, in_force):
         return Effect(bit=bool(in_force.nodes), evidence={"seen": len(self.calls)})
 
 

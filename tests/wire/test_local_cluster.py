@@ -11,7 +11,8 @@ from wire_helpers import eventually
 
 from harness import exit_codes
 from harness.cli import main
-from harness.local_cluster import LocalCluster, process_start
+from harness.agent.procfs import process_start
+from harness.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.wire
 

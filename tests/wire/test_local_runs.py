@@ -14,7 +14,7 @@ from harness.cli import main
 from harness.errors import UsageError
 from harness.experiment import Experiment, TopicConfig
 from harness.judge import judge_result
-from harness.local_cluster import process_start
+from harness.agent.procfs import process_start
 from harness.phases import Phases
 from harness.real_run import run_local
 from nemesis.fault import Fault
