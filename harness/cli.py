@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
-from harness import cluster_parsers, exit_codes
+from harness import cluster_parsers, exit_codes, world_parsers
 from harness.errors import HarnessError, HarnessFailure, UsageError
 from harness.seeds import check_seed
 from results.layout import DEFAULT_ROOT
@@ -109,16 +109,27 @@ def build_parser() -> argparse.ArgumentParser:
         "--warm", action="store_true", help="also prepare what makes Spark start fast"
     )
 
+    doctor.add_argument(
+        "--on", metavar="WORLD", help="also say what every fault is done with there"
+    )
+    doctor.add_argument("--hosts", metavar="FILE", help="TOML with the hosts, for --on ssh")
+
+    world_parsers.add_parsers(commands, _command)
+
     reproduce = _command(commands, "reproduce", "carry out a scripted scenario")
     reproduce.add_argument("scenario", help="for example last-replica-standing")
     reproduce.add_argument("--variant", help="for example V3b (default), V1 ... V8")
+    reproduce.add_argument(
+        "--attempts", type=_number, default=1, help="how often, seed by seed (default: 1)"
+    )
+    _world(reproduce, "simulation")
     _profile(reproduce)
     _run_options(reproduce)
 
     run = _command(commands, "run", "run an experiment from a TOML file")
     run.add_argument("experiment", type=Path, help="the TOML file")
     _profile(run)
-    run.add_argument("--on", help="simulation or local, processes here (default: the file's)")
+    _world(run, "the file's")
     run.add_argument("--weather", help="calm, light or stormy (default: the file's)")
     run.add_argument(
         "--duration-ms", type=_number, help="virtual milliseconds (default: the file's)"
@@ -185,6 +196,15 @@ def _command(commands: Any, name: str, summary: str) -> argparse.ArgumentParser:
         help="where runs are stored (default: %(default)s)",
     )
     return parser
+
+
+def _world(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--on",
+        metavar="WORLD",
+        help=f"simulation, local (processes here), docker or ssh (default: {default})",
+    )
+    parser.add_argument("--hosts", metavar="FILE", help="TOML with the hosts, for --on ssh")
 
 
 def _profile(parser: argparse.ArgumentParser) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from harness import exit_codes
-from harness.errors import HarnessFailure, UsageError
 from harness.agent.procfs import process_state
+from harness.errors import HarnessFailure, UsageError
 from harness.local_cluster import LocalCluster, LocalNode
 from harness.pipeline import to_json_line
 from harness.wire_client import ask

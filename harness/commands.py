@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from checkers.compose import verdict_from_json
-from harness import cluster_commands, exit_codes
+from harness import cluster_commands, exit_codes, world_commands
 from harness import experiment as experiments
 from harness.contracts.verdict import Validity, Verdict
 from harness.errors import HarnessFailure, HistoryError, UsageError
@@ -62,6 +62,8 @@ def doctor(options: argparse.Namespace) -> int:
     if options.warm:
         warm_up(ProgressLine(quiet=options.quiet))
     findings = examine()
+    if options.on is not None:
+        findings += world_commands.examine_world(options.on, options.hosts)
     if options.json:
         print(to_json_line({"findings": [finding.to_json() for finding in findings]}))
     else:
@@ -73,8 +75,14 @@ def doctor(options: argparse.Namespace) -> int:
 def reproduce(options: argparse.Namespace) -> int:
     """Carries out a scripted scenario, judges it and says whether it came out as predicted."""
     scenario = find_scenario(options.scenario, options.variant)
-    experiment = scenario_experiment(scenario, options.profile, sim_wire=options.sim_wire)
-    return _run_and_judge(options, experiment)
+    experiment = experiments.with_overrides(
+        scenario_experiment(scenario, options.profile, sim_wire=options.sim_wire),
+        on=options.on,
+        inventory=options.hosts,
+    )
+    if options.attempts == 1:
+        return _run_and_judge(options, experiment)
+    return _attempts(options, experiment)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -83,6 +91,7 @@ def run(options: argparse.Namespace) -> int:
     experiment = experiments.with_overrides(
         experiment,
         on=options.on,
+        inventory=options.hosts,
         profile=options.profile,
         weather=options.weather,
         duration_ms=options.duration_ms,
@@ -200,6 +209,8 @@ def broker(options: argparse.Namespace) -> int:
         raise HarnessFailure(str(error)) from None
 
 
+image_build = world_commands.image_build
+reset = world_commands.reset
 cluster_up = cluster_commands.up
 cluster_status = cluster_commands.status
 cluster_down = cluster_commands.down
@@ -364,6 +375,51 @@ def _run_and_judge(options: argparse.Namespace, experiment: Experiment) -> int:
     (summary,) = _check([directory], store, spark, progress)
     _print_run(options, directory, summary)
     return EXIT_CODE_OF[summary["verdict"]]
+
+
+def _attempts(options: argparse.Namespace, experiment: Experiment) -> int:
+    """Carries a scenario out several times, seed by seed, and says how often it came out how."""
+    spark = parse_spark_options(options)
+    store = _store(options, to_write=True)
+    progress = ProgressLine(quiet=options.quiet)
+    seeds = range(options.seed, options.seed + options.attempts)
+    check_seed(seeds[-1])
+    directories = [_record(experiment, seed, store, progress) for seed in seeds]
+    summaries = _check(directories, store, spark, progress)
+    outcomes: dict[str, int] = {}
+    for summary in summaries:
+        outcomes[summary["outcome"]] = outcomes.get(summary["outcome"], 0) + 1
+    as_predicted = sum(bool(summary["as_predicted"]) for summary in summaries)
+    with_loss = sum(summary["unexcused_lost_records"] > 0 for summary in summaries)
+    lost = sum(summary["unexcused_lost_records"] for summary in summaries)
+    if options.json:
+        print(
+            to_json_line(
+                {
+                    "scenario": experiment.scenario,
+                    "on": experiment.on,
+                    "profile": experiment.profile,
+                    "attempts": len(summaries),
+                    "with_loss": with_loss,
+                    "lost_records": lost,
+                    "outcomes": outcomes,
+                    "as_predicted": as_predicted,
+                    "runs": [summary["run"] for summary in summaries],
+                }
+            )
+        )
+    else:
+        for summary in summaries:
+            print(
+                f"{summary['verdict']:<10}{summary['outcome']:<18}"
+                f"{summary['unexcused_lost_records']:>4} lost  {summary['run']}"
+            )
+        print(
+            f"{experiment.scenario} on {experiment.on}, {experiment.profile}: acknowledged records "
+            f"lost in {with_loss} of {len(summaries)} attempts ({lost} records); outcome as "
+            f"predicted in {as_predicted} of {len(summaries)}"
+        )
+    return exit_codes.VALID if as_predicted == len(summaries) else exit_codes.INVALID
 
 
 def _record(experiment: Experiment, seed: int, store: RunStore, progress: ProgressLine) -> Path:

@@ -26,9 +26,12 @@ from workloads.append import CLIENTS, NATIVE, AppendConfig
 ACKS_NAMES = {"all": -1, "1": 1, "0": 0}
 SIMULATION = "simulation"
 LOCAL = "local"
-WORLDS = (SIMULATION, LOCAL)
+DOCKER = "docker"
+SSH = "ssh"
+WORLDS = (SIMULATION, LOCAL, DOCKER, SSH)
 WEATHERS = ("calm", "light", "stormy")
-DISKS = ("ext4", "xfs", "posix-strict")
+REAL_DISKS = ("ext4", "xfs")
+DISKS = (*REAL_DISKS, "posix-strict")
 BROKERS_MAX = 10
 """Controllers are numbered from 11, and a node id belongs to one node."""
 CONTROLLERS_MAX = 9
@@ -120,7 +123,7 @@ class Experiment:
 
     Attributes:
         name: Folder of its runs.
-        on: The world: "simulation", or "local" for processes on this machine.
+        on: The world: "simulation", "local" (processes on this machine), "docker" (containers) or "ssh" (hosts).
         profile: Which Kafka the reference system plays (`system_under_test.config.PROFILES`).
         timings: "fast" (Kafka's defaults divided by about ten) or "kafka".
         weather: "calm", "light" or "stormy": how unruly the simulated world is between the faults.
@@ -128,6 +131,7 @@ class Experiment:
         final_phase_ms: Bound on healing, catching up and final reads, in virtual time.
         scenario: Name of a scripted scenario ("last-replica-standing:V3b"); it replaces workload and schedule.
         schedule: Explicit faults; wins over `nemesis`.
+        inventory: The hosts, for "ssh": path of a TOML file (`harness.environments.ssh_hosts`).
         disabled_rules: Rules of the reference system that are switched off (defects).
         sim_wire: Send every message through the codec.
     """
@@ -140,6 +144,7 @@ class Experiment:
     duration_ms: int = 10000
     final_phase_ms: int = 60000
     scenario: str = ""
+    inventory: str = ""
     cluster: ClusterConfig = ClusterConfig()
     topic: TopicConfig = TopicConfig()
     workload: AppendConfig = field(default_factory=AppendConfig)
@@ -169,11 +174,17 @@ class Experiment:
             )
         if self.scenario:
             find_by_name(self.scenario)
-            if self.on != SIMULATION:
+            if self.on == LOCAL:
                 raise UsageError(
-                    f"the scenario {self.scenario!r} cuts links and power, which {self.on!r} cannot; "
-                    'say on = "simulation"'
+                    f"the scenario {self.scenario!r} cuts links and power, which local processes "
+                    "cannot suffer; use --on simulation, docker or ssh"
                 )
+        if self.on == SSH and not self.inventory:
+            raise UsageError("on ssh the experiment needs its hosts: use --hosts FILE")
+        if self.on in (DOCKER, SSH) and self.cluster.disk not in REAL_DISKS:
+            raise UsageError(
+                f"cluster.disk is {self.cluster.disk!r}, which no kernel has; use ext4 or xfs"
+            )
         if not 1 <= self.topic.replication_factor <= self.cluster.brokers:
             raise UsageError(
                 f"topic.replication_factor is {self.topic.replication_factor}, but there are "

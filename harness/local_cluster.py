@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.agent.procfs import process_start
+from harness.environments.node_files import NodeSettings, node_toml
 from harness.errors import HarnessFailure, UsageError
 from harness.wire_client import ask
 from system_under_test.protocol.messages import metadata_request
@@ -36,7 +37,6 @@ from system_under_test.protocol.messages import metadata_request
 LOOPBACK = "127.0.0.1"
 STATE_FILE = "cluster.json"
 FIRST_CONTROLLER_ID = 11
-CLUSTER_ID = "laststand-local"
 STOP_LIMIT_S = 30.0
 POLL_S = 0.02
 LOG_TAIL_LINES = 5
@@ -158,7 +158,7 @@ class LocalCluster:
             )
         for index in range(brokers):
             _add(nodes, directory, "broker", 1 + index, ports[index])
-        settings = _Settings(
+        settings = NodeSettings(
             profile=profile,
             timings=timings,
             with_events=with_events,
@@ -176,7 +176,7 @@ class LocalCluster:
         ]
         for node in nodes.values():
             node.directory.mkdir(parents=True, exist_ok=True)
-            text = settings.node_toml(node, voters)
+            text = node_toml(node.name, node.role, node.node_id, node.address, voters, settings)
             (node.directory / "node.toml").write_text(text, encoding="utf-8")
         cluster = cls(
             directory, nodes, profile=profile, timings=timings, ends_with_parent=ends_with_parent
@@ -401,41 +401,6 @@ class LocalCluster:
             node.process.wait()  # a child that has ended is a zombie until somebody asks how
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Settings:
-    """What all nodes of a cluster are told alike."""
-
-    profile: str
-    timings: str
-    with_events: bool
-    disabled_rules: tuple[str, ...]
-    log: dict[str, Any]
-    broker: dict[str, Any]
-    limits: dict[str, Any]
-
-    def node_toml(self, node: LocalNode, voters: list[str]) -> str:
-        """Returns the text of a node's file."""
-        lines = [
-            f"node_id = {node.node_id}",
-            f"role = {_toml(node.role)}",
-            f"listen = {_toml(node.address)}",
-            'data_dir = "data"',
-            f"cluster_id = {_toml(CLUSTER_ID)}",
-            f"profile = {_toml(self.profile)}",
-            f"timings = {_toml(self.timings)}",
-            f"voters = {_toml(voters)}",
-            'skew_file = "skew"',
-            f"disabled_rules = {_toml(list(self.disabled_rules))}",
-        ]
-        if self.with_events:
-            lines.append('events = "events.jsonl"')
-        for name in ("log", "broker", "limits"):
-            table: dict[str, Any] = getattr(self, name)
-            lines.extend(["", f"[{name}]"])
-            lines.extend(f"{key} = {_toml(value)}" for key, value in table.items())
-        return "\n".join(lines) + "\n"
-
-
 def _spawn_detached(command: list[str], log_path: Path) -> int:
     """Starts a process that outlives this one and that nobody waits for; returns its pid."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -491,11 +456,3 @@ def _ports(count: int, first: int | None) -> list[int]:
                 ) from None
             ports.append(int(probe.getsockname()[1]))
         return ports
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    return json.dumps(value)

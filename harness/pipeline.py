@@ -65,7 +65,7 @@ def record_run(
     directory = store.create(experiment.name, seed, stamp=utc_stamp(now))
     files = RunFiles(directory)
     files.experiment.write_text(experiments.dumps(experiment), encoding="utf-8")
-    carry_out = simulate if is_simulated else real_run.run_local
+    carry_out = simulate if is_simulated else real_run.run_real
     result = carry_out(experiment, seed, directory=directory, progress=progress)
     write_json(files.replay, replay_data(experiment, seed, result))
     summary = summarize(experiment, seed, result, run_context(experiment, result), None)

@@ -1,78 +1,105 @@
 """A fault is a value: what, to whom, when, how, for how long. The same value means the same in every world.
 
-The vocabulary of the first path (nemeses.md lists what is still to come):
-
-| fault     | targets              | parameters                                | evidence that it bit            |
-|-----------|----------------------|-------------------------------------------|---------------------------------|
-| `cut`     | two or more nodes    | `planes`, `direction` (both, one-way)     | frames held, connects refused   |
-| `isolate` | nodes, each from all | `planes`                                  | frames held, connects refused   |
-| `pause`   | nodes                |                                           | work that had to wait           |
-| `stop`    | nodes (SIGTERM)      | `grace_ms`                                | the process ended in order      |
-| `kill`    | nodes (SIGKILL)      |                                           | the process is gone             |
-| `power`   | nodes, at one instant| `mode`, `keep_records`, `torn_bytes`      | process gone, bytes lost        |
-| `start`   | nodes that are down  |                                           | a new incarnation               |
-| `heal`    |                      | `faults` (ids; all when absent)           | the faults it healed            |
+| fault               | targets               | parameters                            | evidence that it bit           |
+|---------------------|-----------------------|---------------------------------------|--------------------------------|
+| `cut`               | the first from others | `planes`, `direction`, `at`           | packets dropped                |
+| `isolate`           | nodes, each from all  | `planes`, `at`                        | packets dropped                |
+| `partition`         | the nodes to be split | `shape`, `groups`, `planes`, `at`     | packets dropped                |
+| `reject`            | the first from others | `planes`                              | packets answered with a reset  |
+| `reset_connections` | nodes                 |                                       | connections there were         |
+| `loss`              | nodes, to and from all| `percent`, `planes`                   | packets dropped                |
+| `delay`             | nodes, from all       | `ms`, `jitter_ms`, `planes`           | packets delayed                |
+| `bandwidth`         | what nodes send       | `rate_kib_s`                          | packets that had to wait       |
+| `pause`             | nodes (SIGSTOP)       |                                       | work that had to wait          |
+| `stop`              | nodes (SIGTERM)       | `grace_ms`                            | the process ended in order     |
+| `kill`              | nodes (SIGKILL)       |                                       | the process is gone            |
+| `restart`           | nodes (SIGTERM)       | `grace_ms`                            | a new incarnation              |
+| `oom`               | nodes                 |                                       | the kernel killed the process  |
+| `slow_cpu`          | nodes                 | `percent` of one core                 | times the process was stopped  |
+| `power`             | nodes, at one instant | `mode`, `keep_records`, `torn_bytes`  | process gone, bytes lost       |
+| `clock_step`        | nodes                 | `ms`                                  | the wall clock the node sees   |
+| `clock_drift`       | nodes                 | `ppm`                                 | the rate of the node's clock   |
+| `clock_strobe`      | nodes                 | `ms`, `period_ms`                     | times the clock went back      |
+| `wipe`              | brokers               |                                       | bytes that are gone            |
+| `disk_full`         | nodes                 | `free_bytes`                          | writes refused (ENOSPC)        |
+| `io_error`          | nodes                 | `op` (fsync, all), `every`            | calls that failed (EIO)        |
+| `slow_disk`         | nodes                 | `ms` added to each fsync              | calls that were late           |
+| `stuck_disk`        | nodes                 |                                       | calls that waited              |
+| `read_only`         | nodes                 |                                       | writes refused (EROFS)         |
+| `bit_flip`          | brokers               |                                       | the byte before and after      |
+| `start`             | nodes that are down   |                                       | a new incarnation              |
+| `heal`              |                       | `faults` (ids; all when absent)       | the faults it healed           |
 
 Planes are "inter-broker", "controller" and "client"; all when absent. Clients are part of the "client" plane.
+`nemesis.shapes` says whose packets a network fault concerns. Packets are dropped `at` the "receiver" (default), as on
+a path, or at the "sender", whose kernel then knows. A `partition` splits its targets into "halves" (default), a
+"minority" and the rest, halves with a "bridge" between them (the first target), a "majorities_ring", or into `groups`.
+
+`stop`, `kill`, `power`, `oom`, `wipe`, `bit_flip` and `read_only` take the node down; starting it heals them. A node
+that ends by itself while `io_error`, `disk_full`, `read_only` or `stuck_disk` is in force on it suffers the
+effect of that fault, and healing the fault starts it again.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from harness.errors import UsageError
 from harness.names import unknown_name
+from nemesis.parameters import PARAMETERS, PLANES, POWER_MODES, SHAPES, check_params
 
-PLANES = ("inter-broker", "controller", "client")
-POWER_MODES = ("lose_all", "prefix", "torn_sector", "zero_tail", "pages", "keep_all")
+__all__ = [
+    "EXCLUSIVE",
+    "EXCUSES_DEATH",
+    "FAULT_NAMES",
+    "HEALABLE",
+    "OF_BROKERS",
+    "OF_SERVERS",
+    "ONE_SHOT",
+    "OUTAGES",
+    "PLANES",
+    "POWER_MODES",
+    "SHAPES",
+    "Fault",
+    "fault_from_json",
+]
 
-_PARAMETERS: dict[str, tuple[str, ...]] = {
-    "cut": ("planes", "direction"),
-    "isolate": ("planes",),
-    "pause": (),
-    "stop": ("grace_ms",),
-    "kill": (),
-    "power": ("mode", "keep_records", "torn_bytes"),
-    "start": (),
-    "heal": ("faults",),
+FAULT_NAMES = tuple(PARAMETERS)
+
+ONE_SHOT = frozenset({"reset_connections", "restart", "start", "heal"})
+"""Faults that are over as soon as they have happened."""
+
+HEALABLE = frozenset(FAULT_NAMES) - ONE_SHOT
+"""Faults that last: until they are healed, a dead node until it is started."""
+
+OUTAGES = frozenset({"stop", "kill", "power", "oom", "wipe", "bit_flip", "read_only"})
+"""Faults that take the node down, and that a start of the node heals."""
+
+EXCUSES_DEATH = frozenset({"disk_full", "io_error", "read_only", "stuck_disk"})
+"""A node that ends by itself under one of these suffers its effect; nobody else is to blame."""
+
+OF_SERVERS = frozenset(FAULT_NAMES) - frozenset(
+    {
+        *("cut", "isolate", "partition", "reject", "reset_connections"),
+        *("loss", "delay", "bandwidth", "pause", "heal"),
+    }
+)
+"""Faults that clients are spared: a client that is gone tells nothing, and nobody would start it again."""
+
+OF_BROKERS = frozenset({"wipe", "bit_flip"})
+"""Faults that controllers are spared: a voter that forgets its vote is outside everything Raft promises."""
+
+EXCLUSIVE: dict[str, str] = {
+    **dict.fromkeys(("clock_step", "clock_drift", "clock_strobe"), "clock"),
+    **{
+        name: name
+        for name in (
+            *("bandwidth", "slow_cpu", "disk_full", "io_error"),
+            *("slow_disk", "stuck_disk", "read_only"),
+        )
+    },
 }
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _are_names(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
-
-
-def _are_counts(value: object) -> bool:
-    return _is_count(value) or (
-        isinstance(value, Mapping) and all(_is_count(count) for count in value.values())
-    )
-
-
-_LEGAL = {
-    "planes": "a list of planes",
-    "direction": "a word",
-    "grace_ms": "a whole number, 0 or more",
-    "mode": "a word",
-    "keep_records": "a whole number, 0 or more, or a table of one per node",
-    "torn_bytes": "a whole number, 0 or more",
-    "faults": "a list of fault ids",
-}
-_IS_LEGAL: dict[str, Callable[[object], bool]] = {
-    "planes": _are_names,
-    "direction": lambda value: isinstance(value, str),
-    "grace_ms": _is_count,
-    "mode": lambda value: isinstance(value, str),
-    "keep_records": _are_counts,
-    "torn_bytes": _is_count,
-    "faults": _are_names,
-}
-FAULT_NAMES = tuple(_PARAMETERS)
-HEALABLE = frozenset({"cut", "isolate", "pause", "stop", "kill", "power"})
-"""Faults that last: a network fault until it is healed, a dead node until it is started."""
+"""Faults of which a node suffers one of a kind at a time, and the kind; a second one hits nobody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +109,8 @@ class Fault:
     Attributes:
         id: Unique in the schedule, for example "f3".
         fault: One of `FAULT_NAMES`.
-        targets: Selectors (`nemesis.targets`), resolved when the fault is injected.
+        targets: Selectors (`nemesis.targets`), resolved when the fault is injected. A partition of shape "groups"
+            may leave them out: then it splits all that its groups name.
         at_ms: When, in milliseconds since the start of the workload.
         for_ms: Healed after this long; None lasts until a `heal` or `start`.
         params: See the table above.
@@ -100,36 +128,15 @@ class Fault:
 
     def __post_init__(self) -> None:
         """Checks names, parameters and numbers."""
-        if self.fault not in _PARAMETERS:
+        if self.fault not in PARAMETERS:
             raise UsageError(unknown_name("fault", self.fault, FAULT_NAMES))
-        self._check_params()
+        check_params(self.id, self.fault, self.params)
         if self.at_ms < 0 or (self.for_ms is not None and self.for_ms <= 0):
             raise UsageError(f"fault {self.id}: at_ms must be >= 0 and for_ms must be > 0")
-        if self.fault != "heal" and not self.targets:
+        if self.fault in ("cut", "reject") and len(self.targets) < 2:
+            raise UsageError(f"fault {self.id}: a {self.fault} needs at least two targets")
+        if self.fault != "heal" and not self.targets and "groups" not in self.params:
             raise UsageError(f"fault {self.id} ({self.fault}) needs at least one target")
-        if self.fault == "cut" and len(self.targets) < 2:
-            raise UsageError(f"fault {self.id}: a cut needs at least two targets")
-
-    def _check_params(self) -> None:
-        for name in self.params:
-            if name not in _PARAMETERS[self.fault]:
-                raise UsageError(
-                    unknown_name(
-                        f"parameter of fault {self.fault!r}", name, _PARAMETERS[self.fault]
-                    )
-                )
-        for name, value in self.params.items():
-            if not _IS_LEGAL[name](value):
-                raise UsageError(f"fault {self.id}: {name} must be {_LEGAL[name]}, not {value!r}")
-        for plane in self.params.get("planes", ()):
-            if plane not in PLANES:
-                raise UsageError(unknown_name("plane", plane, PLANES))
-        if self.params.get("mode", "lose_all") not in POWER_MODES:
-            raise UsageError(unknown_name("power mode", self.params["mode"], POWER_MODES))
-        if self.params.get("direction", "both") not in ("both", "one-way"):
-            raise UsageError(
-                unknown_name("direction", self.params["direction"], ("both", "one-way"))
-            )
 
     def to_json(self) -> dict[str, Any]:
         """Returns a JSON-compatible form that `fault_from_json` reads back."""
@@ -142,11 +149,13 @@ class Fault:
         if self.for_ms is not None:
             data["for_ms"] = self.for_ms
         if self.params:
-            data["params"] = {
-                key: list(value) if isinstance(value, tuple) else value
-                for key, value in sorted(self.params.items())
-            }
+            data["params"] = {key: _plain(value) for key, value in sorted(self.params.items())}
         return data
+
+
+def _plain(value: Any) -> Any:
+    """Returns a parameter with lists for tuples, as JSON has them."""
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 _KEYS = ("id", "fault", "targets", "at_ms", "for_ms", "params")

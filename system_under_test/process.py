@@ -44,6 +44,8 @@ EXIT_CANNOT_START = 255
 GC_THRESHOLDS = (50_000, 20, 50)
 """Most objects of a node die young and without cycles; looking for garbage less often costs nothing."""
 
+CLOCK_TOLD_EVERY_S = 0.1
+
 T = TypeVar("T")
 
 
@@ -323,10 +325,18 @@ class _NodeProcess:
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         print(f"laststand: {config.role} {config.node_id} listens at {config.address}", flush=True)
+        if self._file.events_path is not None and self._file.skew_file is not None:
+            self._tell_time()
         await self._stop_asked.wait()
         if self._failure is None:
             async with asyncio.timeout(config.timings.controlled_shutdown_timeout_ms / 1000):
                 await node.stop()
+
+    def _tell_time(self) -> None:
+        """Says what this node's clocks show: whoever skews them asks the node, not the file."""
+        clock = self._host.clock
+        self._host.observer.say("clock", wall_ms=clock.wall_ms(), monotonic_ns=clock.monotonic_ns())
+        self._loop.call_later(CLOCK_TOLD_EVERY_S, self._tell_time)
 
     def _end(self) -> int:
         config = self._file.config

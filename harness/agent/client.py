@@ -5,6 +5,7 @@ of streams.
 """
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -82,10 +83,8 @@ class LocalStream:
     def close(self) -> None:
         """Ends the agent's input and waits until the agent has ended."""
         assert self._process.stdin is not None
-        try:
+        with contextlib.suppress(OSError):  # it is dead already
             self._process.stdin.close()
-        except OSError:
-            pass  # it is dead already
         try:
             self._process.wait(END_LIMIT_S)
         except subprocess.TimeoutExpired:

@@ -15,6 +15,7 @@ from typing import Any
 from harness.agent import processes, state
 from harness.agent.disk import NodeDisk
 from harness.agent.errors import AgentError
+from harness.agent.groups import OwnGroup
 from harness.agent.namespace import Namespace
 from harness.agent.processes import ProcessId, SlowCpu
 from harness.agent.tracing import Tracer
@@ -39,6 +40,7 @@ class AgentNode:
         directory: What the node's host may see of its disk: the disk is mounted at `disk/` in it.
         log_dir: What survives power cuts: event log, output, skew file.
         process: The process that is watched.
+        exit_code: How it ended, if it was this agent's child.
     """
 
     COMMANDS = (
@@ -83,14 +85,15 @@ class AgentNode:
         self.log_dir = run / state.LOGS_FOLDER / name
         self.log_dir.mkdir(parents=True, exist_ok=True)
         self.process = ProcessId(pid=0, began=0)
+        self.exit_code: int | None = None
         self.disk_or_none: NodeDisk | None = None
         self._emit = emit
         self._namespace: Namespace | None = None
         self._slow: SlowCpu | None = None
         self._tracer: Tracer | None = None
         self._strobe: _Strobe | None = None
+        self._group: OwnGroup | None = None
         self._lock = threading.RLock()
-        self._is_expected_down = False
 
     # -- the pieces
 
@@ -124,6 +127,7 @@ class AgentNode:
 
     def watch(self, pid: int) -> Answer:
         """Takes note of its process; its end becomes an event."""
+        self.exit_code = None
         self.process = processes.identify(pid)
         state.record_process(self.run, self.name, self.process)
         descriptor = os.pidfd_open(pid)
@@ -143,13 +147,23 @@ class AgentNode:
                 env={**os.environ, **env},
                 start_new_session=True,
             )
+        self.exit_code = None
         self.process = processes.identify(child.pid)
         state.record_process(self.run, self.name, self.process)
+        self._join_group(child.pid)
         descriptor = os.pidfd_open(child.pid)
         threading.Thread(
             target=self._wait_for_end, args=(self.process, descriptor, child), daemon=True
         ).start()
         return {"pid": child.pid, "began": self.process.began}
+
+    def _join_group(self, pid: int) -> None:
+        """Puts the process into a control group of its own, where groups can be made."""
+        with contextlib.suppress(OSError):
+            if self._group is None:
+                self._group = OwnGroup(f"laststand-{self.run.name}-{self.name}")
+                state.record_groups(self.run, self._group.paths)
+            self._group.join(pid)
 
     def _wait_for_end(
         self, process: ProcessId, descriptor: int, child: "subprocess.Popen[bytes] | None"
@@ -162,6 +176,8 @@ class AgentNode:
             os.close(descriptor)
         at_ns = time.monotonic_ns()
         code = child.wait() if child is not None else None
+        if self.process == process:
+            self.exit_code = code
         self._emit(
             {
                 "event": "exited",
@@ -179,6 +195,7 @@ class AgentNode:
         return {
             "alive": self.process.is_alive,
             "pid": self.process.pid,
+            "exit_code": self.exit_code,
             **processes.standstill(self.process),
         }
 

@@ -105,7 +105,9 @@ def freeze(process: ProcessId) -> bool:
         return False
     deadline_s = time.monotonic() + STOP_SEEN_LIMIT_S
     while time.monotonic() < deadline_s:
-        states = {process_state_of_thread(process.pid, thread) for thread in thread_ids(process.pid)}
+        states = {
+            process_state_of_thread(process.pid, thread) for thread in thread_ids(process.pid)
+        }
         if states and states <= {"T", "t"}:
             return True
         if not process.is_alive:
@@ -268,10 +270,8 @@ class SlowCpu:
 
     def evidence(self) -> dict[str, object]:
         """Returns how often the process was held back so far."""
-        if self._quota is not None:
-            count = self._quota.throttled() - self._before
-        else:
-            count = self._stops
+        quota = self._quota
+        count = self._stops if quota is None else quota.throttled() - self._before
         return {"mechanism": self.mechanism, "throttled": count}
 
     def end(self) -> None:

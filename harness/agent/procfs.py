@@ -87,8 +87,13 @@ def control_group(pid: int, root: Path = CGROUP_ROOT) -> ControlGroup:
 def _existing(root: Path, path: str | None) -> Path | None:
     if path is None:
         return None
-    folder = root / path.lstrip("/")
-    return folder if folder.is_dir() else None
+    # Inside a container the kernel may tell a path that begins above what is mounted here.
+    parts = path.strip("/").split("/")
+    for skip in range(len(parts) + 1):
+        folder = root.joinpath(*parts[skip:])
+        if folder.is_dir():
+            return folder
+    return None
 
 
 def _with(folder: Path | None, file: str) -> Path | None:

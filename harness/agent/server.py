@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
-from harness.agent import state
+from harness.agent import capabilities, state
 from harness.agent.errors import AgentError
 from harness.agent.node import AgentNode
 from harness.agent.power import power_cut, power_on
@@ -44,6 +44,7 @@ class Agent:
         self.nodes: dict[str, AgentNode] = {}
         self._commands: dict[str, Callable[..., Any]] = {
             "hello": self.hello,
+            "capabilities": capabilities.find,
             "add_node": self.add_node,
             "enter_namespace": self.enter_namespace,
             "add_addresses": self.add_addresses,
@@ -108,9 +109,7 @@ class Agent:
 
     def reset(self, everything: bool = False) -> Answer:
         """Removes what runs have left on this host whose agents are dead; all others too if so asked."""
-        return {
-            "removed": state.reset(self.run.parent, keep=self.run, even_if_alive=everything)
-        }
+        return {"removed": state.reset(self.run.parent, keep=self.run, even_if_alive=everything)}
 
     def remove_run(self) -> Answer:
         """Removes everything of this run from the host."""
@@ -136,8 +135,12 @@ class Agent:
         self._node(node).enter_namespace(pid)
         return {}
 
-    def add_addresses(self, addresses: list[str], interface: str) -> Answer:
-        """Gives the host more addresses, which the end of the run takes away again."""
+    def add_addresses(self, addresses: list[str], interface: str = "", beside: str = "") -> Answer:
+        """Gives an interface, or the one that has an address, more of them until the end of the run."""
+        if beside:
+            interface = state.interface_of(beside)
+            if not interface:
+                raise AgentError(f"no interface of this host has the address {beside}")
         return state.add_addresses(self.run, addresses, interface)
 
     def watch(self, node: str, pid: int) -> Answer:

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.agent import power_cut
+from harness.agent.groups import remove_group
 from harness.agent.namespace import Namespace
 from harness.agent.processes import ProcessId, identify, send, wait_gone
 
 OWNER_FILE = "owner.json"
 PROCESSES_FOLDER = "processes"
 ADDRESSES_FILE = "addresses.json"
+GROUPS_FILE = "groups.json"
 NODES_FOLDER = "nodes"
 LOGS_FOLDER = "logs"
 
@@ -30,9 +32,7 @@ def begin_run(run: Path) -> None:
     for folder in (run, run / PROCESSES_FOLDER, run / NODES_FOLDER, run / LOGS_FOLDER):
         folder.mkdir(parents=True, exist_ok=True)
     owner = identify(os.getpid())
-    _write_json(
-        run / OWNER_FILE, {"pid": owner.pid, "began": owner.began, "boot_id": _boot_id()}
-    )
+    _write_json(run / OWNER_FILE, {"pid": owner.pid, "began": owner.began, "boot_id": _boot_id()})
 
 
 def record_process(run: Path, node: str, process: ProcessId) -> None:
@@ -41,6 +41,13 @@ def record_process(run: Path, node: str, process: ProcessId) -> None:
         run / PROCESSES_FOLDER / f"{node}.json",
         {"pid": process.pid, "began": process.began, "boot_id": _boot_id()},
     )
+
+
+def record_groups(run: Path, paths: list[str]) -> None:
+    """Notes control groups that this run makes."""
+    path = run / GROUPS_FILE
+    noted = _read_json(path, [])
+    _write_json(path, noted + [entry for entry in paths if entry not in noted])
 
 
 def add_addresses(run: Path, addresses: list[str], interface: str) -> dict[str, Any]:
@@ -118,6 +125,11 @@ def remove_run(run: Path) -> list[str]:
     for address, interface in _read_json(run / ADDRESSES_FILE, []):
         if _ip("addr", "del", f"{address}/32", "dev", interface).returncode == 0:
             removed.append(f"address {address}")
+    removed += [
+        f"control group {path}"
+        for path in _read_json(run / GROUPS_FILE, [])
+        if os.path.isdir(path) and remove_group(path)
+    ]
     if run.exists():
         shutil.rmtree(run, ignore_errors=True)
         removed.append(f"directory {run.name}")

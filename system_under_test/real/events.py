@@ -4,7 +4,8 @@
     {"at_ns": 2, "node": "b1", "event": "mark", "name": "elected-from-elr", "details": {...}}
     {"at_ns": 3, "node": "b1", "event": "replica", "topic": "t", "partition": 0, "log_end_offset": 9, ...}
     {"at_ns": 4, "node": "c11", "event": "metadata", "offset": 7, "quorum_epoch": 2, "record": "<hex>"}
-    {"at_ns": 5, "node": "b1", "event": "stopped"}      or  "failed" with an "error"
+    {"at_ns": 5, "node": "b1", "event": "clock", "wall_ms": 9, "monotonic_ns": 8}      what its own clocks show
+    {"at_ns": 6, "node": "b1", "event": "stopped"}      or  "failed" with an "error"
 
 `at_ns` is CLOCK_MONOTONIC of the machine, never skewed: it is the harness's time, not the node's. A line is
 written with one `write`, so a node that is killed leaves whole lines, except perhaps for the last.

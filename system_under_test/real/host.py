@@ -1,5 +1,6 @@
 """All doors of a node on a real machine."""
 
+import ipaddress
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,6 +54,7 @@ class RealHost:
             limits=limits,
             mark=self.observer.mark,
             on_failure=on_failure,
+            source=own_address(address),
         )
 
     def close(self) -> None:
@@ -68,9 +70,12 @@ class ClientHost:
     Args:
         name: For the requests' client id.
         clock: Usually a true one.
+        source: The address from which it connects; None leaves it to the kernel.
     """
 
-    def __init__(self, name: str, clock: RealClock | None = None) -> None:
+    def __init__(
+        self, name: str, clock: RealClock | None = None, *, source: str | None = None
+    ) -> None:
         self.name = name
         self.clock = clock or RealClock()
         self.random = EntropySource()
@@ -82,6 +87,7 @@ class ClientHost:
             limits=Limits(),
             mark=self.observer.mark,
             on_failure=_raise,
+            source=source,
         )
 
     @property
@@ -92,6 +98,16 @@ class ClientHost:
     def close(self) -> None:
         """Closes its connections."""
         self.network.close()
+
+
+def own_address(listen: str) -> str | None:
+    """Returns the address from which a node that listens at "host:port" connects; None if any will do."""
+    host = listen.rpartition(":")[0].strip("[]")
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None  # a name may stand for several addresses
+    return None if address.is_unspecified or address.is_loopback else host
 
 
 def _raise(error: BaseException) -> None:

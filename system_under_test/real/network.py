@@ -28,6 +28,8 @@ class RealNetwork:
         limits: What strangers may take.
         mark: Told about connections that were closed for a reason.
         on_failure: Told when a handler raised what it must not raise.
+        source: The address from which this host connects; None leaves it to the kernel. A host with several
+            nodes is one machine to everybody who looks at packets, unless each node shows an address of its own.
     """
 
     def __init__(
@@ -39,8 +41,10 @@ class RealNetwork:
         limits: Limits,
         mark: Mark,
         on_failure: Callable[[BaseException], None],
+        source: str | None = None,
     ) -> None:
         self._address = address
+        self._source = (source, 0) if source else None
         self._role = role
         self._client_id = client_id
         self._limits = limits
@@ -99,6 +103,7 @@ class RealNetwork:
                     lambda: RealConnection(self._client_id, self._forget),
                     host.strip("[]"),
                     int(port),
+                    local_addr=self._source,
                 )
         except socket.gaierror as error:
             raise OSError(errno.EHOSTUNREACH, f"{host} cannot be resolved: {error}") from None

@@ -1,0 +1,75 @@
+"""What can be done on this host, found out by doing it to something of our own."""
+
+import os
+import shutil
+from typing import Any
+
+from harness.agent import disk, network
+from harness.agent.groups import OwnGroup
+
+Answer = dict[str, Any]
+
+
+def find() -> dict[str, Answer]:
+    """Returns every mechanism with its level ("yes", "weaker", "no"), how it is done and what is missing."""
+    if os.geteuid() != 0:
+        why = "the agent is not root; nothing that it does can be done by anybody else"
+        return {"root": {"level": "no", "how": "", "why": why}}
+    return {
+        "root": {"level": "yes", "how": "", "why": ""},
+        **network.capabilities(),
+        **disk.capabilities(),
+        "memory-cgroup": _memory_group(),
+        "cpu": _cpu_group(),
+        "ip": _tool("ip", "iproute2"),
+        "time-namespace": _tool("unshare", "util-linux"),
+        "libfaketime": _libfaketime(),
+    }
+
+
+def _memory_group() -> Answer:
+    return _group("memory", "the kernel's own killer, by a memory limit", "")
+
+
+def _cpu_group() -> Answer:
+    return _group("cpu", "cpu quota of a control group", "the process is stopped in turns")
+
+
+def _group(controller: str, how: str, instead: str) -> Answer:
+    try:
+        with OwnGroup(f"laststand-probe-{os.getpid()}") as group:
+            if group.has(controller):
+                return {"level": "yes", "how": how, "why": ""}
+            why = f"no writable {controller} control group"
+    except OSError as error:
+        why = f"no writable control group: {error.strerror}"
+    return {"level": "weaker" if instead else "no", "how": instead, "why": why}
+
+
+def _tool(name: str, package: str) -> Answer:
+    path = shutil.which(name)
+    if path is None:
+        return {"level": "no", "how": "", "why": f"install {package}"}
+    return {"level": "yes", "how": path, "why": ""}
+
+
+def _libfaketime() -> Answer:
+    """Our own nodes read a skew file; programs of others need the library."""
+    for folder in (
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib",
+    ):
+        path = f"{folder}/faketime/libfaketimeMT.so.1"
+        if os.path.exists(path):
+            return {
+                "level": "weaker",
+                "how": "libfaketime, for programs of others only",
+                "why": "it breaks time.sleep, and programs that do not use libc do not see it",
+            }
+    return {
+        "level": "no",
+        "how": "",
+        "why": "install libfaketime to skew the clocks of programs of others",
+    }

@@ -1,0 +1,73 @@
+"""Everything a host needs to run a node and its agent, as one tar archive.
+
+It holds the reference system, the agent, and the installed packages that they import. The same archive goes into
+the container image and to hosts over SSH, so every world runs the same bytes. Some of the packages are compiled:
+the host needs the harness's version of Python and kind of processor.
+"""
+
+import hashlib
+import io
+import platform
+import sys
+import tarfile
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from harness.errors import HarnessFailure
+
+PACKAGES = ("kio", "crc32c", "typing_extensions")
+"""Distributions that the reference system imports; the agent needs none."""
+OWN = ("system_under_test", "harness/agent")
+ROOT = Path(__file__).parent.parent
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+MACHINE = platform.machine()
+
+
+def bundle_files() -> dict[str, Path]:
+    """Returns what belongs into a bundle: path inside it to the file here, in order of the path.
+
+    Raises:
+        HarnessFailure: A package that it needs is not installed.
+    """
+    files: dict[str, Path] = {"harness/__init__.py": ROOT / "harness" / "__init__.py"}
+    for folder in OWN:
+        for path in (ROOT / folder).rglob("*.py"):
+            files[path.relative_to(ROOT).as_posix()] = path
+    for name in PACKAGES:
+        try:
+            listed = distribution(name).files or ()
+        except PackageNotFoundError:
+            raise HarnessFailure(f"the package {name} is not installed here") from None
+        for entry in listed:
+            path = Path(str(entry.locate()))
+            # Scripts lie outside; caches are made anew.
+            if ".." in entry.parts or entry.suffix in (".pyc", ".pyi") or not path.is_file():
+                continue
+            files[entry.as_posix()] = path
+    return dict(sorted(files.items()))
+
+
+def bundle_version() -> str:
+    """Returns a hash of everything in the bundle, and of the Python that it is for."""
+    digest = hashlib.blake2b(f"{PYTHON} {MACHINE}".encode(), digest_size=8)
+    for name, path in bundle_files().items():
+        digest.update(name.encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def make_bundle() -> bytes:
+    """Returns the bundle as an uncompressed tar archive; the same files give the same bytes."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, path in bundle_files().items():
+            add_file(archive, name, path.read_bytes())
+    return buffer.getvalue()
+
+
+def add_file(archive: tarfile.TarFile, name: str, data: bytes) -> None:
+    """Adds a file with nothing in its header that differs from machine to machine."""
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    info.mode = 0o644
+    archive.addfile(info, io.BytesIO(data))
