@@ -25,7 +25,7 @@ demo: setup ## The tour: the bug, its cure, a small comparison. Prints the repor
 	@$(BIN)/laststand demo
 
 test: setup lint types ## Everything that must pass.
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: setup ## Style and import contracts.
 	$(BIN)/ruff check .

@@ -1,8 +1,8 @@
-"""Everything a host needs to run a node and its agent, as one tar archive.
+"""Everything a host needs to run a node, and perhaps its agent, as files and as one tar archive.
 
-It holds the reference system, the agent, and the installed packages that they import. The same archive goes into
-the container image and to hosts over SSH, so every world runs the same bytes. Some of the packages are compiled:
-the host needs the harness's version of Python and kind of processor.
+It holds the reference system and the installed packages that it imports, for the container image; and the agent
+besides, for hosts over SSH. Every world runs the same bytes. Some of the packages are compiled: the host needs
+the harness's version of Python and kind of processor.
 """
 
 import hashlib
@@ -17,20 +17,26 @@ from harness.errors import HarnessFailure
 
 PACKAGES = ("kio", "crc32c", "typing_extensions")
 """Distributions that the reference system imports; the agent needs none."""
-OWN = ("system_under_test", "harness/agent")
+SYSTEM = "system_under_test"
+AGENT = "harness/agent"
 ROOT = Path(__file__).parent.parent
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 MACHINE = platform.machine()
 
 
-def bundle_files() -> dict[str, Path]:
+def bundle_files(*, with_agent: bool) -> dict[str, Path]:
     """Returns what belongs into a bundle: path inside it to the file here, in order of the path.
+
+    Args:
+        with_agent: Whether the agent does, too.
 
     Raises:
         HarnessFailure: A package that it needs is not installed.
     """
-    files: dict[str, Path] = {"harness/__init__.py": ROOT / "harness" / "__init__.py"}
-    for folder in OWN:
+    files: dict[str, Path] = {}
+    if with_agent:
+        files["harness/__init__.py"] = ROOT / "harness" / "__init__.py"
+    for folder in (SYSTEM, AGENT) if with_agent else (SYSTEM,):
         for path in (ROOT / folder).rglob("*.py"):
             files[path.relative_to(ROOT).as_posix()] = path
     for name in PACKAGES:
@@ -47,20 +53,20 @@ def bundle_files() -> dict[str, Path]:
     return dict(sorted(files.items()))
 
 
-def bundle_version() -> str:
+def bundle_version(*, with_agent: bool) -> str:
     """Returns a hash of everything in the bundle, and of the Python that it is for."""
     digest = hashlib.blake2b(f"{PYTHON} {MACHINE}".encode(), digest_size=8)
-    for name, path in bundle_files().items():
+    for name, path in bundle_files(with_agent=with_agent).items():
         digest.update(name.encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
 def make_bundle() -> bytes:
-    """Returns the bundle as an uncompressed tar archive; the same files give the same bytes."""
+    """Returns the bundle with the agent as an uncompressed tar archive; the same files give the same bytes."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name, path in bundle_files().items():
+        for name, path in bundle_files(with_agent=True).items():
             add_file(archive, name, path.read_bytes())
     return buffer.getvalue()
 

@@ -137,8 +137,12 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--print-config", action="store_true", help="print what would run, and stop")
     _run_options(run)
 
-    replay = _command(commands, "replay", "run a stored run again and compare its trace hash")
+    replay = _command(commands, "replay", "run a stored run again, here or in another world")
     replay.add_argument("run", help="a run, its unique beginning, a path, or latest")
+    _world(replay, "the run's own, to compare trace hashes")
+    replay.add_argument(
+        "--attempts", type=_number, default=3, help="in another world (default: %(default)s)"
+    )
     _spark_options(replay)
 
     check = _command(commands, "check", "judge a stored run again")
@@ -158,11 +162,13 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="KEY=A,B",
         help="for example profile=kafka-4.0,kafka-4.1",
     )
+    _world(compare, "the file's")
     _seed_options(compare, 200)
 
     swarm = _command(commands, "swarm", "many seeds of one experiment, one verdict")
     swarm.add_argument("experiment", type=Path, nargs="?", help="TOML (default: a built-in one)")
     _profile(swarm)
+    _world(swarm, "the file's")
     _seed_options(swarm, 1000)
 
     cluster_parsers.add_parsers(commands, _command)

@@ -15,9 +15,8 @@ from harness import experiment as experiments
 from harness.contracts.verdict import Validity, Verdict
 from harness.errors import HarnessFailure, HistoryError, UsageError
 from harness.experiment import Experiment
-from harness.pipeline import finish_run, load_replay, record_run, to_json_line
+from harness.pipeline import check_world, finish_run, load_replay, record_run, to_json_line
 from harness.progress import ProgressLine
-from harness.runner import check_possible
 from harness.scenario import Scenario
 from harness.scenarios import find_by_name, find_scenario
 from harness.scenarios.outcome import outcome_word, predicted_outcome
@@ -105,17 +104,23 @@ def run(options: argparse.Namespace) -> int:
 
 
 def replay(options: argparse.Namespace) -> int:
-    """Runs a stored run again; a different trace hash is a failure that says why it may be."""
+    """Runs a stored run again.
+
+    In its own world, the simulation, a different trace hash is a failure that says why it may be. In another
+    world the answer is how often the stored finding came again.
+    """
     store = _store(options, to_write=True)
     spark = parse_spark_options(options)
     original = store.find(options.run)
     experiment, seed, stored = load_replay(original)
+    progress = ProgressLine(quiet=options.quiet)
+    if options.on is not None and options.on != experiment.on:
+        return _replay_elsewhere(options, store, original, experiment, seed)
     if experiment.on != experiments.SIMULATION:
         raise UsageError(
             f"{store.run_id(original)} ran on {experiment.on}, where no run repeats another; "
-            "run its experiment.toml again instead"
+            "run its experiment.toml again instead, or name another world with --on"
         )
-    progress = ProgressLine(quiet=options.quiet)
     directory = _record(experiment, seed, store, progress)
     again = read_json(RunFiles(directory).replay)
     (summary,) = _check([directory], store, spark, progress)
@@ -134,6 +139,64 @@ def replay(options: argparse.Namespace) -> int:
     raise HarnessFailure(
         f"trace hash {again['trace_hash']} differs from the stored {stored['trace_hash']}: {cause}"
     )
+
+
+def _replay_elsewhere(
+    options: argparse.Namespace, store: RunStore, original: Path, experiment: Experiment, seed: int
+) -> int:
+    """Carries the stored schedule out in another world, several times, and says whether the finding came again."""
+    spark = parse_spark_options(options)
+    progress = ProgressLine(quiet=options.quiet)
+    finding = finding_of(read_json(RunFiles(original).run))
+    answer: dict[str, Any] = {
+        "replay_of": store.run_id(original),
+        "on": options.on,
+        "finding": finding,
+        "attempts": options.attempts,
+    }
+    try:
+        elsewhere = experiments.with_overrides(experiment, on=options.on, inventory=options.hosts)
+        check_world(elsewhere, seed)
+    except UsageError as error:
+        answer |= {"answer": "cannot be expressed", "why": str(error)}
+        text = f"cannot be expressed on {options.on}: {error}"
+        print(to_json_line(answer) if options.json else text)
+        return exit_codes.UNKNOWN
+    directories = [_record(elsewhere, seed, store, progress) for _ in range(options.attempts)]
+    summaries = _check(directories, store, spark, progress)
+    confirmed = sum(finding_of(summary) == finding for summary in summaries)
+    for directory, summary in zip(directories, summaries, strict=True):
+        summary["replay_of"] = answer["replay_of"]
+        write_json(RunFiles(directory).run, summary)
+    word = f"confirmed {confirmed} of {options.attempts}" if confirmed else "not reproduced"
+    answer |= {"answer": word, "runs": [summary["run"] for summary in summaries]}
+    if options.json:
+        print(to_json_line(answer))
+    else:
+        for summary in summaries:
+            print(f"{summary['verdict']:<10}{finding_of(summary):<42}{summary['run']}")
+        print(f"{answer['replay_of']} found {finding!r}; on {options.on}: {word}")
+    return max((EXIT_CODE_OF[summary["verdict"]] for summary in summaries), key=_badness)
+
+
+def finding_of(summary: Mapping[str, Any]) -> str:
+    """Returns what a run found, in words that mean the same in every world.
+
+    That is the outcome of a scripted scenario, and otherwise the worst anomaly that nothing allows: its id.
+    A run that found nothing is "valid" or "unknown".
+    """
+    if summary.get("outcome"):
+        return str(summary["outcome"])
+    forbidden = sorted(
+        str(anomaly["id"])
+        for anomaly in summary.get("anomalies", ())
+        if anomaly["judgement"] == "forbidden"
+    )
+    return "+".join(dict.fromkeys(forbidden)) or str(summary.get("verdict", "unknown"))
+
+
+def _badness(code: int) -> int:
+    return (exit_codes.VALID, exit_codes.UNKNOWN, exit_codes.INVALID).index(code)
 
 
 def check(options: argparse.Namespace) -> int:
@@ -185,6 +248,7 @@ def compare(options: argparse.Namespace) -> int:
     from harness.compare import compare as run_compare
 
     experiment = experiments.load(options.experiment or BUILT_IN_COMPARE)
+    experiment = experiments.with_overrides(experiment, on=options.on, inventory=options.hosts)
     return _campaign(options, experiment, options.vary, run_compare)
 
 
@@ -193,7 +257,9 @@ def swarm(options: argparse.Namespace) -> int:
     from harness.compare import swarm as run_swarm
 
     experiment = experiments.load(options.experiment or BUILT_IN_COMPARE)
-    experiment = experiments.with_overrides(experiment, profile=options.profile)
+    experiment = experiments.with_overrides(
+        experiment, profile=options.profile, on=options.on, inventory=options.hosts
+    )
     return _campaign(options, experiment, None, run_swarm)
 
 
@@ -291,7 +357,7 @@ def _campaign(
     options: argparse.Namespace, experiment: Experiment, vary: str | None, campaign: Any
 ) -> int:
     check_seed(options.first_seed + options.seeds - 1)
-    check_possible(experiment, options.first_seed)
+    check_world(experiment, options.first_seed)
     store = _store(options, to_write=True)
     directory = _new_folder(store.root, "swarm" if vary is None else "compare")
     arguments: dict[str, Any] = {

@@ -17,7 +17,7 @@ from harness.distribute import Campaign, run_locally, run_on_spark
 from harness.errors import HarnessFailure, UsageError
 from harness.experiment import Experiment
 from harness.progress import ProgressLine
-from harness.runner import check_simulated
+from harness.real_campaign import run_one_by_one
 from harness.spark_options import SparkOptions
 from harness.statistics import mcnemar_exact_p, median, paired_difference_interval, wilson_interval
 
@@ -64,8 +64,11 @@ def compare(
             f"profile=kafka-4.0,kafka-4.1, not {vary!r}"
         )
     arms = {f"{key}={name}": experiment.vary(key, name) for name in names}
-    for arm in arms.values():
-        check_simulated(arm)
+    if len({arm.on for arm in arms.values()}) > 1:
+        raise UsageError(
+            "the arms of a comparison live in one world; to compare worlds, replay a run in another "
+            "(`laststand replay RUN --on docker`)"
+        )
     campaign = _run(arms, seeds, first_seed, spark, progress, directory)
     commands = _Commands(arms, directory)
     result = {"vary": vary, **_result(experiment, arms, campaign, seeds, first_seed, commands)}
@@ -103,11 +106,12 @@ def _run(
         for seed in range(first_seed, first_seed + seeds)
         for name, arm in arms.items()
     ]
-    campaign = (
-        run_on_spark(requests, spark, progress, directory)
-        if spark.enabled
-        else run_locally(requests, progress, directory)
-    )
+    if next(iter(arms.values())).on != experiments.SIMULATION:
+        campaign = run_one_by_one(requests, progress, directory)
+    elif spark.enabled:
+        campaign = run_on_spark(requests, spark, progress, directory)
+    else:
+        campaign = run_locally(requests, progress, directory)
     rows = campaign.rows
     if len(rows) != len(requests):
         raise HarnessFailure(f"{len(requests)} runs were asked for, but {len(rows)} came back")

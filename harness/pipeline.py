@@ -44,6 +44,12 @@ def code_version() -> str:
     return digest.hexdigest()
 
 
+def check_world(experiment: Experiment, seed: int) -> None:
+    """Raises `UsageError` if an experiment's world cannot carry it out; starts and stores nothing."""
+    is_simulated = experiment.on == experiments.SIMULATION
+    (check_possible if is_simulated else real_run.check_possible)(experiment, seed)
+
+
 def record_run(
     experiment: Experiment,
     seed: int,
@@ -60,8 +66,8 @@ def record_run(
     Raises:
         UsageError: The simulation cannot carry out this experiment; nothing was stored.
     """
+    check_world(experiment, seed)
     is_simulated = experiment.on == experiments.SIMULATION
-    (check_possible if is_simulated else real_run.check_possible)(experiment, seed)
     directory = store.create(experiment.name, seed, stamp=utc_stamp(now))
     files = RunFiles(directory)
     files.experiment.write_text(experiments.dumps(experiment), encoding="utf-8")

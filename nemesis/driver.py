@@ -2,25 +2,29 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from harness.contracts.environment import Cluster, Effect, InForce
 from harness.errors import UsageError
 from harness.names import unknown_name
-from nemesis.fault import HEALABLE, Fault
+from nemesis.fault import EXCLUSIVE, HEALABLE, OF_BROKERS, OF_SERVERS, OUTAGES, Fault
+from nemesis.shapes import split
 from nemesis.targets import Chooser, check_selector, resolve_all
 
 FaultRow = tuple[Any, ...]
 
-OF_SERVERS = frozenset({"stop", "kill", "power", "start"})
-"""Faults that clients are spared: a client that is gone tells nothing, and nobody would start it again."""
+OF_TWO = frozenset({"cut", "reject", "partition"})
+"""Faults that lie between nodes: with fewer than two they hit nobody."""
+
+OF_CONTROLLERS = ("active_controller", "one_controller", "controllers")
 
 
 @dataclass(slots=True)
 class _Active:
     fault: Fault
+    params: Mapping[str, Any]
     in_force: InForce
     invoked_ns: int
     completed_ns: int
@@ -56,13 +60,25 @@ class Nemesis:
                     f"fault {fault.id}: this environment cannot inject {fault.fault!r} "
                     f"(it can: {', '.join(sorted(self._cluster.supported_faults))})"
                 )
-            for selector in fault.targets:
+            for selector in (*fault.targets, *_named_in_groups(fault)):
                 check_selector(selector, population)
-                if fault.fault in OF_SERVERS and selector in population.clients:
-                    raise UsageError(
-                        f"fault {fault.id}: {selector} is a client, and {fault.fault!r} is for "
-                        "brokers and controllers"
-                    )
+                self._check_kind(fault, selector)
+
+    def _check_kind(self, fault: Fault, selector: str) -> None:
+        population = self._cluster.population()
+        what = ""
+        if fault.fault in OF_BROKERS:
+            if selector in (name for name, _ in population.controllers):
+                what = "is a controller"
+            elif selector in OF_CONTROLLERS:
+                what = "means controllers"
+        if fault.fault in OF_SERVERS and selector in population.clients:
+            what = "is a client"
+        if what:
+            whom = "brokers" if fault.fault in OF_BROKERS else "brokers and controllers"
+            raise UsageError(
+                f"fault {fault.id}: {selector} {what}, and {fault.fault!r} is for {whom}"
+            )
 
     async def run(self, schedule: Sequence[Fault]) -> None:
         """Carries out a whole schedule; returns when the last fault has been injected and its time is over."""
@@ -86,14 +102,10 @@ class Nemesis:
         if fault.fault == "heal":
             await self._heal_named(fault, invoked_ns)
             return ()
-        nodes = resolve_all(
-            fault.targets, self._cluster.population(), self._cluster.metadata, self._chooser
-        )
-        if fault.fault == "cut" and len(nodes) < 2:
-            nodes = ()
-        in_force = await self._cluster.inject(fault.fault, nodes, fault.params)
+        nodes, params = self._aim(fault)
+        in_force = await self._cluster.inject(fault.fault, nodes, params)
         self.resolved[fault.id] = in_force.nodes
-        active = _Active(fault, in_force, invoked_ns, self._cluster.now_ns())
+        active = _Active(fault, params, in_force, invoked_ns, self._cluster.now_ns())
         if fault.fault in HEALABLE and in_force.nodes:
             self._active[fault.id] = active
         else:
@@ -102,6 +114,44 @@ class Nemesis:
         if fault.fault == "start":
             await self._end_outages(in_force.nodes)
         return in_force.nodes
+
+    def _aim(self, fault: Fault) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+        """Returns whom a fault is for at this moment, and its parameters in terms of those nodes."""
+        nodes, params = self._resolve(fault.targets), fault.params
+        if fault.fault == "partition":
+            return self._split(fault, nodes)
+        if fault.fault in OF_TWO and len(nodes) < 2:
+            return (), params
+        if fault.fault in OF_BROKERS:
+            brokers = {name for name, _ in self._cluster.population().brokers}
+            nodes = tuple(name for name in nodes if name in brokers)
+        kind = EXCLUSIVE.get(fault.fault)
+        if kind is not None:
+            taken = {
+                name
+                for active in self._active.values()
+                if EXCLUSIVE.get(active.fault.fault) == kind
+                for name in active.in_force.nodes
+            }
+            nodes = tuple(name for name in nodes if name not in taken)
+        return nodes, params
+
+    def _split(
+        self, fault: Fault, nodes: tuple[str, ...]
+    ) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+        """Draws who is split from whom; what was drawn is what the environment and the history are told."""
+        named = [self._resolve(tuple(group)) for group in fault.params.get("groups", ())]
+        if not fault.targets:
+            nodes = tuple(dict.fromkeys(name for group in named for name in group))
+        shape = fault.params.get("shape", "halves")
+        groups = split(shape, nodes, named, self._chooser)
+        params = {**fault.params, "shape": shape, "groups": groups}
+        return tuple(name for name in nodes if any(name in group for group in groups)), params
+
+    def _resolve(self, selectors: tuple[str, ...]) -> tuple[str, ...]:
+        return resolve_all(
+            selectors, self._cluster.population(), self._cluster.metadata, self._chooser
+        )
 
     async def heal(self, fault_id: str) -> None:
         """Heals one fault; does nothing if it is not in force."""
@@ -129,7 +179,7 @@ class Nemesis:
     async def _end_outages(self, started: tuple[str, ...]) -> None:
         """Ends the faults that had taken these nodes down: starting a node is how they are healed."""
         for fault_id, active in list(self._active.items()):
-            is_outage = active.fault.fault in ("stop", "kill", "power")
+            is_outage = active.fault.fault in OUTAGES
             if is_outage and set(active.in_force.nodes) <= set(started):
                 await self.heal(fault_id)
 
@@ -140,7 +190,7 @@ class Nemesis:
                 raise UsageError(unknown_name("fault of this schedule", name, self.resolved))
             await self.heal(name)
         now_ns = self._cluster.now_ns()
-        done = _Active(fault, InForce(nodes=()), invoked_ns, now_ns, now_ns)
+        done = _Active(fault, fault.params, InForce(nodes=()), invoked_ns, now_ns, now_ns)
         done.effect = Effect(bit=True, evidence={"healed": names})
         self._write(done)
 
@@ -152,7 +202,7 @@ class Nemesis:
                 fault.fault,
                 list(fault.targets),
                 list(active.in_force.nodes),
-                json.dumps(dict(fault.params), sort_keys=True, default=list),
+                json.dumps(dict(active.params), sort_keys=True, default=list),
                 active.invoked_ns,
                 active.completed_ns,
                 active.healed_ns,
@@ -163,3 +213,7 @@ class Nemesis:
                 ),
             )
         )
+
+
+def _named_in_groups(fault: Fault) -> list[str]:
+    return [selector for group in fault.params.get("groups", ()) for selector in group]

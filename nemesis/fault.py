@@ -1,42 +1,43 @@
 """A fault is a value: what, to whom, when, how, for how long. The same value means the same in every world.
 
-| fault               | targets               | parameters                            | evidence that it bit           |
-|---------------------|-----------------------|---------------------------------------|--------------------------------|
-| `cut`               | the first from others | `planes`, `direction`, `at`           | packets dropped                |
-| `isolate`           | nodes, each from all  | `planes`, `at`                        | packets dropped                |
-| `partition`         | the nodes to be split | `shape`, `groups`, `planes`, `at`     | packets dropped                |
-| `reject`            | the first from others | `planes`                              | packets answered with a reset  |
-| `reset_connections` | nodes                 |                                       | connections there were         |
-| `loss`              | nodes, to and from all| `percent`, `planes`                   | packets dropped                |
-| `delay`             | nodes, from all       | `ms`, `jitter_ms`, `planes`           | packets delayed                |
-| `bandwidth`         | what nodes send       | `rate_kib_s`                          | packets that had to wait       |
-| `pause`             | nodes (SIGSTOP)       |                                       | work that had to wait          |
-| `stop`              | nodes (SIGTERM)       | `grace_ms`                            | the process ended in order     |
-| `kill`              | nodes (SIGKILL)       |                                       | the process is gone            |
-| `restart`           | nodes (SIGTERM)       | `grace_ms`                            | a new incarnation              |
-| `oom`               | nodes                 |                                       | the kernel killed the process  |
-| `slow_cpu`          | nodes                 | `percent` of one core                 | times the process was stopped  |
-| `power`             | nodes, at one instant | `mode`, `keep_records`, `torn_bytes`  | process gone, bytes lost       |
-| `clock_step`        | nodes                 | `ms`                                  | the wall clock the node sees   |
-| `clock_drift`       | nodes                 | `ppm`                                 | the rate of the node's clock   |
-| `clock_strobe`      | nodes                 | `ms`, `period_ms`                     | times the clock went back      |
-| `wipe`              | brokers               |                                       | bytes that are gone            |
-| `disk_full`         | nodes                 | `free_bytes`                          | writes refused (ENOSPC)        |
-| `io_error`          | nodes                 | `op` (fsync, all), `every`            | calls that failed (EIO)        |
-| `slow_disk`         | nodes                 | `ms` added to each fsync              | calls that were late           |
-| `stuck_disk`        | nodes                 |                                       | calls that waited              |
-| `read_only`         | nodes                 |                                       | writes refused (EROFS)         |
-| `bit_flip`          | brokers               |                                       | the byte before and after      |
-| `start`             | nodes that are down   |                                       | a new incarnation              |
-| `heal`              |                       | `faults` (ids; all when absent)       | the faults it healed           |
+| fault               | targets               | parameters                          | evidence that it bit        |
+|---------------------|-----------------------|-------------------------------------|-----------------------------|
+| `cut`               | the first from others | `planes`, `direction`, `at`         | packets dropped             |
+| `isolate`           | nodes, each from all  | `planes`, `at`                      | packets dropped             |
+| `partition`         | the nodes to be split | `shape`, `groups`, `planes`, `at`   | packets dropped             |
+| `reject`            | the first from others | `planes`                            | packets answered by resets  |
+| `reset_connections` | nodes                 |                                     | connections there were      |
+| `loss`              | nodes, to, from all   | `percent`, `planes`                 | packets dropped             |
+| `delay`             | nodes, from all       | `ms`, `jitter_ms`, `planes`         | packets delayed             |
+| `bandwidth`         | what nodes send       | `rate_kib_s`                        | packets that had to wait    |
+| `pause`             | nodes (SIGSTOP)       |                                     | work that had to wait       |
+| `stop`              | nodes (SIGTERM)       | `grace_ms`                          | the process ended in order  |
+| `kill`              | nodes (SIGKILL)       |                                     | the process is gone         |
+| `restart`           | nodes (SIGTERM)       | `grace_ms`                          | a new incarnation           |
+| `oom`               | nodes                 |                                     | killed by the kernel        |
+| `slow_cpu`          | nodes                 | `percent` of one core               | times it was throttled      |
+| `power`             | nodes, at one instant | `mode`, `keep_records`, `torn_bytes`| process gone, bytes lost    |
+| `clock_step`        | nodes                 | `ms`                                | the wall clock it sees      |
+| `clock_drift`       | nodes                 | `ppm`                               | the rate of its clock       |
+| `clock_strobe`      | nodes                 | `ms`, `period_ms`                   | times the clock went back   |
+| `wipe`              | brokers               |                                     | bytes that are gone         |
+| `disk_full`         | nodes                 | `free_bytes`                        | writes refused (ENOSPC)     |
+| `io_error`          | nodes                 | `op` (fsync, all), `every`          | calls that failed (EIO)     |
+| `slow_disk`         | nodes                 | `ms` added to each fsync            | calls that were late        |
+| `stuck_disk`        | nodes                 |                                     | calls that waited           |
+| `read_only`         | nodes                 |                                     | writes refused (EROFS)      |
+| `bit_flip`          | brokers               |                                     | the byte before and after   |
+| `start`             | nodes that are down   |                                     | a new incarnation           |
+| `heal`              |                       | `faults` (ids; all when absent)     | the faults it healed        |
 
 Planes are "inter-broker", "controller" and "client"; all when absent. Clients are part of the "client" plane.
-`nemesis.shapes` says whose packets a network fault concerns. Packets are dropped `at` the "receiver" (default), as on
-a path, or at the "sender", whose kernel then knows. A `partition` splits its targets into "halves" (default), a
-"minority" and the rest, halves with a "bridge" between them (the first target), a "majorities_ring", or into `groups`.
+`nemesis.shapes` says whose packets a network fault concerns. Packets are dropped `at` the "receiver" (default),
+as on a path, or at the "sender", whose kernel then knows. A `partition` splits its targets into "halves"
+(default), a "minority" and the rest, halves with a "bridge" between them (the first target), a
+"majorities_ring", or into `groups`.
 
-`stop`, `kill`, `power`, `oom`, `wipe`, `bit_flip` and `read_only` take the node down; starting it heals them. A node
-that ends by itself while `io_error`, `disk_full`, `read_only` or `stuck_disk` is in force on it suffers the
+`stop`, `kill`, `power`, `oom`, `wipe`, `bit_flip` and `read_only` take the node down; starting it heals them.
+A node that ends by itself while `io_error`, `disk_full`, `read_only` or `stuck_disk` is in force on it suffers the
 effect of that fault, and healing the fault starts it again.
 """
 

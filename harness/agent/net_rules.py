@@ -242,7 +242,9 @@ def _statements(match: str, index: int, rule: Rule, queues: Mapping[int, DelayQu
         ]
     elif rule.kind == "loss":
         parts = round(rule.percent * LOSS_PARTS / 100)
-        does = [f"counter numgen random mod {LOSS_PARTS} < {parts} counter drop"]
+        # A limit of all parts is not a legal number there.
+        chance = f"numgen random mod {LOSS_PARTS} < {parts} " if parts < LOSS_PARTS else ""
+        does = [f"counter {chance}counter drop"]
     elif queues[index].is_native:
         does = [f"counter queue flags bypass to {queues[index].number}"]
     else:

@@ -121,7 +121,7 @@ class DelayQueueWorker:
         timeout_s: float | None = None
         if self._due:
             timeout_s = max(0.0, (self._due[0][0] - time.monotonic_ns()) / 1e9)
-        select.select([self._socket, self._wake_read], [], [], timeout_s)
+        select.select([self._socket.fileno(), self._wake_read], [], [], timeout_s)
 
     def _take(self) -> None:
         receive = self._socket.recv

@@ -5,12 +5,15 @@ tells what shows that it bit. What an injection has to remember is in `InForce.t
 """
 
 import asyncio
+import contextlib
 import itertools
 import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from harness.agent.client import AgentGoneError
+from harness.agent.errors import AgentError
 from harness.contracts.environment import Effect, InForce
 from harness.environments.real import HARNESS_HOST, STOP_GRACE_MS
 from nemesis.shapes import affected_pairs
@@ -73,7 +76,11 @@ class HostFaults:
         self._count += 1
         token = f"{self._cluster.seed}_{self._count}"
         began_ns = time.monotonic_ns()
-        in_force = await self._inject[fault](nodes, {**params, "fault": fault}, token)
+        try:
+            in_force = await self._inject[fault](nodes, {**params, "fault": fault}, token)
+        except (AgentError, AgentGoneError):
+            await self._undo(nodes, token)
+            raise
         in_force.evidence.setdefault("took_ms", (time.monotonic_ns() - began_ns) / 1e6)
         if in_force.token is None:
             in_force.token = {}
@@ -81,6 +88,24 @@ class HostFaults:
         if in_force.nodes:
             self._in_force[token] = in_force
         return in_force
+
+    async def _undo(self, nodes: Iterable[str], token: str) -> None:
+        """Cleans up after an injection that failed half-way: rules go, processes run or are known to be gone."""
+        self._in_force.pop(token, None)
+        for name in nodes:
+            if self._skewed.get(name) == token:
+                del self._skewed[name]
+            node = self._cluster.nodes.get(name)
+            if node is None:
+                continue
+            node.excuses.pop(token, None)
+            with contextlib.suppress(AgentError, AgentGoneError):
+                await node.agent.ask("net_remove", token=token, nodes=[name])
+                await node.agent.ask("resume", node=name)
+                if not (await node.agent.ask("status", node=name))["alive"]:
+                    self._cluster.process_is_gone(name)
+                else:
+                    self._cluster.is_expected_up(name)
 
     async def heal(self, fault: str, in_force: InForce) -> None:
         """Removes what an injection added. Idempotent: what is gone is not removed again."""

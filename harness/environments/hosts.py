@@ -138,6 +138,7 @@ class HostCluster(RealCluster):
         self.leftovers: list[str] = []
         self._expected_down: dict[str, None] = dict.fromkeys(self.nodes)
         self._ended: set[tuple[str, int]] = set()
+        self._is_ending = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._capabilities = placement.capabilities()
@@ -169,6 +170,7 @@ class HostCluster(RealCluster):
 
     async def end(self) -> None:
         """Stops to follow, brings home what nodes said, and removes everything. Never raises."""
+        self._is_ending = True
         for step in (self.stop_following, self.placement.collect):
             with contextlib.suppress(Exception):
                 await step()
@@ -217,6 +219,10 @@ class HostCluster(RealCluster):
     def expect_end(self, name: str) -> None:
         """Notes that a node is about to be taken down."""
         self._expected_down[name] = None
+
+    def is_expected_up(self, name: str) -> None:
+        """Notes that a node was not taken down after all."""
+        self._expected_down.pop(name, None)
 
     async def settle(self) -> None:
         """Starts whatever is down, and destroys connections that may be stuck in TCP's back-off."""
@@ -268,7 +274,7 @@ class HostCluster(RealCluster):
         self._ended.add((name, event["pid"]))
         if event["pid"] != node.pid and node.pid:
             return  # the end of an earlier process
-        if name in self._expected_down:
+        if name in self._expected_down or self._is_ending:
             return
         node.pid = 0
         self._expected_down[name] = None

@@ -197,7 +197,7 @@ class RemoteHost:
         self.host = host
         self._inventory = inventory
         self.run = f"{inventory.state_dir}/{run_id}"
-        self.bundle = f"{inventory.state_dir}/{BUNDLES}/{bundle_version()}"
+        self.bundle = f"{inventory.state_dir}/{BUNDLES}/{bundle_version(with_agent=True)}"
         client = _connect(inventory, host)
         try:
             self._bring_code(client)

@@ -35,6 +35,9 @@ class HostClock:
         self._slide_from_ns = 0
         self._slide_until_ns = 0
         self._slide_by_ns = 0
+        self._own_drift_ppm = drift_ppm
+        self._skew_ppm = 0
+        self._skewed_since_ns = 0
         self._set_ns_per_ms()
 
     def boot(self, monotonic_start_s: int) -> None:
@@ -65,8 +68,9 @@ class HostClock:
         ahead_ns = target_ns - self.monotonic_ns()
         ahead_ns = ahead_ns * _MILLION // (_MILLION + self.drift_ppm)
         true_ns = self._world.now + ahead_ns
+        step_ns = max(1, _MILLION // (_MILLION + self.drift_ppm))  # moves the clock by about 1 ns
         while self._monotonic_s_at(true_ns) < monotonic_s:
-            true_ns += 1
+            true_ns += step_ns
         return true_ns
 
     def _monotonic_s_at(self, true_ns: int) -> float:
@@ -87,6 +91,23 @@ class HostClock:
         self.drift_ppm = drift_ppm
         self._set_ns_per_ms()
 
+    def skew(self, ppm: int) -> None:
+        """Lets both clocks run faster by so many millionths from now on, beside the drift that they have anyway.
+
+        Nothing is slower than a clock that all but stands still.
+        """
+        self._skew_ppm = ppm
+        self._skewed_since_ns = self._world.now
+        self.set_drift(max(self._own_drift_ppm + ppm, 1 - _MILLION))
+
+    def unskew(self) -> None:
+        """Ends a skew: the rates are as before, and the wall clock jumps back by what it gained.
+
+        The monotonic clock never jumps; what it gained it keeps.
+        """
+        self._skew_ppm = 0
+        self.set_drift(self._own_drift_ppm)
+
     def _set_ns_per_ms(self) -> None:
         self.ns_per_ms = _MILLION * _MILLION // (_MILLION + self.drift_ppm)
 
@@ -96,6 +117,10 @@ class HostClock:
 
     def wall_offset_ns(self) -> int:
         """Returns how far the wall clock is ahead of the truth."""
+        gained_ns = (self._world.now - self._skewed_since_ns) * self._skew_ppm // _MILLION
+        return self._stepped_ns() + gained_ns
+
+    def _stepped_ns(self) -> int:
         now = self._world.now
         if now >= self._slide_until_ns:
             return self._offset_ns + self._slide_by_ns
@@ -108,7 +133,7 @@ class HostClock:
 
     def slide_wall(self, by_ms: float, *, over_ns: int) -> None:
         """Moves the wall clock little by little over a span of true time."""
-        self._offset_ns = self.wall_offset_ns()
+        self._offset_ns = self._stepped_ns()
         self._slide_from_ns = self._world.now
         self._slide_until_ns = self._world.now + over_ns
         self._slide_by_ns = int(by_ms * _MILLION)

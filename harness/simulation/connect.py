@@ -124,8 +124,11 @@ class ConnectAttempt:
         elif network.packets_vanish(here, there):
             self._try_again()
         else:
-            at = world.now + network.link(here, there).latency_ns()
-            world.push(at, self._syn_arrives, there)
+            latency_ns = network.link(here, there).handshake_ns(world.now)
+            if latency_ns is None:
+                self._try_again()
+            else:
+                world.push(world.now + latency_ns, self._syn_arrives, there)
 
     def _ask_for_unreachable_host(self) -> None:
         # The host may boot while the neighbour table still asks for it, once per second.
@@ -154,11 +157,13 @@ class ConnectAttempt:
             return
         # The answer takes the other direction; if that is cut, nobody can connect in either.
         answer_lost = network.packets_vanish(there, self._loop.node)
-        answer_at = world.now + network.link(there, self._loop.node).latency_ns()
+        latency_ns = network.link(there, self._loop.node).handshake_ns(world.now)
         listener = network.listener_of(there)
-        if answer_lost:
+        if answer_lost or latency_ns is None:
             self._try_again()
-        elif listener is None:
+            return
+        answer_at = world.now + latency_ns
+        if listener is None:
             world.push(answer_at, self._refused, None)
         elif listener.unaccepted > LISTEN_BACKLOG:
             self._try_again()

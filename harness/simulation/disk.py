@@ -66,7 +66,10 @@ class DiskFault:
         kind: "io-error", "full", "slow", "stuck", "read-only" or "fsync-lies".
         hits: Calls that it made fail, slow, or lie.
         remaining: How many more calls fail; None for all.
+        every: I/O error: only each so-manieth call fails.
+        calls: I/O error: how many calls it might have failed.
         free_bytes: Full: what still fits.
+        stops_writes: Stuck: a process that changes a file stands still as well.
     """
 
     kind: str
@@ -74,7 +77,10 @@ class DiskFault:
     prefix: str = ""
     error: int = errno.EIO
     remaining: int | None = None
+    every: int = 1
+    calls: int = 0
     free_bytes: int = 0
+    stops_writes: bool = False
     extra_ns: int = 0
     factor: float = 1.0
     hits: int = 0
@@ -118,6 +124,7 @@ class SimDisk(NodeStorage):
         self._mounted_ns = world.now
         self._device_free_ns = 0
         self._stuck: list[tuple[Sync, Callable[[Sync], None]]] = []
+        self._stopped_writers: list[NodeLoop] = []
         self._epoch = 0
         self._doors: list[NodeStorage] = []
         super().__init__(self, None)
@@ -235,6 +242,27 @@ class SimDisk(NodeStorage):
         """Whether the device completes nothing."""
         return self._fault("stuck") is not None
 
+    @property
+    def syncs_take_time(self) -> bool:
+        """Whether a process that waits for a sync has to wait."""
+        return self.blocking_takes_time or any(
+            fault.kind in ("stuck", "slow") for fault in self.faults
+        )
+
+    def stop_writer(self, loop: "NodeLoop | None") -> None:
+        """Lets a process that changed a file stand still, if the disk is stuck for writes.
+
+        The change itself is there already, since a plain call cannot wait in virtual time; the process sees and
+        does nothing further until the disk is healed.
+        """
+        fault = self._fault("stuck")
+        if fault is None or not fault.stops_writes or loop is None or loop.dead:
+            return
+        if not loop.frozen:
+            fault.hits += 1
+        loop.freeze()
+        self._stopped_writers.append(loop)
+
     def check_sync(self, sync: Sync) -> OSError | None:
         """Returns the error with which a sync ends, if it does; then the sync is over."""
         try:
@@ -301,6 +329,7 @@ class SimDisk(NodeStorage):
         *,
         error: int = errno.EIO,
         count: int | None = None,
+        every: int = 1,
     ) -> DiskFault:
         """Makes an operation fail on files whose path begins with a prefix.
 
@@ -312,12 +341,18 @@ class SimDisk(NodeStorage):
             prefix: Beginning of the path; empty for all files.
             error: The errno.
             count: How often; None for always.
+            every: Only each so-manieth of these calls fails.
         """
         if operation not in IO_OPERATIONS:
             raise ValueError(f"{operation!r} is none of {', '.join(sorted(IO_OPERATIONS))}")
         return self._add(
             DiskFault(
-                kind="io-error", operation=operation, prefix=prefix, error=error, remaining=count
+                kind="io-error",
+                operation=operation,
+                prefix=prefix,
+                error=error,
+                remaining=count,
+                every=every,
             )
         )
 
@@ -329,9 +364,13 @@ class SimDisk(NodeStorage):
         """Makes every fsync take longer."""
         return self._add(DiskFault(kind="slow", extra_ns=extra_ns, factor=factor))
 
-    def stuck(self) -> DiskFault:
-        """Lets no fsync complete until healed; a process that waits for one stands still."""
-        return self._add(DiskFault(kind="stuck"))
+    def stuck(self, *, stops_writes: bool = False) -> DiskFault:
+        """Lets no fsync complete until healed; a process that waits for one stands still.
+
+        Args:
+            stops_writes: A process that changes a file stands still, too, as on a frozen file system.
+        """
+        return self._add(DiskFault(kind="stuck", stops_writes=stops_writes))
 
     def read_only(self) -> DiskFault:
         """Refuses every change, as a kernel does after it remounted a broken file system read-only."""
@@ -383,6 +422,9 @@ class SimDisk(NodeStorage):
             stuck, self._stuck = self._stuck, []
             for sync, on_device_done in stuck:
                 self.schedule_completion(sync, on_device_done)
+            writers, self._stopped_writers = self._stopped_writers, []
+            for loop in writers:
+                loop.thaw()
 
     def heal_all(self) -> None:
         """Ends every fault."""
@@ -418,6 +460,9 @@ class SimDisk(NodeStorage):
                 and fault.operation in (operation, "any")
                 and path.startswith(fault.prefix)
             ):
+                fault.calls += 1
+                if fault.calls % fault.every:
+                    continue
                 fault.hits += 1
                 if fault.remaining is not None:
                     fault.remaining -= 1

@@ -18,6 +18,7 @@ from harness.simulation.rules import (
     PLANES,
     REJECT,
     STALL,
+    THROTTLE,
     Token,
     between,
     plane_of,
@@ -95,14 +96,21 @@ class SimNetwork:
             )
         )
 
-    def isolate(self, node: str, *, planes: Iterable[str] | None = None) -> Token:
+    def isolate(
+        self, node: str, *, planes: Iterable[str] | None = None, at: str = "receiver"
+    ) -> Token:
         """Drops the packets between a node and everybody else, clients included unless `planes` says not."""
         self._check_nodes(node)
         applies = between(lambda src, dst: node in (src, dst), _planes(planes))
-        return self._apply(Token(STALL, f"isolate {node}", applies))
+        at_sender = _choose(at, receiver=False, sender=True)
+        return self._apply(Token(STALL, f"isolate {node}", applies, at_sender=at_sender))
 
     def partition(
-        self, groups: Sequence[Collection[str]], *, planes: Iterable[str] | None = None
+        self,
+        groups: Sequence[Collection[str]],
+        *,
+        planes: Iterable[str] | None = None,
+        at: str = "receiver",
     ) -> Token:
         """Drops the packets between nodes of different groups. Nodes in no group see everybody.
 
@@ -117,7 +125,9 @@ class SimNetwork:
             return bool(of_src) and bool(of_dst) and not set(of_src) & set(of_dst)
 
         label = "partition " + " | ".join(",".join(sorted(group)) for group in groups)
-        return self._apply(Token(STALL, label, between(separated, _planes(planes))))
+        at_sender = _choose(at, receiver=False, sender=True)
+        applies = between(separated, _planes(planes))
+        return self._apply(Token(STALL, label, applies, at_sender=at_sender))
 
     def reject(self, a: str, b: str, *, planes: Iterable[str] | None = None) -> Token:
         """Answers the packets between two nodes with resets, as a firewall rule `REJECT tcp-reset` does."""
@@ -172,6 +182,45 @@ class SimNetwork:
             )
         )
 
+    def impair(
+        self,
+        label: str,
+        pairs: Collection[tuple[str, str]],
+        *,
+        delay_ns: int = 0,
+        jitter_ns: int = 0,
+        loss: float = 0.0,
+    ) -> Token:
+        """Makes the packets of many ordered pairs of nodes late, or lost and sent again; one rule for all of them.
+
+        Args:
+            label: For traces.
+            pairs: (source, destination).
+            delay_ns: Added to every frame. What is still on its way when the rule is healed arrives at once.
+            jitter_ns: Makes the delay a draw, uniform around `delay_ns`; at most `delay_ns`.
+            loss: As for `degrade`; 1.0 drops everything.
+        """
+        if not 0.0 <= loss <= 1.0 or jitter_ns > delay_ns:
+            raise ValueError(
+                f"a loss of {loss} or a jitter of {jitter_ns} around {delay_ns} cannot be"
+            )
+        self._check_nodes(*{name for pair in pairs for name in pair})
+        wanted = frozenset(pairs)
+        applies = between(lambda src, dst: (src, dst) in wanted, PLANES)
+        if loss == 1.0:
+            return self._apply(Token(STALL, label, applies))
+        return self._apply(
+            Token(DEGRADE, label, applies, delay_ns=delay_ns, jitter_ns=jitter_ns, loss=loss)
+        )
+
+    def throttle(self, node: str, *, bytes_per_s: int) -> Token:
+        """Lets everything that a node sends to others pass one slow wire, in turn."""
+        self._check_nodes(node)
+        applies = between(lambda src, dst: src == node, PLANES)
+        return self._apply(
+            Token(THROTTLE, f"throttle {node} {bytes_per_s}", applies, bytes_per_s=bytes_per_s)
+        )
+
     def hold(self, src: str | None, dst: str | None, message_type_name: str) -> Token:
         """Holds messages of one type from one node to another until `release`.
 
@@ -224,6 +273,14 @@ class SimNetwork:
         self.tokens.remove(token)
         self.world.trace.note(self.world.now, f"heal {token.label}")
         self.refresh()
+        if token.kind == THROTTLE or (token.kind == DEGRADE and token.delay_ns):
+            self._empty_queue_of(token)
+
+    def _empty_queue_of(self, token: Token) -> None:
+        for connection in list(self.connections.values()):
+            for pipe in (connection.up, connection.down):
+                if token.applies(pipe.link.src, pipe.link.dst, pipe.plane):
+                    pipe.hurry()
 
     def heal_all(self) -> None:
         """Ends every rule."""
@@ -299,6 +356,7 @@ class SimNetwork:
             touching = [token for token in self.tokens if token.applies(src, dst, plane)]
             link.degraders = tuple(token for token in touching if token.kind == DEGRADE)
             link.interceptors = tuple(token for token in touching if token.kind in (HOLD, DROP))
+            link.throttlers = tuple(token for token in touching if token.kind == THROTTLE)
         for connection in list(self.connections.values()):
             self._refresh(connection)
 

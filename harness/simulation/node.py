@@ -103,7 +103,10 @@ class SimNode:
         host: The doors of the present or last process.
         process: What `main` returned.
         crash: The exception that ended the last process, if one did.
-        on_exit: Called with the node and "stopped", "stop-timeout", "killed", "power-off" or "crashed".
+        exit_reason: How the last process ended: "stopped", "stop-timeout", "killed", "oom", "power-off" or "crashed";
+            empty if none did.
+        slowed_callbacks: Callbacks of all its processes that took CPU time.
+        on_exit: Called with the node and the reason.
     """
 
     def __init__(
@@ -126,12 +129,15 @@ class SimNode:
         self.state = "off"
         self.process: Process | None = None
         self.crash: BaseException | None = None
+        self.exit_reason = ""
+        self.slowed_callbacks = 0
         self.on_exit: list[ExitCallback] = []
         drift_ppm_max = world.weather.clock_drift_ppm_max
         drift = world.random.stream("drift", name).random()
         self.clock = HostClock(world, round((2 * drift - 1) * drift_ppm_max))
         self.disk = SimDisk(world, name)
         self._is_stopping = False
+        self._cpu_factor = 1.0
         self._main = main
         self._observer: Observer = observer if observer is not None else SilentObserver()
         self._random = world.random.for_node(name)
@@ -246,6 +252,11 @@ class SimNode:
         if self.is_alive:
             self._end("killed")
 
+    def oom_kill(self) -> None:
+        """Ends the process as the kernel does when there is no memory left; for the process it is a `kill`."""
+        if self.is_alive:
+            self._end("oom")
+
     def power_off(self, mode: str, *, keep: dict[str, int] | None = None) -> PowerCutReport:
         """Takes the power away.
 
@@ -286,17 +297,34 @@ class SimNode:
             self.loop.resume()
 
     def slow_cpu(self, factor: float) -> None:
-        """Makes the present process compute slower; 1 is the weather's normal speed."""
-        weather_ns = self.world.weather.cpu_ns_per_callback
-        if factor != 1.0:
-            weather_ns = weather_ns or DEFAULT_SLOW_CPU_NS
+        """Makes the node's processes, the present and later ones, compute slower; 1 is the weather's normal speed."""
+        self._cpu_factor = factor
         self._note("slow cpu", int(factor * 1000))
-        self.loop.cpu_ns_per_callback = int(weather_ns * factor)
+        self._set_cpu()
+
+    def _set_cpu(self) -> None:
+        weather_ns = self.world.weather.cpu_ns_per_callback
+        if self._cpu_factor != 1.0:
+            weather_ns = weather_ns or DEFAULT_SLOW_CPU_NS
+        if self._loop is not None:
+            self._loop.cpu_ns_per_callback = int(weather_ns * self._cpu_factor)
+
+    def skew_clock(self, ppm: int) -> None:
+        """Lets both clocks of the node run wrong; timers that are set follow. 0 ends it (`HostClock.unskew`)."""
+        self._note("clock skew", ppm)
+        if ppm:
+            self.clock.skew(ppm)
+        else:
+            self.clock.unskew()
+        self._retime()
 
     def set_clock_drift(self, drift_ppm: int) -> None:
         """Changes the rate of the node's monotonic clock; timers that are set follow."""
         self._note("clock drift", drift_ppm)
         self.clock.set_drift(drift_ppm)
+        self._retime()
+
+    def _retime(self) -> None:
         if self._loop is not None and not self._loop.dead:
             self.world.retime(self._loop)
 
@@ -323,6 +351,7 @@ class SimNode:
 
     def _bury(self, reason: str, *, host_is_off: bool) -> None:
         world, loop = self.world, self.loop
+        self.exit_reason = reason
         world.graveyard.append((loop, self.process, loop.die()))
         self.disk.refresh_doors()
         world.network.process_died(loop, host_is_off=host_is_off)

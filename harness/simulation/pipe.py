@@ -40,6 +40,8 @@ LOSS_REPEATS_MAX = 8
 
 MESSAGE_OVERHEAD_BYTES = 128
 
+HANDSHAKE_BYTES = 64
+
 
 class Flight:
     """One request on its way there and back.
@@ -95,9 +97,19 @@ class Link:
     Attributes:
         degraders: Rules that make frames late.
         interceptors: Rules that hold or drop messages by type.
+        throttlers: Rules that let frames wait for their turn.
     """
 
-    __slots__ = ("base_ns", "degraders", "dst", "interceptors", "random", "src", "tail_ns")
+    __slots__ = (
+        "base_ns",
+        "degraders",
+        "dst",
+        "interceptors",
+        "random",
+        "src",
+        "tail_ns",
+        "throttlers",
+    )
 
     def __init__(
         self, src: str, dst: str, base_ns: int, tail_ns: int, random: Callable[[], float]
@@ -109,12 +121,31 @@ class Link:
         self.random = random
         self.degraders: tuple[Token, ...] = ()
         self.interceptors: tuple[Token, ...] = ()
+        self.throttlers: tuple[Token, ...] = ()
 
     def latency_ns(self) -> int:
         """Draws the latency of one packet."""
         if not self.tail_ns:
             return self.base_ns
         return self.base_ns + int(self.tail_ns * self.random() ** 4)
+
+    def handshake_ns(self, now_ns: int) -> int | None:
+        """Draws the latency of a packet that opens a connection; None if it is lost, and nobody knows.
+
+        What is lost of a connection that exists, TCP sends again by itself (`Pipe`).
+        """
+        late_ns = self.latency_ns()
+        for token in self.degraders:
+            if token.loss and self.random() < token.loss:
+                token.dropped_or_stalled += 1
+                return None
+            wait_ns = token.late_ns(self.random)
+            if wait_ns:
+                token.dropped_or_stalled += 1
+            late_ns += wait_ns
+        for token in self.throttlers:
+            late_ns += token.wait_ns(now_ns, HANDSHAKE_BYTES)
+        return late_ns
 
 
 class Pipe:
@@ -253,11 +284,13 @@ class Pipe:
                 if self._stalled_at_ns is None:
                     self._stall_since(self._unacknowledged_since_ns)
                 return
-        self._schedule_arrival()
+        self._schedule_arrival(frame)
 
-    def _schedule_arrival(self) -> None:
+    def _schedule_arrival(self, frame: Flight) -> None:
         world = self.network.world
         at = world.now + self.link.latency_ns() + self._degradation_ns()
+        if self.link.throttlers:
+            at += self._throttled_ns(frame)
         self._last_at_ns = at = max(at, self._last_at_ns)
         world.push(at, self._arrive, self._generation)
 
@@ -266,7 +299,7 @@ class Pipe:
         for token in self.link.degraders:
             if not token.applies(self.link.src, self.link.dst, self.plane):
                 continue
-            late = token.delay_ns
+            late = token.late_ns(self.link.random)
             step = LOSS_STEP_NS
             for _ in range(LOSS_REPEATS_MAX):
                 if not token.loss or self.link.random() >= token.loss:
@@ -277,6 +310,27 @@ class Pipe:
                 token.dropped_or_stalled += 1
             total += late
         return total
+
+    def _throttled_ns(self, frame: Flight) -> int:
+        message = frame.response if self.is_reply else frame.message
+        size_bytes = estimated_bytes(message)
+        longest_ns = 0
+        for token in self.link.throttlers:
+            wait_ns = token.wait_ns(self.network.world.now, size_bytes)
+            if wait_ns:
+                token.dropped_or_stalled += 1
+            longest_ns = max(longest_ns, wait_ns)
+        return longest_ns
+
+    def hurry(self) -> None:
+        """Sends what a rule kept back, now that the rule is gone: its queue is emptied onto the wire.
+
+        A frame that was on the wire already is a little later for it than it would have been.
+        """
+        is_waiting = self.resuming or self.choked or self.held_by is not None
+        if self._frames and not self.is_blocked and not is_waiting:
+            self._last_at_ns = self.network.world.now
+            self._send_all()
 
     def _intercepted(self, frame: Flight) -> bool:
         """Whether a hold or drop rule took the frame, which was the head of the pipe."""
@@ -344,6 +398,7 @@ class Pipe:
             or self.resuming
             or self.held_by is not None
             or self.link.degraders
+            or self.link.throttlers
         )
 
     def _block(self) -> None:
@@ -390,8 +445,8 @@ class Pipe:
 
     def _send_all(self) -> None:
         self._generation += 1
-        for _ in self._frames:
-            self._schedule_arrival()
+        for frame in self._frames:
+            self._schedule_arrival(frame)
 
     def retry_later(self, frame: Flight) -> None:
         """Takes back a frame that arrived where nobody could answer it, to send it again later."""
@@ -415,7 +470,8 @@ class Pipe:
 
     def lose_unsent(self) -> None:
         """Forgets frames that wait in the sender's buffer; those on the wire still arrive."""
-        if self.blockers or self._path_blocked or self.resuming or self.choked or self.held_by:
+        is_waiting = self.resuming or self.choked or self.held_by or self.link.throttlers
+        if self.blockers or self._path_blocked or is_waiting:
             self.clear()
             self.choked = False
 

@@ -14,8 +14,14 @@ PLANES = frozenset({INTER_BROKER, CONTROLLER, CLIENT})
 STALL = "stall"  # packets vanish; TCP keeps trying
 REJECT = "reject"  # packets are answered with a reset
 DEGRADE = "degrade"  # packets are late or lost now and then
+THROTTLE = "throttle"  # packets wait for their turn on a slow wire
 HOLD = "hold"  # one kind of message waits
 DROP = "drop"  # one kind of message vanishes, and its connection with it
+
+SECOND_NS = 1_000_000_000
+BURST_BYTES = 1_600
+BURSTS_PER_S = 100
+"""A shaper lets a full packet pass at once, or what its rate is good for in 10 ms, whichever is more."""
 
 
 def plane_of(kind_a: str, kind_b: str) -> str:
@@ -35,13 +41,16 @@ class Token:
     """A rule in force, and the evidence that it bit.
 
     Attributes:
-        kind: "stall", "reject", "degrade", "hold" or "drop".
+        kind: "stall", "reject", "degrade", "throttle", "hold" or "drop".
         label: For traces and reports.
         active: False once healed.
         dropped_or_stalled: Frames and connection attempts that this rule stopped, delayed or refused.
         at_sender: The packets are dropped where they are sent; then TCP does not back off.
         delay_ns: Degrade: added to every frame.
+        jitter_ns: Degrade: the delay of a frame is drawn from `delay_ns` plus or minus this, uniformly.
         loss: Degrade: probability that a packet is lost (and sent again).
+        bytes_per_s: Throttle: what the wire carries.
+        free_at_ns: Throttle: when it is done with all that was sent so far.
         message_type: Hold, drop: class name of the message.
         remaining: Drop: how many more messages vanish; None for all.
     """
@@ -50,8 +59,11 @@ class Token:
         "_applies",
         "active",
         "at_sender",
+        "bytes_per_s",
         "delay_ns",
         "dropped_or_stalled",
+        "free_at_ns",
+        "jitter_ns",
         "kind",
         "label",
         "loss",
@@ -67,7 +79,9 @@ class Token:
         *,
         at_sender: bool = False,
         delay_ns: int = 0,
+        jitter_ns: int = 0,
         loss: float = 0.0,
+        bytes_per_s: int = 0,
         message_type: str = "",
         remaining: int | None = None,
     ) -> None:
@@ -77,13 +91,32 @@ class Token:
         self.dropped_or_stalled = 0
         self.at_sender = at_sender
         self.delay_ns = delay_ns
+        self.jitter_ns = jitter_ns
         self.loss = loss
+        self.bytes_per_s = bytes_per_s
+        self.free_at_ns = 0
         self.message_type = message_type
         self.remaining = remaining
         self._applies = applies
 
     def __repr__(self) -> str:
         return f"<Token {self.label}{'' if self.active else ' (healed)'}>"
+
+    def late_ns(self, random: Callable[[], float]) -> int:
+        """Draws by how much a degraded wire delays one packet that is not lost."""
+        if not self.jitter_ns:
+            return self.delay_ns
+        return self.delay_ns + int((2 * random() - 1) * self.jitter_ns)
+
+    def wait_ns(self, now_ns: int, size_bytes: int) -> int:
+        """Takes the time that a throttled wire needs for a packet, and returns how long the packet waits for it.
+
+        A wire that was idle carries `BURST_BYTES` at once, as a token bucket does.
+        """
+        rate = self.bytes_per_s
+        burst_ns = max(BURST_BYTES, rate // BURSTS_PER_S) * SECOND_NS // rate
+        self.free_at_ns = max(self.free_at_ns, now_ns - burst_ns) + size_bytes * SECOND_NS // rate
+        return max(0, self.free_at_ns - now_ns)
 
     def applies(self, src: str, dst: str, plane: str) -> bool:
         """Whether the rule speaks about packets from `src` to `dst` on a plane."""

@@ -109,6 +109,7 @@ class NodeStorage:
             inode.note_age(disk.world.now)
         fits = disk.room_for(len(data))
         inode.data += data[:fits]
+        disk.stop_writer(self._loop)
         if fits < len(data):
             raise OSError(errno.ENOSPC, f"the disk of {disk.node_name} is full", path)
 
@@ -138,6 +139,7 @@ class NodeStorage:
         if not 0 <= size <= len(inode.data):
             raise ValueError(f"{path} has {len(inode.data)} bytes and cannot be cut to {size}")
         self._cut(path, inode, size)
+        self._disk.stop_writer(self._loop)
 
     def _cut(self, path: str, inode: Inode, size: int) -> None:
         disk = self._disk
@@ -163,6 +165,7 @@ class NodeStorage:
         del self._files[source]
         self._files[target] = inode
         self._disk.log("rename", source, inode, target=target)
+        self._disk.stop_writer(self._loop)
 
     def remove(self, path: str) -> None:
         """Removes a file. May be undone by a power cut until `fsync_dir`."""
@@ -172,6 +175,7 @@ class NodeStorage:
         del self._files[path]
         self._disk.log("unlink", path, inode)
         self._disk.give_room(len(inode.data))
+        self._disk.stop_writer(self._loop)
 
     # Making durable
 
@@ -211,7 +215,7 @@ class NodeStorage:
 
     def _sync_blocking(self, sync: Sync) -> None:
         disk, loop = self._disk, self._loop
-        if loop is None or not (disk.blocking_takes_time or disk.is_stuck):
+        if loop is None or not disk.syncs_take_time:
             self._complete_or_raise(sync)
             return
         # The call returns now although the device is busy, since a plain call cannot wait in virtual time. In

@@ -410,6 +410,7 @@ class World:
             loop.queued = False
             return
         if loop.cpu_ns_per_callback and count:
+            loop.node.slowed_callbacks += count
             loop.be_busy_until(max(self.now, loop.busy_until_ns) + count * loop.cpu_ns_per_callback)
         if ready or loop.outbox:
             self.runnable.append(loop)

@@ -10,8 +10,8 @@ import pytest
 from wire_helpers import eventually
 
 from harness import exit_codes
-from harness.cli import main
 from harness.agent.procfs import process_start
+from harness.cli import main
 from harness.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.wire

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from harness import experiment as experiments
+from harness.agent.procfs import process_start
 from harness.cli import main
 from harness.errors import UsageError
 from harness.experiment import Experiment, TopicConfig
 from harness.judge import judge_result
-from harness.agent.procfs import process_start
 from harness.phases import Phases
-from harness.real_run import run_local
+from harness.real_run import run_real
 from nemesis.fault import Fault
 from workloads.append import AppendConfig
 
@@ -51,7 +51,7 @@ def test_kill_9_and_restart_of_any_node_under_load_loses_nothing(tmp_path: Path)
         fault("stop", "leader:t-0", 4800),
         duration_ms=6500,
     )
-    result = run_local(experiment, 3, directory=tmp_path)
+    result = run_real(experiment, 3, directory=tmp_path)
     verdict, summary = judge_result(experiment, 3, result)
     assert result.violations == []
     assert str(verdict.validity) == "valid", verdict.reasons
@@ -73,7 +73,7 @@ def test_a_defect_is_found_on_real_processes_as_well(tmp_path: Path) -> None:
         disabled_rules=("PROD-4",),
         duration_ms=6500,
     )
-    result = run_local(experiment, 3, directory=tmp_path)
+    result = run_real(experiment, 3, directory=tmp_path)
     verdict, _ = judge_result(experiment, 3, result)
     assert verdict.unexcused_lost_records > 0
     assert str(verdict.validity) == "invalid"
@@ -92,7 +92,7 @@ def test_a_node_that_ends_by_itself_is_an_anomaly_and_no_crash_of_the_harness(
 
     monkeypatch.setattr(Phases, "main", somebody_else_kills)
     experiment = local(duration_ms=3000)
-    result = run_local(experiment, 1, directory=tmp_path)
+    result = run_real(experiment, 1, directory=tmp_path)
     verdict, _ = judge_result(experiment, 1, result)
     assert [text.partition(" (")[0] for text in result.violations] == ["b2 ended by itself"]
     assert str(verdict.validity) == "invalid"
@@ -153,20 +153,23 @@ def test_a_killed_harness_leaves_its_history_and_no_node(tmp_path: Path) -> None
     assert verdict["coverage"]["appends_acked"] > 20
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("swarm", "FILE"),
-        ("compare", "FILE", "--vary", "profile=kafka-4.0,kafka-4.1"),
-        ("compare", "--vary", "on=simulation,local"),
-    ],
-)
-def test_campaigns_are_simulated_and_say_so(
-    command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_arms_of_a_comparison_live_in_one_world(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    words = ["compare", "--vary", "on=simulation,local", "--seeds", "2", "--no-spark"]
+    assert main([*words, "--results", str(tmp_path / "runs")]) == 254
+    assert "in one world" in capsys.readouterr().err
+
+
+def test_a_swarm_of_processes_runs_one_after_the_other(tmp_path: Path) -> None:
     path = tmp_path / "local.toml"
     path.write_text(experiments.dumps(local()), encoding="utf-8")
-    words = [str(path) if word == "FILE" else word for word in command]
-    code = main([*words, "--seeds", "2", "--no-spark", "--results", str(tmp_path / "runs")])
-    assert code == 254
-    assert "only simulated seeds" in capsys.readouterr().err
+    words = ["swarm", str(path), "--seeds", "2", "--no-spark", "--quiet"]
+    assert main([*words, "--results", str(tmp_path / "runs")]) == 0
+    (folder,) = (tmp_path / "runs").glob("swarm-*")
+    rows = [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
+    assert [(row["seed"], row["verdict"], row["trace_hash"]) for row in rows] == [
+        (0, "valid", ""),
+        (1, "valid", ""),
+    ]
+    assert len(list((folder / "runs").glob("*/*/report.html"))) == 2

@@ -1,0 +1,532 @@
+"""The disk of one node: a file system of its own, on an image file that is mounted through a loop device.
+
+    DIR.img        the image, sparse: what survives a power cut
+    DIR/           a shared mount of itself: containers that see it as a slave see what is mounted below
+    DIR/disk/      the file system
+    DIR/disk/data/ the node's files
+
+The node's files can be cut off from what was not fsynced (`power_cut.py`), and the file system can be replaced,
+filled, frozen, mounted read-only or made to fail. Everything is undone by `destroy`, also after a crash of the
+agent: nothing but the directory's name is needed for that.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+import threading
+import uuid
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from harness.agent import freezer, log_files, mounts
+from harness.agent.errors import AgentError
+from harness.agent.freezer import Freezer
+from harness.agent.snapshot import Snapshot, take_snapshot
+
+FILESYSTEMS = ("ext4", "xfs")
+SIZE_MIB_MIN = {"ext4": 16, "xfs": 300}
+
+FOLDER = "disk"
+DATA = "data"
+BALLAST = ".ballast"
+PROBE = ".probe"
+
+FS_IOC_SHUTDOWN = 0x8004587D
+"""The same number for ext4 and xfs."""
+
+FLUSH = 0
+LOG_FLUSH = 1
+NO_LOG_FLUSH = 2
+"""What the shutdown does first: write everything, write the journal, write nothing."""
+
+PROBE_BEYOND_BYTES = 4 << 20
+FILL_STEP_MIN_BYTES = 4096
+FILL_TOLERANCE_BYTES = 65536
+FILL_ROUNDS = 8
+MIB = 1 << 20
+
+_EXT4_UUID_AT = 1024 + 0x68
+_EXT4_MAGIC_AT = 1024 + 0x38
+_XFS_UUID_AT = 32
+
+Answer = dict[str, Any]
+
+
+class NodeDisk:
+    """The disk of one node. Mutable; made with `create` or `attach`.
+
+    Attributes:
+        directory: The shared directory.
+        image: The image file.
+        mountpoint: Where the file system is mounted.
+        data: The node's files.
+        filesystem: "ext4" or "xfs".
+    """
+
+    def __init__(self, directory: Path, filesystem: str, size_mib: int) -> None:
+        self.directory = directory
+        self.filesystem = filesystem
+        self.size_mib = size_mib
+        self.image = image_of(directory)
+        self.mountpoint = directory / FOLDER
+        self.data = self.mountpoint / DATA
+        self._ballast_free_bytes: int | None = None
+        self._freezer: Freezer | None = None
+        self._lock = threading.RLock()
+
+    @classmethod
+    def create(cls, directory: Path, *, filesystem: str, size_mib: int = 512) -> "NodeDisk":
+        """Makes a new, empty, mounted disk.
+
+        Args:
+            directory: It is made; beside it comes the image.
+            filesystem: "ext4" or "xfs".
+            size_mib: Size of the file system. The image is sparse.
+
+        Raises:
+            AgentError: There is a disk already, or this host cannot make one.
+        """
+        if filesystem not in FILESYSTEMS:
+            raise AgentError(f"{filesystem!r} is no file system for nodes; take ext4 or xfs")
+        if size_mib < SIZE_MIB_MIN[filesystem]:
+            raise AgentError(f"{filesystem} needs at least {SIZE_MIB_MIN[filesystem]} MiB")
+        directory = directory.absolute()
+        disk = cls(directory, filesystem, size_mib)
+        if disk.image.exists() or mounts.mount_at(disk.mountpoint) is not None:
+            raise AgentError(f"there is a disk at {directory} already; attach or destroy it")
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            mounts.share(directory)
+            disk.mountpoint.mkdir(exist_ok=True)
+            disk._format()
+            disk.mount()
+            disk._make_data()
+        except (OSError, AgentError) as error:
+            with contextlib.suppress(OSError, AgentError):
+                disk.destroy()
+            raise AgentError(f"no disk can be made at {directory}: {error}") from None
+        return disk
+
+    @classmethod
+    def attach(cls, directory: Path) -> "NodeDisk":
+        """Returns a disk that exists, for instance after a restart of the agent; it need not be mounted.
+
+        Raises:
+            AgentError: There is none.
+        """
+        directory = directory.absolute()
+        image = image_of(directory)
+        try:
+            filesystem, _ = identity_of(image)
+            size = image.stat().st_size
+        except OSError as error:
+            raise AgentError(f"there is no disk at {directory}: {error}") from None
+        disk = cls(directory, filesystem, size // MIB)
+        directory.mkdir(parents=True, exist_ok=True)
+        mounts.share(directory)
+        disk.mountpoint.mkdir(exist_ok=True)
+        return disk
+
+    # -- mounting
+
+    @property
+    def is_mounted(self) -> bool:
+        """Whether the file system is mounted."""
+        return mounts.mount_at(self.mountpoint) is not None
+
+    @property
+    def device(self) -> str:
+        """The loop device; "" if it is not mounted."""
+        there = mounts.mount_at(self.mountpoint)
+        return there.source if there is not None else ""
+
+    def mount(self, *, read_only: bool = False, with_ballast: bool = True) -> None:
+        """Mounts the image; replays its journal. Does nothing if it is mounted that way already.
+
+        Args:
+            read_only: Whether nothing may be written.
+            with_ballast: Whether a disk that was full is full again at once; else with `restore_ballast`.
+
+        Raises:
+            AgentError: It is mounted the other way, or the old file system still lives somewhere.
+        """
+        with self._lock:
+            there = mounts.mount_at(self.mountpoint)
+            if there is not None:
+                if there.is_read_only != read_only:
+                    raise AgentError(f"{self.mountpoint} is mounted; unmount it first")
+                return
+            attached = mounts.loops_below(self.image)
+            if attached:
+                raise AgentError(
+                    f"{self.image} is still attached to {', '.join(attached)}; "
+                    "mounting it twice would destroy it"
+                )
+            device, descriptor = mounts.attach_loop(self.image)
+            try:
+                flags = mounts.MS_RDONLY if read_only else 0
+                mounts.mount(device, self.mountpoint, self.filesystem, flags)
+            except OSError as error:
+                raise AgentError(f"{self.image} cannot be mounted: {error}") from None
+            finally:
+                os.close(descriptor)
+            if self._ballast_free_bytes is not None and not read_only:
+                # A power cut may have taken some of it.
+                self._drop_ballast()
+                if with_ballast:
+                    self.restore_ballast()
+
+    def unmount(self) -> None:
+        """Unmounts, in every mount namespace; thaws first, and is patient for some seconds.
+
+        Raises:
+            AgentError: Somebody uses it for too long.
+        """
+        with self._lock:
+            self.thaw()
+            if self.is_mounted:
+                freezer.thaw_now(self.mountpoint)  # perhaps an earlier agent froze it
+            mounts.unmount(self.mountpoint)
+
+    def wipe(self) -> Answer:
+        """Replaces the file system by a new, empty one; the node is dead.
+
+        Returns:
+            Bytes in the node's files and the file system's id, before and after.
+        """
+        with self._lock:
+            before = stored_bytes(self.data)
+            _, id_before = identity_of(self.image)
+            self.unmount()
+            self._ballast_free_bytes = None
+            self._format()
+            self.mount()
+            self._make_data()
+            _, id_after = identity_of(self.image)
+            return {
+                "bytes_before": before,
+                "bytes_after": stored_bytes(self.data),
+                "filesystem_id_before": id_before,
+                "filesystem_id_after": id_after,
+            }
+
+    def _format(self) -> None:
+        # A new file, so that whoever still held the old one could not write into the new file system.
+        self.image.unlink(missing_ok=True)
+        with open(self.image, "xb") as file:
+            file.truncate(self.size_mib * MIB)
+        identity = str(uuid.uuid4())
+        if self.filesystem == "ext4":
+            # Everything that depends on the size or on the distribution's defaults is said. No blocks for root:
+            # a full disk is to be full for everybody.
+            command = ["mkfs.ext4", "-q", "-F", "-b", "4096", "-I", "256", "-m", "0"]
+            command += ["-U", identity, os.fspath(self.image)]
+        else:
+            command = ["mkfs.xfs", "-q", "-f", "-m", f"uuid={identity}", os.fspath(self.image)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        except FileNotFoundError:
+            package = "e2fsprogs" if self.filesystem == "ext4" else "xfsprogs"
+            raise AgentError(f"{command[0]} is missing on this host; install {package}") from None
+        if done.returncode != 0:
+            raise AgentError(f"{command[0]} failed: {done.stderr.strip()[-300:]}")
+
+    def _make_data(self) -> None:
+        """Makes the node's directory, durably: no power cut takes it away."""
+        self.data.mkdir(exist_ok=True)
+        sync_filesystem(self.mountpoint)
+
+    # -- faults
+
+    def shutdown(self, flag: int = NO_LOG_FLUSH) -> None:
+        """Cuts the file system off from its image: what was not durable is lost, and every call fails with EIO.
+
+        Raises:
+            AgentError: It is not mounted, or the kernel refuses.
+        """
+        with self._lock:
+            self.thaw()
+            descriptor = self.open_for_shutdown()
+            try:
+                shutdown_descriptor(descriptor, flag)
+            finally:
+                os.close(descriptor)
+
+    def open_for_shutdown(self) -> int:
+        """Returns a descriptor for `shutdown_descriptor`, so that several disks can go at one instant."""
+        if not self.is_mounted:
+            raise AgentError(f"{self.mountpoint} is not mounted")
+        return os.open(self.mountpoint, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def snapshot(self) -> Snapshot:
+        """Returns the node's files as the page cache has them; to be closed."""
+        return take_snapshot(self.data, spool_folder=self.directory.parent)
+
+    def fill(self, free_bytes: int = 0) -> Answer:
+        """Fills the file system up with a ballast file. It stays full through power cuts, until `unfill`.
+
+        Args:
+            free_bytes: How much is left.
+
+        Returns:
+            The ballast, what is free, and how a probe fared that wrote more than that.
+
+        Raises:
+            AgentError: Ballast is there already, or the probe met no end.
+        """
+        with self._lock:
+            if self._ballast_free_bytes is not None:
+                raise AgentError(f"{self.mountpoint} is full already")
+            if free_bytes < 0:
+                raise AgentError("free_bytes is 0 or more")
+            before = self._free_bytes()
+            self._ballast_free_bytes = free_bytes
+            try:
+                ballast = self._grow_ballast(free_bytes)
+                for _ in range(FILL_ROUNDS):
+                    probe = self.probe_write(free_bytes + PROBE_BEYOND_BYTES)
+                    excess = probe["written_bytes"] - free_bytes
+                    print("round", excess, self._free_bytes(), ballast)
+                    if abs(excess) <= FILL_TOLERANCE_BYTES and probe["errno"] == errno.ENOSPC:
+                        break
+                    # What is reported as free is not what can be written; the probe knows.
+                    ballast = self._change_ballast(excess)
+                else:
+                    raise AgentError(f"{self.mountpoint} could not be filled: the probe said {probe}")
+            except (OSError, AgentError):
+                self.unfill()
+                raise
+            return {
+                "free_bytes_before": before,
+                "free_bytes_after": self._free_bytes(),
+                "ballast_bytes": ballast,
+                "probe": probe,
+            }
+
+    def unfill(self) -> None:
+        """Takes the ballast away; idempotent."""
+        with self._lock:
+            self._ballast_free_bytes = None
+            self._drop_ballast()
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether ballast is in force."""
+        return self._ballast_free_bytes is not None
+
+    def probe_write(self, size: int = 8192) -> Answer:
+        """Tries to write so many bytes to a file beside the node's; returns how many it could, and the errno."""
+        path = self.mountpoint / PROBE
+        written = 0
+        number = 0
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                while written < size:
+                    written += os.write(descriptor, b"\xa5" * min(4096, size - written))
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            number = error.errno or 0
+        finally:
+            with contextlib.suppress(OSError):
+                path.unlink()
+        return {
+            "written_bytes": written,
+            "errno": number,
+            "error": os.strerror(number) if number else "",
+        }
+
+    def _free_bytes(self) -> int:
+        state = os.statvfs(self.mountpoint)
+        return state.f_bavail * state.f_frsize
+
+    def _grow_ballast(self, free_bytes: int) -> int:
+        """Lets the ballast grow until so much is reported as free; returns its size."""
+        return self._change_ballast(max(0, self._free_bytes() - free_bytes))
+
+    def _change_ballast(self, change: int) -> int:
+        """Lets the ballast grow by as much as there is, or shrink; returns its size."""
+        path = self.mountpoint / BALLAST
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            size = os.fstat(descriptor).st_size
+            if change < 0:
+                os.ftruncate(descriptor, max(0, size + change))
+            step = change
+            while step >= FILL_STEP_MIN_BYTES and change >= FILL_STEP_MIN_BYTES:
+                try:
+                    os.posix_fallocate(descriptor, size, step)
+                except OSError as error:
+                    if error.errno not in (errno.ENOSPC, errno.EFBIG):
+                        raise
+                    os.ftruncate(descriptor, size)
+                    step //= 2
+                    continue
+                size += step
+                change -= step
+                step = min(step, change)
+            return os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+
+    def _drop_ballast(self) -> None:
+        (self.mountpoint / BALLAST).unlink(missing_ok=True)
+
+    def restore_ballast(self) -> None:
+        """Puts ballast back that is in force."""
+        if self._ballast_free_bytes is not None:
+            self._grow_ballast(self._ballast_free_bytes)
+
+    def freeze(self, watchdog_s: float) -> Answer:
+        """Lets every write wait, until `thaw` or until the time is up; the agent's own end thaws as well.
+
+        Returns:
+            `probe_blocked`: whether a probe that writes was seen to wait.
+
+        Raises:
+            AgentError: It is frozen already, or cannot be.
+        """
+        with self._lock:
+            if self._freezer is not None:
+                raise AgentError(f"{self.mountpoint} is frozen already; thaw it first")
+            if not self.is_mounted:
+                raise AgentError(f"{self.mountpoint} is not mounted")
+            self._freezer = Freezer(self.mountpoint, self.mountpoint / PROBE, watchdog_s)
+            return dict(self._freezer.evidence)
+
+    def thaw(self) -> Answer:
+        """Lets writes go on; returns who thawed it and how long the probe had to wait. Idempotent."""
+        with self._lock:
+            held, self._freezer = self._freezer, None
+            if held is None:
+                return {"frozen": False, "blocked_ms": 0.0}
+            return held.thaw()
+
+    def flip_bit(self, seed: int) -> Answer:
+        """Flips one bit of a partition's log, where its checksum covers it; the node is dead.
+
+        Returns:
+            Where, and the byte before and after; or `bit` None and why.
+        """
+        chosen = log_files.choose_flip(self.data, Random(seed))
+        if chosen is None:
+            return {"bit": None, "why": "no partition's log has a whole batch"}
+        place, offset, bit = chosen
+        descriptor = os.open(place.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            before = os.pread(descriptor, 1, offset)[0]
+            os.pwrite(descriptor, bytes([before ^ 1 << bit]), offset)
+            os.fsync(descriptor)
+            after = os.pread(descriptor, 1, offset)[0]
+        finally:
+            os.close(descriptor)
+        return {
+            "path": place.path.relative_to(self.data).as_posix(),
+            "offset": offset,
+            "bit": bit,
+            "byte_before": before,
+            "byte_after": after,
+            "is_beyond_recovery_point": place.is_beyond_recovery_point,
+        }
+
+    # -- the end
+
+    def destroy(self) -> None:
+        """Removes the disk from the host; idempotent, also after crashes.
+
+        Raises:
+            AgentError: Somebody uses it for too long.
+        """
+        with self._lock:
+            self.thaw()
+            remove_disk(self.directory)
+
+
+def image_of(directory: Path) -> Path:
+    """Returns the image that belongs to a directory."""
+    return directory.with_name(directory.name + ".img")
+
+
+def identity_of(image: Path) -> tuple[str, str]:
+    """Returns the file system on an image and its id.
+
+    Raises:
+        OSError: There is no such image, or no known file system on it.
+    """
+    with open(image, "rb") as file:
+        start = file.read(2048)
+    if start[:4] == b"XFSB":
+        return "xfs", str(uuid.UUID(bytes=start[_XFS_UUID_AT : _XFS_UUID_AT + 16]))
+    if start[_EXT4_MAGIC_AT : _EXT4_MAGIC_AT + 2] == b"\x53\xef":
+        return "ext4", str(uuid.UUID(bytes=start[_EXT4_UUID_AT : _EXT4_UUID_AT + 16]))
+    raise OSError(errno.EINVAL, "neither ext4 nor xfs", os.fspath(image))
+
+
+def shutdown_descriptor(descriptor: int, flag: int) -> None:
+    """Shuts the file system down that a descriptor is on.
+
+    Raises:
+        AgentError: The kernel refuses.
+    """
+    try:
+        fcntl.ioctl(descriptor, FS_IOC_SHUTDOWN, struct.pack("I", flag))
+    except OSError as error:
+        raise AgentError(f"the file system cannot be shut down: {error.strerror}") from None
+
+
+def sync_filesystem(path: Path) -> None:
+    """Makes a whole file system durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        mounts.syncfs(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def stored_bytes(folder: Path) -> int:
+    """Returns the length of all files below a folder together; 0 if it cannot be read."""
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(root, name)).st_size
+    return total
+
+
+def remove_disk(directory: Path) -> list[str]:
+    """Unmounts and removes the disk at a directory; returns what was there, one line each.
+
+    Raises:
+        AgentError: Somebody uses it for too long.
+    """
+    directory = directory.absolute()
+    mountpoint = directory / FOLDER
+    image = image_of(directory)
+    removed = []
+    if mounts.mount_at(mountpoint) is not None:
+        if freezer.thaw_now(mountpoint):
+            removed.append(f"frozen file system at {mountpoint}")
+        mounts.unmount(mountpoint)
+        removed.append(f"mount {mountpoint}")
+    while mounts.mount_at(directory) is not None:
+        mounts.unmount(directory)
+        removed.append(f"mount {directory}")
+    for device, name in mounts.loops_below(image).items():
+        mounts.detach_loop(device)
+        removed.append(f"loop device {device} of {name}")
+    if image.exists():
+        image.unlink()
+        removed.append(f"image {image}")
+    if directory.exists():
+        below = [mount.path for mount in mounts.mounts() if mount.path.startswith(f"{directory}/")]
+        if below:
+            raise AgentError(f"{below[0]} is still mounted; nothing below it is removed")
+        shutil.rmtree(directory)
+        removed.append(f"directory {directory}")
+    return removed

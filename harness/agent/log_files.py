@@ -1,0 +1,153 @@
+"""What the agent has to know of a broker's files: which are partition logs, and where their batches begin.
+
+Only the fixed beginning of a record batch is read: base offset (8 bytes) and length of the rest (4). The checksum
+covers a batch from its byte 21 on; what lies before is not protected, so a bit flipped there might go unnoticed.
+
+Source: Kafka's record batch format, version 2.
+"""
+
+import os
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+METADATA_TOPIC = "__cluster_metadata"
+LOG_SUFFIX = ".log"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+CHECKSUMMED_FROM = 21
+BATCH_HEADER_BYTES = 61
+
+_START = struct.Struct(">qi")
+
+ReadAt = Callable[[int, int], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlace:
+    """One whole batch of a file."""
+
+    position: int
+    size_bytes: int
+    base_offset: int
+
+
+def is_partition_log(path: str) -> bool:
+    """Whether a file is a segment of a partition that clients write to."""
+    folder = os.path.basename(os.path.dirname(path))
+    topic, _, index = folder.rpartition("-")
+    return (
+        path.endswith(LOG_SUFFIX)
+        and bool(topic)
+        and index.isdecimal()
+        and not folder.startswith(METADATA_TOPIC)
+    )
+
+
+def batches(read_at: ReadAt, size: int) -> Iterator[BatchPlace]:
+    """Yields the whole batches of a file from its start until the first that is torn or none at all.
+
+    Args:
+        read_at: Returns bytes of the file: offset, length.
+        size: Its length.
+    """
+    position = 0
+    last_base = -1
+    while position + BATCH_HEADER_BYTES <= size:
+        base_offset, length = _START.unpack(read_at(position, _START.size))
+        size_bytes = _START.size + length
+        if (
+            size_bytes < BATCH_HEADER_BYTES
+            or position + size_bytes > size
+            or base_offset <= last_base
+        ):
+            return
+        yield BatchPlace(position, size_bytes, base_offset)
+        position += size_bytes
+        last_base = base_offset
+
+
+def bytes_of_records(read_at: ReadAt, size: int, keep_records: int, torn_bytes: int) -> int:
+    """Returns how long a file is that keeps the batches below an offset and a piece of what follows them."""
+    for batch in batches(read_at, size):
+        if batch.base_offset >= keep_records:
+            return min(batch.position + torn_bytes, size)
+    return size
+
+
+def recovery_points(directory: Path) -> dict[str, int]:
+    """Returns the checkpointed recovery points of a log directory, by name of the partition's folder."""
+    points = {}
+    try:
+        lines = (directory / RECOVERY_POINTS).read_text(encoding="ascii").splitlines()
+        for line in lines[2:]:
+            topic, index, offset = line.split(" ")
+            points[f"{topic}-{int(index)}"] = int(offset)
+    except (OSError, ValueError):
+        return {}
+    return points
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlipPlace:
+    """Where a bit can be flipped such that a reader of the file must notice.
+
+    Attributes:
+        ranges: Byte ranges [start, end) that a checksum covers.
+        is_beyond_recovery_point: Whether recovery will look there.
+    """
+
+    path: Path
+    ranges: tuple[tuple[int, int], ...]
+    is_beyond_recovery_point: bool
+
+
+def choose_flip(root: Path, random: Random) -> tuple[FlipPlace, int, int] | None:
+    """Chooses a bit of a partition's log; beyond a recovery point if any log has something there.
+
+    Returns:
+        The place, the byte's offset in the file and the bit; None if there is no whole batch anywhere.
+    """
+    places = list(_flip_places(root))
+    preferred = [place for place in places if place.is_beyond_recovery_point] or places
+    if not preferred:
+        return None
+    place = random.choice(preferred)
+    drawn = random.randrange(sum(end - start for start, end in place.ranges))
+    for start, end in place.ranges:
+        if drawn < end - start:
+            return place, start + drawn, random.randrange(8)
+        drawn -= end - start
+    raise AssertionError("drawn beyond the ranges")
+
+
+def _flip_places(root: Path) -> Iterator[FlipPlace]:
+    points_of: dict[Path, dict[str, int]] = {}
+    for path in sorted(root.rglob("*" + LOG_SUFFIX)):
+        if not path.is_file() or not is_partition_log(os.fspath(path)):
+            continue
+        directory = path.parent.parent
+        if directory not in points_of:
+            points_of[directory] = recovery_points(directory)
+        point = points_of[directory].get(path.parent.name)
+        found = list(_batches_of(path))
+        beyond = [batch for batch in found if point is not None and batch.base_offset >= point]
+        # Without a recovery point: the end of the file is what was least likely made durable.
+        end = found[-1].position + found[-1].size_bytes if found else 0
+        last = [batch for batch in found if batch.position + batch.size_bytes > end * 4 // 5]
+        ranges = tuple(
+            (batch.position + CHECKSUMMED_FROM, batch.position + batch.size_bytes)
+            for batch in beyond or last
+        )
+        if ranges:
+            yield FlipPlace(path=path, ranges=ranges, is_beyond_recovery_point=bool(beyond))
+
+
+def _batches_of(path: Path) -> Iterator[BatchPlace]:
+    with open(path, "rb") as file:
+        descriptor = file.fileno()
+        yield from batches(
+            lambda offset, length: os.pread(descriptor, length, offset),
+            os.fstat(descriptor).st_size,
+        )

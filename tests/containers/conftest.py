@@ -1,0 +1,58 @@
+"""Tests that need root and this kernel. Where something is missing they are skipped, and say what."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.environments import docker_hosts, image
+from harness.errors import HarnessFailure, UsageError
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks everything here, and keeps it on one worker: two of these at a time would disturb each other."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.containers)
+            item.add_marker(pytest.mark.xdist_group("containers"))
+
+
+@pytest.fixture(scope="session")
+def root() -> None:
+    """Skips unless this is root."""
+    if os.geteuid() != 0:
+        pytest.skip("faults on a real kernel need root")
+
+
+@pytest.fixture(scope="session")
+def engine(root: None) -> Iterator[Any]:
+    """Yields a client of a Docker engine that has the node's image; builds that from an earlier base if it can."""
+    try:
+        client = docker_hosts.connect()
+    except UsageError as error:
+        pytest.skip(str(error))
+    try:
+        if not image.has_image(client):
+            _build(client)
+        yield client
+    finally:
+        client.close()
+
+
+def _build(client: Any) -> None:
+    """Builds the image from a base that is there; making a base takes longer than a test should."""
+    wanted = os.environ.get("LASTSTAND_BASE", f"{image.DEBOOTSTRAP_BASE}:{_suite()}")
+    if not client.images.list(name=wanted):
+        pytest.skip(f"no base image {wanted}; `laststand image build --from-debootstrap` makes one")
+    try:
+        image.build(client, wanted, lambda _: None)
+    except HarnessFailure as error:
+        pytest.fail(str(error))
+
+
+def _suite() -> str:
+    return image.DEBIAN_SUITES.get(image.PYTHON, "none")
