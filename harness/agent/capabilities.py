@@ -4,7 +4,7 @@ import os
 import shutil
 from typing import Any
 
-from harness.agent import disk, network
+from harness.agent import disk_capabilities, network
 from harness.agent.groups import OwnGroup
 
 Answer = dict[str, Any]
@@ -18,7 +18,7 @@ def find() -> dict[str, Answer]:
     return {
         "root": {"level": "yes", "how": "", "why": ""},
         **network.capabilities(),
-        **disk.capabilities(),
+        **disk_capabilities.capabilities(),
         "memory-cgroup": _memory_group(),
         "cpu": _cpu_group(),
         "ip": _tool("ip", "iproute2"),

@@ -287,17 +287,20 @@ class NodeDisk:
             before = self._free_bytes()
             self._ballast_free_bytes = free_bytes
             try:
+                # Made while there is room: xfs makes no file where it still has room for data.
+                (self.mountpoint / PROBE).touch()
                 ballast = self._grow_ballast(free_bytes)
                 for _ in range(FILL_ROUNDS):
                     probe = self.probe_write(free_bytes + PROBE_BEYOND_BYTES)
                     excess = probe["written_bytes"] - free_bytes
-                    print("round", excess, self._free_bytes(), ballast)
                     if abs(excess) <= FILL_TOLERANCE_BYTES and probe["errno"] == errno.ENOSPC:
                         break
                     # What is reported as free is not what can be written; the probe knows.
                     ballast = self._change_ballast(excess)
                 else:
-                    raise AgentError(f"{self.mountpoint} could not be filled: the probe said {probe}")
+                    raise AgentError(
+                        f"{self.mountpoint} could not be filled: the probe said {probe}"
+                    )
             except (OSError, AgentError):
                 self.unfill()
                 raise
@@ -313,15 +316,12 @@ class NodeDisk:
         with self._lock:
             self._ballast_free_bytes = None
             self._drop_ballast()
-
-    @property
-    def is_filled(self) -> bool:
-        """Whether ballast is in force."""
-        return self._ballast_free_bytes is not None
+            (self.mountpoint / PROBE).unlink(missing_ok=True)
 
     def probe_write(self, size: int = 8192) -> Answer:
         """Tries to write so many bytes to a file beside the node's; returns how many it could, and the errno."""
         path = self.mountpoint / PROBE
+        is_kept = self._ballast_free_bytes is not None
         written = 0
         number = 0
         try:
@@ -330,10 +330,11 @@ class NodeDisk:
                 while written < size:
                     written += os.write(descriptor, b"\xa5" * min(4096, size - written))
             finally:
+                os.ftruncate(descriptor, 0)
                 os.close(descriptor)
         except OSError as error:
             number = error.errno or 0
-        finally:
+        if not is_kept:
             with contextlib.suppress(OSError):
                 path.unlink()
         return {

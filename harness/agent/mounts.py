@@ -187,7 +187,9 @@ def unmount(target: Path, limit_s: float = BUSY_LIMIT_S) -> None:
 
 def _wait_released(there: Mount, image: str, deadline_s: float) -> None:
     """Waits until a loop device has let go of its image; unmounts it in other namespaces meanwhile."""
-    looked_for_s = time.monotonic() + 5 * POLL_S  # the kernel needs a moment even if there is nobody else
+    looked_for_s = (
+        time.monotonic() + 5 * POLL_S
+    )  # the kernel needs a moment even if there is nobody else
     # Once it has, the device may be somebody else's in no time: only the image tells.
     while backing_file(there.source) == image:
         now_s = time.monotonic()

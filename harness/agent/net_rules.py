@@ -252,16 +252,20 @@ def _statements(match: str, index: int, rule: Rule, queues: Mapping[int, DelayQu
     return [f'{match} {what} comment "r{index}"' for what in does]
 
 
-def counters(listing: Mapping[str, Any]) -> dict[int, list[tuple[int, int]]]:
+Counters = dict[int, tuple[tuple[int, int], tuple[int, int]]]
+"""By index of the rule: packets and bytes that were matched, and of those that were acted upon."""
+
+
+def counters(listing: Mapping[str, Any]) -> Counters:
     """Reads a table's counters.
 
     Args:
         listing: What `nft -j list table` said.
 
     Returns:
-        By index of the rule: packets and bytes that were matched, and of those that were acted upon.
+        Sums by rule.
     """
-    found: dict[int, list[tuple[int, int]]] = {}
+    found: Counters = {}
     for item in listing.get("nftables", ()):
         rule = item.get("rule")
         if rule is None or not re.fullmatch(r"r\d+", rule.get("comment", "")):
@@ -277,5 +281,5 @@ def counters(listing: Mapping[str, Any]) -> dict[int, list[tuple[int, int]]]:
             old_matched, old_acted = found[index]
             matched = (matched[0] + old_matched[0], matched[1] + old_matched[1])
             acted = (acted[0] + old_acted[0], acted[1] + old_acted[1])
-        found[index] = [matched, acted]
+        found[index] = (matched, acted)
     return found

@@ -48,6 +48,7 @@ class Bandwidth:
         self._classes = _by_source(rules)
         self._interfaces = interfaces()
         self._made: list[tuple[str, int]] = []
+        self._last: dict[str, int] = {}
         with _lock():
             try:
                 for interface in self._interfaces:
@@ -90,21 +91,21 @@ class Bandwidth:
             run_tc(f"{add} match ip src {source}/32 {to}flowid {HANDLE}:{minor:x}")
 
     def evidence(self) -> dict[str, int]:
-        """Returns what went through, and how often it had to wait (`overlimits`)."""
-        found = dict.fromkeys(("packets", "bytes", "overlimits", "drops", "backlog"), 0)
-        for interface, minor in self._made:
-            stats = _our_classes(interface).get(minor)
-            for key in found if stats is not None else ():
-                found[key] += getattr(stats, key)
-        found["sent_bytes"] = found["bytes"]
-        return found
+        """Returns what went through, and how often it had to wait (`overlimits`); at last, what had by the end."""
+        if self._made:
+            found = dict.fromkeys(("packets", "bytes", "overlimits", "drops", "backlog"), 0)
+            for interface, minor in self._made:
+                stats = _our_classes(interface).get(minor)
+                for key in found if stats is not None else ():
+                    found[key] += getattr(stats, key)
+            self._last = found
+        return dict(self._last)
 
-    def close(self) -> dict[str, int]:
-        """Removes the limits and returns the last evidence; idempotent."""
+    def close(self) -> None:
+        """Removes the limits; idempotent."""
         with _lock():
-            evidence = self.evidence()
+            self.evidence()
             self._remove_classes()
-        return evidence
 
     def _remove_classes(self) -> None:
         for interface, minor in self._made:

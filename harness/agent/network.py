@@ -9,6 +9,7 @@ It reads JSON lines and answers with JSON lines, as the agent does. When its inp
 """
 
 import argparse
+import contextlib
 import ctypes
 import fcntl
 import json
@@ -19,7 +20,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -27,6 +28,7 @@ from harness.agent import net_traffic
 from harness.agent.net_nft import Nft, list_table, open_nft, our_tables
 from harness.agent.net_rules import (
     ANY,
+    Counters,
     DelayQueue,
     NetworkError,
     Rule,
@@ -162,60 +164,54 @@ class PacketRules:
         """
         held = self._tokens.get(token)
         if held is not None:
-            return self._evidence(held)
+            return _evidence(self._counters(held), held.workers, held.bandwidth)
         if token in self._last:
             return self._last[token]
         table = table_name(token, self._owner)
         if table in our_tables(self.nft):
             # Left by a process of the same owner that ended before its time.
-            return _sums(counters(list_table(self.nft, table)), {})
+            return _evidence(counters(list_table(self.nft, table)), {}, None)
         raise NetworkError(f"nothing is known of {token!r} in this namespace")
 
-    def _evidence(self, held: _Token) -> Answer:
-        found = counters(list_table(self.nft, held.table)) if held.table else {}
-        workers = {index: worker.evidence() for index, worker in held.workers.items()}
-        answer = _sums(found, workers)
-        if held.bandwidth is not None:
-            sent = held.bandwidth.evidence()
-            answer["packets"] += sent.pop("packets")
-            answer["bytes"] += sent.pop("bytes")
-            answer.update(sent)
-        return answer
+    def _counters(self, held: _Token) -> Counters:
+        return counters(list_table(self.nft, held.table)) if held.table else {}
 
     def remove(self, token: str) -> Answer:
         """Removes a token's rules and returns the last evidence; idempotent."""
         held = self._tokens.get(token)
         if held is None:
             return self._remove_forgotten(token)
+        failure = ""
+        found: Counters = {}
         try:
-            self._last[token] = self._evidence(held)
+            found = self._counters(held)
         except NetworkError as error:
-            self._last[token] = {"packets": 0, "bytes": 0, "failure": str(error)}
+            failure = str(error)  # somebody removed the table; what is left goes all the same
         self._take_back(held)
-        for index, worker in held.workers.items():
-            self._last[token].setdefault("queues", {})[str(index)] = worker.evidence()
+        # Queues and limits keep their counters; what waited in a queue has been let go by now.
+        self._last[token] = _evidence(found, held.workers, held.bandwidth)
+        if failure:
+            self._last[token]["failure"] = failure
         del self._tokens[token]
         return self._last[token]
 
     def _remove_forgotten(self, token: str) -> Answer:
         table = table_name(token, self._owner)
         if table not in self._emptied and table in our_tables(self.nft):
-            self._last[token] = _sums(counters(list_table(self.nft, table)), {})
+            self._last[token] = _evidence(counters(list_table(self.nft, table)), {}, None)
             self.nft.run(f"delete table inet {table}")
         return self._last.get(token, {"packets": 0, "bytes": 0})
 
     def _take_back(self, held: _Token) -> None:
-        if held.table:
+        if held.table and held.table in our_tables(self.nft):
             # When a hook goes, the kernel drops every packet that waits in any queue of the namespace. So rules
             # go first, then waiting packets, and tables only when nothing waits for another token either.
             self.nft.run(f"flush table inet {held.table}")
             self._emptied.append(held.table)
-            held.table = ""
         for worker in held.workers.values():
             worker.close()
         if held.bandwidth is not None:
             held.bandwidth.close()
-            held.bandwidth = None
         if not any(other.workers for other in self._tokens.values() if other is not held):
             self._delete_emptied()
 
@@ -252,19 +248,27 @@ class PacketRules:
         self._delete_emptied()
 
 
-def _sums(found: dict[int, list[tuple[int, int]]], workers: dict[int, dict[str, object]]) -> Answer:
-    answer: Answer = {"packets": 0, "bytes": 0}
-    seen = 0
+def _evidence(
+    found: Counters,
+    workers: Mapping[int, DelayQueueWorker],
+    bandwidth: net_traffic.Bandwidth | None,
+) -> Answer:
+    answer: Answer = {"packets": 0, "bytes": 0, "seen": 0}
     for index, (matched, acted) in found.items():
-        seen += matched[0]
+        answer["seen"] += matched[0]
+        answer["bytes"] += acted[1]
         if index not in workers:
             answer["packets"] += acted[0]
-        answer["bytes"] += acted[1]
-    for worker in workers.values():
-        answer["packets"] += worker["delayed"]
-    answer["seen"] = seen
     if workers:
-        answer["queues"] = {str(index): worker for index, worker in workers.items()}
+        queues = {str(index): worker.evidence() for index, worker in workers.items()}
+        answer["queues"] = queues
+        answer["packets"] += sum(int(queue["delayed"]) for queue in queues.values())
+    if bandwidth is not None:
+        sent = bandwidth.evidence()
+        answer["packets"] += sent["packets"]
+        answer["bytes"] += sent["bytes"]
+        answer |= {key: sent[key] for key in ("overlimits", "drops", "backlog")}
+        answer["sent_bytes"] = sent["bytes"]
     return answer
 
 
@@ -318,7 +322,10 @@ class Server:
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         data = json.dumps({"id": request["id"], **answer}, separators=(",", ":")).encode()
-        with self._lock:
+        with (
+            self._lock,
+            contextlib.suppress(OSError),
+        ):  # who does not listen has also ended the input
             self._sink.write(data + b"\n")
             self._sink.flush()
 

@@ -77,10 +77,10 @@ class DelayQueueWorker:
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
-    def evidence(self) -> dict[str, object]:
+    def evidence(self) -> dict[str, float | str]:
         """Returns how many packets were delayed, and how late they went on the average and at worst."""
         count = self._delayed
-        found: dict[str, object] = {
+        found: dict[str, float | str] = {
             "delayed": count,
             "waiting": len(self._due),
             "late_ms_mean": round(self._late_ns_sum / count / 1e6, 3) if count else 0.0,

@@ -21,6 +21,8 @@ from nemesis.shapes import affected_pairs
 if TYPE_CHECKING:
     from harness.environments.hosts import HostCluster, HostNode
 
+OUTAGES = frozenset({"stop", "kill", "power", "oom", "wipe", "bit_flip", "read_only"})
+"""Faults that take a node down, and that are healed by starting it."""
 PROBE_LIMIT_MS = 250
 FREEZE_WATCHDOG_S = 120.0
 STUCK_BIT_MS = 50
@@ -117,7 +119,7 @@ class HostFaults:
         how = getattr(self, f"_heal_{_FAMILY_OF.get(fault, fault)}", None)
         if how is not None:
             await how(in_force, token)
-        await self._start_dead(in_force)
+        await self._start_dead(fault, in_force)
 
     async def effect(self, fault: str, in_force: InForce) -> Effect:
         """Returns whether the fault bit, asking whoever saw it."""
@@ -558,6 +560,7 @@ class HostFaults:
         for name in in_force.nodes:
             await self._cluster.end_process(name, "kill")
             await self._ask(name, "disk_revives")
+            await self._cluster.start_node(name)
 
     async def _effect_io(self, in_force: InForce, token: str) -> None:
         if in_force.token.get("is_removed"):
@@ -607,19 +610,17 @@ class HostFaults:
 
     # -- helpers
 
-    async def _start_dead(self, in_force: InForce) -> None:
-        """Starts the nodes of a fault that are down, unless another fault keeps them there."""
-        names = [name for name in in_force.nodes if name in self._cluster.nodes]
+    async def _start_dead(self, fault: str, in_force: InForce) -> None:
+        """Starts the nodes that a fault took down, or that ended because of it."""
+        ended = in_force.evidence.get("ended_by_itself", {})
+        names = in_force.nodes if fault in OUTAGES else [n for n in in_force.nodes if n in ended]
         await asyncio.gather(
             *(
                 self._cluster.start_node(name)
                 for name in names
-                if not self._cluster.is_alive(name) and not self._kept_down(name)
+                if not self._cluster.is_alive(name)
             )
         )
-
-    def _kept_down(self, name: str) -> bool:
-        return any(other.token.get("keeps_down") for other in self._of(name))
 
     def _of(self, name: str) -> list[InForce]:
         """Returns what is in force on a node."""

@@ -22,6 +22,11 @@ class HostClock:
     Args:
         world: Owner of true time.
         drift_ppm: How much faster than true time the monotonic clock runs, in millionths.
+
+    Attributes:
+        drift_ppm: The same, now.
+        own_drift_ppm: The same, when nobody skews it.
+        boots: How often it started anew.
     """
 
     def __init__(self, world: "World", drift_ppm: int) -> None:
@@ -35,13 +40,15 @@ class HostClock:
         self._slide_from_ns = 0
         self._slide_until_ns = 0
         self._slide_by_ns = 0
-        self._own_drift_ppm = drift_ppm
+        self.own_drift_ppm = drift_ppm
+        self.boots = 0
         self._skew_ppm = 0
         self._skewed_since_ns = 0
         self._set_ns_per_ms()
 
     def boot(self, monotonic_start_s: int) -> None:
         """Starts the monotonic clock anew, as a boot does."""
+        self.boots += 1
         self._base_ns = self._world.now
         self._shift_ns = monotonic_start_s * 1_000_000_000 - self._world.now
 
@@ -98,7 +105,7 @@ class HostClock:
         """
         self._skew_ppm = ppm
         self._skewed_since_ns = self._world.now
-        self.set_drift(max(self._own_drift_ppm + ppm, 1 - _MILLION))
+        self.set_drift(max(self.own_drift_ppm + ppm, 1 - _MILLION))
 
     def unskew(self) -> None:
         """Ends a skew: the rates are as before, and the wall clock jumps back by what it gained.
@@ -106,7 +113,7 @@ class HostClock:
         The monotonic clock never jumps; what it gained it keeps.
         """
         self._skew_ppm = 0
-        self.set_drift(self._own_drift_ppm)
+        self.set_drift(self.own_drift_ppm)
 
     def _set_ns_per_ms(self) -> None:
         self.ns_per_ms = _MILLION * _MILLION // (_MILLION + self.drift_ppm)

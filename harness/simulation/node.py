@@ -171,6 +171,11 @@ class SimNode:
             raise SimulationError(f"{self.name} was never started")
         return self._host
 
+    @property
+    def is_slowed(self) -> bool:
+        """Whether its processes compute slower than the weather says."""
+        return self._cpu_factor != 1.0
+
     # Life
 
     def start(self) -> None:
@@ -192,6 +197,7 @@ class SimNode:
         self.crash = None
         self._note("start", self.incarnation)
         loop = self._loop = NodeLoop(world, self)  # type: ignore[abstract]  # the rest of it is forbidden, at run time
+        self._set_cpu()
         self._host = SimHost(
             self.name,
             clock=NodeClock(self.clock),
