@@ -12,13 +12,9 @@ agent: nothing but the directory's name is needed for that.
 
 import contextlib
 import errno
-import fcntl
 import os
-import shutil
-import struct
-import subprocess
 import threading
-import uuid
+import time
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -26,33 +22,32 @@ from typing import Any
 from harness.agent import freezer, log_files, mounts
 from harness.agent.errors import AgentError
 from harness.agent.freezer import Freezer
+from harness.agent.images import (
+    FILESYSTEMS,
+    FOLDER,
+    MIB,
+    NO_LOG_FLUSH,
+    SIZE_MIB_MIN,
+    identity_of,
+    image_of,
+    make_image,
+    remove_disk,
+    shutdown_descriptor,
+    stored_bytes,
+    sync_filesystem,
+)
 from harness.agent.snapshot import Snapshot, take_snapshot
 
-FILESYSTEMS = ("ext4", "xfs")
-SIZE_MIB_MIN = {"ext4": 16, "xfs": 300}
-
-FOLDER = "disk"
 DATA = "data"
 BALLAST = ".ballast"
 PROBE = ".probe"
 
-FS_IOC_SHUTDOWN = 0x8004587D
-"""The same number for ext4 and xfs."""
-
-FLUSH = 0
-LOG_FLUSH = 1
-NO_LOG_FLUSH = 2
-"""What the shutdown does first: write everything, write the journal, write nothing."""
-
 PROBE_BEYOND_BYTES = 4 << 20
 FILL_STEP_MIN_BYTES = 4096
 FILL_TOLERANCE_BYTES = 65536
-FILL_ROUNDS = 8
-MIB = 1 << 20
+FILL_LIMIT_S = 5.0
+FILL_PAUSE_S = 0.005
 
-_EXT4_UUID_AT = 1024 + 0x68
-_EXT4_MAGIC_AT = 1024 + 0x38
-_XFS_UUID_AT = 32
 
 Answer = dict[str, Any]
 
@@ -103,7 +98,7 @@ class NodeDisk:
             directory.mkdir(parents=True, exist_ok=True)
             mounts.share(directory)
             disk.mountpoint.mkdir(exist_ok=True)
-            disk._format()
+            make_image(disk.image, filesystem, size_mib)
             disk.mount()
             disk._make_data()
         except (OSError, AgentError) as error:
@@ -204,7 +199,7 @@ class NodeDisk:
             _, id_before = identity_of(self.image)
             self.unmount()
             self._ballast_free_bytes = None
-            self._format()
+            make_image(self.image, self.filesystem, self.size_mib)
             self.mount()
             self._make_data()
             _, id_after = identity_of(self.image)
@@ -214,27 +209,6 @@ class NodeDisk:
                 "filesystem_id_before": id_before,
                 "filesystem_id_after": id_after,
             }
-
-    def _format(self) -> None:
-        # A new file, so that whoever still held the old one could not write into the new file system.
-        self.image.unlink(missing_ok=True)
-        with open(self.image, "xb") as file:
-            file.truncate(self.size_mib * MIB)
-        identity = str(uuid.uuid4())
-        if self.filesystem == "ext4":
-            # Everything that depends on the size or on the distribution's defaults is said. No blocks for root:
-            # a full disk is to be full for everybody.
-            command = ["mkfs.ext4", "-q", "-F", "-b", "4096", "-I", "256", "-m", "0"]
-            command += ["-U", identity, os.fspath(self.image)]
-        else:
-            command = ["mkfs.xfs", "-q", "-f", "-m", f"uuid={identity}", os.fspath(self.image)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        except FileNotFoundError:
-            package = "e2fsprogs" if self.filesystem == "ext4" else "xfsprogs"
-            raise AgentError(f"{command[0]} is missing on this host; install {package}") from None
-        if done.returncode != 0:
-            raise AgentError(f"{command[0]} failed: {done.stderr.strip()[-300:]}")
 
     def _make_data(self) -> None:
         """Makes the node's directory, durably: no power cut takes it away."""
@@ -285,22 +259,13 @@ class NodeDisk:
             if free_bytes < 0:
                 raise AgentError("free_bytes is 0 or more")
             before = self._free_bytes()
+            if free_bytes > before:
+                raise AgentError(f"only {before} bytes are free, and {free_bytes} were to be left")
             self._ballast_free_bytes = free_bytes
             try:
                 # Made while there is room: xfs makes no file where it still has room for data.
                 (self.mountpoint / PROBE).touch()
-                ballast = self._grow_ballast(free_bytes)
-                for _ in range(FILL_ROUNDS):
-                    probe = self.probe_write(free_bytes + PROBE_BEYOND_BYTES)
-                    excess = probe["written_bytes"] - free_bytes
-                    if abs(excess) <= FILL_TOLERANCE_BYTES and probe["errno"] == errno.ENOSPC:
-                        break
-                    # What is reported as free is not what can be written; the probe knows.
-                    ballast = self._change_ballast(excess)
-                else:
-                    raise AgentError(
-                        f"{self.mountpoint} could not be filled: the probe said {probe}"
-                    )
+                ballast, probe = self._fill_up(free_bytes)
             except (OSError, AgentError):
                 self.unfill()
                 raise
@@ -310,6 +275,23 @@ class NodeDisk:
                 "ballast_bytes": ballast,
                 "probe": probe,
             }
+
+    def _fill_up(self, free_bytes: int) -> tuple[int, Answer]:
+        """Lets the ballast grow until a probe can write just so much; returns its size and the probe."""
+        deadline_s = time.monotonic() + FILL_LIMIT_S
+        ballast = self._grow_ballast(free_bytes)
+        while True:
+            probe = self.probe_write(free_bytes + PROBE_BEYOND_BYTES)
+            excess = probe["written_bytes"] - free_bytes
+            is_full = probe["errno"] == errno.ENOSPC
+            if is_full and abs(excess) <= FILL_TOLERANCE_BYTES:
+                return ballast, probe
+            if time.monotonic() > deadline_s:
+                raise AgentError(f"{self.mountpoint} could not be filled: the probe said {probe}")
+            # What is reported as free is not what can be written; the probe knows, unless it met no end.
+            change = excess if is_full else max(excess, self._free_bytes() - free_bytes)
+            ballast = self._change_ballast(change)
+            time.sleep(FILL_PAUSE_S)  # removed files give their blocks back only by and by
 
     def unfill(self) -> None:
         """Takes the ballast away; idempotent."""
@@ -447,87 +429,3 @@ class NodeDisk:
         with self._lock:
             self.thaw()
             remove_disk(self.directory)
-
-
-def image_of(directory: Path) -> Path:
-    """Returns the image that belongs to a directory."""
-    return directory.with_name(directory.name + ".img")
-
-
-def identity_of(image: Path) -> tuple[str, str]:
-    """Returns the file system on an image and its id.
-
-    Raises:
-        OSError: There is no such image, or no known file system on it.
-    """
-    with open(image, "rb") as file:
-        start = file.read(2048)
-    if start[:4] == b"XFSB":
-        return "xfs", str(uuid.UUID(bytes=start[_XFS_UUID_AT : _XFS_UUID_AT + 16]))
-    if start[_EXT4_MAGIC_AT : _EXT4_MAGIC_AT + 2] == b"\x53\xef":
-        return "ext4", str(uuid.UUID(bytes=start[_EXT4_UUID_AT : _EXT4_UUID_AT + 16]))
-    raise OSError(errno.EINVAL, "neither ext4 nor xfs", os.fspath(image))
-
-
-def shutdown_descriptor(descriptor: int, flag: int) -> None:
-    """Shuts the file system down that a descriptor is on.
-
-    Raises:
-        AgentError: The kernel refuses.
-    """
-    try:
-        fcntl.ioctl(descriptor, FS_IOC_SHUTDOWN, struct.pack("I", flag))
-    except OSError as error:
-        raise AgentError(f"the file system cannot be shut down: {error.strerror}") from None
-
-
-def sync_filesystem(path: Path) -> None:
-    """Makes a whole file system durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        mounts.syncfs(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def stored_bytes(folder: Path) -> int:
-    """Returns the length of all files below a folder together; 0 if it cannot be read."""
-    total = 0
-    for root, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(root, name)).st_size
-    return total
-
-
-def remove_disk(directory: Path) -> list[str]:
-    """Unmounts and removes the disk at a directory; returns what was there, one line each.
-
-    Raises:
-        AgentError: Somebody uses it for too long.
-    """
-    directory = directory.absolute()
-    mountpoint = directory / FOLDER
-    image = image_of(directory)
-    removed = []
-    if mounts.mount_at(mountpoint) is not None:
-        if freezer.thaw_now(mountpoint):
-            removed.append(f"frozen file system at {mountpoint}")
-        mounts.unmount(mountpoint)
-        removed.append(f"mount {mountpoint}")
-    while mounts.mount_at(directory) is not None:
-        mounts.unmount(directory)
-        removed.append(f"mount {directory}")
-    for device, name in mounts.loops_below(image).items():
-        mounts.detach_loop(device)
-        removed.append(f"loop device {device} of {name}")
-    if image.exists():
-        image.unlink()
-        removed.append(f"image {image}")
-    if directory.exists():
-        below = [mount.path for mount in mounts.mounts() if mount.path.startswith(f"{directory}/")]
-        if below:
-            raise AgentError(f"{below[0]} is still mounted; nothing below it is removed")
-        shutil.rmtree(directory)
-        removed.append(f"directory {directory}")
-    return removed

@@ -10,10 +10,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-from harness.agent.disk import FILESYSTEMS, NodeDisk
+from harness.agent.disk import NodeDisk
 from harness.agent.errors import AgentError
+from harness.agent.images import FILESYSTEMS
 from harness.agent.power_cut import CutPlan, cut
 from harness.agent.tracing import Tracer
 
@@ -58,14 +58,13 @@ def capabilities(scratch: Path | None = None) -> dict[str, Answer]:
                 continue
             stack.callback(disk.destroy)
             disks[filesystem] = disk
-        found = {
+        return {
             "loop-mount": _level(disks, problems, "image files, mounted through loop devices"),
             "shutdown-ioctl": _on_each(disks, _power_cut, "the file system's shutdown ioctl"),
             "freeze": _on_each(disks, _freeze, "FIFREEZE, with a watchdog"),
             "strace": _trace(folder),
             "blkio": _blkio(disks),
         }
-    return found
 
 
 def _level(good: dict[str, NodeDisk], problems: list[str], how: str) -> Answer:

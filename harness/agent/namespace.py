@@ -2,8 +2,8 @@
 
 A process can be in one network namespace only (more exactly, a thread can), so each namespace gets a process of
 its own. It is told by JSON lines what to do, which takes a millisecond; starting a program for each change would
-take many. Should a helper die, the next request starts another one in the same namespace, which still knows the
-dead one's tables by their names.
+take many. Should a helper die, the next request starts another one in the same namespace, which takes over the dead
+one's rules.
 """
 
 import contextlib
@@ -49,6 +49,7 @@ class Namespace:
         self._lock = threading.Lock()
         self._is_closed = False
         self._descriptor = -1
+        self._applied: dict[str, list[Answer]] = {}
         if not is_scratch:
             path = f"/proc/{pid if pid is not None else 'thread-self'}/ns/net"
             try:
@@ -92,6 +93,7 @@ class Namespace:
             NetworkError: That cannot be done; then nothing of it is in force.
         """
         answer: Answer = self._ask("apply", token=token, rules=rules)
+        self._applied[token] = rules
         return answer
 
     def evidence(self, token: str) -> Answer:
@@ -110,6 +112,7 @@ class Namespace:
     def remove(self, token: str) -> Answer:
         """Removes exactly a token's rules and returns the last evidence; idempotent."""
         answer: Answer = self._ask("remove", token=token)
+        self._applied.pop(token, None)
         return answer
 
     def tokens(self) -> list[str]:
@@ -120,6 +123,7 @@ class Namespace:
     def reset(self) -> list[str]:
         """Removes what any run ever left in this namespace; returns one line for each thing removed."""
         removed: list[str] = self._ask("reset")
+        self._applied.clear()
         return removed
 
     def reset_connections(self, addresses: list[str], ports: list[int] | None = None) -> Answer:
@@ -183,6 +187,7 @@ class Namespace:
             if not self._helper.is_alive and not self._is_scratch:
                 self._helper.close()
                 self._helper = self._start()
+                self._helper.submit("adopt", {"tokens": self._applied}).result(limit_s)
             future = self._helper.submit(command, arguments)
         try:
             return future.result(limit_s)

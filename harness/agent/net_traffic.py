@@ -39,12 +39,14 @@ class Bandwidth:
 
     Args:
         rules: Of kind "bandwidth".
+        adopts: Limits of the same addresses that are there already are taken over.
 
     Raises:
         NetworkError: The kernel has no such queues, an address is limited already, or `tc` is not installed.
     """
 
-    def __init__(self, rules: tuple[Rule, ...]) -> None:
+    def __init__(self, rules: tuple[Rule, ...], *, adopts: bool = False) -> None:
+        self._adopts = adopts
         self._classes = _by_source(rules)
         self._interfaces = interfaces()
         self._made: list[tuple[str, int]] = []
@@ -64,6 +66,9 @@ class Bandwidth:
     ) -> None:
         source = pairs[0][0]
         rate = rate_kib_s * 1024
+        if self._adopts and minor in _our_classes(interface):
+            self._made.append((interface, minor))
+            return
         burst = max(BURST_BYTES_MIN, rate // 100)
         try:
             run_tc(

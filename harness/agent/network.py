@@ -20,7 +20,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -58,6 +58,7 @@ class _Token:
     workers: dict[int, DelayQueueWorker] = field(default_factory=dict)
     bandwidth: net_traffic.Bandwidth | None = None
     in_force_ns: int = 0
+    is_adopted: bool = False
 
 
 class PacketRules:
@@ -124,11 +125,30 @@ class PacketRules:
         took_ms = (time.monotonic_ns() - began_ns) / 1e6
         return {"in_force_ns": held.in_force_ns, "took_ms": round(took_ms, 3)}
 
+    def adopt(self, tokens: dict[str, list[Answer]]) -> None:
+        """Takes over the rules of a process of the same owner that died.
+
+        Tables and limits are in force all the same, with their counters. Delays are not: packets pass a queue
+        without a process at once. They begin anew, and say so in their evidence.
+        """
+        for token, rules in tokens.items():
+            held = _Token(rules=parse_rules(rules), is_adopted=True)
+            table = table_name(token, self._owner)
+            limits = tuple(rule for rule in held.rules if rule.kind == "bandwidth")
+            if any(rule.kind == "delay" for rule in held.rules):
+                self._put_in_force(token, held)
+            elif limits:
+                held.bandwidth = net_traffic.Bandwidth(limits, adopts=True)
+            if table in our_tables(self.nft):
+                held.table = table
+            held.in_force_ns = time.monotonic_ns()
+            self._tokens[token] = held
+
     def _put_in_force(self, token: str, held: _Token) -> None:
         self._check(held.rules)
         limits = tuple(rule for rule in held.rules if rule.kind == "bandwidth")
         if limits:
-            held.bandwidth = net_traffic.Bandwidth(limits)
+            held.bandwidth = net_traffic.Bandwidth(limits, adopts=held.is_adopted)
         if len(limits) == len(held.rules):
             return
         queues = {}
@@ -164,13 +184,9 @@ class PacketRules:
         """
         held = self._tokens.get(token)
         if held is not None:
-            return _evidence(self._counters(held), held.workers, held.bandwidth)
+            return _evidence(self._counters(held), held)
         if token in self._last:
             return self._last[token]
-        table = table_name(token, self._owner)
-        if table in our_tables(self.nft):
-            # Left by a process of the same owner that ended before its time.
-            return _evidence(counters(list_table(self.nft, table)), {}, None)
         raise NetworkError(f"nothing is known of {token!r} in this namespace")
 
     def _counters(self, held: _Token) -> Counters:
@@ -180,7 +196,7 @@ class PacketRules:
         """Removes a token's rules and returns the last evidence; idempotent."""
         held = self._tokens.get(token)
         if held is None:
-            return self._remove_forgotten(token)
+            return self._last.get(token, {"packets": 0, "bytes": 0, "seen": 0})
         failure = ""
         found: Counters = {}
         try:
@@ -189,18 +205,11 @@ class PacketRules:
             failure = str(error)  # somebody removed the table; what is left goes all the same
         self._take_back(held)
         # Queues and limits keep their counters; what waited in a queue has been let go by now.
-        self._last[token] = _evidence(found, held.workers, held.bandwidth)
+        self._last[token] = _evidence(found, held)
         if failure:
             self._last[token]["failure"] = failure
         del self._tokens[token]
         return self._last[token]
-
-    def _remove_forgotten(self, token: str) -> Answer:
-        table = table_name(token, self._owner)
-        if table not in self._emptied and table in our_tables(self.nft):
-            self._last[token] = _evidence(counters(list_table(self.nft, table)), {}, None)
-            self.nft.run(f"delete table inet {table}")
-        return self._last.get(token, {"packets": 0, "bytes": 0})
 
     def _take_back(self, held: _Token) -> None:
         if held.table and held.table in our_tables(self.nft):
@@ -248,11 +257,8 @@ class PacketRules:
         self._delete_emptied()
 
 
-def _evidence(
-    found: Counters,
-    workers: Mapping[int, DelayQueueWorker],
-    bandwidth: net_traffic.Bandwidth | None,
-) -> Answer:
+def _evidence(found: Counters, held: _Token) -> Answer:
+    workers, bandwidth = held.workers, held.bandwidth
     answer: Answer = {"packets": 0, "bytes": 0, "seen": 0}
     for index, (matched, acted) in found.items():
         answer["seen"] += matched[0]
@@ -263,6 +269,7 @@ def _evidence(
         queues = {str(index): worker.evidence() for index, worker in workers.items()}
         answer["queues"] = queues
         answer["packets"] += sum(int(queue["delayed"]) for queue in queues.values())
+        answer["is_interrupted"] = held.is_adopted
     if bandwidth is not None:
         sent = bandwidth.evidence()
         answer["packets"] += sent["packets"]
@@ -287,6 +294,7 @@ class Server:
         self._lock = threading.Lock()
         self._commands: dict[str, Callable[..., Any]] = {
             "hello": self._hello,
+            "adopt": rules.adopt,
             "apply": rules.apply,
             "evidence": rules.evidence,
             "remove": rules.remove,

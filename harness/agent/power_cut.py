@@ -34,13 +34,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from harness.agent import mounts
-from harness.agent.disk import (
-    NO_LOG_FLUSH,
-    NodeDisk,
-    remove_disk,
-    shutdown_descriptor,
-)
+from harness.agent.disk import NodeDisk
 from harness.agent.errors import AgentError
+from harness.agent.images import FOLDER, NO_LOG_FLUSH, remove_disk, shutdown_descriptor
 from harness.agent.snapshot import Snapshot
 from harness.agent.synthesis import MODES, FileCut, give_back
 
@@ -61,7 +57,7 @@ class CutPlan:
         keep_records: An exact cut: of every partition's log the batches below this offset survive; what was
             durable beyond it survives too, and the report says so.
         torn_bytes: With `keep_records`: so many bytes of what follows survive as well.
-        flag: What the file system does before it dies: `FLUSH`, `LOG_FLUSH` or `NO_LOG_FLUSH` of `disk.py`.
+        flag: What the file system does before it dies: `FLUSH`, `LOG_FLUSH` or `NO_LOG_FLUSH` of `images.py`.
     """
 
     mode: str = "lose_all"
@@ -259,12 +255,9 @@ def _finish(disk: NodeDisk, plan: CutPlan, before: Snapshot, times: dict[str, fl
 def leftovers(root: Path) -> list[str]:
     """Returns what disks there are below a directory: mounts, loop devices and images, one line each."""
     root = root.absolute()
-    prefix = f"{os.fspath(root)}/"
-    found = [f"mount {mount.path}" for mount in mounts.mounts() if mount.path.startswith(prefix)]
+    found = [f"mount {path}" for path in _mounts_below(root)]
     found += [f"loop device {dev} of {image}" for dev, image in mounts.loops_below(root).items()]
-    if root.is_dir():
-        found += [f"image {path}" for path in sorted(root.glob("*.img"))]
-    return found
+    return found + [f"image {path}" for path in _images_below(root)]
 
 
 def reset(root: Path) -> list[str]:
@@ -274,17 +267,12 @@ def reset(root: Path) -> list[str]:
         AgentError: Something is still used. Everything else was removed.
     """
     root = root.absolute()
-    prefix = f"{os.fspath(root)}/"
-    names = {path.with_suffix("") for path in root.glob("*.img")} if root.is_dir() else set()
-    below = [mount.path for mount in mounts.mounts() if mount.path.startswith(prefix)]
-    below += [image for image in mounts.loops_below(root).values()]
-    for path in below:
-        # DIR, DIR/disk and DIR.img all belong to the disk at DIR.
-        first = path.removeprefix(prefix).split("/", 1)[0]
-        names.add(root / first.removesuffix(".img"))
+    disks = {path.parent if path.name == FOLDER else path for path in _mounts_below(root)}
+    disks |= {Path(image).with_suffix("") for image in mounts.loops_below(root).values()}
+    disks |= {path.with_suffix("") for path in _images_below(root)}
     removed: list[str] = []
     failures: list[str] = []
-    for directory in sorted(names):
+    for directory in sorted(disks):
         try:
             removed += remove_disk(directory)
         except (AgentError, OSError) as error:
@@ -292,3 +280,12 @@ def reset(root: Path) -> list[str]:
     if failures:
         raise AgentError("; ".join(failures))
     return removed
+
+
+def _mounts_below(root: Path) -> list[Path]:
+    return [Path(mount.path) for mount in mounts.mounts() if root in Path(mount.path).parents]
+
+
+def _images_below(root: Path) -> list[Path]:
+    """Returns images; at two depths, for the scratch images of a search for capabilities have a folder."""
+    return sorted([*root.glob("*.img"), *root.glob("*/*.img")])

@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 from harness.agent import log_files
-from harness.agent.disk import sync_filesystem
+from harness.agent.images import sync_filesystem
 from harness.agent.snapshot import (
     CHUNK_BYTES,
     Content,

@@ -1,7 +1,8 @@
 """A cluster in the simulated world: the reference system, client hosts and the harness in one process.
 
-It wires nodes to the world, turns what controllers commit and what brokers say of themselves into rows, and
-carries out faults with the world's own means. Broker objects are looked into in one place only, the invariant
+It wires nodes to the world and turns what controllers commit and what brokers say of themselves into rows. Faults
+are carried out with the world's own means, in the modules `simulated_network`, `simulated_processes`,
+`simulated_clocks` and `simulated_disks`. Broker objects are looked into in one place only, the invariant
 monitor; workloads and nemeses see the `Cluster` contract.
 """
 
@@ -13,12 +14,17 @@ from typing import Any
 from harness.contracts.environment import Effect, InForce, Population
 from harness.contracts.metadata import CommittedMetadata
 from harness.environments.observation import MetadataWitness, NodeObserver
-from harness.simulation.node import IdleProcess, SimNode
+from harness.environments.simulated_clocks import ClockFaults
+from harness.environments.simulated_disks import DiskFaults
+from harness.environments.simulated_faults import Mechanism
+from harness.environments.simulated_network import NetworkFaults
+from harness.environments.simulated_processes import ProcessFaults
+from harness.simulation.node import IdleProcess
 from harness.simulation.world import World
+from nemesis.fault import FAULT_NAMES
 from system_under_test.broker.broker import BrokerNode
 from system_under_test.config import LogConfig, NodeConfig, Timings, Voter
 from system_under_test.config import profile_features as features_of
-from system_under_test.protocol.record_batch import read_headers
 from system_under_test.rules import Rules
 from system_under_test.runtime import Host
 from system_under_test.server import build_node
@@ -28,7 +34,6 @@ BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
 CLUSTER_ID = "laststand"
 HARNESS_NODE = "harness"
-STOP_GRACE_MS = 20_000
 
 AddRow = Callable[[str, tuple[Any, ...]], None]
 """Takes (table, row in schema order)."""
@@ -44,9 +49,7 @@ class SimulatedCluster:
         profile, timings, log, min_isr, disabled_rules: What the nodes are told.
     """
 
-    supported_faults = frozenset(
-        {"cut", "isolate", "pause", "stop", "kill", "power", "start", "heal"}
-    )
+    supported_faults = frozenset(FAULT_NAMES)
 
     def __init__(
         self,
@@ -65,7 +68,6 @@ class SimulatedCluster:
         self.world = world
         self._add_row = add_row
         self.metadata = CommittedMetadata()
-        self._pauses: list[InForce] = []
         self.features = features_of(profile)
         self.voters = tuple(
             Voter(node_id=node_id, address=f"c{node_id}:{CONTROLLER_PORT}")
@@ -90,6 +92,16 @@ class SimulatedCluster:
         self.harness_host = HARNESS_NODE
         self.bootstrap = tuple(f"{name}:{BROKER_PORT}" for name in self.brokers)
         self._add_nodes()
+        processes = ProcessFaults(world, self._log_ends)
+        self._mechanisms: tuple[Mechanism, ...] = (
+            NetworkFaults(world, self.population),
+            processes,
+            ClockFaults(world),
+            DiskFaults(world, processes.note_pauses),
+        )
+        self._by_fault = {
+            fault: mechanism for mechanism in self._mechanisms for fault in mechanism.faults
+        }
 
     def now_ns(self) -> int:
         """Returns the world's true time."""
@@ -131,56 +143,17 @@ class SimulatedCluster:
         self, fault: str, nodes: tuple[str, ...], params: Mapping[str, Any]
     ) -> InForce:
         """Injects a fault; returns when it is in force."""
-        if fault in ("cut", "isolate"):
-            return self._inject_network(fault, nodes, params)
-        if fault == "pause":
-            return self._inject_pause(nodes)
-        if fault == "start":
-            return self._inject_start(nodes)
-        for pause in self._pauses:
-            self._effect_of_pause(pause)
-        alive = tuple(name for name in nodes if not self._is_down(name))
-        if fault == "stop":
-            return await self._inject_stop(alive, params)
-        if fault == "power":
-            return self._inject_power(alive, params)
-        return self._inject_kill(alive)
+        return await self._by_fault[fault].inject(fault, nodes, params)
 
     async def heal(self, fault: str, in_force: InForce) -> None:
         """Removes what this injection added; starts the nodes that it took down."""
-        if fault in ("cut", "isolate"):
-            for token in in_force.token:
-                self.world.network.heal(token)
-        elif fault == "pause":
-            for name in in_force.nodes:
-                if self._incarnation(name) == in_force.token[name]:
-                    self.world.nodes[name].resume()
-        elif fault in ("stop", "kill", "power"):
-            for name in in_force.nodes:
-                if self._is_down(name):
-                    self.world.nodes[name].start()
+        self._by_fault[fault].heal(fault, in_force)
 
     async def effect(self, fault: str, in_force: InForce) -> Effect:
         """Returns whether the fault bit."""
-        evidence = dict(in_force.evidence)
         if not in_force.nodes:
-            return Effect(bit=False, evidence={**evidence, "hit": "nobody"})
-        if fault in ("cut", "isolate"):
-            held = sum(token.dropped_or_stalled for token in in_force.token)
-            return Effect(bit=held > 0, evidence={**evidence, "frames_held": held})
-        if fault == "pause":
-            return self._effect_of_pause(in_force)
-        return Effect(bit=bool(evidence.get("bit", True)), evidence=evidence)
-
-    def _effect_of_pause(self, in_force: InForce) -> Effect:
-        """A pause bit if work had to wait: counted while it is in force, and before a paused node is killed."""
-        waiting = in_force.evidence.setdefault("callbacks_that_waited", {})
-        for name in in_force.nodes:
-            node = self.world.nodes[name]
-            if node.state == "paused" and node.incarnation == in_force.token[name]:
-                held = len(node.loop.ready) + len(node.loop.expired)
-                waiting[name] = max(waiting.get(name, 0), held)
-        return Effect(bit=any(waiting.values()), evidence=dict(in_force.evidence))
+            return Effect(bit=False, evidence={**in_force.evidence, "hit": "nobody"})
+        return self._by_fault[fault].effect(fault, in_force)
 
     def flagged_partitions(self) -> frozenset[str]:
         """Returns the partitions in which a flagged election was committed."""
@@ -200,117 +173,11 @@ class SimulatedCluster:
         return self.population().down
 
     async def settle(self) -> None:
-        """Heals the network, resets connections that may be stuck, and starts whatever is down."""
-        self.world.network.heal_all()
-        self.world.network.reset_connections()
+        """Heals everything, resets connections that may be stuck, and starts whatever is down."""
+        for mechanism in self._mechanisms:
+            mechanism.settle()
         for name in self.down_nodes():
             self.world.nodes[name].start()
-
-    # -- faults, one by one
-
-    def _inject_network(
-        self, fault: str, nodes: tuple[str, ...], params: Mapping[str, Any]
-    ) -> InForce:
-        network = self.world.network
-        planes = set(params["planes"]) if params.get("planes") else None
-        if fault == "isolate":
-            tokens = [network.isolate(name, planes=planes) for name in nodes]
-        else:
-            direction = "both" if params.get("direction", "both") == "both" else "a_to_b"
-            tokens = [
-                network.cut(nodes[0], other, planes=planes, direction=direction)
-                for other in nodes[1:]
-            ]
-        return InForce(nodes=nodes, token=tokens)
-
-    def _inject_pause(self, nodes: tuple[str, ...]) -> InForce:
-        hit = tuple(name for name in nodes if self.world.nodes[name].state == "running")
-        for name in hit:
-            self.world.nodes[name].pause()
-        in_force = InForce(
-            nodes=hit,
-            token={name: self._incarnation(name) for name in hit},
-            evidence={"paused": list(hit)},
-        )
-        self._pauses.append(in_force)
-        return in_force
-
-    def _inject_start(self, nodes: tuple[str, ...]) -> InForce:
-        hit = tuple(name for name in nodes if self._is_down(name))
-        for name in hit:
-            self.world.nodes[name].start()
-        incarnations = {name: self._incarnation(name) for name in hit}
-        return InForce(nodes=hit, evidence={"incarnations": incarnations, "bit": bool(hit)})
-
-    async def _inject_stop(self, nodes: tuple[str, ...], params: Mapping[str, Any]) -> InForce:
-        grace_ms = int(params.get("grace_ms", STOP_GRACE_MS))
-        here = asyncio.get_running_loop()
-        waiting = []
-        ends: dict[str, str] = {}
-        for name in nodes:
-            node = self.world.nodes[name]
-            gone: asyncio.Future[None] = here.create_future()
-
-            def ended(node: SimNode, reason: str, gone: "asyncio.Future[None]" = gone) -> None:
-                if node.name not in ends:
-                    ends[node.name] = reason
-                    here.call_soon(_finish, gone)
-
-            node.on_exit.append(ended)
-            node.stop(grace_ms)
-            waiting.append((node, ended, gone))
-        for node, callback, gone in waiting:
-            await gone
-            node.on_exit.remove(callback)
-        return InForce(
-            nodes=nodes,
-            evidence={"ended": ends, "bit": all(end == "stopped" for end in ends.values())},
-        )
-
-    def _inject_power(self, nodes: tuple[str, ...], params: Mapping[str, Any]) -> InForce:
-        mode = params.get("mode", "lose_all")
-        evidence: dict[str, Any] = {"mode": mode, "bit": bool(nodes)}
-        keeps = {name: self._kept_bytes(name, params) for name in nodes}
-        ends = {name: self._log_ends(name) for name in nodes}
-        for name in nodes:
-            node = self.world.nodes[name]
-            report = node.power_off(mode, keep=keeps[name])
-            evidence[name] = {
-                "lost_bytes": report.lost_bytes,
-                "unsynced_bytes_before": report.unsynced_bytes,
-                "log_end_before": ends[name],
-            }
-        return InForce(nodes=nodes, evidence=evidence)
-
-    def _inject_kill(self, nodes: tuple[str, ...]) -> InForce:
-        incarnations = {name: self._incarnation(name) for name in nodes}
-        for name in nodes:
-            self.world.nodes[name].kill()
-        return InForce(
-            nodes=nodes, evidence={"killed_incarnations": incarnations, "bit": bool(nodes)}
-        )
-
-    def _kept_bytes(self, name: str, params: Mapping[str, Any]) -> dict[str, int] | None:
-        """Translates `keep_records` into bytes per log file of the page cache (an exact cut)."""
-        if "keep_records" not in params:
-            return None
-        wanted = params["keep_records"]
-        if isinstance(wanted, Mapping) and name not in wanted:
-            return None
-        count = wanted[name] if isinstance(wanted, Mapping) else wanted
-        disk = self.world.nodes[name].disk
-        keep = {}
-        for path in sorted(disk.files):
-            if not path.endswith(".log") or "__cluster_metadata" in path:
-                continue
-            data = disk.read(path)
-            end = len(data)
-            for position, header in read_headers(data):
-                if header.base_offset >= count:
-                    end = min(position + int(params.get("torn_bytes", 0)), len(data))
-                    break
-            keep[path] = end
-        return keep
 
     def _log_ends(self, name: str) -> dict[str, int]:
         broker = self.running_broker(name)
@@ -348,9 +215,6 @@ class SimulatedCluster:
 
     def _is_down(self, name: str) -> bool:
         return not self.world.nodes[name].is_alive
-
-    def _incarnation(self, name: str) -> int:
-        return self.world.nodes[name].incarnation
 
 
 def _finish(future: "asyncio.Future[None]") -> None:

@@ -2,15 +2,15 @@
 
 import errno
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from harness.contracts.environment import Effect, InForce
-from harness.environments.simulated_faults import alive, start_if_down, told
+from harness.environments.simulated_faults import alive, start_if_down, told, whole_batches
 from harness.simulation.disk import DiskFault, SimDisk
 from harness.simulation.node import SimNode
 from harness.simulation.world import World
 from system_under_test.log.checkpoints import RECOVERY_POINT_CHECKPOINT, OffsetCheckpoint
-from system_under_test.protocol.record_batch import read_headers
+from system_under_test.runtime import Storage
 
 AFTERMATH_NS = 1_000_000_000
 """An error that a process met may end it a little after its disk was healed; then it is started again."""
@@ -122,16 +122,11 @@ class DiskFaults:
         places = _places_to_flip(node.disk)
         if not places:
             return {"bit_it": False, "why": "no log has a whole batch beyond its recovery point"}
-        drawn = int(random() * sum(end - start for _, start, end in places))
+        path, offset = _draw_byte(places, random())
         bit = int(random() * 8)
-        for path, start, end in places:
-            if drawn < end - start:
-                offset = start + drawn
-                break
-            drawn -= end - start
-        before = node.disk.read(path, offset, 1)[0]
+        before = node.disk.peek(path)[offset]
         node.disk.bit_flip(path, offset, bit)
-        after = node.disk.read(path, offset, 1)[0]
+        after = node.disk.peek(path)[offset]
         return {
             "bit_it": before != after,
             "path": path,
@@ -156,7 +151,8 @@ class _Deaths:
 def _start_if_it_crashed(node: SimNode) -> None:
     """Starts a node that a broken disk ended; what others took down, others will start."""
     is_of_the_disk = isinstance(node.crash, SystemExit) or (
-        isinstance(node.crash, OSError) and node.crash.errno in (errno.EIO, errno.ENOSPC, errno.EROFS)
+        isinstance(node.crash, OSError)
+        and node.crash.errno in (errno.EIO, errno.ENOSPC, errno.EROFS)
     )
     if node.state == "dead" and node.exit_reason == "crashed" and is_of_the_disk:
         node.start()
@@ -187,6 +183,24 @@ def _wipe(disk: SimDisk) -> dict[str, Any]:
     }
 
 
+def _draw_byte(places: list[tuple[str, int, int]], drawn: float) -> tuple[str, int]:
+    """Returns a byte of one of the places; `drawn` lies in [0, 1)."""
+    number = int(drawn * sum(end - start for _, start, end in places))
+    for path, start, end in places:
+        if number < end - start:
+            return path, start + number
+        number -= end - start
+    raise AssertionError("drawn beyond the places")
+
+
+class _Peek:
+    """The reading half of a storage door that meets no fault."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self.exists = disk.files.__contains__
+        self.read = disk.peek
+
+
 def _places_to_flip(disk: SimDisk) -> list[tuple[str, int, int]]:
     """Returns (path, start, end) of bytes that a checksum covers and that recovery will look at."""
     places = []
@@ -199,9 +213,9 @@ def _places_to_flip(disk: SimDisk) -> list[tuple[str, int, int]]:
             continue
         if directory not in points:
             checkpoint = f"{directory}/{RECOVERY_POINT_CHECKPOINT}"
-            points[directory] = OffsetCheckpoint(disk, checkpoint).read()
+            points[directory] = OffsetCheckpoint(cast(Storage, _Peek(disk)), checkpoint).read()
         point = points[directory].get((topic, int(index)), 0)
-        for position, header in read_headers(disk.read(path)):
+        for position, header in whole_batches(disk.peek(path)):
             if header.base_offset >= point:
                 end = position + header.size_bytes
                 places.append((path, position + CHECKSUMMED_FROM, end))

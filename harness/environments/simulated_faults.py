@@ -1,21 +1,25 @@
 """How faults are done in the simulated world: what all mechanisms share.
 
-Each mechanism carries out some of the faults of `nemesis.fault`, in three parts: `inject` returns when the fault is
-in force, `heal` removes exactly what it added, `effect` tells what shows that it bit.
+Each mechanism carries out some of the faults of `nemesis.fault`, in three parts: `inject` returns when the fault
+is in force, `heal` removes exactly what it added, `effect` tells what shows that it bit.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from harness.contracts.environment import Effect, InForce
 from harness.simulation.node import SimNode
 from harness.simulation.world import World
+from system_under_test.protocol.record_batch import BatchHeader, CorruptBatchError, read_headers
 
 
 class Mechanism(Protocol):
     """Carries out some faults. Mutable: it may remember what is in force."""
 
-    faults: tuple[str, ...]
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Names of the faults that it carries out."""
+        ...
 
     async def inject(
         self, fault: str, nodes: tuple[str, ...], params: Mapping[str, Any]
@@ -50,3 +54,11 @@ def start_if_down(node: SimNode) -> None:
 def told(in_force: InForce) -> Effect:
     """Returns an effect that was known when the fault was injected."""
     return Effect(bit=bool(in_force.evidence.get("bit")), evidence=dict(in_force.evidence))
+
+
+def whole_batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
+    """Yields the position and header of every batch of a log file; ends where a write was cut short."""
+    try:
+        yield from read_headers(data)
+    except CorruptBatchError:
+        return

@@ -70,9 +70,7 @@ class NetworkFaults:
         label = f"{fault} {' '.join(nodes)}"
         if fault == "loss":
             return [network.impair(label, pairs, loss=params["percent"] / 100)]
-        delay_ns, jitter_ns = (
-            int(params.get(name, 0)) * 1_000_000 for name in ("ms", "jitter_ms")
-        )
+        delay_ns, jitter_ns = (int(params.get(name, 0)) * 1_000_000 for name in ("ms", "jitter_ms"))
         return [network.impair(label, pairs, delay_ns=delay_ns, jitter_ns=jitter_ns)]
 
     def heal(self, fault: str, in_force: InForce) -> None:

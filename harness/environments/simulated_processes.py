@@ -5,10 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.contracts.environment import Effect, InForce
-from harness.environments.simulated_faults import alive, start_if_down, told
+from harness.environments.simulated_faults import alive, start_if_down, told, whole_batches
 from harness.simulation.node import SimNode
 from harness.simulation.world import World
-from system_under_test.protocol.record_batch import read_headers
 
 STOP_GRACE_MS = 20_000
 OUTAGES = ("stop", "kill", "oom", "power")
@@ -100,9 +99,7 @@ class ProcessFaults:
         hit = tuple(name for name in nodes if self._world.nodes[name].state == "running")
         for name in hit:
             self._world.nodes[name].pause()
-        in_force = InForce(
-            nodes=hit, token=self._incarnations(hit), evidence={"paused": list(hit)}
-        )
+        in_force = InForce(nodes=hit, token=self._incarnations(hit), evidence={"paused": list(hit)})
         self._pauses.append(in_force)
         return in_force
 
@@ -201,7 +198,7 @@ class ProcessFaults:
 
 
 def kept_bytes(node: SimNode, params: Mapping[str, Any]) -> dict[str, int] | None:
-    """Translates `keep_records` into bytes per log file of the page cache (an exact cut); None if it says nothing."""
+    """Translates `keep_records`, if it is given, into bytes per log file of the page cache (an exact cut)."""
     if "keep_records" not in params:
         return None
     wanted = params["keep_records"]
@@ -213,9 +210,9 @@ def kept_bytes(node: SimNode, params: Mapping[str, Any]) -> dict[str, int] | Non
     for path in sorted(disk.files):
         if not path.endswith(".log") or "__cluster_metadata" in path:
             continue
-        data = disk.read(path)
+        data = disk.peek(path)
         end = len(data)
-        for position, header in read_headers(data):
+        for position, header in whole_batches(data):
             if header.base_offset >= count:
                 end = min(position + int(params.get("torn_bytes", 0)), len(data))
                 break

@@ -103,8 +103,8 @@ class SimNode:
         host: The doors of the present or last process.
         process: What `main` returned.
         crash: The exception that ended the last process, if one did.
-        exit_reason: How the last process ended: "stopped", "stop-timeout", "killed", "oom", "power-off" or "crashed";
-            empty if none did.
+        exit_reason: How the last process ended: "stopped", "stop-timeout", "killed", "oom", "power-off" or
+            "crashed"; empty if none did.
         slowed_callbacks: Callbacks of all its processes that took CPU time.
         on_exit: Called with the node and the reason.
     """
@@ -303,7 +303,7 @@ class SimNode:
             self.loop.resume()
 
     def slow_cpu(self, factor: float) -> None:
-        """Makes the node's processes, the present and later ones, compute slower; 1 is the weather's normal speed."""
+        """Makes the node's processes, this and later ones, compute slower; 1 is the weather's normal speed."""
         self._cpu_factor = factor
         self._note("slow cpu", int(factor * 1000))
         self._set_cpu()

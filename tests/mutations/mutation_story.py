@@ -16,6 +16,7 @@ from typing import Any
 from checkers.compose import judge_run
 from harness.contracts.metadata import PartitionState
 from harness.contracts.verdict import Judgement, Validity, Verdict
+from harness.environments.simulated_processes import kept_bytes
 from harness.experiment import ClusterConfig, Experiment, TopicConfig
 from harness.history import HistoryWriter
 from harness.judge import run_context
@@ -303,7 +304,7 @@ class Story(_Run):
     def power_keeping_metadata(self, node: int, *, keep_records: int) -> None:
         """As `power`; the broker's copy of the metadata survives as well."""
         disk = self.world.nodes[node_name(node)].disk
-        keep = self.cluster._kept_bytes(node_name(node), {"keep_records": keep_records}) or {}
+        keep = kept_bytes(self.world.nodes[node_name(node)], {"keep_records": keep_records}) or {}
         for path in disk.files:
             if "__cluster_metadata" in path:
                 keep[path] = len(disk.read(path))
