@@ -35,6 +35,7 @@ Planes are "inter-broker", "controller" and "client"; all when absent. Clients a
 as on a path, or at the "sender", whose kernel then knows. A `partition` splits its targets into "halves"
 (default), a "minority" and the rest, halves with a "bridge" between them (the first target), a
 "majorities_ring", or into `groups`.
+A delay is `ms` plus or minus up to `jitter_ms`. A strobe moves the clock by `ms` and back in every `period_ms`.
 
 `stop`, `kill`, `power`, `oom`, `wipe`, `bit_flip` and `read_only` take the node down; starting it heals them.
 A node that ends by itself while `io_error`, `disk_full`, `read_only` or `stuck_disk` is in force on it suffers the

@@ -178,6 +178,8 @@ def check_params(fault_id: str, fault: str, params: Mapping[str, Any]) -> None:
     for name, kind, choices in _CHOICES:
         if name in params and params[name] not in choices:
             raise UsageError(unknown_name(kind, params[name], choices))
+    if "jitter_ms" in params and params["jitter_ms"] > params["ms"]:
+        raise UsageError(f"fault {fault_id}: jitter_ms must not be more than ms")
     _check_groups(fault_id, params)
 
 

@@ -5,15 +5,40 @@ uses at all (leaving faults out finds more than mixing everything: swarm testing
 Half of the bursts are *sieges*: two replicas lose their link to the leader, or are isolated, paused or
 stopped, one after the other, and then something happens to whoever stands alone in the ISR. That is the
 neighbourhood in which replicated logs lose data, and purely independent faults visit it too rarely.
+
+There is one family per kind of fault, and "controller", which does to controllers what is enabled for brokers.
+What is drawn from some families does not depend on which others exist.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from nemesis.fault import Fault
+from nemesis.fault import ONE_SHOT, Fault
+from nemesis.sizes import draw_params
 
-FAMILIES = ("cut", "isolate", "pause", "stop", "kill", "power", "controller")
+_FIRST = ("cut", "isolate", "pause", "stop", "kill", "power", "controller")
+FAMILIES = (
+    *_FIRST,
+    *("partition", "reject", "reset_connections", "loss", "delay", "bandwidth"),
+    *("restart", "oom", "slow_cpu", "clock_step", "clock_drift", "clock_strobe"),
+    *("wipe", "disk_full", "io_error", "slow_disk", "stuck_disk", "read_only", "bit_flip"),
+)
+
+RARE = frozenset({"wipe", "bit_flip"})
+RARE_SHARE = 0.25
+"""These cost a replica's records, and few replicas can be spared: only a quarter of the draws are carried out."""
+
+_AWAY = ("cut", "isolate", "pause", "stop", "oom", "stuck_disk", "read_only")
+_STRIKE = (
+    *("power", "kill", "stop", "pause"),
+    *("restart", "oom", "wipe", "bit_flip", "io_error", "read_only"),
+)
+_OF_CONTROLLERS = (
+    *("reset_connections", "loss", "delay", "bandwidth", "restart", "oom", "slow_cpu"),
+    *("clock_step", "clock_drift", "clock_strobe"),
+    *("disk_full", "io_error", "slow_disk", "stuck_disk", "read_only"),
+)
 
 POWER_MODE_WEIGHTS = (
     ("lose_all", 0.30),
@@ -67,7 +92,7 @@ def random_schedule(
         families[int(stream.random() * len(families))]
     ]
     scale = 0.5 + 1.5 * stream.random()
-    draw = _Draw(stream, partitions, rhythm, scale)
+    draw = _Draw(stream, partitions, rhythm, scale, chosen)
     faults: list[Fault] = []
     at_ms = draw.mean(rhythm.gap_ms)
     while at_ms < duration_ms and len(faults) < FAULT_COUNT_MAX:
@@ -93,9 +118,15 @@ class _Draw:
     """Draws faults from one stream."""
 
     def __init__(
-        self, stream: Random, partitions: Sequence[str], rhythm: Rhythm, scale: float
+        self,
+        stream: Random,
+        partitions: Sequence[str],
+        rhythm: Rhythm,
+        scale: float,
+        families: Sequence[str],
     ) -> None:
         self.stream = stream
+        self.families = families
         self.partitions = partitions
         self.rhythm = rhythm
         self.scale = scale
@@ -111,19 +142,27 @@ class _Draw:
     def pick(self, items: Sequence[str]) -> str:
         return items[int(self.stream.random() * len(items))]
 
+    def family(self, families: Sequence[str]) -> str:
+        """Returns one of several families; a rare one seldom, if there are others."""
+        family = self.pick(families)
+        others = [family for family in families if family not in RARE]
+        if family in RARE and others and self.stream.random() >= RARE_SHARE:
+            return self.pick(others)
+        return family
+
     def skirmish(self, at_ms: int, families: Sequence[str]) -> list[Fault]:
         """Draws one to three independent faults."""
         faults = []
         for _ in range(1 + int(self.stream.random() * 3)):
-            faults.append(self._one(at_ms, self.pick(families)))
+            faults.append(self._one(at_ms, self.family(families)))
             at_ms += self.mean(self.rhythm.step_ms)
         return faults
 
     def siege(self, at_ms: int, families: Sequence[str]) -> list[Fault]:
         """Draws faults that take followers away one by one, then strike whoever is left."""
         partition = self.partition()
-        away = [family for family in families if family in ("cut", "isolate", "pause", "stop")]
-        strike = [family for family in families if family in ("power", "kill", "stop", "pause")]
+        away = [family for family in families if family in _AWAY]
+        strike = [family for family in families if family in _STRIKE]
         if not away:
             return self.skirmish(at_ms, families)
         faults = []
@@ -135,7 +174,7 @@ class _Draw:
         if strike:
             at_ms += self.mean(self.rhythm.step_ms)
             target = f"last_in_isr:{partition}" if self.stream.random() < 0.7 else "one"
-            faults.append(self._on_node(at_ms, self.pick(strike), (target,)))
+            faults.append(self._on_node(at_ms, self.family(strike), (target,)))
         return faults
 
     def _away(self, at_ms: int, family: str, partition: str, hold_ms: int) -> Fault:
@@ -150,7 +189,7 @@ class _Draw:
             )
         if family == "isolate":
             return self._fault(at_ms, "isolate", (follower,), hold_ms, **self._planes())
-        return self._fault(at_ms, family, (follower,), hold_ms)
+        return self._fault(at_ms, family, (follower,), hold_ms, **draw_params(family, self.stream))
 
     def _one(self, at_ms: int, family: str) -> Fault:
         partition = self.partition()
@@ -158,7 +197,8 @@ class _Draw:
             ("one", f"leader:{partition}", f"isr_follower:{partition}", f"isr_member:{partition}")
         )
         if family == "controller":
-            kind = self.pick(("isolate", "kill", "power", "pause"))
+            enabled = [family for family in self.families if family in _OF_CONTROLLERS]
+            kind = self.pick(("isolate", "kill", "power", "pause", *enabled))
             target = self.pick(("active_controller", "one_controller"))
             if kind == "isolate":  # a controller has no other plane
                 hold_ms = self.mean(self.rhythm.hold_ms)
@@ -175,7 +215,25 @@ class _Draw:
                 planes=("inter-broker",),
                 **params,
             )
+        if family == "reject":
+            pair = (f"leader:{partition}", f"follower:{partition}")
+            return self._fault(at_ms, "reject", pair, self.mean(self.rhythm.hold_ms))
+        if family == "partition":
+            return self._partition(at_ms, partition)
         return self._on_node(at_ms, family, (node,))
+
+    def _partition(self, at_ms: int, partition: str) -> Fault:
+        shape = self.pick(("halves", "minority", "bridge", "majorities_ring"))
+        # Followers have little to say to one another: a leader in the middle would be cut from nobody.
+        first = (f"follower:{partition}",) if shape == "bridge" else ()
+        who = self.pick(("all", "both", "controllers"))
+        targets = ("all", "controllers") if who == "both" else (who,)
+        first = () if who == "controllers" else first
+        hold_ms = self.mean(self.rhythm.hold_ms)
+        planes = self._planes() if who == "all" else {}
+        if planes.get("planes") == ("controller",):
+            planes = {}  # there is no such plane between brokers
+        return self._fault(at_ms, "partition", (*first, *targets), hold_ms, shape=shape, **planes)
 
     def _on_node(self, at_ms: int, family: str, targets: tuple[str, ...]) -> Fault:
         hold_ms = self.mean(self.rhythm.hold_ms)
@@ -183,7 +241,10 @@ class _Draw:
             return self._fault(at_ms, "isolate", targets, hold_ms, **self._planes())
         if family == "power":
             return self._fault(at_ms, "power", targets, hold_ms, mode=self._power_mode())
-        return self._fault(at_ms, family, targets, hold_ms)
+        params = draw_params(family, self.stream)
+        if family in ("loss", "delay") and self.stream.random() < 0.5:
+            params.update(self._planes())
+        return self._fault(at_ms, family, targets, hold_ms, **params)
 
     def _planes(self) -> dict[str, object]:
         shapes: tuple[tuple[str, ...], ...] = (
@@ -207,5 +268,10 @@ class _Draw:
         self, at_ms: int, fault: str, targets: tuple[str, ...], for_ms: int, **params: object
     ) -> Fault:
         return Fault(
-            id="drawn", fault=fault, targets=targets, at_ms=at_ms, for_ms=for_ms, params=params
+            id="drawn",
+            fault=fault,
+            targets=targets,
+            at_ms=at_ms,
+            for_ms=None if fault in ONE_SHOT else for_ms,
+            params=params,
         )

@@ -7,8 +7,9 @@ have it at that moment. Two refinements keep a broken implementation from hiding
   flagged, a later flagged one excuses nothing: the record was gone already;
 - with eligible leader replicas on and unclean elections off, a flagged election must itself have been unavoidable.
   Let t0 be the last moment before it with an ISR of min ISR members. Between t0 and the election, at least min ISR
-  distinct brokers must have left ISR and ELR by an unclean registration or by unregistering, each after a kill, a
-  power loss or a disk fault that the harness injected since its last orderly start.
+  distinct brokers must have left ISR and ELR by an unclean registration or by unregistering, each after a fault
+  that the harness injected since its last orderly start and after which a process does not stop in order: a kill,
+  a power loss, a disk fault that was in force meanwhile, a stop for which the time was too short.
 
 Whether a replica had a record is read off its log end over time. A log end beyond the record's offset is not
 enough: if the replica passed that offset in an older leader epoch than the record's, another record stands there.
@@ -16,6 +17,7 @@ enough: if the replica passed that offset in an older leader epoch than the reco
 Source: last-replica-standing note, section 6.1; KIP-966.
 """
 
+import json
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -25,8 +27,17 @@ import pyarrow as pa
 
 from checkers.kernels.history import I64, INF_NS, Bools, is_word
 
-LOSSY_FAULTS = ("kill", "power", "disk")
-"""Faults, by the beginning of their names, after which a broker may come back with less than it had."""
+LOSSY_FAULTS = frozenset({"power", "wipe", "bit_flip"})
+"""Faults after which a broker may come back with less than it had."""
+
+UNCLEAN_FAULTS = frozenset({"kill", "oom", "read_only"}) | LOSSY_FAULTS
+"""Faults that end a broker in no order at the moment they are injected."""
+
+BROKEN_DISKS = frozenset({"disk_full", "io_error", "read_only", "stuck_disk"})
+"""Faults under which a broker may end by itself, in no order, as long as they are in force."""
+
+ORDERLY_ENDS = frozenset({"stop", "restart"})
+"""Faults that leave a broker the time to stop in order; it may not be enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +223,7 @@ class _Lawfulness:
     ) -> None:
         self._states = states
         self._brokers = broker_states.sort_by("metadata_offset").to_pylist()
-        self._faults = faults.to_pylist()
+        self._faults = [row for row in faults.to_pylist() if row["resolved"]]
         self._node_of = node_of
 
     def objection(self, election: int) -> str:
@@ -238,7 +249,7 @@ class _Lawfulness:
             return ""
         return (
             f"only {len(left)} of at least {min_isr} brokers had left ISR and ELR by an unclean registration that"
-            " an injected kill, power loss or disk fault explains"
+            " an injected fault explains"
         )
 
     def _left_uncleanly(self, broker: int, after_ns: int, to_ns: int) -> bool:
@@ -274,8 +285,26 @@ class _Lawfulness:
             default=-INF_NS,
         )
         return any(
-            fault["fault"].startswith(LOSSY_FAULTS)
-            and node in fault["resolved"]
-            and orderly_ns < fault["invoked_ns"] <= registration["at_ns"]
+            node in fault["resolved"] and _ended_it(fault, node, orderly_ns, registration["at_ns"])
             for fault in self._faults
         )
+
+
+def _ended_it(fault: dict[str, Any], node: str, since_ns: int, to_ns: int) -> bool:
+    """Returns whether a fault may be why a node did not stop in order between two moments."""
+    name, invoked_ns, healed_ns = fault["fault"], fault["invoked_ns"], fault["healed_ns"]
+    if name in BROKEN_DISKS and invoked_ns <= to_ns and (healed_ns is None or healed_ns > since_ns):
+        return True
+    if not since_ns < invoked_ns <= to_ns:
+        return False
+    return name in UNCLEAN_FAULTS or (name in ORDERLY_ENDS and _was_cut_short(fault, node))
+
+
+def _was_cut_short(fault: dict[str, Any], node: str) -> bool:
+    """Returns whether the harness says that an orderly stop did not come to its end."""
+    try:
+        end = json.loads(fault["evidence"])["ended"][node]
+        in_order = end.get("in_time") if isinstance(end, dict) else end == "stopped"
+        return not in_order
+    except (ValueError, TypeError, KeyError):
+        return False

@@ -238,7 +238,7 @@ class NodeDisk:
         return os.open(self.mountpoint, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def snapshot(self) -> Snapshot:
-        """Returns the node's files as the page cache has them; to be closed."""
+        """Returns the node's files as the page cache has them; to be closed, best after a shutdown."""
         return take_snapshot(self.data, spool_folder=self.directory.parent)
 
     def fill(self, free_bytes: int = 0) -> Answer:

@@ -2,8 +2,8 @@
 
 A process can be in one network namespace only (more exactly, a thread can), so each namespace gets a process of
 its own. It is told by JSON lines what to do, which takes a millisecond; starting a program for each change would
-take many. Should a helper die, the next request starts another one in the same namespace, which takes over the dead
-one's rules.
+take many. Should a helper die, the next request starts another one in the same namespace, which takes over the
+rules of the dead one.
 """
 
 import contextlib

@@ -91,9 +91,11 @@ class NftProgram:
 
     def run(self, commands: str) -> str:
         """Carries out commands; see `Nft`."""
+        # Some versions print nothing that they read from a file when they are to print JSON.
+        is_question = commands.startswith("list ")
         done = subprocess.run(
-            [self._path, "-j", "-f", "-"],
-            input=commands,
+            [self._path, *(["-j", commands] if is_question else ["-f", "-"])],
+            input="" if is_question else commands,
             capture_output=True,
             text=True,
             check=False,

@@ -147,6 +147,8 @@ def cut(disks: Sequence[NodeDisk], plans: Sequence[CutPlan], kill: Kill) -> list
         for taken in snapshots:
             open_snapshots.callback(taken.close)
         skew_ns = _shut_down(pool, disks, plans, timings)
+        for taken in snapshots:
+            taken.close_files()
         _each(pool, indices, timings, "kill", kill)
         reports = _each(pool, indices, timings, "", finish)
     return [

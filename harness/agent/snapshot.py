@@ -3,11 +3,15 @@
 A file is recognised by its inode number together with its time of birth, since numbers are given again: so a
 rename that a power cut undid is told from a new file. Contents are held in memory up to a bound; what exceeds it
 goes to an unnamed file on the host's own disk.
+
+Looking must not change anything. But both ext4 and xfs write a file back when somebody closes it, whoever that is,
+if it was cut before. So what was opened to be read stays open until the file system is dead.
 """
 
 import contextlib
 import ctypes
 import os
+import resource
 import struct
 import tempfile
 from collections.abc import Mapping
@@ -16,8 +20,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from harness.agent.errors import AgentError
+
 MEMORY_BYTES_MAX = 256 << 20
 CHUNK_BYTES = 1 << 20
+SPARE_DESCRIPTORS = 256
 
 _AT_FDCWD = -100
 _AT_SYMLINK_NOFOLLOW = 0x100
@@ -99,14 +106,21 @@ class Snapshot:
         self.contents: dict[str, Content] = {}
         self._spool: IO[bytes] | None = None
         self._in_memory = 0
+        self._open: list[int] = []
 
     @property
     def size_bytes(self) -> int:
         """Returns the length of all files together."""
         return sum(entry.size for entry in self.files.values())
 
+    def close_files(self) -> None:
+        """Closes what was read; to be called once that can do nothing any more. Idempotent."""
+        while self._open:
+            os.close(self._open.pop())
+
     def close(self) -> None:
-        """Gives the contents back; idempotent."""
+        """Closes everything and gives the contents back; idempotent."""
+        self.close_files()
         self.contents.clear()
         if self._spool is not None:
             self._spool.close()
@@ -124,28 +138,26 @@ class Snapshot:
         self.close()
 
     def load(self, root: Path, entry: Entry, memory_max: int, spool_folder: Path) -> None:
-        """Reads one file; if it is being read while it grows, its length at the first look counts."""
+        """Reads one file, as long as it was when it was looked at first."""
         descriptor = os.open(root / entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOATIME)
-        try:
-            if self._in_memory + entry.size <= memory_max:
-                data = _read_all(descriptor, entry.size)
-                self._in_memory += len(data)
-                self.contents[entry.path] = Content(data, len(data))
-                return
-            if self._spool is None:
-                self._spool = tempfile.TemporaryFile(dir=spool_folder)  # noqa: SIM115 - see close
-            base = self._spool.seek(0, os.SEEK_END)
-            at = 0
-            while at < entry.size:
-                piece = os.pread(descriptor, min(CHUNK_BYTES, entry.size - at), at)
-                if not piece:
-                    break
-                self._spool.write(piece)
-                at += len(piece)
-            self._spool.flush()
-            self.contents[entry.path] = Content(b"", at, (self._spool.fileno(), base))
-        finally:
-            os.close(descriptor)
+        self._open.append(descriptor)
+        if self._in_memory + entry.size <= memory_max:
+            data = _read_all(descriptor, entry.size)
+            self._in_memory += len(data)
+            self.contents[entry.path] = Content(data, len(data))
+            return
+        if self._spool is None:
+            self._spool = tempfile.TemporaryFile(dir=spool_folder)  # noqa: SIM115 - see close
+        base = self._spool.seek(0, os.SEEK_END)
+        at = 0
+        while at < entry.size:
+            piece = os.pread(descriptor, min(CHUNK_BYTES, entry.size - at), at)
+            if not piece:
+                break
+            self._spool.write(piece)
+            at += len(piece)
+        self._spool.flush()
+        self.contents[entry.path] = Content(b"", at, (self._spool.fileno(), base))
 
 
 def take_inventory(root: Path) -> Snapshot:
@@ -176,6 +188,7 @@ def take_snapshot(
         memory_max: How many bytes do.
     """
     snapshot = take_inventory(root)
+    _allow_descriptors(len(snapshot.files))
     try:
         for entry in snapshot.files.values():
             snapshot.load(root, entry, memory_max, spool_folder)
@@ -183,6 +196,20 @@ def take_snapshot(
         snapshot.close()
         raise
     return snapshot
+
+
+def _allow_descriptors(count: int) -> None:
+    """Lets this process have so many files open besides what it has.
+
+    Raises:
+        AgentError: It may not.
+    """
+    needed = count + len(os.listdir("/proc/self/fd")) + SPARE_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        raise AgentError(f"{count} files are too many at once: the agent may open {hard}")
+    if soft != resource.RLIM_INFINITY and needed > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def by_identity(entries: Mapping[str, Entry]) -> dict[Identity, Entry]:

@@ -16,13 +16,12 @@ from harness.agent.client import AgentGoneError
 from harness.agent.errors import AgentError
 from harness.contracts.environment import Effect, InForce
 from harness.environments.real import HARNESS_HOST, STOP_GRACE_MS
+from nemesis.fault import OUTAGES
 from nemesis.shapes import affected_pairs
 
 if TYPE_CHECKING:
     from harness.environments.hosts import HostCluster, HostNode
 
-OUTAGES = frozenset({"stop", "kill", "power", "oom", "wipe", "bit_flip", "read_only"})
-"""Faults that take a node down, and that are healed by starting it."""
 PROBE_LIMIT_MS = 250
 FREEZE_WATCHDOG_S = 120.0
 STUCK_BIT_MS = 50
@@ -192,11 +191,12 @@ class HostFaults:
         return (source, "output") if source in nodes else None
 
     async def _apply(self, token: str, rules: Rules) -> dict[str, Any]:
-        return await self._at(
+        answers: dict[str, Any] = await self._at(
             list(rules),
             "net_apply",
             lambda names: {"token": token, "rules": {name: rules[name] for name in names}},
         )
+        return answers
 
     async def _heal_packets(self, in_force: InForce, token: str) -> None:
         places = in_force.token["at"]

@@ -13,10 +13,12 @@ SEEN = 0.5
 
 
 class _Skew:
-    """One node's wrong clock, and what the node could see of it."""
+    """One node's wrong clock, and what its process could see of it; whoever dies has seen it, too."""
 
-    def __init__(self, node: SimNode) -> None:
+    def __init__(self, node: SimNode, read: "Callable[[_Skew], float | None]") -> None:
         self.node = node
+        self._read = read
+        self._last_reading: float | None = None
         self.is_active = True
         self.backward_jumps = 0
         self.is_away = False
@@ -24,6 +26,18 @@ class _Skew:
         self.monotonic_began_ns = node.clock.monotonic_ns()
         self.boots = node.clock.boots
         self.offset_before_ns = node.clock.wall_offset_ns()
+
+    def read_once_more(self, *_: object) -> None:
+        """Reads the clock for a process that is just ending."""
+        reading = self._read(self)
+        if reading is not None:
+            self._last_reading = reading
+
+    def reading(self) -> float | None:
+        """Returns what the process reads now, or the last one read; None if none lived to read it."""
+        if self.node.is_alive:
+            self.read_once_more()
+        return self._last_reading
 
 
 class ClockFaults:
@@ -39,7 +53,7 @@ class ClockFaults:
         self, fault: str, nodes: tuple[str, ...], params: Mapping[str, Any]
     ) -> InForce:
         """Injects one of them."""
-        skews = {name: _Skew(self._world.nodes[name]) for name in nodes}
+        skews = {name: _Skew(self._world.nodes[name], _READINGS[fault][0]) for name in nodes}
         in_force = InForce(nodes=nodes, token=(skews, dict(params)))
         for name, skew in skews.items():
             if fault == "clock_step":
@@ -49,6 +63,7 @@ class ClockFaults:
             else:
                 self._strobe((skew, params["ms"], max(1, params["period_ms"] * 500_000)))
             self._world.trace.note(self._world.now, f"{fault} {name}")
+            skew.node.on_exit.append(skew.read_once_more)
         self._skews.append((fault, in_force))
         return in_force
 
@@ -71,6 +86,7 @@ class ClockFaults:
             if not skew.is_active:
                 continue
             skew.is_active = False
+            skew.node.on_exit.remove(skew.read_once_more)
             if fault == "clock_drift":
                 skew.node.skew_clock(0)
             elif fault == "clock_step" or skew.is_away:
@@ -89,10 +105,10 @@ class ClockFaults:
 
     def _look(self, fault: str, in_force: InForce) -> None:
         skews, params = in_force.token
-        read, key = _READINGS[fault]
+        key = _READINGS[fault][1]
         shown: dict[str, float] = in_force.evidence.setdefault(key, {})
         for name, skew in skews.items():
-            reading = read(skew) if skew.is_active else None
+            reading = skew.reading() if skew.is_active else None
             if reading is not None:
                 shown[name] = reading
         if fault == "clock_strobe":
@@ -105,8 +121,6 @@ class ClockFaults:
 def _ahead_ms(skew: _Skew) -> float | None:
     """Returns by how much more than before the node's own wall clock is ahead of the truth."""
     node = skew.node
-    if not node.is_alive:
-        return None
     ahead_ms = node.host.clock.wall_ms() - (TRUE_EPOCH_MS + node.world.now / 1e6)
     return round(ahead_ms - skew.offset_before_ns / 1e6, 3)
 
@@ -115,7 +129,7 @@ def _gained_ppm(skew: _Skew) -> float | None:
     """Returns how much too fast the node's own monotonic clock runs; None if its machine was booted meanwhile."""
     node = skew.node
     elapsed_ns = node.world.now - skew.began_ns
-    if not node.is_alive or not elapsed_ns or node.clock.boots != skew.boots:
+    if not elapsed_ns or node.clock.boots != skew.boots:
         return None
     own_ns = node.host.clock.monotonic_ns() - skew.monotonic_began_ns
     return round((own_ns / elapsed_ns - 1) * 1e6 - node.clock.own_drift_ppm, 1)

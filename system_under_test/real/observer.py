@@ -9,15 +9,13 @@ from typing import Any
 
 from system_under_test.real.events import format_event, record_to_text
 
-REPLICA_INTERVAL_S = 0.05
-"""A replica's log end and high watermark are written at most this often; changes of its role or epoch at once."""
-
 
 class EventLog:
     """Implements `runtime.observer.Observer`; writes the format of `events.py`.
 
-    The file grows with what happens: about 200 bytes per metadata record and mark, and up to 20 lines a second
-    for each replica that is written to. It is for runs, which end; it is never rotated.
+    The file grows with what happens: about 200 bytes per metadata record, mark, and change of a replica's log end
+    or high watermark. Nothing is held back or left out: a node whose power is cut has said how far its log had
+    come, and the judgement of what it lost rests on that. It is for runs, which end; it is never rotated.
 
     Args:
         path: Appended to.
@@ -32,19 +30,15 @@ class EventLog:
             path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644
         )
         self._node = node
-        self._known: dict[tuple[str, int], tuple[str, int]] = {}
-        self._waiting: dict[tuple[str, int], tuple[int, dict[str, Any]]] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._committed_ns = 0
         self.lost_lines = 0
 
     def say(self, event: str, **fields: Any) -> None:
         """Writes a line about the node itself."""
-        self._flush()
         self._write(time.monotonic_ns(), event, fields)
 
     def close(self) -> None:
-        """Writes what waits and closes the file."""
-        self._flush()
+        """Closes the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -54,36 +48,28 @@ class EventLog:
         self._write(time.monotonic_ns(), "mark", {"name": name, "details": details})
 
     def replica_changed(self, topic: str, partition: int, **state: Any) -> None:
-        """Writes a change of role or epoch at once, of others the last one of each replica a little later."""
-        key = (topic, partition)
+        """Writes a change of a replica."""
         fields = {"topic": topic, "partition": partition, **state}
-        now_ns = time.monotonic_ns()
-        situation = (state["role"], state["leader_epoch"])
-        if self._known.get(key) != situation or state["cause"] == "truncate":
-            self._known[key] = situation
-            self._flush()
-            self._write(now_ns, "replica", fields)
-            return
-        self._waiting[key] = (now_ns, fields)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(REPLICA_INTERVAL_S, self._flush)
+        self._write(time.monotonic_ns(), "replica", fields)
 
     def metadata_committed(self, offset: int, quorum_epoch: int, record: Any) -> None:
-        """Writes a committed metadata record."""
+        """Writes a committed metadata record.
+
+        Records that are committed together are told of one after the other, in one step of the loop; they get one
+        time, because readers reason about what was committed at the same moment.
+        """
+        if not self._committed_ns:
+            self._committed_ns = time.monotonic_ns()
+            asyncio.get_running_loop().call_soon(self._step_is_over)
         fields = {
             "offset": offset,
             "quorum_epoch": quorum_epoch,
             "record": record_to_text(offset, quorum_epoch, record),
         }
-        self._write(time.monotonic_ns(), "metadata", fields)
+        self._write(self._committed_ns, "metadata", fields)
 
-    def _flush(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        waiting, self._waiting = self._waiting, {}
-        for at_ns, fields in waiting.values():
-            self._write(at_ns, "replica", fields)
+    def _step_is_over(self) -> None:
+        self._committed_ns = 0
 
     def _write(self, at_ns: int, event: str, fields: dict[str, Any]) -> None:
         if self._descriptor < 0:

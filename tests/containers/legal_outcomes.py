@@ -9,6 +9,10 @@ journal, and then for every file that has a name, independently, anything that o
 * any subset of the pages that were not durable, zeros in between, up to the last page that is there.
 
 A file that was cut or replaced, where the journal does not have that yet, is exactly what it was.
+
+Real kernels do a little more, which `Lengths` knows and the model does not: they may begin to write a file back at
+any moment by themselves, not only at the end (ext4 when it is renamed over another, xfs when it is cut). What they
+wrote then ends where the file ended then, and if it was cut afterwards, it is longer than it is now.
 """
 
 from copy import deepcopy
@@ -17,42 +21,84 @@ from typing import Any
 
 from harness.simulation.disk import SimDisk
 from harness.simulation.inode import PAGE_BYTES, SECTOR_BYTES, Inode
+from tests.containers.storage_traces import Script
 
 Files = dict[str, bytes]
 
 
-def is_legal(disk: SimDisk, left: Files) -> bool:
+class Lengths:
+    """Runs calls on a simulated disk and remembers what every file was since it was last made durable.
+
+    Args:
+        disk: The disk; all calls go through this.
+    """
+
+    def __init__(self, disk: SimDisk) -> None:
+        self.disk = disk
+        self._versions: dict[int, list[bytes]] = {}
+        self._alive: list[Inode] = []  # so that no number is given again
+
+    def run(self, script: Script) -> None:
+        """Carries out a script."""
+        for call in script:
+            call.run(self.disk)
+            inode = self.disk.files.get(call.path)
+            if inode is None:
+                continue
+            if id(inode) not in self._versions:
+                self._alive.append(inode)
+            if call.name == "fsync_blocking":
+                self._versions[id(inode)] = []
+            self._versions.setdefault(id(inode), []).append(bytes(inode.data))
+
+    def of(self, inode: Inode) -> list[bytes]:
+        """Returns what a file was after each call since it was last made durable."""
+        return self._versions.get(id(inode), [])
+
+
+def is_legal(disk: SimDisk, left: Files, lengths: Lengths | None = None) -> bool:
     """Whether a power cut of the simulated disk, now, could leave these files and no others."""
-    return why_illegal(disk, left) == ""
+    return why_illegal(disk, left, lengths) == ""
 
 
-def why_illegal(disk: SimDisk, left: Files) -> str:
-    """Returns why no power cut of the simulated disk could leave this, per beginning of its journal; "" if one could."""
+def why_illegal(disk: SimDisk, left: Files, lengths: Lengths | None = None) -> str:
+    """Returns why no power cut of the simulated disk, now, could leave this; "" if one could.
+
+    Args:
+        disk: The disk.
+        left: All files.
+        lengths: Also allows what kernels do beyond the model.
+    """
     disk.settle()
     problems = []
     for kept in range(len(disk.journal) + 1):
-        problem = _problem(_after(disk, kept), left)
+        problem = _problem(*_after(disk, kept), left, lengths)
         if not problem:
             return ""
         problems.append(f"with {kept} of {len(disk.journal)} journal entries: {problem}")
     return "; ".join(problems)
 
 
-def _after(disk: SimDisk, kept: int) -> dict[str, Inode]:
-    """Returns the durable names and their files once a beginning of the journal is committed."""
+def _after(disk: SimDisk, kept: int) -> tuple[dict[str, Inode], dict[int, Inode]]:
+    """Commits a beginning of the journal of a copy; returns its durable names, and what each copy is a copy of."""
     copied: Any = SimpleNamespace()
-    copied.names, copied.journal = deepcopy((disk.names, disk.journal))
+    memo: dict[int, Any] = {}
+    copied.names, copied.journal = deepcopy((disk.names, disk.journal), memo)
+    originals = [*disk.names.values(), *(entry.inode for entry in disk.journal)]
     SimDisk.commit(copied, copied.journal[:kept])
     names: dict[str, Inode] = copied.names
-    return names
+    return names, {id(memo[id(inode)]): inode for inode in originals}
 
 
-def _problem(names: dict[str, Inode], left: Files) -> str:
+def _problem(
+    names: dict[str, Inode], originals: dict[int, Inode], left: Files, lengths: Lengths | None
+) -> str:
     if set(names) != set(left):
         return f"names are {sorted(names)}, found {sorted(left)}"
     for path, content in left.items():
         inode = names[path]
-        if not is_legal_content(inode, content):
+        versions = lengths.of(originals[id(inode)]) if lengths is not None else []
+        if not is_legal_content(inode, content) and not _is_earlier(inode, content, versions):
             return (
                 f"{path}: found {len(content)} bytes; {inode.durable_size} are durable "
                 f"of {len(inode.data)}, with {len(inode.truncations)} cuts that are not"
@@ -100,3 +146,31 @@ def _is_some_pages(content: bytes, whole: bytes, start: int) -> bool:
             return False
         at = end
     return True
+
+
+def _is_earlier(inode: Inode, content: bytes, versions: list[bytes]) -> bool:
+    """Whether the kernel may have written this of what the file was at some moment since its last sync."""
+    if inode.truncations or inode.durable is not None:
+        return False
+    durable = inode.durable_image()
+    sizes = {len(version) for version in versions}
+    return any(
+        content.startswith(durable)
+        and len(content) <= max(sizes)
+        and all(
+            _is_earlier_page(
+                content[at : at + PAGE_BYTES],
+                version[at : at + PAGE_BYTES],
+                {size - at for size in sizes} | {len(durable) - at},
+            )
+            for at in range(0, len(content), PAGE_BYTES)
+        )
+        for version in versions
+    )
+
+
+def _is_earlier_page(found: bytes, cached: bytes, ends: set[int]) -> bool:
+    """Whether a page has what was cached, up to a place where it may have ended, and then nothing but zeros."""
+    written = len(found.rstrip(b"\0"))
+    may_end = written % SECTOR_BYTES == 0 or written in ends or written == len(cached)
+    return may_end and found[:written] == cached[:written]

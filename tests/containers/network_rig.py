@@ -166,7 +166,9 @@ def segment(count: int) -> Iterator[list[RigHost]]:
 
 
 @contextlib.contextmanager
-def connected(client: RigHost, server: RigHost, port: int = 9092) -> Iterator[tuple[socket.socket, socket.socket]]:
+def connected(
+    client: RigHost, server: RigHost, port: int = 9092
+) -> Iterator[tuple[socket.socket, socket.socket]]:
     """Both ends of a connection, the client's first."""
     with server.listen(port) as listener:
         near = client.connect(server.address, port)

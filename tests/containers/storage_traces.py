@@ -100,47 +100,97 @@ def real_storage(root: Path) -> RealStorage:
 
 PATHS = ("a/0.log", "a/1.log", "b/0.log", "checkpoint", "b/checkpoint")
 SIZES = (1, 17, 500, 512, 4000, 4096, 5000, 9000, 20000)
+KINDS = {
+    "append": 8,
+    "truncate": 2,
+    "remove": 1,
+    "replace": 1,
+    "rewrite": 2,
+    "fsync": 4,
+    "fsync_dir": 2,
+}
+
+
+class TraceMaker:
+    """Makes random scripts that any disk without faults can carry out. Mutable; one script each.
+
+    It keeps account of what there is, and of what has changed since everything was last made durable, because an
+    fsync of something that has not changed is a case of its own.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.fill = seed * 1000
+        self.sizes: dict[str, int] = {}
+        self.changed: set[str] = set()
+        self.script: Script = []
+
+    def make(self, length: int) -> Script:
+        """Returns a script of at least so many calls."""
+        while len(self.script) < length:
+            kind = self.random.choices(list(KINDS), list(KINDS.values()))[0]
+            path = self.random.choice(PATHS)
+            if path not in self.sizes and kind != "rewrite":
+                kind = "append"
+            getattr(self, kind)(path)
+        return self.script
+
+    def append(self, path: str) -> None:
+        size = self.random.choice(SIZES)
+        self.fill += 1
+        self.script.append(append(path, size, self.fill))
+        if path not in self.sizes:
+            self.changed.add(_folder(path))
+        self.changed.add(path)
+        self.sizes[path] = self.sizes.get(path, 0) + size
+
+    def truncate(self, path: str) -> None:
+        self.sizes[path] = self.random.randrange(self.sizes[path] + 1)
+        self.script.append(truncate(path, self.sizes[path]))
+        self.changed.add(path)
+
+    def remove(self, path: str) -> None:
+        del self.sizes[path]
+        self.script.append(remove(path))
+        self.changed.discard(path)
+        self.changed.add(_folder(path))
+
+    def replace(self, path: str) -> None:
+        self._move(path, self.random.choice([other for other in PATHS if other != path]))
+
+    def rewrite(self, path: str) -> None:
+        new = path + ".tmp"
+        self.sizes[new] = self.random.choice(SIZES)
+        self.fill += 1
+        self.script.append(write(new, self.sizes[new], self.fill))
+        self.changed |= {new, _folder(new)}
+        if self.random.random() < 0.7:
+            self.fsync(new)
+        self._move(new, path)
+
+    def _move(self, source: str, target: str) -> None:
+        self.script.append(replace(source, target))
+        self.sizes[target] = self.sizes.pop(source)
+        self.changed |= {target, _folder(source), _folder(target)}
+        self.changed.discard(source)
+
+    def fsync(self, path: str) -> None:
+        if path not in self.changed:
+            self.append(path)
+        self.script.append(fsync(path))
+        self.changed.clear()
+
+    def fsync_dir(self, path: str) -> None:
+        folder = _folder(path)
+        if folder in self.changed:
+            self.script.append(fsync_dir(folder))
+            self.changed.clear()
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 def random_script(seed: int, length: int) -> Script:
-    """Returns a script that any disk without faults can carry out."""
-    source = random.Random(seed)
-    sizes: dict[str, int] = {}
-    script: Script = []
-    fill = seed * 1000
-    while len(script) < length:
-        fill += 1
-        script += _random_calls(source, sizes, fill)
-    return script
-
-
-def _random_calls(source: random.Random, sizes: dict[str, int], fill: int) -> Script:
-    """Returns the next call or two and keeps account of what files there are."""
-    path = source.choice(PATHS)
-    kind = source.choices(
-        ("append", "truncate", "remove", "replace", "rewrite", "fsync", "fsync_dir"),
-        (8, 2, 1, 1, 2, 4, 2),
-    )[0]
-    if kind == "append" or (path not in sizes and kind != "rewrite"):
-        size = source.choice(SIZES)
-        sizes[path] = sizes.get(path, 0) + size
-        return [append(path, size, fill)]
-    if kind == "truncate":
-        sizes[path] = source.randrange(sizes[path] + 1)
-        return [truncate(path, sizes[path])]
-    if kind == "remove":
-        del sizes[path]
-        return [remove(path)]
-    if kind == "replace":
-        target = source.choice([other for other in PATHS if other != path])
-        sizes[target] = sizes.pop(path)
-        return [replace(path, target)]
-    if kind == "rewrite":
-        sizes[path] = source.choice(SIZES)
-        new = path + ".tmp"
-        calls = [write(new, sizes[path], fill)]
-        calls += [fsync(new)] if source.random() < 0.7 else []
-        return [*calls, replace(new, path)]
-    if kind == "fsync":
-        return [fsync(path)]
-    return [fsync_dir(path.rpartition("/")[0])]
+    """Returns a random script of at least so many calls; the same seed gives the same."""
+    return TraceMaker(seed).make(length)
