@@ -129,7 +129,8 @@ class InvariantMonitor:
     def _look_and_report(self) -> None:
         """Looks; what is broken is a failure of the run, like a crash of a node, and no error of the harness."""
         try:
-            self.look()
+            with self._cluster.world.looking():
+                self.look()
         except InvariantViolation as broken:
             self._cluster.world.fail(broken)
 

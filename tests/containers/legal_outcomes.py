@@ -1,7 +1,7 @@
-"""What the simulated disk allows a power cut to leave, as a question: may a real disk look like this?
+"""Whether a real disk may look like this after a power cut, according to the simulated disk.
 
-The model chooses with random numbers; here every choice that it could make counts. It may keep any beginning of its
-journal, and then for every file that has a name, independently, anything that one of its modes may leave:
+The model chooses with random numbers; here every choice that it could make counts. It may keep any beginning of
+its journal, and then for every file that has a name, independently, anything that one of its modes may leave:
 
 * nothing beyond the durable bytes;
 * the content up to a page or sector boundary, or all of it;

@@ -1,0 +1,167 @@
+"""kill -9 of the harness at random moments of runs in containers: the history survives, the next start heals.
+
+Two kills are part of the tests; `LASTSTAND_KILLS=50 python -m pytest tests/containers/test_harness_killed.py` is
+the long form.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.check import check_locally
+from harness.environments import docker_hosts
+from harness.environments.docker_hosts import LABEL_RUN, STATE_ROOT
+from harness.errors import HistoryError
+from results.history_files import read_tables
+from results.layout import RunFiles
+from results.store import RunStore
+
+KILLS = int(os.environ.get("LASTSTAND_KILLS", "2"))
+LONGEST_S = 22.0
+SEED = 2026
+EXPERIMENT = """
+name = "killed-harness"
+on = "docker"
+timings = "fast"
+duration_ms = 9000
+[workload]
+processes = 6
+appends_per_s = 120.0
+polls_per_s = 40.0
+[[schedule]]
+fault = "isolate"
+targets = ["isr_follower:t-0"]
+at_ms = 300
+for_ms = 5000
+[[schedule]]
+fault = "pause"
+targets = ["one"]
+at_ms = 900
+for_ms = 3000
+[[schedule]]
+fault = "power"
+targets = ["leader:t-0"]
+at_ms = 2000
+for_ms = 2500
+params = { mode = "prefix" }
+[[schedule]]
+fault = "stuck_disk"
+targets = ["active_controller"]
+at_ms = 3500
+for_ms = 4000
+[[schedule]]
+fault = "delay"
+targets = ["leader:t-0"]
+at_ms = 4500
+for_ms = 3500
+params = { ms = 20 }
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_killed_harness_loses_no_completed_operation_and_the_next_start_heals(
+    engine: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "killed.toml"
+    path.write_text(EXPERIMENT)
+    draw = random.Random(SEED)
+    completed = 0
+    for number in range(KILLS):
+        store = tmp_path / str(number)
+        _run_and_kill(path, store, after_s=1.5 + draw.random() * (LONGEST_S - 1.5))
+        completed += _check_history(store)
+    assert completed > 0, "no kill came late enough to prove anything"
+
+    left = docker_hosts.remove_leftovers(engine)  # of the last kill; the next start does the same
+    subprocess.run([sys.executable, "-m", "harness.cli", "reset"], check=True, capture_output=True)
+    print(f"{KILLS} kills, {completed} completed operations, last left {len(left)} containers")
+    assert what_is_left(engine) == []
+
+
+def _run_and_kill(path: Path, store: Path, after_s: float) -> None:
+    command = [sys.executable, "-m", "harness.cli", "run", str(path), "--no-spark", "--quiet"]
+    process = subprocess.Popen(
+        [*command, "--results", str(store)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        _, errors = process.communicate(timeout=after_s)
+    except subprocess.TimeoutExpired:
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        return
+    assert process.returncode in (0, 2), errors
+
+
+def _check_history(store: Path) -> int:
+    """Checks what a killed run left; returns how many operations had completed."""
+    entries = RunStore(store).list() if store.exists() else []
+    if not entries:
+        return 0  # killed before there was a run
+    (entry,) = entries
+    try:
+        (verdict,) = check_locally([entry.directory])
+    except HistoryError:
+        assert not RunFiles(entry.directory).verdict.exists()
+        return 0  # killed before the first operation
+    assert verdict["validity"] != "invalid", verdict["reasons"]
+    operations = read_tables(entry.directory)["operations"].to_pylist()
+    by_process: dict[int, list[dict[str, Any]]] = {}
+    for row in operations:
+        by_process.setdefault(row["process"], []).append(row)
+    for rows in by_process.values():
+        # A process begins an operation when the one before has completed, so all but its last one must have.
+        assert all(row["completed_ns"] is not None for row in rows[:-1])
+        appended = [row["sequence"] for row in rows if row["kind"] == "append"]
+        assert (
+            appended == list(range(appended[0], appended[0] + len(appended))) if appended else True
+        )
+    return sum(row["completed_ns"] is not None for row in operations)
+
+
+def what_is_left(engine: Any) -> list[str]:
+    """Returns whatever of ours is still on this machine."""
+    left = [c.name for c in engine.containers.list(all=True, filters={"label": LABEL_RUN})]
+    left += [n.name for n in engine.networks.list(filters={"label": LABEL_RUN})]
+    left += [
+        line for line in Path("/proc/mounts").read_text().splitlines() if str(STATE_ROOT) in line
+    ]
+    loops = json.loads(_output("losetup", "--json", "--list") or '{"loopdevices": []}')
+    left += [d["back-file"] for d in loops["loopdevices"] if str(STATE_ROOT) in d["back-file"]]
+    left += [t for t in _output("nft", "list", "tables").splitlines() if "laststand" in t]
+    left += [run.name for run in STATE_ROOT.iterdir() if (run / "nodes").exists()]
+    left += _agents()
+    return left
+
+
+def _agents() -> list[str]:
+    found = []
+    deadline_s = time.monotonic() + 5.0
+    while time.monotonic() < deadline_s:
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = path.read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"harness.agent" in words or b"harness.agent.network" in words:
+                found.append(f"process {path.parent.name}")
+        if not found:
+            break
+        time.sleep(0.1)
+    return found
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
