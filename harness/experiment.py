@@ -98,9 +98,14 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NemesisConfig:
-    """Random faults: which families, and how they breathe. No families: no random faults."""
+    """Random faults: which families, and how they breathe. No families: no random faults.
+
+    Attributes:
+        faults: Enabled families. A seed uses a random part of them, or with `every_family` all.
+    """
 
     faults: tuple[str, ...] = ()
+    every_family: bool = False
     gap_ms: int = 1500
     hold_ms: int = 2500
     step_ms: int = 700

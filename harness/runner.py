@@ -87,6 +87,7 @@ def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
         duration_ms=experiment.duration_ms,
         partitions=[f"{topic}-{index}" for topic, index in experiment.topic.topic_partitions()],
         rhythm=experiment.nemesis.rhythm(),
+        every_family=experiment.nemesis.every_family,
     )
 
 

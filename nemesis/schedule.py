@@ -75,12 +75,14 @@ def random_schedule(
     duration_ms: int,
     partitions: Sequence[str],
     rhythm: Rhythm,
+    every_family: bool = False,
 ) -> tuple[Fault, ...]:
     """Draws a schedule.
 
     Args:
         stream: The run's "fault" stream.
         families: Enabled families (of `FAMILIES`); each seed uses a random non-empty part of them.
+        every_family: Each seed uses all of them instead: for one long run rather than many short ones.
         duration_ms: No fault begins after this time; healing may.
         partitions: Names like "t-0", whose leaders and ISR members are aimed at.
         rhythm: Mean times; each seed scales them by a factor drawn once.
@@ -91,6 +93,8 @@ def random_schedule(
     chosen = [family for family in families if stream.random() < 0.6] or [
         families[int(stream.random() * len(families))]
     ]
+    if every_family:
+        chosen = list(families)
     scale = 0.5 + 1.5 * stream.random()
     draw = _Draw(stream, partitions, rhythm, scale, chosen)
     faults: list[Fault] = []

@@ -18,7 +18,7 @@ class Stream(Protocol):
 
 _LARGEST: dict[str, dict[str, tuple[int, int]]] = {
     "loss": {"percent": (3, 90)},
-    "bandwidth": {"rate_kib_s": (1, 64)},
+    "bandwidth": {"rate_kib_s": (1, 32)},
     "slow_cpu": {"percent": (1, 50)},
     "clock_strobe": {"ms": (20, 20_000), "period_ms": (10, 1000)},
     "slow_disk": {"ms": (5, 1500)},
@@ -40,7 +40,7 @@ def draw_params(fault: str, stream: Stream) -> dict[str, Any]:
     ):  # beyond 500 ppm it is a broken clock, and Raft promises to live with that, too
         return {"ppm": _signed(stream, log_uniform(stream, 100, 200_000))}
     if fault == "disk_full":
-        return {"free_bytes": int(stream.random() * 8192) if stream.random() < 0.5 else 0}
+        return {"free_bytes": int(stream.random() * 2048) if stream.random() < 0.5 else 0}
     if fault == "io_error":
         operation = "fsync" if stream.random() < 0.5 else "all"
         return {"op": operation, "every": pick(stream, (1, 1, 2))}

@@ -187,7 +187,7 @@ class Namespace:
             if not self._helper.is_alive and not self._is_scratch:
                 self._helper.close()
                 self._helper = self._start()
-                self._helper.submit("adopt", {"tokens": self._applied}).result(limit_s)
+                self._hand_over()
             future = self._helper.submit(command, arguments)
         try:
             return future.result(limit_s)
@@ -195,6 +195,13 @@ class Namespace:
             raise NetworkError(
                 f"the network helper did not answer {command!r} within {limit_s:g} s"
             ) from None
+
+    def _hand_over(self) -> None:
+        try:
+            self._helper.submit("adopt", {"tokens": self._applied}).result(ANSWER_LIMIT_S)
+        except (NetworkError, FutureTimeoutError) as error:
+            self._helper.close()  # so that the next request tries again
+            raise NetworkError(f"the rules of a dead network helper are lost: {error}") from None
 
 
 class _Helper:

@@ -6,6 +6,7 @@ Rules match pairs of addresses and never interfaces, because several nodes may s
 over the loopback interface.
 """
 
+import hashlib
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence
@@ -124,7 +125,12 @@ def table_name(token: str, owner: str) -> str:
     Raises:
         NetworkError: The token is empty or too long.
     """
-    name = TABLE_PREFIX + re.sub(r"[^a-z0-9_]", "_", f"{owner}_{token}".lower())
+    clean = re.sub(r"[^a-z0-9_]", "_", token.lower())
+    if clean != token:
+        clean += (
+            f"_{hashlib.sha256(token.encode()).hexdigest()[:12]}"  # others may look the same now
+        )
+    name = f"{TABLE_PREFIX}{owner}_{clean}"
     if not token or len(name) > TABLE_NAME_MAX:
         raise NetworkError(f"{token!r} cannot name a table; use 1 to 150 characters")
     return name

@@ -148,7 +148,11 @@ class AgentNode:
                 start_new_session=True,
             )
         self.exit_code = None
-        self.process = processes.identify(child.pid)
+        try:
+            self.process = processes.identify(child.pid)
+        except processes.ProcessError:  # it has ended already
+            self.exit_code = child.wait()
+            return {"pid": 0, "began": 0}
         state.record_process(self.run, self.name, self.process)
         self._join_group(child.pid)
         descriptor = os.pidfd_open(child.pid)

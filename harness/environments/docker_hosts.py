@@ -265,16 +265,13 @@ class DockerPlacement:
         return container
 
     async def start_process(self, node: HostNode) -> int:
-        """Starts a node's process in its container; returns its pid on this machine."""
+        """Starts a node's process in its container; returns its pid on this machine, 0 if it ended at once."""
         pid = await asyncio.to_thread(self._execute, node)
         if pid:
             with contextlib.suppress(AgentError):  # it has ended already
                 await self._agent.ask("watch", node=node.name, pid=pid)
                 return pid
-        words = await self.last_words(node)
-        if node.excuses:
-            return 0
-        raise HarnessFailure(f"{node.name} does not start: {words}")
+        return 0
 
     @_patiently
     def _execute(self, node: HostNode) -> int:

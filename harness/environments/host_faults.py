@@ -113,11 +113,12 @@ class HostFaults:
         token = (in_force.token or {}).get("token", "")
         if self._in_force.pop(token, None) is None:
             return
-        for name in in_force.nodes:
-            self._node_or_none(name, lambda node: node.excuses.pop(token, None))
         how = getattr(self, f"_heal_{_FAMILY_OF.get(fault, fault)}", None)
         if how is not None:
             await how(in_force, token)
+        for name in in_force.nodes:
+            if name in self._cluster.nodes:
+                self._cluster.no_longer_excused(name, token)
         await self._start_dead(fault, in_force)
 
     async def effect(self, fault: str, in_force: InForce) -> Effect:
@@ -128,12 +129,13 @@ class HostFaults:
         evidence = dict(in_force.evidence)
         return Effect(bit=bool(evidence.get("bit")), evidence=evidence)
 
-    def excused_end(self, token: str, name: str, words: str) -> None:
-        """Notes that a node ended because of a fault that is in force on it."""
+    def excused_end(self, token: str, name: str, words: str) -> bool:
+        """Notes that a node ended because of a fault; returns whether that is still in force."""
         in_force = self._in_force.get(token)
         if in_force is not None:
             in_force.evidence.setdefault("ended_by_itself", {})[name] = words[:200]
             in_force.evidence["bit"] = True
+        return in_force is not None
 
     # -- packets
 
@@ -615,11 +617,7 @@ class HostFaults:
         ended = in_force.evidence.get("ended_by_itself", {})
         names = in_force.nodes if fault in OUTAGES else [n for n in in_force.nodes if n in ended]
         await asyncio.gather(
-            *(
-                self._cluster.start_node(name)
-                for name in names
-                if not self._cluster.is_alive(name)
-            )
+            *(self._cluster.start_node(name) for name in names if not self._cluster.is_alive(name))
         )
 
     def _of(self, name: str) -> list[InForce]:
@@ -689,11 +687,6 @@ class HostFaults:
 
     def _node(self, name: str) -> "HostNode":
         return self._cluster.nodes[name]
-
-    def _node_or_none(self, name: str, use: Callable[["HostNode"], object]) -> None:
-        node = self._cluster.nodes.get(name)
-        if node is not None:
-            use(node)
 
 
 _FAMILY_OF = {

@@ -20,8 +20,8 @@ from harness.environments.real import HARNESS_HOST, AddRow, RealCluster
 from harness.errors import HarnessFailure
 from system_under_test.real.host import ClientHost
 
-EXPECTED_ENDS = frozenset({"io_error", "disk_full", "read_only", "stuck_disk"})
-"""Faults of which a node may die by its own decision."""
+LATE_S = 2.0
+"""A node that dies of a fault may be noticed a little after the fault was healed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,6 +36,7 @@ class HostNode:
         pid: Of its process as the agent sees it; 0 while there is none.
         starts: How often it was started.
         silent: Token of the silence after a power cut; "" if it may speak.
+        excuses: Faults of which it may die: token to name. `late_excuses` are over, but only just.
     """
 
     name: str
@@ -48,6 +49,7 @@ class HostNode:
     starts: int = 0
     silent: str = ""
     excuses: dict[str, str] = field(default_factory=dict)
+    late_excuses: dict[str, str] = field(default_factory=dict)
 
     @property
     def listen(self) -> str:
@@ -79,7 +81,7 @@ class Placement(Protocol):
         ...
 
     async def start_process(self, node: HostNode) -> int:
-        """Starts a node's process and returns its pid."""
+        """Starts a node's process and returns its pid; 0 if it ended at once."""
         ...
 
     async def exit_code(self, node: HostNode) -> int | None:
@@ -137,7 +139,9 @@ class HostCluster(RealCluster):
         self.bootstrap = tuple(node.listen for node in self.nodes.values() if node.role == "broker")
         self.leftovers: list[str] = []
         self._expected_down: dict[str, None] = dict.fromkeys(self.nodes)
+        # Processes by node and pid: those that have ended, and those of them that a fault had taken down.
         self._ended: set[tuple[str, int]] = set()
+        self._taken_down: set[tuple[str, int]] = set()
         self._is_ending = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -196,7 +200,9 @@ class HostCluster(RealCluster):
         starts = node.starts
         pid = await self.placement.start_process(node)
         # One that ended while its start was still being told of is not alive.
-        if node.starts == starts and (name, pid) not in self._ended:
+        if not pid:
+            self._dead(node)
+        elif node.starts == starts and (name, pid) not in self._ended:
             node.pid = pid
         return True
 
@@ -213,6 +219,7 @@ class HostCluster(RealCluster):
         node = self.nodes[name]
         self._expected_down[name] = None
         if node.pid:
+            self._taken_down.add((name, node.pid))
             node.pid = 0
             self.went_down((name,))
 
@@ -271,26 +278,41 @@ class HostCluster(RealCluster):
     def _exited(self, event: dict[str, Any]) -> None:
         name = event["node"]
         node = self.nodes[name]
-        self._ended.add((name, event["pid"]))
-        if event["pid"] != node.pid and node.pid:
-            return  # the end of an earlier process
-        if name in self._expected_down or self._is_ending:
+        process = (name, event["pid"])
+        self._ended.add(process)
+        if process in self._taken_down or name in self._expected_down or self._is_ending:
             return
-        node.pid = 0
-        self._expected_down[name] = None
-        self._background(self._ended_by_itself(node))
+        self._dead(node)
 
-    async def _ended_by_itself(self, node: HostNode) -> None:
+    def _dead(self, node: HostNode) -> None:
+        """Takes notice of a process that ended without having been told to."""
+        node.pid = 0
+        self._expected_down[node.name] = None
+        self._background(self._ended_by_itself(node, {**node.late_excuses, **node.excuses}))
+
+    async def _ended_by_itself(self, node: HostNode, excuses: Mapping[str, str]) -> None:
         words = code = None
         with contextlib.suppress(AgentError, AgentGoneError):
             words = await self.placement.last_words(node)
             code = await self.placement.exit_code(node)
-        if node.excuses:
+        if excuses:
             self.went_down((node.name,))
-            for token in node.excuses:
-                self._faults.excused_end(token, node.name, words or "")
+            was_in_force = [
+                self._faults.excused_end(token, node.name, words or "") for token in excuses
+            ]
+            if not any(was_in_force):
+                await self.start_node(node.name)  # the fault is over, and nobody else will
             return
         self.died(node.name, f"exit code {code}", words or "no word")
+
+    def no_longer_excused(self, name: str, token: str) -> None:
+        """Ends an excuse, with a little time for news that is on its way."""
+        node = self.nodes[name]
+        fault = node.excuses.pop(token, None)
+        if fault is not None:
+            node.late_excuses[token] = fault
+            loop = asyncio.get_running_loop()
+            loop.call_later(LATE_S, node.late_excuses.pop, token, None)
 
     def _background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -466,7 +466,7 @@ class SshPlacement:
         await node.agent.ask("enter_namespace", node=node.name, pid=None)
 
     async def start_process(self, node: HostNode) -> int:
-        """Starts a node's process on its host; returns its pid there."""
+        """Starts a node's process on its host; returns its pid there, 0 if it ended at once."""
         remote = self._remote_of[node.name]
         log = f"{remote.run}/logs/{node.name}"
         answer = await node.agent.ask(

@@ -35,25 +35,35 @@ class Lengths:
 
     def __init__(self, disk: SimDisk) -> None:
         self.disk = disk
-        self._versions: dict[int, list[bytes]] = {}
+        self._sizes: dict[int, set[int]] = {}
+        self._before_cuts: dict[int, list[bytes]] = {}
         self._alive: list[Inode] = []  # so that no number is given again
 
     def run(self, script: Script) -> None:
         """Carries out a script."""
         for call in script:
+            inode = self.disk.files.get(call.path)
+            if inode is not None and call.name in ("truncate", "write"):
+                self._before_cuts.setdefault(id(inode), []).append(bytes(inode.data))
             call.run(self.disk)
             inode = self.disk.files.get(call.path)
             if inode is None:
                 continue
-            if id(inode) not in self._versions:
+            if id(inode) not in self._sizes:
                 self._alive.append(inode)
+                self._sizes[id(inode)] = set()
             if call.name == "fsync_blocking":
-                self._versions[id(inode)] = []
-            self._versions.setdefault(id(inode), []).append(bytes(inode.data))
+                self._sizes[id(inode)].clear()
+                self._before_cuts.pop(id(inode), None)
+            self._sizes[id(inode)].add(len(inode.data))
 
-    def of(self, inode: Inode) -> list[bytes]:
-        """Returns what a file was after each call since it was last made durable."""
-        return self._versions.get(id(inode), [])
+    def sizes(self, inode: Inode) -> set[int]:
+        """Returns how long a file was after each call since it was last made durable."""
+        return self._sizes.get(id(inode), set())
+
+    def versions(self, inode: Inode) -> list[bytes]:
+        """Returns what it was then; only the longest of those that merely grew."""
+        return [*self._before_cuts.get(id(inode), []), bytes(inode.data)]
 
 
 def is_legal(disk: SimDisk, left: Files, lengths: Lengths | None = None) -> bool:
@@ -97,8 +107,13 @@ def _problem(
         return f"names are {sorted(names)}, found {sorted(left)}"
     for path, content in left.items():
         inode = names[path]
-        versions = lengths.of(originals[id(inode)]) if lengths is not None else []
-        if not is_legal_content(inode, content) and not _is_earlier(inode, content, versions):
+        is_known = lengths is not None and _is_earlier(
+            inode,
+            content,
+            lengths.versions(originals[id(inode)]),
+            lengths.sizes(originals[id(inode)]),
+        )
+        if not is_known and not is_legal_content(inode, content):
             return (
                 f"{path}: found {len(content)} bytes; {inode.durable_size} are durable "
                 f"of {len(inode.data)}, with {len(inode.truncations)} cuts that are not"
@@ -148,16 +163,15 @@ def _is_some_pages(content: bytes, whole: bytes, start: int) -> bool:
     return True
 
 
-def _is_earlier(inode: Inode, content: bytes, versions: list[bytes]) -> bool:
+def _is_earlier(inode: Inode, content: bytes, versions: list[bytes], sizes: set[int]) -> bool:
     """Whether the kernel may have written this of what the file was at some moment since its last sync."""
-    if inode.truncations or inode.durable is not None:
+    if inode.truncations or inode.durable is not None or not sizes:
         return False
     durable = inode.durable_image()
-    sizes = {len(version) for version in versions}
+    if not content.startswith(durable) or len(content) > max(sizes):
+        return False
     return any(
-        content.startswith(durable)
-        and len(content) <= max(sizes)
-        and all(
+        all(
             _is_earlier_page(
                 content[at : at + PAGE_BYTES],
                 version[at : at + PAGE_BYTES],

@@ -5,6 +5,7 @@ two network namespaces with real TCP between them; what a program sees has to be
 Where this kernel and the model are known to differ, a test of its own says by how much.
 """
 
+import asyncio
 import contextlib
 import select
 import signal
@@ -14,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
@@ -30,6 +32,8 @@ pytestmark = pytest.mark.containers
 PORT = 9092
 UNUSED = "198.18.0.99"
 LATE_MS = 150
+RTO_SLACK_MS = 700
+"""A machine that was busy during the handshake has measured a longer round trip, and retransmits later."""
 LOSSY_CONNECTIONS = 40
 _SERVER = """
 import socket, sys, threading, time
@@ -146,14 +150,10 @@ class Sleeper(Echo):
 
     def handle(self, message: Any, context: Any) -> Any:
         self.received.append((self.host.clock.monotonic_ns(), message))
-        future = self.world_loop().create_future()
-        self.world_loop().call_later(message / 1000, lambda: _resolve(future))
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        loop.call_later(message / 1000, _resolve, future)
         return future
-
-    def world_loop(self) -> Any:
-        import asyncio
-
-        return asyncio.get_running_loop()
 
 
 def _resolve(future: Any) -> None:
@@ -628,15 +628,18 @@ TABLE = (
     Row(script=connect_while_responses_are_dropped, outcomes=("silence",)),
     Row(script=connect_in_progress_when_healed, outcomes=("connected",), slack_ms=200),
     Row(script=new_connection_after_healing, outcomes=("silence", "connected")),
-    Row(script=existing_connection_is_cut, outcomes=("silence", "answered"), slack_ms=300),
-    Row(script=recovery_after_four_seconds, outcomes=("answered",), slack_ms=600),
+    Row(script=existing_connection_is_cut, outcomes=("silence", "answered"), slack_ms=RTO_SLACK_MS),
     Row(script=idle_connection_does_not_notice, outcomes=("answered",)),
     Row(script=one_way_drop_lets_an_answer_through, outcomes=("answered", "silence")),
-    Row(script=one_way_drop_stalls_the_answer, outcomes=("silence", "answered"), slack_ms=300),
+    Row(
+        script=one_way_drop_stalls_the_answer,
+        outcomes=("silence", "answered"),
+        slack_ms=RTO_SLACK_MS,
+    ),
     Row(script=drop_at_the_sender_and_another_request, outcomes=("silence", "answered")),
     Row(script=overlapping_cuts, outcomes=("silence", "connected")),
     Row(script=killed_server, outcomes=("reset", "refused")),
-    Row(script=power_loss, outcomes=("silence", "reset", "connected"), slack_ms=300),
+    Row(script=power_loss, outcomes=("silence", "reset", "connected"), slack_ms=RTO_SLACK_MS),
     Row(script=paused_server_is_connected_to, outcomes=(f"{LISTEN_BACKLOG + 1} connected",)),
     Row(script=paused_server_answers_when_resumed, outcomes=("silence", "answered")),
     Row(script=rejected, outcomes=("reset", "refused", "connected")),
@@ -654,3 +657,95 @@ def test_the_kernel_does_what_the_model_says(row: Row, real: Real) -> None:
     assert [seen.outcome for seen in real_saw] == [seen.outcome for seen in model_saw]
     for ours, theirs in zip(model_saw, real_saw, strict=True):
         assert theirs.ms == pytest.approx(ours.ms, abs=row.slack_ms), (model_saw, real_saw)
+
+
+@pytest.mark.slow
+def test_traffic_comes_back_within_five_seconds_of_a_cut_of_four(real: Real) -> None:
+    for stage in (Model(1), real):
+        (seen,) = recovery_after_four_seconds(stage)
+        assert seen.outcome == "answered"
+        assert 0 < seen.ms - 4000 < 5000
+
+
+def late_and_answered(stage: Stage, seconds: float) -> tuple[int, int]:
+    """How many of many requests were late under 20 % loss, and how many were answered at all."""
+    connections = [stage.open() for _ in range(LOSSY_CONNECTIONS)]
+    stage.loss(20)
+    pending = [stage.send(connection) for connection in connections]
+    stage.wait(LATE_MS / 1000)
+    in_time = {n for n, one in enumerate(pending) if stage.await_(one, 0.001).outcome == "answered"}
+    rest = [one for n, one in enumerate(pending) if n not in in_time]
+    later = [stage.await_(one, seconds).outcome for one in rest].count("answered")
+    return len(rest), len(in_time) + later
+
+
+def test_loss_makes_some_late_and_loses_none(real: Real) -> None:
+    for stage in (Model(1), Model(2), real):
+        late, answered = late_and_answered(stage, 40)
+        # A request and its answer both pass in 64 % of all cases.
+        assert 3 <= late <= 28, stage
+        assert answered == LOSSY_CONNECTIONS
+
+
+def test_a_stopped_process_takes_about_as_much_data_as_the_model_lets_a_buffer_hold(
+    real: Real,
+) -> None:
+    connection = real.open()
+    real.pause()
+    connection.setblocking(False)
+    taken = 0
+    deadline_s = time.monotonic() + 1
+    while time.monotonic() < deadline_s:
+        try:
+            taken += connection.send(bytes(65536))
+        except BlockingIOError:
+            time.sleep(0.02)
+    assert SEND_BUFFER_BYTES / 8 < taken < SEND_BUFFER_BYTES * 16
+
+
+# -- where this kernel and the model differ, and by how much
+
+
+def connect_healed_after_one_and_a_half_seconds(stage: Stage) -> Seen:
+    token = stage.cut()
+    pending = stage.start_connect()
+    stage.wait(1.5)
+    stage.heal(token)
+    return stage.await_(pending, 6)
+
+
+@pytest.mark.parametrize(("linear", "expected_ms"), [(0, 3000), (4, 2000)])
+def test_a_connect_is_tried_again_as_in_the_model_or_sooner_by_newer_kernels(
+    real: Real, rig: tuple[RigHost, RigHost, Any], linear: int, expected_ms: int
+) -> None:
+    """Since Linux 6.5 the first four retries are a second apart; the model backs off from the first one on."""
+    name = "net/ipv4/tcp_syn_linear_timeouts"
+    host = rig[0]
+    if not host.inside(lambda: Path("/proc/sys", name).exists()):
+        pytest.skip(f"this kernel has no {name}")
+    before = host.inside(lambda: Path("/proc/sys", name).read_text())
+    host.inside(lambda: Path("/proc/sys", name).write_text(str(linear)))
+    try:
+        seen = connect_healed_after_one_and_a_half_seconds(real)
+    finally:
+        host.inside(lambda: Path("/proc/sys", name).write_text(before))
+    assert connect_healed_after_one_and_a_half_seconds(Model(1)).ms == pytest.approx(3000, abs=20)
+    assert seen.outcome == "connected"
+    assert seen.ms == pytest.approx(expected_ms, abs=300)
+
+
+def request_dropped_at_the_sender(stage: Stage) -> Seen:
+    connection = stage.open()
+    token = stage.cut("a_to_b", at="sender")
+    pending = stage.send(connection)
+    stage.wait(2)
+    stage.heal(token)
+    return stage.await_(pending, 10)
+
+
+def test_a_sender_that_writes_nothing_more_waits_although_the_model_lets_it_go_at_once(
+    real: Real,
+) -> None:
+    """The kernel backs off for a drop at its own output, too; only the next write is sent at once."""
+    assert request_dropped_at_the_sender(Model(1)).ms == pytest.approx(2000, abs=20)
+    assert 2000 < request_dropped_at_the_sender(real).ms < 2000 + 5000

@@ -1,0 +1,253 @@
+"""Every fault of the vocabulary, in the simulation: it bites, it is healed without a trace, and a near miss says so.
+
+`FaultBench.close` holds every one of these runs against the promises of Kafka 4.1, too.
+"""
+
+from typing import Any
+
+import pytest
+from fault_bench import FaultBench
+
+from nemesis.fault import FAULT_NAMES, ONE_SHOT
+
+BITES: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
+    ("cut", ("b1", "b2"), {}),
+    ("cut", ("b1", "b2"), {"direction": "one-way", "at": "sender"}),
+    ("cut", ("leader:t-0", "follower:t-0"), {"planes": ["inter-broker"]}),
+    ("isolate", ("leader:t-0",), {}),
+    ("isolate", ("active_controller",), {"at": "sender"}),
+    ("partition", ("all",), {}),
+    ("partition", ("all", "controllers"), {"shape": "minority"}),
+    ("partition", ("follower:t-0", "all", "controllers"), {"shape": "bridge", "at": "sender"}),
+    ("partition", ("all",), {"shape": "majorities_ring", "planes": ["inter-broker"]}),
+    ("partition", (), {"shape": "groups", "groups": [["leader:t-0"], ["followers:t-0"]]}),
+    ("reject", ("leader:t-0", "follower:t-0"), {}),
+    ("reset_connections", ("leader:t-0",), {}),
+    ("loss", ("leader:t-0",), {"percent": 40}),
+    ("loss", ("b2",), {"percent": 100, "planes": ["inter-broker"]}),
+    ("delay", ("leader:t-0",), {"ms": 80, "jitter_ms": 80}),
+    ("bandwidth", ("leader:t-0",), {"rate_kib_s": 2}),
+    ("pause", ("leader:t-0",), {}),
+    ("stop", ("leader:t-0",), {}),
+    ("kill", ("leader:t-0",), {}),
+    ("restart", ("leader:t-0", "active_controller"), {}),
+    ("oom", ("leader:t-0",), {}),
+    ("slow_cpu", ("leader:t-0",), {"percent": 2}),
+    ("power", ("follower:t-0",), {"mode": "lose_all"}),
+    ("clock_step", ("all", "active_controller"), {"ms": -120_000}),
+    ("clock_drift", ("leader:t-0",), {"ppm": 200_000}),
+    ("clock_drift", ("active_controller",), {"ppm": -200_000}),
+    ("clock_strobe", ("active_controller",), {"ms": 500, "period_ms": 50}),
+    ("wipe", ("follower:t-0",), {}),
+    ("disk_full", ("leader:t-0",), {}),
+    ("io_error", ("active_controller",), {"every": 3}),
+    ("io_error", ("leader:t-0",), {"op": "all"}),
+    ("slow_disk", ("active_controller",), {"ms": 40}),
+    ("stuck_disk", ("leader:t-0",), {}),
+    ("read_only", ("follower:t-0",), {}),
+    ("bit_flip", ("follower:t-0",), {}),
+    ("start", ("b3",), {}),
+]
+"""Fault, targets, parameters."""
+
+
+def test_the_table_forgets_no_fault() -> None:
+    assert {fault for fault, _, _ in BITES} == set(FAULT_NAMES) - {"heal"}
+
+
+@pytest.mark.parametrize(("fault", "targets", "params"), BITES)
+def test_a_fault_bites_and_is_healed_without_a_trace(
+    fault: str, targets: tuple[str, ...], params: dict[str, Any]
+) -> None:
+    bench = FaultBench()
+    if fault == "start":
+        bench.inject("kill", *targets)
+    injected = bench.inject(fault, *targets, **params)
+    assert bench.hit(injected)
+    if fault not in ONE_SHOT:
+        bench.let(1200)
+        assert not bench.is_clean()
+        bench.heal(injected)
+    assert bench.bit(injected), bench.evidence(injected)
+    assert bench.is_clean()
+    committed = bench.high_watermark()
+    bench.until(bench.is_whole)
+    bench.until(lambda: bench.high_watermark() > committed + 20)
+    bench.close()
+
+
+NEAR_MISSES: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
+    ("cut", ("client-0", "client-1"), {}),
+    ("isolate", ("idle",), {}),
+    ("partition", ("client-0", "idle"), {}),
+    ("reject", ("client-0", "client-1"), {}),
+    ("reset_connections", ("idle",), {}),
+    ("loss", ("idle",), {"percent": 90}),
+    ("delay", ("idle",), {"ms": 500}),
+    ("bandwidth", ("leader:t-0",), {"rate_kib_s": 1 << 20}),
+    ("pause", ("idle",), {}),
+    ("disk_full", ("leader:t-0",), {"free_bytes": 1 << 40}),
+    ("io_error", ("leader:t-0",), {"every": 1 << 20, "op": "all"}),
+    ("clock_strobe", ("leader:t-0",), {"ms": 50, "period_ms": 60_000}),
+]
+"""Faults that are in force and meet nothing. "idle" is a client that does not speak before the end."""
+
+
+@pytest.mark.parametrize(("fault", "targets", "params"), NEAR_MISSES)
+def test_a_fault_that_met_nothing_did_not_bite(
+    fault: str, targets: tuple[str, ...], params: dict[str, Any]
+) -> None:
+    bench = FaultBench()
+    injected = bench.inject(
+        fault, *(bench.idle_client if t == "idle" else t for t in targets), **params
+    )
+    assert bench.hit(injected)
+    bench.let(1000)
+    bench.heal(injected)
+    assert not bench.bit(injected), bench.evidence(injected)
+    assert bench.is_clean()
+    bench.close()
+
+
+ON_THE_DEAD = [
+    *("pause", "stop", "kill", "restart", "oom", "power", "wipe", "read_only", "bit_flip"),
+    *("slow_cpu", "io_error", "slow_disk"),
+]
+
+
+@pytest.mark.parametrize("fault", ON_THE_DEAD)
+def test_a_fault_of_a_process_does_not_hit_a_node_that_has_none(fault: str) -> None:
+    bench = FaultBench()
+    dead = bench.inject("kill", "b3")
+    params = {"slow_cpu": {"percent": 1}, "slow_disk": {"ms": 100}}.get(fault, {})
+    missed = bench.inject(fault, "b3", **params)
+    assert bench.hit(missed) == []
+    bench.let(500)
+    bench.heal(missed)
+    assert not bench.bit(missed)
+    assert bench.cluster.down_nodes() == ("b3",)
+    bench.heal(dead)
+    assert bench.is_clean()
+    bench.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "params"),
+    [
+        ("disk_full", {}),
+        ("stuck_disk", {}),
+        ("clock_step", {"ms": 60_000}),
+        ("clock_drift", {"ppm": 100_000}),
+        ("clock_strobe", {"ms": 60_000, "period_ms": 20}),
+    ],
+)
+def test_a_fault_of_the_machine_bites_nobody_while_there_is_no_process(
+    fault: str, params: dict[str, Any]
+) -> None:
+    bench = FaultBench()
+    dead = bench.inject("kill", "b3")
+    missed = bench.inject(fault, "b3", **params)
+    assert bench.hit(missed) == ["b3"]
+    bench.let(500)
+    bench.heal(missed)
+    assert not bench.bit(missed), bench.evidence(missed)
+    bench.heal(dead)
+    assert bench.is_clean()
+    bench.close()
+
+
+def test_starting_a_node_that_runs_hits_nobody() -> None:
+    bench = FaultBench()
+    started = bench.inject("start", "b2")
+    assert bench.hit(started) == []
+    assert not bench.bit(started)
+    bench.close()
+
+
+def test_a_stop_that_ran_out_of_time_did_not_stop_in_order() -> None:
+    bench = FaultBench()
+    paused = bench.inject("pause", "b2")
+    stopped = bench.inject("stop", "b2", grace_ms=300)
+    assert bench.evidence(stopped)["ended"] == {"b2": "stop-timeout"}
+    bench.heal(stopped)
+    bench.heal(paused)
+    assert not bench.bit(stopped)
+    assert bench.bit(paused)
+    bench.close()
+
+
+def test_a_paused_process_is_slowed_by_nothing() -> None:
+    bench = FaultBench()
+    paused = bench.inject("pause", "b2")
+    slowed = bench.inject("slow_cpu", "b2", percent=1)
+    bench.let(500)
+    bench.heal(slowed)
+    bench.heal(paused)
+    assert not bench.bit(slowed)
+    assert bench.evidence(slowed)["callbacks_slowed"] == {"b2": 0}
+    bench.close()
+
+
+def test_a_disk_that_is_read_only_for_no_time_refused_nothing() -> None:
+    bench = FaultBench()
+    injected = bench.inject("read_only", "b2")
+    bench.heal(injected)
+    assert not bench.bit(injected)
+    assert bench.is_clean()
+    bench.close()
+
+
+def test_a_bit_is_flipped_only_where_recovery_has_to_look() -> None:
+    """After an orderly stop everything is below the recovery point, and a flipped bit would be nobody's duty."""
+    bench = FaultBench()
+    for client in bench.cluster.clients:
+        bench.inject("isolate", client)
+    bench.let(500)
+    bench.inject("restart", "b2")
+    bench.let(1500)
+    flipped = bench.inject("bit_flip", "b2")
+    assert bench.hit(flipped) == ["b2"]
+    assert "no log has a whole batch" in bench.evidence(flipped)["b2"]["why"]
+    bench.heal(flipped)
+    assert not bench.bit(flipped)
+    bench.close()
+
+
+def test_settling_removes_whatever_is_in_force() -> None:
+    bench = FaultBench()
+    for fault, targets, params in BITES:
+        if fault not in ("start", "heal"):
+            bench.inject(fault, *targets, **params)
+    bench.let(300)
+    assert not bench.is_clean()
+    bench.do(bench.cluster.settle())
+    assert bench.is_clean()
+    for fault_id in list(bench.rows):
+        bench.heal(fault_id)
+    bench.let(3000)
+    assert bench.is_clean()
+    bench.close()
+
+
+def test_every_fault_is_healed_by_its_own_token_only() -> None:
+    """Overlapping faults of one kind on one link: when the first is healed the second is still in force."""
+    bench = FaultBench()
+    first = bench.inject("delay", "b1", ms=100)
+    second = bench.inject("delay", "b1", ms=50)
+    third = bench.inject("isolate", "b2")
+    bench.let(500)
+    bench.heal(first)
+    assert len(bench.world.network.tokens) == 2
+    before = [token.dropped_or_stalled for token in bench.world.network.tokens]
+    bench.let(500)
+    assert all(
+        token.dropped_or_stalled > count
+        for token, count in zip(bench.world.network.tokens, before, strict=True)
+    )
+    bench.heal(third)
+    bench.heal(second)
+    bench.heal(second)
+    assert bench.is_clean()
+    assert bench.bit(first)
+    assert bench.bit(second)
+    bench.close()

@@ -1,0 +1,99 @@
+"""What a fault may be told, and the sentence a user reads who told it something else."""
+
+import pytest
+
+from harness.errors import UsageError
+from nemesis.fault import FAULT_NAMES, Fault, fault_from_json
+from nemesis.parameters import PARAMETERS, PLANES, POWER_MODES, SHAPES
+
+EXAMPLES = {
+    "loss": {"percent": 30},
+    "delay": {"ms": 100, "jitter_ms": 20},
+    "bandwidth": {"rate_kib_s": 64},
+    "slow_cpu": {"percent": 5},
+    "clock_step": {"ms": -30000},
+    "clock_drift": {"ppm": 200000},
+    "clock_strobe": {"ms": 200, "period_ms": 50},
+    "slow_disk": {"ms": 50},
+}
+"""Faults that are nothing without a parameter, and good ones for them."""
+
+
+def make(fault, targets=("b1", "b2"), **params):
+    return Fault(id="f1", fault=fault, targets=targets, params=params)
+
+
+@pytest.mark.parametrize("fault", FAULT_NAMES)
+def test_every_fault_can_be_written_down_and_read_back(fault):
+    written = make(fault, **EXAMPLES.get(fault, {}))
+    assert fault_from_json(written.to_json(), default_id="x") == written
+
+
+@pytest.mark.parametrize("fault", sorted(EXAMPLES))
+def test_a_fault_says_which_parameter_it_lacks(fault):
+    needed = [name for name, parameter in PARAMETERS[fault].items() if parameter.is_needed]
+    assert needed
+    for name in needed:
+        rest = {key: value for key, value in EXAMPLES[fault].items() if key != name}
+        rest.pop("jitter_ms", None)
+        with pytest.raises(UsageError, match=f"needs the parameter {name}: a whole number"):
+            make(fault, **rest)
+
+
+@pytest.mark.parametrize(
+    ("fault", "params", "sentence"),
+    [
+        ("loss", {"percent": 0}, "percent must be a whole number from 1 to 100, not 0"),
+        ("loss", {"percent": 101}, "percent must be a whole number from 1 to 100, not 101"),
+        ("loss", {"percent": True}, "percent must be a whole number"),
+        ("loss", {"percent": 12.5}, "percent must be a whole number"),
+        ("slow_cpu", {"percent": 100}, "percent must be a whole number from 1 to 99, not 100"),
+        ("bandwidth", {"rate_kib_s": 0}, "rate_kib_s must be a whole number from 1"),
+        ("delay", {"ms": 0}, "ms must be a whole number from 1 to 600000, not 0"),
+        ("delay", {"ms": 10, "jitter_ms": 11}, "jitter_ms must not be more than ms"),
+        ("clock_step", {"ms": 0}, "and not 0, not 0"),
+        ("clock_step", {"ms": 10**12}, "ms must be a whole number from -315360000000"),
+        ("clock_drift", {"ppm": -1_000_000}, "ppm must be a whole number from -999999"),
+        ("clock_strobe", {"ms": 5, "period_ms": 0}, "period_ms must be a whole number from 1"),
+        ("io_error", {"every": 0}, "every must be a whole number from 1"),
+        ("io_error", {"op": "write"}, "no disk operation is called 'write' .known: fsync, all."),
+        ("disk_full", {"free_bytes": -1}, "free_bytes must be a whole number, 0 or more, not -1"),
+        ("partition", {"shape": "half"}, "did you mean 'halves'?"),
+        ("partition", {"shape": "groups"}, "of shape 'groups' needs the parameter groups"),
+        ("partition", {"groups": [["b1"], ["b2"]]}, "no other shape takes it"),
+        ("partition", {"shape": "groups", "groups": [["b1"]]}, "a list of two or more lists"),
+        ("partition", {"shape": "groups", "groups": [["b1"], []]}, "a list of two or more lists"),
+        ("partition", {"planes": ["contoller"]}, "did you mean 'controller'?"),
+        ("cut", {"at": "reciever"}, "did you mean 'receiver'?"),
+        ("cut", {"direction": "oneway"}, "did you mean 'one-way'?"),
+        ("power", {"mode": "lose_al"}, "did you mean 'lose_all'?"),
+        ("reject", {"direction": "both"}, "no parameter of fault 'reject' is called 'direction'"),
+        ("wipe", {"ms": 3}, "no parameter of fault 'wipe' is called 'ms'"),
+    ],
+)
+def test_an_impossible_parameter_is_named_together_with_what_is_possible(fault, params, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        make(fault, **params)
+
+
+@pytest.mark.parametrize("fault", ["cut", "reject"])
+def test_what_lies_between_nodes_needs_two(fault):
+    with pytest.raises(UsageError, match=f"a {fault} needs at least two targets"):
+        make(fault, targets=("b1",))
+
+
+@pytest.mark.parametrize("fault", sorted(set(FAULT_NAMES) - {"heal", "cut", "reject"}))
+def test_nothing_but_a_heal_is_for_nobody(fault):
+    with pytest.raises(UsageError, match="needs at least one target"):
+        make(fault, targets=(), **EXAMPLES.get(fault, {}))
+
+
+def test_every_word_that_is_possible_is_accepted():
+    for plane in PLANES:
+        make("isolate", planes=[plane])
+    for mode in POWER_MODES:
+        make("power", mode=mode)
+    for shape in SHAPES:
+        make(
+            "partition", shape=shape, **({"groups": [["b1"], ["b2"]]} if shape == "groups" else {})
+        )
