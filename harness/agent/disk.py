@@ -135,6 +135,12 @@ class NodeDisk:
         return mounts.mount_at(self.mountpoint) is not None
 
     @property
+    def is_read_only(self) -> bool:
+        """Whether it is mounted such that nothing can be written."""
+        there = mounts.mount_at(self.mountpoint)
+        return there is not None and there.is_read_only
+
+    @property
     def device(self) -> str:
         """The loop device; "" if it is not mounted."""
         there = mounts.mount_at(self.mountpoint)

@@ -24,6 +24,7 @@ Source: `harness/simulation/power_cut.py` has the same modes.
 """
 
 import contextlib
+import errno
 import os
 import threading
 import time
@@ -38,7 +39,7 @@ from harness.agent.disk import NodeDisk
 from harness.agent.errors import AgentError
 from harness.agent.images import FOLDER, NO_LOG_FLUSH, remove_disk, shutdown_descriptor
 from harness.agent.snapshot import Snapshot
-from harness.agent.synthesis import MODES, FileCut, give_back
+from harness.agent.synthesis import MODES, NOTHING_GIVEN_BACK, FileCut, give_back
 
 FILES_MAX = 200
 """How many files a report lists; the totals are of all."""
@@ -136,25 +137,38 @@ def cut(disks: Sequence[NodeDisk], plans: Sequence[CutPlan], kill: Kill) -> list
     timings: list[dict[str, float]] = [{} for _ in indices]
     with contextlib.ExitStack() as open_snapshots, ThreadPoolExecutor(len(disks)) as pool:
 
-        def snapshot(index: int) -> Snapshot:
+        def snapshot(index: int) -> Snapshot | None:
             disks[index].thaw()
-            return disks[index].snapshot()
+            return _look(disks[index], open_snapshots)
 
-        def finish(index: int) -> CutReport:
+        def bury_and_finish(index: int) -> CutReport:
+            began_ns = time.monotonic_ns()
+            kill(index)
+            timings[index]["kill"] = (time.monotonic_ns() - began_ns) / 1e6
             return _finish(disks[index], plans[index], snapshots[index], timings[index])
 
         snapshots = _each(pool, indices, timings, "snapshot", snapshot)
-        for taken in snapshots:
-            open_snapshots.callback(taken.close)
         skew_ns = _shut_down(pool, disks, plans, timings)
         for taken in snapshots:
-            taken.close_files()
-        _each(pool, indices, timings, "kill", kill)
-        reports = _each(pool, indices, timings, "", finish)
+            if taken is not None:
+                taken.close_files()
+        reports = _each(pool, indices, timings, "", bury_and_finish)
     return [
         CutReport(**{**_fields(report), "skew_ns": skew_ns, "timings_ms": _rounded(times)})
         for report, times in zip(reports, timings, strict=True)
     ]
+
+
+def _look(disk: NodeDisk, open_snapshots: contextlib.ExitStack) -> Snapshot | None:
+    """Returns what a node's files are; None if they cannot be read because the file system is dead already."""
+    try:
+        taken = disk.snapshot()
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return None
+    open_snapshots.callback(taken.close)
+    return taken
 
 
 def _fields(report: CutReport) -> dict[str, Any]:
@@ -216,7 +230,9 @@ def _shut_down(
     return max(began_ns) - min(began_ns)
 
 
-def _finish(disk: NodeDisk, plan: CutPlan, before: Snapshot, times: dict[str, float]) -> CutReport:
+def _finish(
+    disk: NodeDisk, plan: CutPlan, before: Snapshot | None, times: dict[str, float]
+) -> CutReport:
     """Mounts one disk again and gives back what its plan keeps."""
     at_ns = time.monotonic_ns()
 
@@ -226,23 +242,31 @@ def _finish(disk: NodeDisk, plan: CutPlan, before: Snapshot, times: dict[str, fl
         times[name] = (now_ns - at_ns) / 1e6
         at_ns = now_ns
 
+    is_read_only = disk.is_read_only
     disk.unmount()
     step("unmount")
-    disk.mount(with_ballast=False)
+    disk.mount(read_only=is_read_only, with_ballast=False)
     step("mount")
-    result = give_back(
-        disk.data,
-        before,
-        mode=plan.mode,
-        seed=plan.seed,
-        keep_records=plan.keep_records,
-        torn_bytes=plan.torn_bytes,
-    )
-    disk.restore_ballast()
+    if before is None or is_read_only:
+        why = "it could not be written" if is_read_only else "it was dead before the cut"
+        result = NOTHING_GIVEN_BACK
+        notes: tuple[str, ...] = (f"nothing was given back to this disk: {why}",)
+    else:
+        result = give_back(
+            disk.data,
+            before,
+            mode=plan.mode,
+            seed=plan.seed,
+            keep_records=plan.keep_records,
+            torn_bytes=plan.torn_bytes,
+        )
+        notes = result.notes
+    if not is_read_only:
+        disk.restore_ballast()
     step("synthesis")
     return CutReport(
         mode=plan.mode,
-        cached_bytes=before.size_bytes,
+        cached_bytes=before.size_bytes if before is not None else 0,
         unsynced_bytes_before=result.unsynced_bytes,
         kept_bytes=result.kept_bytes,
         lost_bytes=result.lost_bytes,
@@ -250,7 +274,7 @@ def _finish(disk: NodeDisk, plan: CutPlan, before: Snapshot, times: dict[str, fl
         returned=result.returned,
         missing=result.missing,
         metadata=result.metadata,
-        notes=result.notes,
+        notes=notes,
     )
 
 

@@ -59,6 +59,18 @@ class GivenBack:
     notes: tuple[str, ...]
 
 
+NOTHING_GIVEN_BACK = GivenBack(
+    unsynced_bytes=0,
+    kept_bytes=0,
+    lost_bytes=0,
+    files=(),
+    returned=(),
+    missing=(),
+    metadata="none",
+    notes=(),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Image:
     """What is to be in one file: pieces of the cached content, zeros between and behind them."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 PROBE_LIMIT_MS = 250
 FREEZE_WATCHDOG_S = 120.0
 STUCK_BIT_MS = 50
+RATE_OF_ONE_PROCESS = (0.5, 1.5)
 STEP_SEEN = 0.5
 """A step counts as seen when the node shows at least so much of it."""
 
@@ -243,6 +244,11 @@ class HostFaults:
     async def _bandwidth(
         self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str
     ) -> InForce:
+        nodes = tuple(
+            name
+            for name in nodes
+            if not any("bandwidth" in other.token for other in self._of(name))
+        )
         rules = {
             name: [
                 {
@@ -254,7 +260,7 @@ class HostFaults:
             for name in nodes
         }
         await self._apply(token, rules)
-        return InForce(nodes=nodes, token={"at": list(nodes)})
+        return InForce(nodes=nodes, token={"at": list(nodes), "bandwidth": True})
 
     async def _heal_bandwidth(self, in_force: InForce, token: str) -> None:
         await self._effect_bandwidth(in_force, token)
@@ -478,8 +484,7 @@ class HostFaults:
         if data["fault"] == "clock_strobe":
             back = sum(b[1] < a[1] for a, b in itertools.pairwise(readings))
             return f"{back} times back", back > 0
-        (at_0, _, mono_0), (at_1, _, mono_1) = readings[0], readings[-1]
-        ppm = ((mono_1 - mono_0) / max(at_1 - at_0, 1) - 1) * 1e6
+        ppm = _rate_ppm([(at, monotonic) for at, _, monotonic in readings])
         return f"{ppm:.0f} ppm", abs(ppm - data["ppm"]) <= abs(data["ppm"]) * STEP_SEEN
 
     # -- disks
@@ -687,6 +692,20 @@ class HostFaults:
 
     def _node(self, name: str) -> "HostNode":
         return self._cluster.nodes[name]
+
+
+def _rate_ppm(readings: list[tuple[int, int]]) -> float:
+    """Returns how much too fast a clock ran, by its longest stretch of readings without a restart in between."""
+    stretches = [[readings[0]]]
+    for before, after in itertools.pairwise(readings):
+        rate = (after[1] - before[1]) / max(after[0] - before[0], 1)
+        if not RATE_OF_ONE_PROCESS[0] < rate < RATE_OF_ONE_PROCESS[1]:
+            stretches.append([])  # a new process begins its monotonic clock somewhere else
+        stretches[-1].append(after)
+    (at_0, shown_0), *_, (at_1, shown_1) = max(
+        (stretch if len(stretch) > 1 else [(0, 0), (1, 1)] for stretch in stretches), key=len
+    )
+    return ((shown_1 - shown_0) / max(at_1 - at_0, 1) - 1) * 1e6
 
 
 _FAMILY_OF = {

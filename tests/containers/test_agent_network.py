@@ -401,6 +401,13 @@ def test_two_nodes_of_one_host_are_limited_apart_also_towards_each_other(site: S
         assert throughput_kib_s(near, far, 1.5) == pytest.approx(8000, rel=0.25)
 
 
+def test_what_a_node_sends_itself_is_not_limited(site: Site) -> None:
+    site.net_a.apply("f1", limit("127.18.0.1", 64))
+    with socket_pair(site.a, "127.18.0.1", "127.18.0.1") as (near, far):
+        assert throughput_kib_s(near, far, 0.3) > 10_000
+    assert site.net_a.remove("f1")["packets"] == 0
+
+
 @contextlib.contextmanager
 def socket_pair(
     host: RigHost, source: str, target: str

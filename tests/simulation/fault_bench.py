@@ -106,8 +106,17 @@ class FaultBench:
         return self.cluster.true_high_watermark("t", 0)
 
     def is_whole(self) -> bool:
-        """Whether every node is up and in every ISR."""
-        return not self.cluster.down_nodes() and self.run.phases._recovered()
+        """Whether every node is up, is registered as it is now, and is in every ISR."""
+        registered = self.cluster.metadata.brokers
+        return (
+            not self.cluster.down_nodes()
+            and all(
+                broker_id in registered
+                and self.broker(name).broker_epoch == registered[broker_id].broker_epoch
+                for name, broker_id in self.cluster.brokers.items()
+            )
+            and self.run.phases._recovered()
+        )
 
     def is_clean(self) -> bool:
         """Whether nothing of any fault is left in the world."""

@@ -1,4 +1,4 @@
-"""Every fault of the vocabulary, in the simulation: it bites, it is healed without a trace, and a near miss says so.
+"""Every fault of the vocabulary in the simulation: it bites, it is healed without a trace, a near miss says so.
 
 `FaultBench.close` holds every one of these runs against the promises of Kafka 4.1, too.
 """
@@ -167,6 +167,7 @@ def test_starting_a_node_that_runs_hits_nobody() -> None:
 def test_a_stop_that_ran_out_of_time_did_not_stop_in_order() -> None:
     bench = FaultBench()
     paused = bench.inject("pause", "b2")
+    bench.let(200)
     stopped = bench.inject("stop", "b2", grace_ms=300)
     assert bench.evidence(stopped)["ended"] == {"b2": "stop-timeout"}
     bench.heal(stopped)

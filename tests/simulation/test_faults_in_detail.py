@@ -1,0 +1,282 @@
+"""What single faults do to a cluster, beyond the fact that they bite."""
+
+import errno
+
+import pytest
+from fault_bench import MS, FaultBench
+
+
+def test_a_wiped_broker_comes_back_with_a_new_empty_disk_and_fetches_everything() -> None:
+    bench = FaultBench()
+    follower = bench.follower()
+    before = bench.broker(follower).logs.directory_ids
+    end = bench.log_end(follower)
+    assert end > 20
+    wiped = bench.inject("wipe", follower)
+    told = bench.evidence(wiped)[follower]
+    assert told["bytes_before"] > 0
+    assert told["bytes_after"] == 0
+    assert told["disk_after"] == told["disk_before"] + 1
+    assert not bench.node(follower).is_alive
+    bench.heal(wiped)
+    bench.until(bench.is_whole)
+    assert bench.broker(follower).logs.directory_ids != before
+    assert bench.log_end(follower) >= end
+    bench.close()
+
+
+def test_recovery_finds_a_flipped_bit_and_cuts_the_log_there() -> None:
+    bench = FaultBench()
+    follower = bench.follower()
+    end = bench.log_end(follower)
+    flipped = bench.inject("bit_flip", follower)
+    told = bench.evidence(flipped)[follower]
+    assert told["path"].endswith(".log")
+    assert told["byte_before"] ^ told["byte_after"] == 1 << told["bit"]
+    assert bench.node(follower).disk.peek(told["path"])[told["offset"]] == told["byte_after"]
+    assert not bench.node(follower).is_alive
+    partner = bench.inject(
+        "isolate", follower
+    )  # so that nothing can be fetched again before we look
+    bench.heal(flipped)
+    bench.let(300)
+    assert len(bench.node(follower).disk.peek(told["path"])) <= told["offset"]
+    bench.heal(apart)
+    bench.until(bench.is_whole)
+    assert bench.log_end(follower) >= end
+    bench.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_bit_flip_on_any_replica_costs_no_record(seed: int) -> None:
+    bench = FaultBench(seed, weather="light")
+    for target in (bench.leader(), bench.follower()):
+        flipped = bench.inject("bit_flip", target)
+        assert bench.evidence(flipped)["bit"]
+        bench.let(300)
+        bench.heal(flipped)
+        bench.until(bench.is_whole)
+    bench.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "params", "word"),
+    [
+        ("io_error", {"op": "all"}, "failed"),
+        ("disk_full", {}, "is full"),
+        ("read_only", {}, "is read-only"),
+    ],
+)
+def test_a_node_that_its_disk_ends_is_the_effect_of_the_fault_and_is_started_again(
+    fault: str, params: dict[str, str], word: str
+) -> None:
+    bench = FaultBench()
+    injected = bench.inject(fault, "b2", **params)
+    bench.until(lambda: bench.cluster.down_nodes() == ("b2",))
+    bench.let(1000)
+    assert bench.cluster.down_nodes() == ("b2",)
+    bench.heal(injected)
+    assert word in bench.evidence(injected)["ended_by_itself"]["b2"]
+    assert bench.bit(injected)
+    assert bench.cluster.down_nodes() == ()
+    bench.until(bench.is_whole)
+    assert bench.world.failures == []
+    bench.close()
+
+
+def test_a_controller_that_its_disk_ends_is_started_again() -> None:
+    bench = FaultBench()
+    name = f"c{bench.cluster.metadata.active_controller}"
+    injected = bench.inject("io_error", name)
+    bench.until(lambda: bench.cluster.down_nodes() == (name,))
+    bench.heal(injected)
+    assert name in bench.evidence(injected)["ended_by_itself"]
+    bench.let(2000)
+    assert bench.is_whole()
+    bench.close()
+
+
+def test_healing_a_disk_starts_nobody_whom_another_fault_took_down() -> None:
+    bench = FaultBench()
+    slow = bench.inject("io_error", "b2", every=1 << 20)
+    killed = bench.inject("kill", "b2")
+    bench.heal(slow)
+    bench.let(1500)
+    assert bench.cluster.down_nodes() == ("b2",)
+    bench.heal(killed)
+    assert bench.cluster.down_nodes() == ()
+    bench.close()
+
+
+def test_a_node_that_ends_of_a_failed_sync_just_after_its_disk_was_healed_is_started() -> None:
+    bench = FaultBench()
+    injected = bench.inject("io_error", "b2", op="all")
+    bench.let(1)
+    node = bench.node("b2")
+    bench.heal(injected)
+    if node.is_alive:
+        node.process_failed(OSError(errno.EIO, "met while the disk was broken"))
+    assert not node.is_alive
+    bench.until(lambda: node.is_alive, 2000)
+    assert "b2" in bench.evidence(injected).get("ended_by_itself", {"b2": ""})
+    bench.let(2000)
+    assert bench.is_clean()
+    bench.close()
+
+
+def test_starting_a_node_with_a_read_only_disk_heals_the_disk() -> None:
+    bench = FaultBench()
+    injected = bench.inject("read_only", "b2")
+    bench.until(lambda: bench.cluster.down_nodes() == ("b2",))
+    bench.inject("start", "b2")
+    assert bench.rows[injected][7] is not None
+    assert bench.is_clean()
+    bench.until(bench.is_whole)
+    bench.close()
+
+
+def test_a_stuck_disk_stops_writers_and_lets_them_go_on() -> None:
+    bench = FaultBench()
+    leader = bench.leader()
+    stuck = bench.inject("stuck_disk", leader)
+    bench.let(100)
+    end = len(bench.node(leader).disk.peek("data/t-0/00000000000000000000.log"))
+    bench.let(400)
+    assert len(bench.node(leader).disk.peek("data/t-0/00000000000000000000.log")) == end
+    assert bench.node(leader).loop.frozen
+    bench.heal(stuck)
+    assert not bench.node(leader).loop.frozen
+    assert bench.evidence(stuck)["calls_that_waited"][leader] >= 1
+    bench.until(bench.is_whole)
+    bench.close()
+
+
+def test_every_second_call_of_a_broken_disk_fails() -> None:
+    bench = FaultBench()
+    disk = bench.node("c11").disk
+    fault = disk.io_error("append", every=2)
+    outcomes = []
+    for _ in range(6):
+        try:
+            disk.append("probe", b"x")
+            outcomes.append("written")
+        except OSError:
+            outcomes.append("failed")
+    disk.heal(fault)
+    assert outcomes == ["written", "failed"] * 3
+    assert fault.hits == 3
+    bench.close()
+
+
+def test_the_harness_meets_no_disk_fault_when_it_looks_and_counts_none() -> None:
+    bench = FaultBench()
+    disk = bench.node("b2").disk
+    disk.append("probe", b"x")
+    fault = disk.io_error("any")
+    with bench.world.looking():
+        assert disk.read("probe") == b"x"
+    assert fault.hits == 0
+    with pytest.raises(OSError, match="read failed on b2"):
+        disk.read("probe")
+    disk.heal(fault)
+    bench.close()
+
+
+def test_a_restart_is_orderly_and_leaves_every_node_up() -> None:
+    bench = FaultBench()
+    before = {name: bench.node(name).incarnation for name in ("b1", "b2", "c11")}
+    restarted = bench.inject("restart", "b1", "b2", "c11")
+    told = bench.evidence(restarted)
+    assert set(told["ended"].values()) == {"stopped"}
+    assert told["incarnations"] == {name: count + 1 for name, count in before.items()}
+    assert bench.cluster.down_nodes() == ()
+    bench.until(bench.is_whole)
+    bench.close()
+
+
+def test_the_kernel_says_of_whom_it_killed_for_want_of_memory() -> None:
+    bench = FaultBench()
+    oom = bench.inject("oom", "b2")
+    assert bench.node("b2").exit_reason == "oom"
+    assert bench.evidence(oom)["oom_kills"] == {"b2": 1}
+    bench.inject("start", "b2")
+    assert bench.rows[oom][7] is not None
+    bench.close()
+
+
+def test_a_slow_processor_stays_slow_when_the_process_is_started_anew() -> None:
+    bench = FaultBench()
+    slowed = bench.inject("slow_cpu", "b2", percent=10)
+    cost_ns = bench.node("b2").loop.cpu_ns_per_callback
+    assert cost_ns > 0
+    bench.inject("restart", "b2")
+    assert bench.node("b2").loop.cpu_ns_per_callback == cost_ns
+    bench.heal(slowed)
+    assert bench.node("b2").loop.cpu_ns_per_callback == 0
+    bench.close()
+
+
+def test_a_stepped_wall_clock_is_read_as_such_and_goes_back() -> None:
+    bench = FaultBench()
+    clock, other = (bench.node(name).host.clock for name in ("c11", "c12"))
+    stepped = bench.inject("clock_step", "c11", ms=90_000)
+    bench.let(1000)
+    assert clock.wall_ms() - other.wall_ms() == 90_000
+    bench.heal(stepped)
+    assert clock.wall_ms() == other.wall_ms()
+    assert bench.evidence(stepped)["wall_clock_ahead_ms"] == {"c11": pytest.approx(90_000, abs=1)}
+    bench.close()
+
+
+@pytest.mark.parametrize("ppm", [200_000, -200_000, -900_000])
+def test_a_drifting_host_has_both_clocks_wrong_and_only_its_wall_clock_goes_back(ppm: int) -> None:
+    bench = FaultBench()
+    clock = bench.node("b2").host.clock
+    wall, monotonic = clock.wall_ms(), clock.monotonic_ns()
+    drifting = bench.inject("clock_drift", "b2", ppm=ppm)
+    bench.let(2000)
+    elapsed_ms = 2000 * (1 + ppm / 1e6)
+    assert clock.wall_ms() - wall == pytest.approx(elapsed_ms, abs=2)
+    assert (clock.monotonic_ns() - monotonic) / MS == pytest.approx(elapsed_ms, abs=2)
+    bench.heal(drifting)
+    assert clock.wall_ms() - wall == 2000
+    assert (clock.monotonic_ns() - monotonic) / MS == pytest.approx(elapsed_ms, abs=2)
+    assert bench.evidence(drifting)["clock_gains_ppm"]["b2"] == pytest.approx(ppm, rel=0.01)
+    bench.close()
+
+
+def test_the_clock_of_whoever_dies_was_read_before() -> None:
+    bench = FaultBench()
+    drifting = bench.inject("clock_drift", "b2", ppm=150_000)
+    bench.let(500)
+    dead = bench.inject("power", "b2")
+    bench.let(500)
+    bench.heal(drifting)
+    bench.heal(dead)
+    assert bench.bit(drifting)
+    bench.close()
+
+
+def test_a_strobing_clock_goes_back_once_per_period_and_ends_at_the_truth() -> None:
+    bench = FaultBench()
+    for ms in (300, -300):
+        strobing = bench.inject("clock_strobe", "c12", ms=ms, period_ms=100)
+        bench.let(975)
+        bench.heal(strobing)
+        assert bench.evidence(strobing)["backward_jumps"]["c12"] in (9, 10)
+        assert bench.node("c12").clock.wall_offset_ns() == 0
+    bench.let(1000)
+    assert bench.node("c12").clock.wall_offset_ns() == 0
+    bench.close()
+
+
+def test_a_bit_is_flipped_on_a_broken_disk_as_well() -> None:
+    """The harness reads the log around the faults that the process meets."""
+    bench = FaultBench()
+    broken = bench.inject("io_error", "b2", op="all", every=1 << 20)
+    flipped = bench.inject("bit_flip", "b2")
+    assert bench.evidence(flipped)["bit"]
+    bench.heal(broken)
+    assert bench.evidence(broken)["calls_failed"] == {"b2": 0}
+    bench.heal(flipped)
+    bench.close()
