@@ -44,6 +44,8 @@ from harness.agent.synthesis import MODES, NOTHING_GIVEN_BACK, FileCut, give_bac
 FILES_MAX = 200
 """How many files a report lists; the totals are of all."""
 
+BARRIER_LIMIT_S = 30.0
+
 Kill = Callable[[int], None]
 _T = TypeVar("_T")
 
@@ -148,7 +150,8 @@ def cut(disks: Sequence[NodeDisk], plans: Sequence[CutPlan], kill: Kill) -> list
             return _finish(disks[index], plans[index], snapshots[index], timings[index])
 
         snapshots = _each(pool, indices, timings, "snapshot", snapshot)
-        skew_ns = _shut_down(pool, disks, plans, timings)
+        alive = [index for index in indices if snapshots[index] is not None]
+        skew_ns = _shut_down(pool, disks, plans, alive, timings)
         for taken in snapshots:
             if taken is not None:
                 taken.close_files()
@@ -184,7 +187,7 @@ def _rounded(times: dict[str, float]) -> dict[str, float]:
 
 def _each(
     pool: ThreadPoolExecutor,
-    indices: range,
+    indices: Sequence[int],
     timings: list[dict[str, float]],
     step: str,
     work: Callable[[int], _T],
@@ -210,23 +213,26 @@ def _shut_down(
     pool: ThreadPoolExecutor,
     disks: Sequence[NodeDisk],
     plans: Sequence[CutPlan],
+    indices: Sequence[int],
     timings: list[dict[str, float]],
 ) -> int:
-    """Shuts all file systems down at once; returns the nanoseconds between the first and the last."""
+    """Shuts file systems down at once; returns the nanoseconds between the first and the last."""
+    if not indices:
+        return 0
     with contextlib.ExitStack() as stack:
-        descriptors = []
-        for disk in disks:
-            descriptors.append(disk.open_for_shutdown())
-            stack.callback(os.close, descriptors[-1])
-        barrier = threading.Barrier(len(disks), timeout=30)
-        began_ns = [0] * len(disks)
+        descriptors = {}
+        for index in indices:
+            descriptors[index] = disks[index].open_for_shutdown()
+            stack.callback(os.close, descriptors[index])
+        barrier = threading.Barrier(len(indices), timeout=BARRIER_LIMIT_S)
+        began_ns = []
 
         def shut_down(index: int) -> None:
             barrier.wait()
-            began_ns[index] = time.monotonic_ns()
+            began_ns.append(time.monotonic_ns())
             shutdown_descriptor(descriptors[index], plans[index].flag)
 
-        _each(pool, range(len(disks)), timings, "shutdown", shut_down)
+        _each(pool, indices, timings, "shutdown", shut_down)
     return max(began_ns) - min(began_ns)
 
 

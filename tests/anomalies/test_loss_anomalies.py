@@ -215,7 +215,9 @@ def flagged_run(*, flagged: bool, **more: object) -> Verdict:
             state(150, 1, [1], epoch=2, flagged=flagged, **ONE_BROKER),
         ],
         replicas=LOGS,
-        brokers=[broker(0, 1, "registered"), broker(101, 1, "registered")],
+        brokers=more.get(  # type: ignore[arg-type]
+            "brokers", [broker(0, 1, "registered"), broker(101, 1, "registered")]
+        ),
         faults=more.get("faults", [fault(40, "power", ["b1"])]),  # type: ignore[arg-type]
     )
     return judge_run(tables, RunContext(min_isr=1, replication_factor=1, acked_during_faults_min=0))
@@ -238,6 +240,51 @@ def test_a_flagged_election_that_no_injected_fault_explains_excuses_nothing() ->
     verdict = flagged_run(flagged=True, faults=[fault(40, "pause", ["b1"])])
     assert verdict.unexcused_lost_records == 1
     assert "only 0 of at least 1 brokers" in one(verdict, "lost-acked-write").sentence
+
+
+ONCE_ORDERLY = [broker(0, 1, "registered", clean=True), broker(101, 1, "registered")]
+
+
+def stopped(end: object) -> dict[str, object]:
+    return {**fault(40, "stop", ["b1"]), "evidence": json.dumps({"ended": {"b1": end}})}
+
+
+@pytest.mark.parametrize(
+    "explains",
+    [
+        *(fault(40, name, ["b1"]) for name in ("kill", "oom", "wipe", "bit_flip", "read_only")),
+        # A disk that was broken when the node was last known to be well may still end it.
+        *(fault(-20, name, ["b1"]) for name in ("io_error", "disk_full", "stuck_disk")),
+        fault(-20, "io_error", ["b1"], healed=30),
+        stopped("stop-timeout"),
+        stopped({"in_time": False}),
+    ],
+)
+def test_whatever_ends_a_broker_in_no_order_explains_an_unclean_registration(
+    explains: dict[str, object],
+) -> None:
+    verdict = flagged_run(flagged=True, faults=[explains], brokers=ONCE_ORDERLY)
+    assert verdict.excused_lost_records == 1
+
+
+@pytest.mark.parametrize(
+    "explains",
+    [
+        *(fault(40, name, ["b1"]) for name in ("slow_disk", "clock_step", "slow_cpu", "delay")),
+        *(fault(40, name, ["b2"]) for name in ("wipe", "io_error")),  # somebody else
+        fault(-20, "io_error", ["b1"], healed=-10),  # over when the node was started in order
+        fault(-20, "kill", ["b1"]),
+        fault(102, "io_error", ["b1"]),  # only after it had registered
+        stopped("stopped"),
+        stopped({"in_time": True}),
+        {**fault(40, "stop", ["b1"]), "evidence": "[]"},
+    ],
+)
+def test_what_leaves_a_broker_alone_explains_no_unclean_registration(
+    explains: dict[str, object],
+) -> None:
+    verdict = flagged_run(flagged=True, faults=[explains], brokers=ONCE_ORDERLY)
+    assert verdict.unexcused_lost_records == 1
 
 
 @pytest.mark.parametrize(

@@ -253,16 +253,18 @@ def test_a_full_disk_has_just_the_room_that_was_left(disk: NodeDisk, free_bytes:
 
 
 def room_in(path: Path, most_bytes: int) -> int:
-    """Returns how many bytes a file takes until the disk is full."""
+    """Returns how many bytes a file takes until the disk is full, and fails if it never is."""
     room = 0
-    with open(path, "ab", buffering=0) as file:
-        while room < most_bytes:
-            try:
+
+    def write_until_full() -> None:
+        nonlocal room
+        with open(path, "ab", buffering=0) as file:
+            while room < most_bytes:
                 room += file.write(bytes(4096))
-            except OSError as error:
-                assert error.errno == errno.ENOSPC
-                return room
-    raise AssertionError(f"{path} took {room} bytes")
+
+    with pytest.raises(OSError, match="No space left on device"):
+        write_until_full()
+    return room
 
 
 def ignored(disk: NodeDisk) -> list[str]:

@@ -215,9 +215,9 @@ def test_a_file_system_may_write_something_before_it_dies(
 # Exact cuts
 
 
-def write_log(disk: NodeDisk, partition: str, count: int, synced: int = 0) -> Path:
+def write_log(disk: NodeDisk, partition: str, count: int, synced: int = 0, first: int = 0) -> Path:
     path = disk.data / "data" / partition / "00000000000000000000.log"
-    for offset in range(count):
+    for offset in range(first, first + count):
         batch = encode_batch([(None, b"v" * 40)], timestamp_ms=1, base_offset=offset)
         write(path, batch, sync=offset < synced)
     return path
@@ -246,9 +246,11 @@ def test_an_exact_cut_never_takes_what_was_durable(disk: NodeDisk) -> None:
 
 
 def test_an_exact_cut_leaves_other_files_to_the_mode(disk: NodeDisk) -> None:
-    # In this order: a commit of ext4's journal takes along what was appended to a block that is on disk.
-    metadata = write_log(disk, "__cluster_metadata-0", 8, synced=7)
-    log = write_log(disk, "t-0", 8, synced=1)
+    # All syncs first: a commit of ext4's journal takes along what was appended to a block that is on disk.
+    log = write_log(disk, "t-0", 1, synced=1)
+    metadata = write_log(disk, "__cluster_metadata-0", 7, synced=7)
+    write_log(disk, "t-0", 7, first=1)
+    write_log(disk, "__cluster_metadata-0", 1, first=7)
     cut_one(disk, keep_records=5)
     assert log.stat().st_size == 5 * BATCH_BYTES
     assert metadata.stat().st_size == 7 * BATCH_BYTES

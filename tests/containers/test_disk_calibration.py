@@ -231,7 +231,7 @@ UNCHANGED_FOLDER = [
     move("d/f", "d/h"),
     fsync_dir("e"),
 ]
-RENAMED_EARLY = [*DURABLE, write("t", 5000, 2), move("t", "f"), append("f", 3000, 3), *OTHER]
+RENAMED_EARLY = [*DURABLE, write("t", 5000, 2), move("t", "f"), *OTHER, append("f", 3000, 3)]
 CUT_EARLY = [append("f", 9000), truncate("f", 655), append("f", 5000, 3), *OTHER]
 RENAMED_THEN_CUT = [*DURABLE, write("t", 1531, 2), move("t", "f"), *OTHER, truncate("f", 747)]
 CUT_TWICE = [append("f", 9000), truncate("f", 1531), *OTHER, truncate("f", 747)]

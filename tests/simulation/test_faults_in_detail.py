@@ -35,11 +35,11 @@ def test_recovery_finds_a_flipped_bit_and_cuts_the_log_there() -> None:
     assert told["byte_before"] ^ told["byte_after"] == 1 << told["bit"]
     assert bench.node(follower).disk.peek(told["path"])[told["offset"]] == told["byte_after"]
     assert not bench.node(follower).is_alive
-    partner = bench.inject(
-        "isolate", follower
-    )  # so that nothing can be fetched again before we look
+    apart = bench.inject(
+        "isolate", follower, planes=["inter-broker"]
+    )  # nothing is fetched anew yet
     bench.heal(flipped)
-    bench.let(300)
+    bench.let(800)
     assert len(bench.node(follower).disk.peek(told["path"])) <= told["offset"]
     bench.heal(apart)
     bench.until(bench.is_whole)

@@ -709,3 +709,156 @@ def test_misspelt_names_are_errors() -> None:
 
 def test_calm_latency_is_what_the_weather_says() -> None:
     assert CALM.latency_base_ns == CALM.client_latency_base_ns == ONE_WAY
+
+
+def test_a_jitter_spreads_the_delay_evenly_around_its_middle() -> None:
+    world, _, _ = pair()
+    connection = connect(world)
+    world.network.impair("late", [("k1", "b1")], delay_ns=100 * MS, jitter_ns=60 * MS)
+    took = []
+    for number in range(200):
+        began = world.now
+        answer = ask(world, connection, number)
+        world.run(answer.done, limit_ns=1 * S)
+        took.append(world.now - began - RTT)
+    assert min(took) >= 40 * MS
+    assert max(took) < 160 * MS
+    assert 90 * MS < sum(took) / len(took) < 110 * MS
+    assert sum(t < 70 * MS for t in took) > 30
+
+
+def test_a_delay_that_is_healed_lets_what_waits_arrive_at_once_and_in_order() -> None:
+    world, broker, _ = pair()
+    connection = connect(world)
+    rule = world.network.impair("late", [("k1", "b1")], delay_ns=10 * S)
+    answers = [ask(world, connection, number) for number in range(5)]
+    world.run_for(1 * S)
+    assert not any(answer.done() for answer in answers)
+    began = world.now
+    world.network.heal(rule)
+    world.run(lambda: all(answer.done() for answer in answers), limit_ns=1 * S)
+    assert world.now - began == RTT
+    assert received(broker) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("pair_of_hosts", [("k1", "b1"), ("b1", "k1")])
+def test_a_delay_holds_up_the_packets_that_open_a_connection(
+    pair_of_hosts: tuple[str, str],
+) -> None:
+    world, _, _ = pair()
+    world.network.impair("late", [pair_of_hosts], delay_ns=300 * MS)
+    began = world.now
+    connect(world)
+    assert world.now - began == RTT + 300 * MS
+
+
+def test_a_lossy_wire_loses_packets_that_open_connections_and_they_are_sent_again() -> None:
+    world, _, _ = pair()
+    rule = world.network.impair("lossy", [("k1", "b1"), ("b1", "k1")], loss=0.3)
+    took = []
+    for _ in range(60):
+        began = world.now
+        connect(world, 60_000)
+        took.append((world.now - began) // S)
+    assert took.count(0) > 15
+    assert set(took) <= {0, 1, 3, 7, 15, 31}
+    assert took.count(1) > 5
+    assert rule.dropped_or_stalled >= sum(t > 0 for t in took)
+
+
+def test_a_wire_that_loses_everything_is_cut() -> None:
+    world, _, _ = pair()
+    connection = connect(world)
+    rule = world.network.impair("gone", [("k1", "b1")], loss=1.0)
+    answer = ask(world, connection, 1)
+    world.run_for(10 * S)
+    assert not answer.done()
+    world.network.heal(rule)
+    world.run(answer.done, limit_ns=30 * S)
+
+
+@pytest.mark.parametrize("bad", [{"loss": 1.1}, {"loss": -0.1}, {"delay_ns": 5, "jitter_ns": 6}])
+def test_a_wire_cannot_be_worse_than_bad(bad: dict[str, Any]) -> None:
+    world, _, _ = pair()
+    with pytest.raises(ValueError, match="cannot be"):
+        world.network.impair("bad", [("k1", "b1")], **bad)
+
+
+def test_a_throttled_node_sends_at_its_rate_and_not_faster() -> None:
+    world, _, client = pair()
+    connection = connect(world)
+    rule = world.network.throttle("k1", bytes_per_s=50_000)
+    began = world.now
+    answers = [ask(world, connection, bytes(10_000)) for _ in range(10)]
+    world.run(lambda: all(answer.done() for answer in answers), limit_ns=60 * S)
+    seconds = (world.now - began) / S
+    assert 100_000 / 50_000 <= seconds < 2.1
+    assert rule.dropped_or_stalled == 10
+    assert client.is_alive
+
+
+def test_all_connections_of_a_throttled_node_share_its_wire_and_what_it_receives_is_free() -> None:
+    world, _, _ = pair()
+    connections = [connect(world) for _ in range(4)]
+    other = world.network.throttle("b1", bytes_per_s=1 << 30)
+    world.network.throttle("k1", bytes_per_s=10_000)
+    began = world.now
+    answers = [ask(world, connection, bytes(5_000)) for connection in connections]
+    world.run(lambda: all(answer.done() for answer in answers), limit_ns=60 * S)
+    assert 1.7 < (world.now - began) / S < 2.2
+    assert other.dropped_or_stalled == 0
+
+
+def test_a_throttled_wire_that_was_idle_carries_a_small_frame_at_once() -> None:
+    world, _, _ = pair()
+    connection = connect(world)
+    rule = world.network.throttle("k1", bytes_per_s=2_000)
+    world.run_for(5 * S)
+    began = world.now
+    answer = ask(world, connection, b"small")
+    world.run(answer.done, limit_ns=1 * S)
+    assert world.now - began == RTT
+    assert rule.dropped_or_stalled == 0
+
+
+def test_healing_a_throttled_wire_empties_its_queue() -> None:
+    world, broker, _ = pair()
+    connection = connect(world)
+    rule = world.network.throttle("k1", bytes_per_s=1_000)
+    answers = [ask(world, connection, bytes(2_000)) for _ in range(20)]
+    world.run_for(3 * S)
+    assert sum(answer.done() for answer in answers) < 3
+    began = world.now
+    world.network.heal(rule)
+    world.run(lambda: all(answer.done() for answer in answers), limit_ns=1 * S)
+    assert world.now - began == RTT
+    assert len(received(broker)) == 20
+
+
+def test_what_waits_for_a_slow_wire_is_lost_with_the_power_of_the_sender() -> None:
+    world, broker, client = pair()
+    connection = connect(world)
+    world.network.throttle("k1", bytes_per_s=1_000)
+    ask(world, connection, bytes(50_000))
+    world.run_for(1 * S)
+    client.power_off("lose_all")
+    world.run_for(120 * S)
+    assert received(broker) == []
+
+
+@pytest.mark.parametrize("rule", ["isolate", "partition"])
+def test_what_is_dropped_at_the_sender_resumes_at_once(rule: str) -> None:
+    world, _, _ = pair()
+    connection = connect(world)
+    token = (
+        world.network.isolate("k1", at="sender")
+        if rule == "isolate"
+        else world.network.partition([["k1"], ["b1"]], at="sender")
+    )
+    answer = ask(world, connection, 1)
+    world.run_for(20 * S)
+    assert not answer.done()
+    began = world.now
+    world.network.heal(token)
+    world.run(answer.done, limit_ns=1 * S)
+    assert world.now - began == RTT
