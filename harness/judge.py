@@ -80,6 +80,8 @@ def summarize(
         "counters": dict(result.counters),
         "marks": dict(sorted(marks.items())[:MARK_COUNT_MAX]),
         "violations": list(result.violations),
+        "on": experiment.on,
+        "world": result.world,
         "context": asdict(context),
     }
 

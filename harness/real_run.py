@@ -44,6 +44,10 @@ class RealDeployment(Deployment, Protocol):
         """Removes everything. Never raises."""
         ...
 
+    def describe(self) -> dict[str, Any]:
+        """Returns what a run should say about this world."""
+        ...
+
 
 def check_possible(experiment: Experiment, seed: int) -> None:
     """Raises `UsageError` if this world cannot carry out this experiment; starts and stores nothing."""
@@ -159,6 +163,7 @@ class _RealRun:
                 result.violations.extend(self.phases.group.findings(result.tables))
             self._remove_data()
         result.resolved = dict(self.nemesis.resolved)
+        result.world = self.cluster.describe()
         result.counters = {"operations": result.tables["operations"].num_rows}
         if self.phases.group is not None:
             result.counters |= self.phases.group.ledger.counters()

@@ -63,6 +63,7 @@ class SimulationResult:
         trace_hash: Of the whole run.
         virtual_ms: How long it lasted in the world.
         counters: Messages, callbacks and events of the world.
+        world: What a real world says about itself: how faults are done there, kernels of its hosts.
     """
 
     tables: dict[str, pa.Table] = field(default_factory=dict)
@@ -75,6 +76,7 @@ class SimulationResult:
     virtual_ms: float = 0.0
     counters: dict[str, int] = field(default_factory=dict)
     weather: dict[str, Any] = field(default_factory=dict)
+    world: dict[str, Any] = field(default_factory=dict)
 
 
 def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:

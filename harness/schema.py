@@ -91,7 +91,7 @@ END_OFFSETS_SEEN = pa.schema(
 FAULTS = pa.schema(
     [
         _field("fault_id", _STR, "unique in the run, for example f3"),
-        _field("fault", _STR, "cut, isolate, pause, stop, kill, power, start, heal"),
+        _field("fault", _STR, "one of nemesis/fault.py, for example isolate or power"),
         _field("targets", pa.list_(_STR), "selectors as written in the schedule"),
         _field("resolved", pa.list_(_STR), "nodes they stood for"),
         _field("params", _STR, "parameters as JSON with sorted keys"),

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from harness import exit_codes
+from harness.agent.errors import AgentError
 from harness.contracts.capability import Capability
 from harness.doctor import Finding
 from harness.errors import HarnessFailure, UsageError
@@ -71,6 +72,8 @@ def _reset_here(everything: bool) -> list[str]:
         removed += state.reset(docker_hosts.STATE_ROOT, even_if_alive=everything)
     except PermissionError as error:
         raise HarnessFailure(f"leftovers can only be removed by root: {error}") from None
+    except AgentError as error:
+        raise HarnessFailure(f"something is still in use: {error}") from None
     return removed
 
 

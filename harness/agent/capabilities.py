@@ -1,7 +1,9 @@
 """What can be done on this host, found out by doing it to something of our own."""
 
+import contextlib
 import os
 import shutil
+from pathlib import Path
 from typing import Any
 
 from harness.agent import disk_capabilities, network
@@ -9,16 +11,41 @@ from harness.agent.groups import OwnGroup
 
 Answer = dict[str, Any]
 
+SETTINGS = (
+    "net/ipv4/tcp_retries2",
+    "net/ipv4/tcp_syn_retries",
+    "vm/dirty_expire_centisecs",
+    "vm/dirty_writeback_centisecs",
+    "vm/dirty_background_ratio",
+    "vm/dirty_ratio",
+)
+"""What decides how long a cut connection hangs, and how much of what was not fsynced a power cut finds."""
 
-def find() -> dict[str, Answer]:
-    """Returns every mechanism with its level ("yes", "weaker", "no"), how it is done and what is missing."""
+
+def facts() -> Answer:
+    """Returns the kernel and those of its settings that runs depend on."""
+    settings = {}
+    for name in SETTINGS:
+        with contextlib.suppress(OSError):
+            text = Path("/proc/sys", name).read_text(encoding="ascii").strip()
+            settings[name.replace("/", ".")] = text
+    return {"kernel": os.uname().release, "settings": settings}
+
+
+def find(scratch: Path | None = None) -> dict[str, Answer]:
+    """Returns every mechanism with its level ("yes", "weaker", "no"), how it is done and what is missing.
+
+    Args:
+        scratch: Where disks may be made to try things on; in a run's own folder, a crash leaves nothing that
+            `reset` does not find.
+    """
     if os.geteuid() != 0:
         why = "the agent is not root; nothing that it does can be done by anybody else"
         return {"root": {"level": "no", "how": "", "why": why}}
     return {
         "root": {"level": "yes", "how": "", "why": ""},
         **network.capabilities(),
-        **disk_capabilities.capabilities(),
+        **disk_capabilities.capabilities(scratch),
         "memory-cgroup": _memory_group(),
         "cpu": _cpu_group(),
         "ip": _tool("ip", "iproute2"),

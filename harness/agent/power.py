@@ -46,10 +46,11 @@ def power_cut(nodes: list[AgentNode], plans: dict[str, Any], token: str) -> Answ
     with ThreadPoolExecutor(max_workers=2 * len(nodes)) as pool:
         list(pool.map(lambda node: node.net.apply(token, silence_rules(node)), nodes))
         silent_ns = time.monotonic_ns()
+        for node in nodes:
+            # A frozen file system can be neither shut down nor mounted again, and who waits for it does not stop.
+            node.thaw_disk()
         stand = list(pool.map(_freeze, nodes))
         frozen_ns = time.monotonic_ns()
-        for node in nodes:
-            node.thaw_disk()  # a frozen file system can be neither shut down nor mounted again
         reports = cut(
             [node.disk for node in nodes],
             [CutPlan(**plans[node.name]) for node in nodes],

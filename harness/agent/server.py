@@ -44,7 +44,8 @@ class Agent:
         self.nodes: dict[str, AgentNode] = {}
         self._commands: dict[str, Callable[..., Any]] = {
             "hello": self.hello,
-            "capabilities": capabilities.find,
+            "capabilities": lambda: capabilities.find(run / state.NODES_FOLDER),
+            "facts": capabilities.facts,
             "add_node": self.add_node,
             "enter_namespace": self.enter_namespace,
             "add_addresses": self.add_addresses,

@@ -8,10 +8,10 @@ Looking must not change anything. But both ext4 and xfs write a file back when s
 if it was cut before. So what was opened to be read stays open until the file system is dead.
 """
 
-import contextlib
 import ctypes
 import os
 import resource
+import stat
 import struct
 import tempfile
 from collections.abc import Mapping
@@ -30,6 +30,10 @@ _AT_FDCWD = -100
 _AT_SYMLINK_NOFOLLOW = 0x100
 _STATX_BASIC_AND_BIRTH = 0xFFF
 _STATX_BYTES = 256
+_STATX_OWNER = struct.Struct("<IIHxxQQ")
+_STATX_OWNER_AT = 20
+_STATX_BIRTH = struct.Struct("<qI")
+_STATX_BIRTH_AT = 80
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -86,6 +90,8 @@ class Content:
         """Returns bytes from an offset on; fewer at the end."""
         length = max(0, min(length, self.size - offset))
         if self._spool is None:
+            if length == len(self._data):
+                return self._data
             return self._data[offset : offset + length]
         descriptor, base = self._spool
         return os.pread(descriptor, length, base + offset)
@@ -223,23 +229,32 @@ def common_prefix_bytes(content: Content, path: Path) -> tuple[int, bool]:
     Returns:
         How many leading bytes agree; and whether whatever follows in the file is zeros, or nothing.
     """
-    at = 0
-    with open(path, "rb", buffering=0) as file:
-        while True:
-            theirs = file.read(CHUNK_BYTES)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOATIME)
+    try:
+        size = os.fstat(descriptor).st_size
+        at = 0
+        while at < size:
+            theirs = os.pread(descriptor, min(CHUNK_BYTES, size - at), at)
             if not theirs:
-                return at, True
+                break
             ours = content.read(at, len(theirs))
             if ours != theirs:
-                same = _agreeing(ours, theirs)
-                return at + same, _is_zeros(theirs[same:]) and _rest_is_zeros(file)
+                same = at + _agreeing(ours, theirs)
+                return same, _is_zeros_from(descriptor, same, size)
             at += len(theirs)
+        return at, True
+    finally:
+        os.close(descriptor)
 
 
-def _rest_is_zeros(file: IO[bytes]) -> bool:
-    while piece := file.read(CHUNK_BYTES):
+def _is_zeros_from(descriptor: int, at: int, size: int) -> bool:
+    while at < size:
+        piece = os.pread(descriptor, min(CHUNK_BYTES, size - at), at)
         if not _is_zeros(piece):
             return False
+        if not piece:
+            break
+        at += len(piece)
     return True
 
 
@@ -273,26 +288,20 @@ def _read_all(descriptor: int, size: int) -> bytes:
 
 
 def _entry(root: Path, path: str) -> Entry:
-    full = root / path
-    status = os.lstat(full)
-    is_folder = (status.st_mode & 0o170000) == 0o040000
+    buffer = ctypes.create_string_buffer(_STATX_BYTES)
+    full = os.path.join(root, path)
+    if _libc.statx(
+        _AT_FDCWD, os.fsencode(full), _AT_SYMLINK_NOFOLLOW, _STATX_BASIC_AND_BIRTH, buffer
+    ):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), full)
+    user, group, mode, inode, size = _STATX_OWNER.unpack_from(buffer, _STATX_OWNER_AT)
+    seconds, nanoseconds = _STATX_BIRTH.unpack_from(buffer, _STATX_BIRTH_AT)
     return Entry(
         path=path,
-        identity=Identity(number=status.st_ino, born_ns=born_ns(full)),
-        size=0 if is_folder else status.st_size,
-        permissions=status.st_mode & 0o7777,
-        user=status.st_uid,
-        group=status.st_gid,
+        identity=Identity(number=inode, born_ns=seconds * 1_000_000_000 + nanoseconds),
+        size=0 if stat.S_ISDIR(mode) else size,
+        permissions=stat.S_IMODE(mode),
+        user=user,
+        group=group,
     )
-
-
-def born_ns(path: Path) -> int:
-    """Returns when a file was made, in nanoseconds of wall time; 0 if the file system does not say."""
-    buffer = ctypes.create_string_buffer(_STATX_BYTES)
-    with contextlib.suppress(AttributeError):  # a C library without statx
-        if _libc.statx(
-            _AT_FDCWD, os.fsencode(path), _AT_SYMLINK_NOFOLLOW, _STATX_BASIC_AND_BIRTH, buffer
-        ):
-            return 0
-    seconds, nanoseconds = struct.unpack_from("<qI", buffer.raw, 80)
-    return int(seconds) * 1_000_000_000 + int(nanoseconds)

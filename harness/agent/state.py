@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.agent import power_cut
+from harness.agent.errors import AgentError
 from harness.agent.groups import remove_group
 from harness.agent.namespace import Namespace
 from harness.agent.processes import ProcessId, identify, send, wait_gone
@@ -118,7 +119,11 @@ def remove_run(run: Path) -> list[str]:
             send(process, signal.SIGCONT)
             send(process, signal.SIGKILL)
             removed.append(f"process {process.pid}")
-    removed.extend(power_cut.reset(run / NODES_FOLDER))
+    problem: AgentError | None = None
+    try:
+        removed.extend(power_cut.reset(run / NODES_FOLDER))
+    except AgentError as error:
+        problem = error  # something is still in use; all else goes, and then it is said
     for path in sorted((run / PROCESSES_FOLDER).glob("*.json")):
         data = _read_json(path, {})
         wait_gone(ProcessId(pid=int(data.get("pid", 0)), began=int(data.get("began", 0))), 2.0)
@@ -130,6 +135,8 @@ def remove_run(run: Path) -> list[str]:
         for path in _read_json(run / GROUPS_FILE, [])
         if os.path.isdir(path) and remove_group(path)
     ]
+    if problem is not None:
+        raise problem
     if run.exists():
         shutil.rmtree(run, ignore_errors=True)
         removed.append(f"directory {run.name}")

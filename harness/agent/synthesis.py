@@ -9,7 +9,6 @@ from harness.agent import log_files
 from harness.agent.images import sync_filesystem
 from harness.agent.snapshot import (
     CHUNK_BYTES,
-    Content,
     Entry,
     Snapshot,
     by_identity,
@@ -128,6 +127,7 @@ class _Synthesis:
         self.random = random
         self.after = take_inventory(root)
         self.notes: list[str] = []
+        self.created: set[str] = set()
         self.survivors = self._find_survivors()
         self.new_files = [path for path in before.files if self.survivors[path].path != path]
         self.new_folders = [
@@ -176,6 +176,7 @@ class _Synthesis:
             names = set(self.new_files)
         else:
             self._create(names)
+            self.created = names
         has_written = bool(names) or metadata == "all"
         for path in sorted(self.before.files):
             survivor = self.survivors[path]
@@ -342,17 +343,17 @@ class _Synthesis:
     # -- what became of it
 
     def _account(self, metadata: str) -> GivenBack:
-        final = take_inventory(self.root)
+        names = self._names_now(metadata)
         cuts = []
         for path, entry in self.before.files.items():
             content = self.before.contents[path]
             survivor = self.survivors[path]
-            there = final.files.get(path)
-            if self._is_whole(survivor, content, path):
+            if survivor.path == path and survivor.floor == survivor.size == content.size:
                 continue
-            kept = 0
-            if there is not None:
+            kept, size_after = 0, None
+            if path in names:
                 kept, _ = common_prefix_bytes(content, self.root / path)
+                size_after = os.stat(self.root / path).st_size
             cuts.append(
                 FileCut(
                     path=path,
@@ -360,25 +361,24 @@ class _Synthesis:
                     unsynced_bytes=content.size - survivor.floor,
                     kept_bytes=kept,
                     lost_bytes=content.size - kept,
-                    size_after=None if there is None else there.size,
+                    size_after=size_after,
                 )
             )
-        before, after = self._names(self.before), self._names(final)
+        before = _names(self.before)
         return GivenBack(
             unsynced_bytes=sum(cut.unsynced_bytes for cut in cuts),
             kept_bytes=sum(max(0, cut.kept_bytes - self.survivors[cut.path].floor) for cut in cuts),
             lost_bytes=sum(cut.lost_bytes for cut in cuts),
             files=tuple(cuts),
-            returned=tuple(sorted(after - before)),
-            missing=tuple(sorted(before - after)),
+            returned=tuple(sorted(names - before)),
+            missing=tuple(sorted(before - names)),
             metadata=metadata,
             notes=tuple(self.notes),
         )
 
-    @staticmethod
-    def _is_whole(survivor: _Survivor, content: Content, path: str) -> bool:
-        return survivor.path == path and survivor.floor == survivor.size == content.size
+    def _names_now(self, metadata: str) -> set[str]:
+        return _names(self.before) if metadata == "all" else _names(self.after) | self.created
 
-    @staticmethod
-    def _names(snapshot: Snapshot) -> set[str]:
-        return {*snapshot.files, *snapshot.directories}
+
+def _names(snapshot: Snapshot) -> set[str]:
+    return {*snapshot.files, *snapshot.directories}

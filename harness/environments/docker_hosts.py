@@ -352,7 +352,8 @@ def owner() -> str:
     return f"{os.getpid()}:{process_start(os.getpid())}"
 
 
-def _is_owned(label: str) -> bool:
+def is_owned(label: str) -> bool:
+    """Whether the process that a label names as the owner is alive."""
     pid, _, began = label.partition(":")
     return pid.isdecimal() and began.isdecimal() and process_start(int(pid)) == int(began) > 0
 
@@ -370,7 +371,7 @@ def remove_run(engine: Any, run_id: str) -> list[str]:
 def remove_leftovers(engine: Any, *, even_if_alive: bool = False) -> list[str]:
     """Removes containers and networks of runs whose harness is dead; returns what was removed."""
     return _remove(
-        engine, lambda labels: even_if_alive or not _is_owned(labels.get(LABEL_OWNER, ""))
+        engine, lambda labels: even_if_alive or not is_owned(labels.get(LABEL_OWNER, ""))
     )[0]
 
 

@@ -138,6 +138,7 @@ class HostCluster(RealCluster):
         self.seed = seed
         self.bootstrap = tuple(node.listen for node in self.nodes.values() if node.role == "broker")
         self.leftovers: list[str] = []
+        self.facts: dict[str, Any] = {}
         self._expected_down: dict[str, None] = dict.fromkeys(self.nodes)
         # Processes by node and pid: those that have ended, and those of them that a fault had taken down.
         self._ended: set[tuple[str, int]] = set()
@@ -153,9 +154,10 @@ class HostCluster(RealCluster):
         """Names of the faults that can be injected here."""
         return frozenset(name for name, can in self._capabilities.items() if can.is_there)
 
-    def capabilities(self) -> dict[str, Capability]:
-        """Returns what every fault can be done with here."""
-        return dict(self._capabilities)
+    def describe(self) -> dict[str, Any]:
+        """Returns what a run should say about this world: how faults are done, and the hosts' kernels."""
+        how = {name: capability.line() for name, capability in sorted(self._capabilities.items())}
+        return {"faults": how, "hosts": self.facts, "left_behind": self.leftovers}
 
     # -- life
 
@@ -163,6 +165,9 @@ class HostCluster(RealCluster):
         """Makes the hosts, starts all nodes, and to follow what they say."""
         self._loop = asyncio.get_running_loop()
         await self.placement.begin()
+        for node in self.nodes.values():
+            if node.agent.name not in self.facts:
+                self.facts[node.agent.name] = await node.agent.ask("facts")
         for agent in {id(node.agent): node.agent for node in self.nodes.values()}.values():
             agent.on_event = self._event_of_agent
         self._hosts = {

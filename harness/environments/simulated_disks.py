@@ -88,10 +88,11 @@ class DiskFaults:
             disk_fault, _ = in_force.token[name]
             if not disk_fault.active:
                 continue
-            if fault == "read_only":
-                node.kill()  # it has been refusing to work; and a file system in use is not mounted anew
+            is_mounted_anew = fault == "read_only" and node.is_alive
+            if is_mounted_anew:
+                node.kill()  # a file system that is in use cannot be
             node.disk.heal(disk_fault)
-            if fault == "read_only":
+            if is_mounted_anew:
                 node.start()
             else:
                 _start_if_it_crashed(node)

@@ -121,8 +121,9 @@ class ProcessFaults:
     async def _restart(self, nodes: tuple[str, ...], params: Mapping[str, Any]) -> InForce:
         before = self._incarnations(nodes)
         ends = await self._stop_all(nodes, params)
-        for name in nodes:
-            start_if_down(self._world.nodes[name])
+        for name, end in ends.items():
+            if end in ("stopped", "stop-timeout"):  # else somebody else took it down meanwhile
+                start_if_down(self._world.nodes[name])
         after = self._incarnations(nodes)
         evidence = {
             "ended": ends,

@@ -13,9 +13,10 @@ from markupsafe import Markup
 from harness.contracts.verdict import Judgement, Validity
 from results.layout import RunFiles
 from results.report.charts import Operations, latency_figure, outcome_figure
+from results.report.fault_words import fault_sentence
 from results.report.lanes import partition_figure
 from results.report.run import RunData, said, seconds
-from results.report.story import Loss, Story, fault_sentence, place_name, tell
+from results.report.story import Loss, Story, place_name, tell
 from results.report.summary import markdown
 
 PARTITION_FIGURES_MAX = 12

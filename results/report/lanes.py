@@ -16,6 +16,7 @@ import pyarrow as pa
 from markupsafe import Markup
 
 from harness.contracts.verdict import Judgement
+from results.report.fault_words import FAULT_CLASS
 from results.report.run import FaultWindow, RunData, numbers, rows_of, seconds, words
 from results.report.story import Loss, broker_name, place_name
 from results.report.svg import (
@@ -41,14 +42,6 @@ BAR_HEIGHT = 9
 LEADER_HEIGHT = 18
 GAP = 14
 
-_FAULT_CLASS = {
-    "cut": "network",
-    "isolate": "network",
-    "pause": "process",
-    "stop": "process",
-    "kill": "process",
-    "power": "power",
-}
 _LETTER_WIDTH = 6.1
 _LOSS_WORDS_WIDTH = 220
 _LOSS_FLOORS_MAX = 4
@@ -86,7 +79,7 @@ def partition_figure(
     bands = joined(
         element(
             "rect",
-            class_=f"band {_FAULT_CLASS.get(window.fault, '')}",
+            class_=f"band {FAULT_CLASS.get(window.fault, '')}",
             x=axis.x(window.begin_ns),
             y=top_of_lanes - 4,
             width=_width(axis, window.begin_ns, window.end_ns),
@@ -107,7 +100,7 @@ def fault_bands(run: RunData, axis: TimeAxis, top: float, bottom: float) -> Mark
         titled(
             "rect",
             _window_title(window),
-            class_=f"band {_FAULT_CLASS.get(window.fault, '')}",
+            class_=f"band {FAULT_CLASS.get(window.fault, '')}",
             x=axis.x(window.begin_ns),
             y=top,
             width=_width(axis, window.begin_ns, window.end_ns),
@@ -193,7 +186,7 @@ def _fault_lane(axis: TimeAxis, placed: Sequence[tuple[int, FaultWindow]], top: 
             continue
         width = _width(axis, window.begin_ns, window.end_ns)
         state = "" if window.bit else " missed"
-        kind = _FAULT_CLASS.get(window.fault, "")
+        kind = FAULT_CLASS.get(window.fault, "")
         parts.append(
             titled(
                 "rect", title, class_=f"bar {kind}{state}", x=x, y=y, width=width, height=12, rx=2

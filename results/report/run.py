@@ -17,10 +17,10 @@ from results.history_files import read_tables
 from results.layout import RunFiles, is_run_name
 from results.store import read_json
 
-LASTING_FAULTS = frozenset({"cut", "isolate", "pause", "stop", "kill", "power"})
-"""Faults that are in force for a while; the others are moments."""
+MOMENTS = frozenset({"reset_connections", "restart", "start", "heal"})
+"""Faults that are over at once; the others are in force for a while."""
 
-DOWN_FAULTS = frozenset({"stop", "kill", "power"})
+DOWN_FAULTS = frozenset({"stop", "kill", "power", "oom", "wipe", "bit_flip", "read_only"})
 """Faults that end when the node is started."""
 
 _JUDGEMENT_ORDER = [str(judgement) for judgement in Judgement]
@@ -163,7 +163,7 @@ class RunData:
     def _fault_end(
         self, row: Mapping[str, Any], begin_ns: int, starts: list[tuple[int, str]]
     ) -> int:
-        if row["fault"] not in LASTING_FAULTS or not row["resolved"]:
+        if row["fault"] in MOMENTS or not row["resolved"]:
             return begin_ns
         if row["healed_ns"] is not None:
             return int(row["healed_ns"])

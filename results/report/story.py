@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from harness.contracts.verdict import Judgement
+from results.report.fault_words import fault_sentence, listed
 from results.report.run import RunData, judgement_rank, numbers, parsed, rows_of, said, words
 
 STORY_MAX = 800
@@ -156,33 +157,6 @@ def find_losses(run: RunData) -> tuple[Loss, ...]:
     )
 
 
-def fault_sentence(row: Mapping[str, Any]) -> str:
-    """Returns what a fault did, for example "Isolated b2 from everybody"."""
-    nodes = list(row["resolved"])
-    who = _listed(nodes) if nodes else "nobody"
-    params = row["params"]
-    name = row["fault"]
-    if name == "cut":
-        arrow = " → " if params.get("direction") == "one-way" else " ↔ "
-        who = arrow.join(nodes) if len(nodes) == 2 else who
-    sentence = {
-        "cut": f"Cut the network {who}",
-        "isolate": f"Isolated {who} from everybody",
-        "pause": f"Paused {who}",
-        "stop": f"Stopped {who} in order (SIGTERM)",
-        "kill": f"Killed {who} (SIGKILL)",
-        "power": f"Cut the power of {who}",
-        "start": f"Started {who}",
-        "heal": "Healed " + (_listed([str(i) for i in params.get("faults", [])]) or "everything"),
-    }.get(name, f"{name} {who}")
-    rest = {
-        key: value
-        for key, value in params.items()
-        if not (name == "heal" and key == "faults") and key != "direction"
-    }
-    return f"{sentence} ({said(rest)})" if rest else sentence
-
-
 def broker_name(broker: int) -> str:
     """Returns a broker's name, or "none"."""
     return "none" if broker < 0 else f"b{broker}"
@@ -196,10 +170,6 @@ def members(brokers: Sequence[int]) -> str:
 def place_name(topic: str, partition: int) -> str:
     """Returns a partition's name, for example "t-0"; "run" for what concerns no single one."""
     return f"{topic}-{partition}" if partition >= 0 or topic else "run"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
 def _faults(run: RunData) -> Iterator[Entry]:
@@ -291,9 +261,9 @@ def _partition_title(
     gone = [broker for broker in old["isr"] if broker not in new["isr"]]
     come = [broker for broker in new["isr"] if broker not in old["isr"]]
     if gone and not come:
-        return f"{_listed([broker_name(b) for b in gone])} left the ISR of {name}", 6, ""
+        return f"{listed([broker_name(b) for b in gone])} left the ISR of {name}", 6, ""
     if come and not gone:
-        return f"{_listed([broker_name(b) for b in come])} joined the ISR of {name}", 5, ""
+        return f"{listed([broker_name(b) for b in come])} joined the ISR of {name}", 5, ""
     return f"{name} changed", 5, ""
 
 
@@ -315,7 +285,7 @@ def _brokers(run: RunData) -> Iterator[Entry]:
         yield Entry(
             at_ns=forming[0]["at_ns"],
             kind="broker",
-            title=f"The cluster forms: {_listed([broker_name(name) for name in names])}",
+            title=f"The cluster forms: {listed([broker_name(name) for name in names])}",
             weight=4,
         )
     for row in rows[len(forming) :]:

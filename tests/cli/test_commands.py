@@ -206,7 +206,21 @@ def test_demo_shows_the_bug_and_the_cure_and_ends_with_the_path_of_the_report(
     assert json.loads((report.parent / "run.json").read_text())["profile"] == "kafka-4.0"
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.toml")), ids=lambda p: p.stem)
+EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
+
+
+def here(path: Path) -> bool:
+    """Whether an example needs nothing but this machine; those in containers are in tests/containers."""
+    return experiments.load(path).on in ("simulation", "local")
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+def test_every_example_is_a_valid_experiment(path: Path) -> None:
+    loaded = experiments.load(path)
+    assert experiments.loads(experiments.dumps(loaded), origin="again") == loaded
+
+
+@pytest.mark.parametrize("path", list(filter(here, EXAMPLES)), ids=lambda p: p.stem)
 def test_every_example_runs_and_is_valid(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, path: Path
 ) -> None:

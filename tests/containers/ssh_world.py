@@ -60,9 +60,7 @@ def up(engine: Any, folder: Path) -> Path:
 
     folder.mkdir(parents=True, exist_ok=True)
     key = folder / "key"
-    subprocess.run(
-        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True
-    )
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     pool = IPAMPool(subnet=f"{PREFIX}.0/24", gateway=f"{PREFIX}.1")
     network = engine.networks.create(
         "laststand-test-hosts", ipam=IPAMConfig(pool_configs=[pool]), labels={LABEL: "1"}

@@ -426,3 +426,13 @@ def test_what_cannot_be_tried_is_said(folder: Path, monkeypatch: pytest.MonkeyPa
     assert "install strace" in found["strace"]["why"]
     assert found["freeze"]["level"] == "no"
     assert image_of(folder / "x").name == "x.img"
+
+
+def test_a_crash_while_they_are_tried_leaves_nothing_that_reset_does_not_find(folder: Path) -> None:
+    scratch = folder / "laststand-probe-x"
+    scratch.mkdir()
+    make(scratch, "ext4", "ext4")
+    make(scratch, "xfs", "xfs").unmount()
+    assert reset(folder)
+    assert leftovers(folder) == []
+    assert list(scratch.iterdir()) == []

@@ -5,6 +5,8 @@ import errno
 import pytest
 from fault_bench import MS, FaultBench
 
+from nemesis.fault import Fault
+
 
 def test_a_wiped_broker_comes_back_with_a_new_empty_disk_and_fetches_everything() -> None:
     bench = FaultBench()
@@ -279,4 +281,29 @@ def test_a_bit_is_flipped_on_a_broken_disk_as_well() -> None:
     bench.heal(broken)
     assert bench.evidence(broken)["calls_failed"] == {"b2": 0}
     bench.heal(flipped)
+    bench.close()
+
+
+def test_a_restart_or_a_mended_disk_starts_nobody_whose_power_is_off() -> None:
+    bench = FaultBench()
+    for fault, params in (("read_only", {}), ("io_error", {"every": 1 << 20})):
+        broken = bench.inject(fault, "b2", **params)
+        dark = bench.inject("power", "b2")
+        assert bench.hit(dark) == ["b2"]
+        bench.heal(broken)
+        bench.let(1500)
+        assert bench.cluster.down_nodes() == ("b2",)
+        bench.heal(dark)
+        bench.until(bench.is_whole)
+    bench.inject("pause", "b3")
+    restarting = bench.cluster.spawn(
+        "harness",
+        bench.nemesis.inject(Fault(id="slow", fault="restart", targets=("b3",))),
+    )
+    bench.let(200)
+    dark = bench.inject("power", "b3")
+    bench.until(restarting.done)
+    assert bench.cluster.down_nodes() == ("b3",)
+    assert not bench.bit("slow")
+    bench.heal(dark)
     bench.close()

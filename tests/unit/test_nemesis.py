@@ -6,11 +6,20 @@ from random import Random
 
 import pytest
 
+from checkers.kernels.elections import BROKEN_DISKS, UNCLEAN_FAULTS
 from harness.contracts.environment import Effect, InForce, Population
 from harness.contracts.metadata import CommittedMetadata, PartitionState
 from harness.errors import UsageError
 from nemesis.driver import Nemesis
-from nemesis.fault import FAULT_NAMES, HEALABLE, ONE_SHOT, OUTAGES, Fault, fault_from_json
+from nemesis.fault import (
+    EXCUSES_DEATH,
+    FAULT_NAMES,
+    HEALABLE,
+    ONE_SHOT,
+    OUTAGES,
+    Fault,
+    fault_from_json,
+)
 from nemesis.schedule import FAMILIES, Rhythm, random_schedule
 from nemesis.targets import resolve
 
@@ -340,7 +349,14 @@ def test_the_controllers_among_the_nodes_that_are_down_are_not_wiped():
     assert cluster.calls == [("inject", "wipe", ("b3",))]
 
 
+def test_the_checkers_know_what_ends_a_node_in_no_order():
+    assert BROKEN_DISKS == EXCUSES_DEATH
+    assert {"kill", "oom", "power", "wipe", "bit_flip", "read_only"} == UNCLEAN_FAULTS
+    assert UNCLEAN_FAULTS | {"stop"} == OUTAGES
+
+
 def test_every_fault_lasts_or_is_a_moment():
     assert set(FAULT_NAMES) == HEALABLE | ONE_SHOT
     assert not HEALABLE & ONE_SHOT
+    assert EXCUSES_DEATH <= HEALABLE
     assert OUTAGES <= HEALABLE

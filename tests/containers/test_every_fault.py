@@ -1,0 +1,37 @@
+"""Every fault of the vocabulary, once, in containers: each bites, nothing acknowledged is lost, nothing stays."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_harness_killed import what_is_left
+
+from harness import experiment as experiments
+from harness.cli import main
+from nemesis.fault import FAULT_NAMES
+from results.history_files import read_tables
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "every-fault.toml"
+
+
+def test_the_example_has_every_fault() -> None:
+    scheduled = {fault.fault for fault in experiments.load(EXAMPLE).schedule}
+    assert scheduled == set(FAULT_NAMES) - {"start", "heal"}
+
+
+@pytest.mark.slow
+def test_every_fault_bites_in_containers(
+    engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", str(EXAMPLE), "--no-spark", "--quiet", "--json", "--results", str(tmp_path)]
+    code = main(words)
+    answer = json.loads(capsys.readouterr().out)
+    rows = {
+        row["fault_id"]: row for row in read_tables(Path(answer["directory"]))["faults"].to_pylist()
+    }
+    harmless = {name: row["evidence"] for name, row in rows.items() if not row["bit"]}
+    assert harmless == {}
+    assert (code, answer["verdict"]) == (0, "valid"), answer["reasons"]
+    assert answer["world"]["left_behind"] == []
+    assert what_is_left(engine) == []

@@ -1,0 +1,62 @@
+"""Every fault has a sentence of its own, and the report survives faults that it does not know."""
+
+import pytest
+
+from nemesis.fault import FAULT_NAMES, ONE_SHOT, OUTAGES
+from results.report.fault_words import fault_sentence
+from results.report.run import DOWN_FAULTS, MOMENTS
+
+PARAMS = {
+    "partition": {"shape": "halves", "groups": [["b1"], ["b2", "b3"]]},
+    "loss": {"percent": 30},
+    "delay": {"ms": 100, "jitter_ms": 20},
+    "bandwidth": {"rate_kib_s": 64},
+    "slow_cpu": {"percent": 5},
+    "clock_step": {"ms": -30000},
+    "clock_drift": {"ppm": 200000},
+    "clock_strobe": {"ms": 200, "period_ms": 50},
+    "slow_disk": {"ms": 50},
+}
+
+
+def sentence(fault, nodes=("b1", "b2", "b3"), **params):
+    return fault_sentence({"fault": fault, "resolved": list(nodes), "params": params})
+
+
+@pytest.mark.parametrize("fault", FAULT_NAMES)
+def test_every_fault_has_a_sentence_and_says_its_numbers_once(fault):
+    said = sentence(fault, **PARAMS.get(fault, {}))
+    assert not said.startswith(fault)
+    assert "{" not in said
+    for number in PARAMS.get(fault, {}).values():
+        if isinstance(number, int):
+            assert said.count(str(number)) == 1
+    assert "nobody" not in said
+    if fault != "heal":
+        assert "nobody" in sentence(fault, (), **PARAMS.get(fault, {}))
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (sentence("partition", **PARAMS["partition"]), "Split b1 | b2 b3 (shape: halves)"),
+        (sentence("cut", ("b1", "b2"), direction="one-way"), "Cut the network b1 → b2"),
+        (sentence("reject", ("b1", "b2")), "Refused the packets b1 ↔ b2 with resets"),
+        (sentence("delay", ("b1",), ms=5), "Delayed what arrives at b1 by 5 ms"),
+        (sentence("wipe"), "Wiped the disk of b1, b2 and b3"),
+        (sentence("heal", (), faults=["f1", "f2"]), "Healed f1 and f2"),
+        (sentence("heal", ()), "Healed everything"),
+    ],
+)
+def test_sentences_read_well(said, expected):
+    assert said == expected
+
+
+def test_a_fault_of_another_version_is_told_by_its_name():
+    assert sentence("{flood}", ("b1",), depth="{who}") == "{flood} b1 (depth: {who})"
+    assert sentence("loss", ("b1",)) == "loss b1"
+
+
+def test_the_report_knows_which_faults_last_and_which_end_with_a_start():
+    assert MOMENTS == ONE_SHOT
+    assert DOWN_FAULTS == OUTAGES
