@@ -25,6 +25,7 @@ FREE_DISK_MB_MIN = 500
 """A run takes a few megabytes, the class-data archive 180; below half a gigabyte something will fail soon."""
 
 DISTRIBUTION = "laststand"
+NAME_WIDTH = 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +37,14 @@ class Finding:
         is_good: False if laststand cannot do its work like this.
         text: What was found.
         hint: What to do about it; empty if nothing has to be done.
+        mark: What stands before the line; by default "ok" or "BAD".
     """
 
     name: str
     is_good: bool
     text: str
     hint: str = ""
+    mark: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the finding as JSON-compatible data."""
@@ -55,7 +58,8 @@ class Finding:
     def line(self) -> str:
         """Returns the finding as a line for people."""
         hint = f" -> {self.hint}" if self.hint else ""
-        return f"{'ok ' if self.is_good else 'BAD'}  {self.name:<10} {self.text}{hint}"
+        mark = self.mark or ("ok" if self.is_good else "BAD")
+        return f"{mark:<4} {self.name:<{NAME_WIDTH}} {self.text}{hint}"
 
 
 def examine(results: Path = DEFAULT_ROOT) -> list[Finding]:

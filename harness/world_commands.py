@@ -5,13 +5,15 @@ from pathlib import Path
 
 from harness import exit_codes
 from harness.agent.errors import AgentError
-from harness.contracts.capability import Capability
+from harness.contracts.capability import NO, WEAKER, YES, Capability
 from harness.doctor import Finding
 from harness.errors import HarnessFailure, UsageError
 from harness.experiment import DOCKER, SSH, WORLDS
 from harness.names import unknown_name
 from harness.pipeline import to_json_line
 from harness.progress import ProgressLine
+
+MARKS = {YES: "ok", WEAKER: "~", NO: "--"}
 
 
 def image_build(options: argparse.Namespace) -> int:
@@ -134,6 +136,11 @@ def _docker_findings() -> list[Finding]:
 def _findings(prefix: str, capabilities: dict[str, Capability]) -> list[Finding]:
     # Something that cannot be done makes runs poorer, not wrong: a run that asks for it says so.
     return [
-        Finding(name=f"{prefix}{name}", is_good=True, text=capability.line())
+        Finding(
+            name=f"{prefix}{name}",
+            is_good=True,
+            text=capability.line(),
+            mark=MARKS[capability.level],
+        )
         for name, capability in capabilities.items()
     ]

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,37 @@ def find(scratch: Path | None = None) -> dict[str, Answer]:
         "memory-cgroup": _memory_group(),
         "cpu": _cpu_group(),
         "ip": _tool("ip", "iproute2"),
-        "time-namespace": _tool("unshare", "util-linux"),
+        "time-namespace": _tries(
+            ["unshare", "--time", "true"], "unshare --time", "install util-linux"
+        ),
+        "host-clock": {
+            "level": "no",
+            "how": "",
+            "why": "never set: hosts share it, and nodes read a skew file instead",
+        },
         "libfaketime": _libfaketime(),
+        "device-mapper": _file("/dev/mapper/control", "the shutdown ioctl and strace do its work"),
+        "fail-make-request": _file(
+            "/sys/kernel/debug/fail_make_request", "strace and the shutdown ioctl do its work"
+        ),
     }
+
+
+def _file(path: str, instead: str) -> Answer:
+    """Something that is only reported, because nothing here needs it."""
+    if os.path.exists(path):
+        return {"level": "yes", "how": f"{path}, not used", "why": ""}
+    return {"level": "no", "how": "", "why": f"the kernel has no {path}; {instead}"}
+
+
+def _tries(command: list[str], how: str, hint: str) -> Answer:
+    """Something that is tried by doing it."""
+    if shutil.which(command[0]) is None:
+        return {"level": "no", "how": "", "why": hint}
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return {"level": "yes", "how": how, "why": ""}
+    return {"level": "no", "how": "", "why": done.stderr.strip()[:120]}
 
 
 def _memory_group() -> Answer:
