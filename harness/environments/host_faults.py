@@ -83,7 +83,8 @@ class HostFaults:
         except (AgentError, AgentGoneError):
             await self._undo(nodes, token)
             raise
-        in_force.evidence.setdefault("took_ms", (time.monotonic_ns() - began_ns) / 1e6)
+        took_ms = round((time.monotonic_ns() - began_ns) / 1e6, 2)
+        in_force.evidence.setdefault("took_ms", took_ms)
         if in_force.token is None:
             in_force.token = {}
         in_force.token["token"] = token
@@ -157,8 +158,8 @@ class HostFaults:
             token={"at": list(rules), "probe": first},
             evidence={
                 "hosts": sorted(rules),
-                "in_force_ms": (max(done_ns) - sent_ns) / 1e6,
-                "skew_ms": (max(done_ns) - min(done_ns)) / 1e6,
+                "in_force_ms": round((max(done_ns) - sent_ns) / 1e6, 2),
+                "skew_ms": round((max(done_ns) - min(done_ns)) / 1e6, 2),
             },
         )
 

@@ -92,6 +92,7 @@ def build_report(run_dir: Path) -> Path:
         coverage=coverage_of(run),
         coverage_tables=coverage_tables_of(run),
         marks=sorted(Counter(run.tables["marks"].column("mark").to_pylist()).items()),
+        world=world_of(run),
         lost_count=unexcused_lost(run),
         place_name=place_name,
         fault_sentence=fault_sentence,
@@ -151,6 +152,7 @@ def facts_of(run: RunData) -> list[tuple[str, str]]:
     facts = [
         ("seed", run.fact("seed")),
         ("profile", run.fact("profile")),
+        ("world", run.fact("on", "simulation")),
         ("trace hash", run.fact("trace_hash", run.fact("trace", "none"))),
         ("recorded time", seconds(run.end_ns)),
         ("brokers", ", ".join(f"b{broker}" for broker in run.brokers) or "unknown"),
@@ -164,6 +166,32 @@ def facts_of(run: RunData) -> list[tuple[str, str]]:
         if isinstance(run.summary.get(key), str) and run.summary[key]
     )
     return facts
+
+
+def world_of(run: RunData) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Returns what a real world says about itself: tables of names and values, by title."""
+    world = run.summary.get("world")
+    if not isinstance(world, dict):
+        return []
+    tables: list[tuple[str, list[tuple[str, str]]]] = []
+    faults = world.get("faults")
+    if isinstance(faults, dict) and faults:
+        rows = [(str(name), str(how)) for name, how in faults.items()]
+        tables.append(("how each fault is done here", rows))
+    hosts = world.get("hosts")
+    for host, facts in (hosts if isinstance(hosts, dict) else {}).items():
+        if isinstance(facts, dict):
+            settings = facts.get("settings")
+            rows = [("kernel", str(facts.get("kernel", "unknown")))]
+            rows += [
+                (str(name), str(value))
+                for name, value in (settings if isinstance(settings, dict) else {}).items()
+            ]
+            tables.append((f"kernel of {host}", rows))
+    left = world.get("left_behind")
+    if isinstance(left, list) and left:
+        tables.append(("could not be removed", [("", str(thing)) for thing in left]))
+    return tables
 
 
 def anomalies_of(run: RunData) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ def markdown(run: RunData, story: Story) -> str:
         ("unexcused lost records", lost),
         ("seed", run.fact("seed")),
         ("profile", run.fact("profile")),
+        ("world", run.fact("on", "simulation")),
         ("trace hash", run.fact("trace_hash", run.fact("trace", "none"))),
         ("replay", f"`{run.replay_command}`"),
     ]

@@ -28,6 +28,7 @@ def terminal_summary(run_dir: Path) -> str:
         ("run", run.id),
         ("seed", run.fact("seed")),
         ("profile", run.fact("profile")),
+        ("world", run.fact("on", "simulation")),
         ("trace hash", run.fact("trace_hash", run.fact("trace", "none"))),
         ("unexcused lost records", str(lost)),
     ]
