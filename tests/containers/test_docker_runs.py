@@ -1,0 +1,133 @@
+"""Runs in containers in which something else misbehaves: an anomaly stays an anomaly, a verdict a verdict."""
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli import main
+from harness.environments.docker_hosts import STATE_ROOT, DockerPlacement
+
+EXPERIMENT = """
+name = "short"
+on = "docker"
+timings = "fast"
+duration_ms = 4000
+[workload]
+processes = 3
+appends_per_s = 40.0
+[[schedule]]
+fault = "isolate"
+targets = ["isr_follower:t-0"]
+at_ms = 500
+for_ms = 1500
+"""
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Path:
+    path = tmp_path / "short.toml"
+    path.write_text(EXPERIMENT)
+    return path
+
+
+def carry_out(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], *words: str
+) -> dict[str, Any]:
+    arguments = ["run", str(path), "--no-spark", "--quiet", "--json", *words]
+    code = main([*arguments, "--results", str(tmp_path / "runs")])
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    answer["exit_code"] = code
+    return answer
+
+
+def kill_when_it_works(node: str) -> None:
+    """Kills a node's process behind the harness's back, once it has worked for a while."""
+    ours = f"{os.getpid():x}-"
+    deadline_s = time.monotonic() + 60
+    while time.monotonic() < deadline_s:
+        for path in STATE_ROOT.glob(f"{ours}*/processes/{node}.json"):
+            began_s = path.stat().st_mtime
+            if time.time() - began_s > 3.0:
+                os.kill(json.loads(path.read_text())["pid"], signal.SIGKILL)
+                return
+        time.sleep(0.05)
+
+
+def test_a_node_that_dies_by_itself_is_an_anomaly_and_no_crash(
+    engine: Any, experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killer = threading.Thread(target=kill_when_it_works, args=("b3",))
+    killer.start()
+    answer = carry_out(experiment, tmp_path, capsys)
+    killer.join()
+    assert answer["exit_code"] == 1
+    assert [v for v in answer["violations"] if v.startswith("b3 ended by itself")]
+    assert answer["unexcused_lost_records"] == 0
+
+
+def test_neither_teardown_nor_logs_nor_plots_change_a_verdict(
+    engine: Any,
+    experiment: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    honest = DockerPlacement.end
+
+    async def end_badly(self: DockerPlacement) -> list[str]:
+        await honest(self)
+        raise OSError("the engine fell over")
+
+    async def collect_badly(self: DockerPlacement) -> None:
+        raise PermissionError("no logs today")
+
+    def no_report(directory: Path) -> Path:
+        raise ValueError("no plots today")
+
+    monkeypatch.setattr(DockerPlacement, "end", end_badly)
+    monkeypatch.setattr(DockerPlacement, "collect", collect_badly)
+    monkeypatch.setattr("harness.pipeline.build_report", no_report)
+    answer = carry_out(experiment, tmp_path, capsys)
+    assert (answer["exit_code"], answer["verdict"]) == (0, "valid")
+    assert answer["world"]["left_behind"] == ["OSError: the engine fell over"]
+    assert "no plots today" in answer["report_error"]
+
+
+def test_a_fault_that_this_world_cannot_do_is_refused_before_anything_starts(
+    engine: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from harness.environments import docker_hosts
+
+    missing = {"strace": {"level": "no", "how": "", "why": "install strace"}}
+    found = {**docker_hosts._mechanisms(), **missing}
+    monkeypatch.setattr(docker_hosts, "_mechanisms", lambda: found)
+    path = tmp_path / "slow.toml"
+    path.write_text(EXPERIMENT.replace('"isolate"', '"io_error"'))
+    words = ["run", str(path), "--no-spark", "--results", str(tmp_path / "runs")]
+    assert main(words) == 254
+    assert "install strace" in capsys.readouterr().err
+    assert not list((tmp_path / "runs").glob("*/*"))
+
+
+def test_what_a_simulated_run_has_and_a_kernel_has_not_cannot_be_expressed(
+    engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "strict.toml"
+    path.write_text(
+        EXPERIMENT.replace('"docker"', '"simulation"') + '[cluster]\ndisk = "posix-strict"\n'
+    )
+    simulated = carry_out(path, tmp_path, capsys)
+    words = ["replay", simulated["run"], "--on", "docker", "--no-spark", "--json", "--quiet"]
+    assert main([*words, "--results", str(tmp_path / "runs")]) == 2
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["answer"] == "cannot be expressed"
+    assert "posix-strict" in answer["why"]
