@@ -1,0 +1,109 @@
+"""The same faults on two hosts over SSH, made of containers with sshd, through paramiko only."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ssh_world
+
+from harness.cli import main
+from harness.environments.ssh_hosts import load_inventory
+from results.history_files import read_tables
+
+EXPERIMENT = """
+name = "short"
+on = "ssh"
+timings = "fast"
+duration_ms = 7000
+[cluster]
+disk = "xfs"
+[workload]
+processes = 3
+appends_per_s = 40.0
+[[schedule]]
+fault = "partition"
+targets = ["all", "controllers"]
+at_ms = 300
+for_ms = 1500
+[[schedule]]
+fault = "power"
+targets = ["leader:t-0", "active_controller"]
+at_ms = 2600
+for_ms = 800
+params = { mode = "torn_sector" }
+[[schedule]]
+fault = "clock_step"
+targets = ["leader:t-0"]
+at_ms = 4600
+for_ms = 900
+params = { ms = -60000 }
+[[schedule]]
+fault = "stuck_disk"
+targets = ["active_controller"]
+at_ms = 5800
+for_ms = 600
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    if not engine.images.list(name=ssh_world.image_name()):
+        pytest.skip("no image of a host; `python -m tests.containers.ssh_world build` makes it")
+    with ssh_world.hosts(engine, tmp_path_factory.mktemp("ssh")) as path:
+        yield path
+
+
+def call(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, dict[str, Any]]:
+    code = main([str(word) for word in words])
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return code, answer
+
+
+@pytest.mark.parametrize(("profile", "outcome"), [("kafka-4.0", "loss"), ("kafka-4.1", "ok")])
+def test_the_bug_on_two_hosts(
+    profile: str, outcome: str, hosts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, answer = call(
+        capsys,
+        *("reproduce", "last-replica-standing", "--on", "ssh", "--hosts", hosts),
+        *("--profile", profile, "--no-spark", "--quiet", "--json", "--results", tmp_path),
+    )
+    assert answer["outcome"] == outcome == answer["predicted"]
+
+
+def test_faults_bite_on_two_hosts_and_nothing_stays(
+    hosts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "short.toml"
+    path.write_text(EXPERIMENT)
+    code, answer = call(
+        capsys,
+        *("run", path, "--hosts", hosts, "--no-spark", "--quiet", "--json"),
+        *("--results", tmp_path / "runs"),
+    )
+    tables = read_tables(Path(answer["directory"]))
+    assert all(row["bit"] for row in tables["faults"].to_pylist() if row["healed_ns"])
+    assert (code, answer["world"]["left_behind"]) == (0, []), answer["reasons"]
+    code, answer = call(capsys, "reset", "--hosts", hosts, "--json")
+    names = [host.name for host in load_inventory(hosts).hosts]
+    assert {name: answer["removed"][name] for name in names} == {name: [] for name in names}
+
+
+def test_a_host_with_another_key_is_not_talked_to(
+    hosts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = hosts.parent / "known_hosts"
+    lines = known.read_text().splitlines()
+    swapped = [
+        f"{one.split()[0]} {' '.join(other.split()[1:])}"
+        for one, other in zip(lines, reversed(lines), strict=True)
+    ]
+    wrong = tmp_path / "known_hosts"
+    wrong.write_text("\n".join(swapped) + "\n")
+    text = hosts.read_text().replace('"known_hosts"', json.dumps(str(wrong)))
+    other = tmp_path / "hosts.toml"
+    other.write_text(text.replace('"key"', json.dumps(str(hosts.parent / "key"))))
+    assert main(["doctor", "--on", "ssh", "--hosts", str(other)]) == 254
+    assert "another host key" in capsys.readouterr().err
