@@ -398,14 +398,15 @@ class NodeDisk:
             return held.thaw()
 
     def flip_bit(self, seed: int) -> Answer:
-        """Flips one bit of a partition's log, where its checksum covers it; the node is dead.
+        """Flips one bit of a partition's log where recovery must see it; the node is dead.
 
         Returns:
             Where, and the byte before and after; or `bit` None and why.
         """
         chosen = log_files.choose_flip(self.data, Random(seed))
         if chosen is None:
-            return {"bit": None, "why": "no partition's log has a whole batch"}
+            why = "no partition's log has a whole batch beyond its recovery point"
+            return {"bit": None, "why": why}
         place, offset, bit = chosen
         descriptor = os.open(place.path, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -421,7 +422,6 @@ class NodeDisk:
             "bit": bit,
             "byte_before": before,
             "byte_after": after,
-            "is_beyond_recovery_point": place.is_beyond_recovery_point,
         }
 
     # -- the end

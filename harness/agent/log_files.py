@@ -95,25 +95,24 @@ class FlipPlace:
 
     Attributes:
         ranges: Byte ranges [start, end) that a checksum covers.
-        is_beyond_recovery_point: Whether recovery will look there.
     """
 
     path: Path
     ranges: tuple[tuple[int, int], ...]
-    is_beyond_recovery_point: bool
 
 
 def choose_flip(root: Path, random: Random) -> tuple[FlipPlace, int, int] | None:
-    """Chooses a bit of a partition's log; beyond a recovery point if any log has something there.
+    """Chooses a bit of a partition's log beyond its recovery point, where recovery has to look.
+
+    What lies below was durable once; a bit that flips there is nobody's duty to notice before somebody reads it.
 
     Returns:
-        The place, the byte's offset in the file and the bit; None if there is no whole batch anywhere.
+        The place, the byte's offset in the file and the bit; None if there is no whole batch there.
     """
     places = list(_flip_places(root))
-    preferred = [place for place in places if place.is_beyond_recovery_point] or places
-    if not preferred:
+    if not places:
         return None
-    place = random.choice(preferred)
+    place = random.choice(places)
     drawn = random.randrange(sum(end - start for start, end in place.ranges))
     for start, end in place.ranges:
         if drawn < end - start:
@@ -130,18 +129,16 @@ def _flip_places(root: Path) -> Iterator[FlipPlace]:
         directory = path.parent.parent
         if directory not in points_of:
             points_of[directory] = recovery_points(directory)
-        point = points_of[directory].get(path.parent.name)
-        found = list(_batches_of(path))
-        beyond = [batch for batch in found if point is not None and batch.base_offset >= point]
-        # Without a recovery point: the end of the file is what was least likely made durable.
-        end = found[-1].position + found[-1].size_bytes if found else 0
-        last = [batch for batch in found if batch.position + batch.size_bytes > end * 4 // 5]
+        point = points_of[directory].get(
+            path.parent.name, 0
+        )  # unknown: recovery begins at the start
         ranges = tuple(
             (batch.position + CHECKSUMMED_FROM, batch.position + batch.size_bytes)
-            for batch in beyond or last
+            for batch in _batches_of(path)
+            if batch.base_offset >= point
         )
         if ranges:
-            yield FlipPlace(path=path, ranges=ranges, is_beyond_recovery_point=bool(beyond))
+            yield FlipPlace(path=path, ranges=ranges)
 
 
 def _batches_of(path: Path) -> Iterator[BatchPlace]:

@@ -87,7 +87,7 @@ class HostFaults:
         in_force.evidence.setdefault("took_ms", took_ms)
         if in_force.token is None:
             in_force.token = {}
-        in_force.token["token"] = token
+        in_force.token |= {"token": token, "fault": fault}
         if in_force.nodes:
             self._in_force[token] = in_force
         return in_force

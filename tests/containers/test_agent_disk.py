@@ -386,22 +386,32 @@ def test_a_flipped_bit_is_one_that_recovery_must_see(disk: NodeDisk, seed: int) 
     assert evidence["offset"] == changed
     assert evidence["byte_before"] == old[changed]
     assert evidence["byte_after"] == new[changed] == old[changed] ^ 1 << evidence["bit"]
-    assert evidence["is_beyond_recovery_point"] is True
     assert 12 <= intact(disk, path) < 20
     assert intact(disk, metadata) == 20
     cut([disk], [CutPlan()], lambda _: None)
     assert path.read_bytes() == new, "it is the disk that is damaged, not the cache"
 
 
-def test_without_a_recovery_point_the_end_of_a_log_is_hit(disk: NodeDisk) -> None:
+@pytest.mark.parametrize("seed", range(6))
+def test_without_a_recovery_point_any_byte_may_be_hit(disk: NodeDisk, seed: int) -> None:
     path = write_log(disk, "t-0", 20)
-    assert disk.flip_bit(1)["offset"] > path.stat().st_size * 3 // 4
-    assert 15 <= intact(disk, path) < 20
+    assert disk.flip_bit(seed)["bit"] is not None
+    assert intact(disk, path) < 20
+
+
+def test_what_lies_below_the_recovery_point_is_left_alone(disk: NodeDisk) -> None:
+    path = write_log(disk, "t-0", 20)
+    write(path.parents[1] / log_files.RECOVERY_POINTS, b"0\n1\nt 0 20\n")
+    assert disk.flip_bit(1)["bit"] is None
+    assert intact(disk, path) == 20
+
+
+NO_BATCH = "no partition's log has a whole batch beyond its recovery point"
 
 
 def test_no_log_no_bit(disk: NodeDisk) -> None:
     write_log(disk, "__cluster_metadata-0", 3)
-    assert disk.flip_bit(1) == {"bit": None, "why": "no partition's log has a whole batch"}
+    assert disk.flip_bit(1) == {"bit": None, "why": NO_BATCH}
 
 
 # Capabilities

@@ -387,6 +387,7 @@ INVALID
 run                     last-replica-standing/20260131T235959Z-8812
 seed                    8812
 profile                 kafka-3.9
+world                   simulation
 trace hash              9f3c5b20a7c1d4e8
 unexcused lost records  5
 
