@@ -1,6 +1,7 @@
 """What each command does. `harness.cli` parses, this carries out and returns the exit code."""
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -164,7 +165,7 @@ def _replay_elsewhere(
         return exit_codes.UNKNOWN
     directories = [_record(elsewhere, seed, store, progress) for _ in range(options.attempts)]
     summaries = _check(directories, store, spark, progress)
-    confirmed = sum(finding_of(summary) == finding for summary in summaries)
+    confirmed = sum(confirms(summary, finding) for summary in summaries)
     for directory, summary in zip(directories, summaries, strict=True):
         summary["replay_of"] = answer["replay_of"]
         write_json(RunFiles(directory).run, summary)
@@ -180,19 +181,33 @@ def _replay_elsewhere(
 
 
 def finding_of(summary: Mapping[str, Any]) -> str:
-    """Returns what a run found, in words that mean the same in every world.
+    """Returns what a run found, in a word that means the same in every world.
 
-    That is the outcome of a scripted scenario, and otherwise the worst anomaly that nothing allows: its id.
-    A run that found nothing is "valid" or "unknown".
+    That is the outcome of a scripted scenario, and otherwise the anomaly that its verdict names first. A run that
+    found nothing is "valid" or "unknown".
     """
     if summary.get("outcome"):
         return str(summary["outcome"])
-    forbidden = sorted(
+    forbidden = forbidden_anomalies(summary)
+    for reason in summary.get("reasons", ()):
+        word = re.split(r"[ :]", str(reason), maxsplit=1)[0]
+        if word in forbidden:
+            return word
+    return str(summary.get("verdict", "unknown"))
+
+
+def forbidden_anomalies(summary: Mapping[str, Any]) -> frozenset[str]:
+    """Returns the ids of the anomalies that nothing allowed."""
+    return frozenset(
         str(anomaly["id"])
         for anomaly in summary.get("anomalies", ())
         if anomaly["judgement"] == "forbidden"
     )
-    return "+".join(dict.fromkeys(forbidden)) or str(summary.get("verdict", "unknown"))
+
+
+def confirms(summary: Mapping[str, Any], finding: str) -> bool:
+    """Whether a run shows what another had found, whatever else it shows."""
+    return finding == finding_of(summary) or finding in forbidden_anomalies(summary)
 
 
 def _badness(code: int) -> int:
