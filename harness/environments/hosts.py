@@ -143,6 +143,7 @@ class HostCluster(RealCluster):
         # Processes by node and pid: those that have ended, and those of them that a fault had taken down.
         self._ended: set[tuple[str, int]] = set()
         self._taken_down: set[tuple[str, int]] = set()
+        self._changing = {name: asyncio.Lock() for name in self.nodes}
         self._is_ending = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -194,30 +195,35 @@ class HostCluster(RealCluster):
 
     async def start_node(self, name: str) -> bool:
         """Starts a node, with its power if that was cut; returns whether it had to be started."""
-        node = self.nodes[name]
+        async with self._changing[
+            name
+        ]:  # two faults may be healed at once, and both start what is down
+            return await self._start_if_down(self.nodes[name])
+
+    async def _start_if_down(self, node: HostNode) -> bool:
         if node.pid:
             return False
         if node.silent:
             token, node.silent = node.silent, ""
-            await node.agent.ask("power_on", nodes=[name], token=token)
-        self._expected_down.pop(name, None)
+            await node.agent.ask("power_on", nodes=[node.name], token=token)
+        self._expected_down.pop(node.name, None)
         node.starts += 1
-        starts = node.starts
         pid = await self.placement.start_process(node)
         # One that ended while its start was still being told of is not alive.
         if not pid:
             self._dead(node)
-        elif node.starts == starts and (name, pid) not in self._ended:
+        elif (node.name, pid) not in self._ended:
             node.pid = pid
         return True
 
     async def end_process(self, name: str, how: str, limit_s: float = 15.0) -> Any:
         """Ends a node's process, which is expected from now on."""
-        node = self.nodes[name]
-        self._expected_down[name] = None
-        answer = await node.agent.ask("end_process", node=name, how=how, limit_s=limit_s)
-        self.process_is_gone(name)
-        return answer
+        async with self._changing[name]:
+            self._expected_down[name] = None
+            agent = self.nodes[name].agent
+            answer = await agent.ask("end_process", node=name, how=how, limit_s=limit_s)
+            self.process_is_gone(name)
+            return answer
 
     def process_is_gone(self, name: str) -> None:
         """Notes that a node was taken down."""

@@ -61,6 +61,7 @@ class FakePlacement:
         return {name: Capability(level=YES) for name in FAULT_NAMES}
 
     async def start_process(self, node: HostNode) -> int:
+        await asyncio.sleep(0)
         return next(self.pids)
 
     async def exit_code(self, node: HostNode) -> int | None:
@@ -202,3 +203,17 @@ def test_a_drift_is_read_off_one_process_s_clock(restart_at: int | None, count: 
         for n in range(count)
     ]
     assert _rate_ppm(readings) == pytest.approx(10_000, rel=1e-3)
+
+
+def test_two_heals_at_once_start_a_node_once() -> None:
+    async def story(world: World) -> None:
+        first = await world.cluster.inject("kill", ("b1",), {})
+        starts = world.placement.nodes["b1"].starts
+        await asyncio.gather(
+            world.cluster.heal("kill", first),
+            world.cluster.start_node("b1"),
+            world.cluster.settle(),
+        )
+        assert world.placement.nodes["b1"].starts == starts + 1
+
+    assert live(story).violations == []
