@@ -184,7 +184,8 @@ class _RealRun:
 
     async def _within(self, name: str, phase: Coroutine[Any, Any, None], limit_ms: float) -> None:
         try:
-            await asyncio.wait_for(phase, limit_ms / 1000)
+            async with asyncio.timeout(limit_ms / 1000):
+                await phase
         except TimeoutError:
             raise TimeoutError(
                 f"the {name} phase did not end within {limit_ms / 1000:g} s"

@@ -164,7 +164,8 @@ class AgentClient:
         """Sends a command and awaits its answer; raises as `call` does."""
         future = self.submit(command, **arguments)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), limit_s)
+            async with asyncio.timeout(limit_s):
+                return await asyncio.wrap_future(future)
         except TimeoutError:
             raise AgentGoneError(
                 f"the agent on {self.name} did not answer {command!r} within {limit_s:g} s"

@@ -181,13 +181,17 @@ class HostCluster(RealCluster):
     async def end(self) -> None:
         """Stops to follow, brings home what nodes said, and removes everything. Never raises."""
         self._is_ending = True
+        problems = []
         for step in (self.stop_following, self.placement.collect):
-            with contextlib.suppress(Exception):
+            try:
                 await step()
+            except Exception as error:
+                problems.append(f"{step.__name__}: {type(error).__name__}: {error}")
         try:
-            self.leftovers = await self.placement.end()
+            problems += await self.placement.end()
         except Exception as error:  # whatever it is: the verdict does not depend on it
-            self.leftovers = [f"{type(error).__name__}: {error}"]
+            problems.append(f"{type(error).__name__}: {error}")
+        self.leftovers = problems
 
     def is_alive(self, name: str) -> bool:
         """Whether a node's process is there, running or not."""

@@ -6,7 +6,6 @@ finding, unless a fault that is in force on it explains it.
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
@@ -73,6 +72,7 @@ class RealCluster:
         self._ends: list[tuple[int, str]] = []
         self._reader: asyncio.Task[None] | None = None
         self._is_broken = False
+        self._is_following = True
 
     # -- what a kind of cluster adds
 
@@ -96,15 +96,18 @@ class RealCluster:
 
     async def stop_following(self) -> None:
         """Stops to follow, after a last look."""
-        if self._reader is not None:
-            self._reader.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
+        # Asked, not cancelled: a cancellation that comes together with an awaited answer may get lost.
+        self._is_following = False
+        try:
+            if self._reader is not None:
                 await self._reader
-        if self._tail is not None:
-            await self._look(self._began_ns + (1 << 62))
-            self._tail.close()
-        for host in self._hosts.values():
-            host.close()
+            if self._tail is not None:
+                await self._look(self._began_ns + (1 << 62))
+        finally:
+            if self._tail is not None:
+                self._tail.close()
+            for host in self._hosts.values():
+                host.close()
 
     def population(self) -> Population:
         """Returns who there is, and who is down."""
@@ -142,7 +145,7 @@ class RealCluster:
     # -- what nodes say
 
     async def _follow(self) -> None:
-        while True:
+        while self._is_following:
             await asyncio.sleep(READ_EVERY_S)
             await self._look(time.monotonic_ns() - self._hold_back_ns)
             self.watch_processes()

@@ -1,9 +1,14 @@
 """The disk of one node: a page cache, a platter, and a journal between them.
 
 Three profiles say what an fsync drags along. On "ext4" and "xfs" it commits the whole journal up to now (on
-both, an fsync of any file made an earlier unlink of another file durable); they differ in how often the
-journal commits by itself. On "posix-strict" it makes durable what POSIX promises and nothing else: the data
-and the size of that file, while its name needs an fsync of the directory.
+both, an fsync of any file made an earlier unlink of another file durable), but only if what is synced has changed
+since it was last durable: an fsync of an unchanged file commits nothing on either, one of an unchanged directory
+commits on ext4 and not on xfs. They differ in how often the journal commits by itself. On "posix-strict" an fsync
+makes durable what POSIX promises and nothing else: the data and the size of that file, while its name needs an
+fsync of the directory.
+
+Kernels write files back before anybody asks: when a file is renamed or removed, which closes it, and when one is cut
+to more than it has on the disk (xfs with the data; ext4 only the size). `inode.py` says what a power cut may leave then.
 
 What a power cut leaves is chosen in `power_cut.py`; the storage door of a node is `storage.py`.
 """
@@ -121,6 +126,8 @@ class SimDisk(NodeStorage):
         self._latency_random = world.random.stream("disk-latency", node_name).random
         self._sequence = 0
         self._sync_number = 0
+        self._committed_sequence = 0  # journalled or not, no operation up to here is waiting
+        self._committed_ns = 0
         self._mounted_ns = world.now
         self._device_free_ns = 0
         self._stuck: list[tuple[Sync, Callable[[Sync], None]]] = []
@@ -186,9 +193,13 @@ class SimDisk(NodeStorage):
             return
         elapsed_ns = self.world.now - self._mounted_ns
         interval_ns = JOURNAL_COMMIT_NS.get(self.profile)
-        if interval_ns is not None and self.journal:
+        if interval_ns is not None:
             committed_ns = self._mounted_ns + elapsed_ns // interval_ns * interval_ns
-            self.commit([entry for entry in self.journal if entry.at_ns < committed_ns])
+            if self.journal:
+                self.commit([entry for entry in self.journal if entry.at_ns < committed_ns])
+            if committed_ns > self._committed_ns:
+                self._committed_ns = committed_ns
+                self._committed_sequence = self._sequence
         flushed_ns = self._mounted_ns + elapsed_ns // FLUSHER_PERIOD_NS * FLUSHER_PERIOD_NS
         for inode in {id(inode): inode for inode in self._inodes()}.values():
             inode.write_back_older_than(flushed_ns - DIRTY_EXPIRE_NS)
@@ -203,10 +214,57 @@ class SimDisk(NodeStorage):
         self.settle()
         self._sync_number += 1
         sync = Sync(self._sync_number, path, inode, self._sequence)
+        if self.profile != "posix-strict":
+            sync.commits_to = self._commits_to(path, inode)
         self.syncs.append(sync)
         if inode is not None:
             inode.syncs.append(sync)
         return sync
+
+    def _commits_to(self, path: str, inode: Inode | None) -> int:
+        """Returns the newest metadata operation that a sync, begun now, makes durable; 0 for none.
+
+        A kernel looks whether the file or directory is part of the transaction that is open. If it is not, but of
+        one that another sync is about to commit, it waits for that one.
+        """
+        if inode is not None:
+            last = inode.syncs[-1] if inode.syncs else None
+            changed = self._file_changed(inode, last)
+        else:
+            if not self._folder_exists(path):
+                return 0
+            last = next(
+                (s for s in reversed(self.syncs) if s.inode is None and s.path == path), None
+            )
+            since = last.journal_sequence if last is not None else 0
+            changed = self.profile == "ext4" or any(
+                entry.sequence > since and entry.touches(path) for entry in self.journal
+            )
+        if changed:
+            return self._sequence
+        return last.commits_to if last is not None else 0
+
+    def _file_changed(self, inode: Inode, last: Sync | None) -> bool:
+        """Whether a file has changed since its last sync began, or since it was durable."""
+        if last is None:
+            if inode.unsynced_bytes() or inode.cut_sequence > self._committed_sequence:
+                return True
+            since = 0
+        else:
+            since = last.journal_sequence
+            if len(inode.data) != last.size or inode.cut_sequence > since:
+                return True
+        return any(entry.inode is inode and entry.sequence > since for entry in self.journal)
+
+    def _folder_exists(self, path: str) -> bool:
+        """Whether there is a directory; it goes with its last file."""
+        if not path:
+            return True
+        for entry in self.journal:
+            name = entry.target or entry.path
+            if parent(name) == path and name in self.files:
+                return True
+        return any(name.startswith(path + "/") for name in self.files)
 
     def schedule_completion(self, sync: Sync, on_device_done: Callable[[Sync], None]) -> int:
         """Plans the moment at which the device is done with a sync: one at a time.
@@ -285,6 +343,8 @@ class SimDisk(NodeStorage):
         self.settle()
         if self.journal:
             self.commit(self._entries_of(sync))
+        if sync.commits_to > self._committed_sequence:
+            self._committed_sequence = sync.commits_to
         if sync.inode is not None:
             sync.inode.sync_completed(sync)
         self.world.trace.record(self.world.now, self._trace_code, sync.size)
@@ -297,7 +357,7 @@ class SimDisk(NodeStorage):
 
     def _entries_of(self, sync: Sync) -> list[JournalEntry]:
         """Returns the journal entries that a completed sync makes durable."""
-        before = [entry for entry in self.journal if entry.sequence <= sync.journal_sequence]
+        before = [entry for entry in self.journal if entry.sequence <= sync.commits_to]
         if self.profile != "posix-strict" or not before:
             return before
         if sync.inode is not None:
@@ -319,7 +379,7 @@ class SimDisk(NodeStorage):
         self.syncs.clear()
         self.journal.clear()
         self._device_free_ns = 0
-        self._mounted_ns = self.world.now
+        self._mounted_ns = self._committed_ns = self.world.now
         return report
 
     def io_error(

@@ -3,8 +3,13 @@
 A file that is only appended to needs no bookkeeping: its durable image is a prefix of the cached one, so one
 number says what a power cut may take. Only when bytes below that number are cut away or replaced is the
 durable image copied out. No state is kept per byte or per page.
+
+Kernels begin to write a file back early, without an fsync: when it is renamed, removed or cut. From then on it can
+end where it ended at that moment (`ends`), inside a page; what is cut off later can come back (`UndoneCut`); and in
+a file of which a cut is undone, one page can have what was written after the cut (`Patch`).
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 PAGE_BYTES: Final = 4096
@@ -23,12 +28,22 @@ class Sync:
         inode: The file; None for fsync of a directory.
         size: Length of the file at the beginning: what completion makes durable.
         journal_sequence: Newest metadata operation at the beginning.
+        commits_to: Newest metadata operation that completion makes durable; see `SimDisk.begin_sync`.
         snapshot: The bytes at the beginning, kept only if the file was cut or replaced since.
         is_blocking: Whether the process waits for it. What the process did after it, it did only in the
             simulation: in reality it would not have come so far while the sync is in flight.
     """
 
-    __slots__ = ("inode", "is_blocking", "journal_sequence", "number", "path", "size", "snapshot")
+    __slots__ = (
+        "commits_to",
+        "inode",
+        "is_blocking",
+        "journal_sequence",
+        "number",
+        "path",
+        "size",
+        "snapshot",
+    )
 
     def __init__(
         self, number: int, path: str, inode: "Inode | None", journal_sequence: int
@@ -38,8 +53,46 @@ class Sync:
         self.inode = inode
         self.size = len(inode.data) if inode is not None else 0
         self.journal_sequence = journal_sequence
+        self.commits_to = journal_sequence
         self.snapshot: bytes | None = None
         self.is_blocking = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoneCut:
+    """What a file may be if a cut of it is undone: the kernel had begun to write back what was cut off.
+
+    Attributes:
+        sequence: The cut, in the order of the journal.
+        image: The file before the cut, up to the last place to which it was written back.
+        ends: Where it may end.
+    """
+
+    sequence: int
+    image: bytes
+    ends: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patch:
+    """A page that was written back after a cut, into the block that it had before the cut.
+
+    Attributes:
+        sequence: The cut: as long as it is undone, the block is part of the older file.
+        start: Where the page begins.
+        content: All of the page.
+    """
+
+    sequence: int
+    start: int
+    content: bytes
+
+    def applied_to(self, image: bytes) -> bytes:
+        """Returns an older image of the file with the new page in it; it gets no longer by that."""
+        width = min(PAGE_BYTES, len(image) - self.start)
+        if width <= 0:
+            return image
+        return image[: self.start] + self.content[:width] + image[self.start + width :]
 
 
 class Inode:
@@ -56,18 +109,26 @@ class Inode:
         ages: (time, size): bytes below the size are at least as old as the time; coarse.
         appended_at_ns: Time of the last append, if the kernel writes back by itself.
         last_sync_number: The newest sync that completed.
+        ends: Lengths that the file had when the kernel began to write it back, beyond what is durable.
+        undone: What the file was before cuts that are not durable yet, where that may come back.
+        patches: Pages that were written back after cuts that are not durable yet.
+        cut_sequence: The newest cut, journalled or not.
     """
 
     __slots__ = (
         "ages",
         "appended_at_ns",
+        "cut_sequence",
         "data",
         "durable",
         "durable_size",
+        "ends",
         "holes",
         "last_sync_number",
+        "patches",
         "syncs",
         "truncations",
+        "undone",
     )
 
     def __init__(self, data: bytes = b"", *, durable_size: int = 0) -> None:
@@ -80,6 +141,10 @@ class Inode:
         self.ages: list[tuple[int, int]] = []
         self.appended_at_ns = 0
         self.last_sync_number = 0
+        self.ends: tuple[int, ...] = ()
+        self.undone: tuple[UndoneCut, ...] = ()
+        self.patches: tuple[Patch, ...] = ()
+        self.cut_sequence = 0
 
     def unsynced_bytes(self) -> int:
         """Returns how many cached bytes are not known to be durable."""
@@ -105,14 +170,23 @@ class Inode:
 
     def cut(self, size: int, journal_sequence: int) -> bool:
         """Cuts the cached bytes; returns whether the size change has to be journalled."""
-        journalled = self.durable is not None or size < self.durable_size or bool(self.syncs)
+        journalled = (
+            self.durable is not None
+            or size < self.durable_size
+            or bool(self.syncs)
+            or any(end > size for end in self.ends)
+        )
+        self.cut_sequence = journal_sequence
         if journalled:
             for sync in self.syncs:
                 if sync.snapshot is None:
                     sync.snapshot = self.with_holes(bytes(self.data[: sync.size]))
             if self.durable is None and size < self.durable_size:
                 self.durable = self.durable_image()
+            self._remember_what_is_cut(journal_sequence)
             self.truncations.append((journal_sequence, size))
+        if any(end > size for end in self.ends):
+            self.ends = (*(end for end in self.ends if end < size), size)
         del self.data[size:]
         self.ages = [(at, min(length, size)) for at, length in self.ages]
         self.holes = [(start, min(end, size)) for start, end in self.holes if start < size]
@@ -121,6 +195,8 @@ class Inode:
     def truncation_committed(self, journal_sequence: int, size: int) -> None:
         """The journal made one size change durable."""
         self.truncations = [cut for cut in self.truncations if cut[0] != journal_sequence]
+        self.undone = tuple(cut for cut in self.undone if cut.sequence > journal_sequence)
+        self.patches = tuple(page for page in self.patches if page.sequence > journal_sequence)
         for sync in self.syncs:
             if sync.journal_sequence < journal_sequence and sync.snapshot is not None:
                 sync.snapshot = sync.snapshot[:size]
@@ -142,9 +218,61 @@ class Inode:
             # Only appends since the beginning, and every cut before it is committed.
             self.durable = None
             self.durable_size = max(self.durable_size, sync.size)
+            self._forget_ends()
             return
         self.durable = sync.snapshot if self.truncations else None
         self.durable_size = len(sync.snapshot)
+
+    # What the kernel writes back early
+
+    @property
+    def size_on_disk(self) -> int:
+        """The length that the file system knows of: what is appended beyond it is only in the cache."""
+        if self.ends:
+            return self.ends[-1]
+        return self.truncations[-1][1] if self.truncations else self.durable_size
+
+    @property
+    def undone_cut(self) -> UndoneCut | None:
+        """What the file may be if no further cut is committed; None if only its durable image."""
+        if self.undone and self.truncations and self.undone[0].sequence == self.truncations[0][0]:
+            return self.undone[0]
+        return None
+
+    @property
+    def may_be_as_cut(self) -> bool:
+        """Whether a cut that is not committed may show all the same: it took only bytes that were never durable.
+
+        Then it is like an append, whose size no journal puts in order.
+        """
+        return self.durable is None and self.undone_cut is not None
+
+    def begin_write_back(self, size: int) -> None:
+        """The kernel begins to write the file back, up to a length."""
+        if size <= self.size_on_disk and not self.truncations:
+            return
+        self.ends = (*(end for end in self.ends if end != size), size)
+        if self.truncations:
+            self._patch(size)
+
+    def _patch(self, size: int) -> None:
+        # Below the smallest cut nothing changed, and what is after the page of that cut got new blocks.
+        sequence, kept = min(self.truncations, key=lambda cut: (cut[1], -cut[0]))
+        start = kept - kept % PAGE_BYTES
+        if start < kept:
+            cached = self.with_holes(bytes(self.data[: min(size, start + PAGE_BYTES)]))
+            page = cached[start:].ljust(PAGE_BYTES, b"\0")
+            self.patches = (*self.patches, Patch(sequence=sequence, start=start, content=page))
+
+    def _remember_what_is_cut(self, journal_sequence: int) -> None:
+        if self.ends:
+            image = self.with_holes(bytes(self.data[: max(self.ends)]))
+            cut = UndoneCut(sequence=journal_sequence, image=image, ends=self.ends)
+            self.undone = (*self.undone, cut)
+
+    def _forget_ends(self) -> None:
+        if self.ends:
+            self.ends = tuple(end for end in self.ends if end > self.durable_size)
 
     def write_back_failed(self, sync: Sync) -> None:
         """An fsync failed: the kernel forgets that these pages were dirty, and they are not durable."""
@@ -167,7 +295,9 @@ class Inode:
         if self.appended_at_ns <= cutoff_ns:
             self.durable_size = len(self.data)
             self.ages.clear()
+            self.ends = ()
             return
         old = max((size for at, size in self.ages if at <= cutoff_ns), default=0)
         self.durable_size = max(self.durable_size, old)
         self.ages = [(at, size) for at, size in self.ages if at > cutoff_ns]
+        self._forget_ends()

@@ -9,6 +9,10 @@
 | `zero_tail`   | the size grew and the data did not: zeros at the end           | a journal prefix     |
 | `keep_all`    | everything survives                                            | everything           |
 
+Where the kernel began to write a file back early, `prefix`, `torn_sector`, `zero_tail` and `pages` may end it
+there as well. If the file was cut afterwards, and the journal lost the cut, they may give back what was cut off;
+and what was written back after a lost cut may be in the page of the cut, in the midst of the old content.
+
 Bytes below the last completed fsync are never lost (unless the disk lies). An fsync in flight may count as
 done or not; its caller has not been answered.
 
@@ -191,43 +195,78 @@ def _kept_journal_entries(disk: "SimDisk", mode: str, keep: dict[str, int]) -> i
 
 def _outcome(inode: Inode, mode: str, random: Random) -> bytes:
     """Chooses what is left of one file."""
-    start, end = inode.durable_size, len(inode.data)
-    if mode == "lose_all" or inode.truncations or inode.durable is not None or start >= end:
+    if mode == "lose_all":
+        return inode.durable_image()
+    if (inode.truncations or inode.durable is not None) and not (
+        inode.may_be_as_cut and random.random() < 0.5
+    ):
         # Data written after a cut waits for the cut to commit; until then the old content is there.
+        return _outcome_without_cut(inode, mode, random)
+    start, end = inode.durable_size, len(inode.data)
+    if start >= end:
         return inode.durable_image()
     if mode == "keep_all":
         return inode.with_holes(bytes(inode.data))
+    return inode.with_holes(_written_back(inode.data, start, inode.ends, mode, random))
+
+
+def _outcome_without_cut(inode: Inode, mode: str, random: Random) -> bytes:
+    image = inode.durable_image()
+    undone = inode.undone_cut
+    if undone is not None and len(undone.image) > len(image):
+        image = _written_back(undone.image, len(image), undone.ends, mode, random)
+    for patch in inode.patches:
+        if random.random() < 0.5:
+            image = patch.applied_to(image)
+    return image
+
+
+def _written_back(
+    data: bytes | bytearray, start: int, ends: tuple[int, ...], mode: str, random: Random
+) -> bytes:
+    """Chooses how much of a file was written back, of which the first `start` bytes are durable."""
     if mode == "pages":
-        return inode.with_holes(_some_pages(inode, random))
+        return _some_pages(data, start, ends, random)
     step = SECTOR_BYTES if mode == "torn_sector" else PAGE_BYTES
-    written = _some_boundary(start, end, step, random)
-    image = bytes(inode.data[:written])
+    written = _some_boundary(start, len(data), step, ends, random)
+    image = bytes(data[:written])
     if mode == "zero_tail":
-        image += bytes(int(random.random() * (end - written + 1)))
-    return inode.with_holes(image)
+        image += bytes(int(random.random() * (len(data) - written + 1)))
+    elif mode == "torn_sector" and ends and random.random() < 0.5:
+        # The block was there since the early write-back: what it got of the page is followed by zeros.
+        image += bytes(min(len(data), written + -written % PAGE_BYTES) - written)
+    return image
 
 
-def _some_boundary(start: int, end: int, step: int, random: Random) -> int:
-    """Draws a place where write-back may have stopped: the start, a multiple of `step`, or the end."""
+def _some_boundary(start: int, end: int, step: int, ends: tuple[int, ...], random: Random) -> int:
+    """Draws a place where write-back may have stopped.
+
+    That is the start, a multiple of `step`, the end, or where the file ended when write-back began.
+    """
     first = start // step + 1  # the first boundary after the start, in steps
     inner = max(0, (end - 1) // step - first + 1)
-    choice = int(random.random() * (inner + 2))
+    early = [at for at in ends if start < at < end and at % step]
+    choice = int(random.random() * (inner + 2 + len(early)))
     if choice == 0:
         return start
     if choice == inner + 1:
         return end
+    if choice > inner:
+        return early[choice - inner - 2]
     return (first + choice - 1) * step
 
 
-def _some_pages(inode: Inode, random: Random) -> bytes:
-    start, end = inode.durable_size, len(inode.data)
-    image = bytearray(inode.data[:start])
+def _some_pages(
+    data: bytes | bytearray, start: int, ends: tuple[int, ...], random: Random
+) -> bytes:
+    image = bytearray(data[:start])
     at = start
-    while at < end:
-        page_end = min(end, at - at % PAGE_BYTES + PAGE_BYTES)
+    while at < len(data):
+        page_end = min(len(data), at - at % PAGE_BYTES + PAGE_BYTES)
         if random.random() < 0.5:
             image += bytes(at - len(image))
-            image += inode.data[at:page_end]
+            early = [end for end in ends if at < end < page_end]
+            image += data[at : random.choice([*early, page_end]) if early else page_end]
         at = page_end
     return bytes(image)
 

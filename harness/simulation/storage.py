@@ -147,6 +147,9 @@ class NodeStorage:
         if size == length:
             return
         disk.settle()
+        if size > inode.size_on_disk:
+            # xfs writes what the cut leaves of the appended bytes, and ext4 journals a size without data.
+            inode.begin_write_back(size)
         sequence = disk.next_sequence()
         if inode.cut(size, sequence):
             disk.log("truncate", path, inode, size=size).sequence = sequence
@@ -162,6 +165,7 @@ class NodeStorage:
         if replaced is not None:
             self._disk.give_room(len(replaced.data))
         self._disk.settle()
+        inode.begin_write_back(len(inode.data))
         del self._files[source]
         self._files[target] = inode
         self._disk.log("rename", source, inode, target=target)
@@ -172,6 +176,7 @@ class NodeStorage:
         inode = self.inode(path)
         self._disk.check_io("write", path)
         self._disk.settle()
+        inode.begin_write_back(len(inode.data))
         del self._files[path]
         self._disk.log("unlink", path, inode)
         self._disk.give_room(len(inode.data))

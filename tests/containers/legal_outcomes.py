@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from harness.simulation.disk import SimDisk
-from harness.simulation.inode import PAGE_BYTES, SECTOR_BYTES, Inode
+from harness.simulation.inode import PAGE_BYTES, SECTOR_BYTES, Inode, Patch
 from tests.containers.storage_traces import Script
 
 Files = dict[str, bytes]
@@ -124,43 +124,50 @@ def _problem(
 def is_legal_content(inode: Inode, content: bytes) -> bool:
     """Whether one of the modes may leave this of a file."""
     durable = inode.durable_image()
-    if content == durable:
+    if inode.may_be_as_cut or not (inode.truncations or inode.durable is not None):
+        whole = inode.with_holes(bytes(inode.data))
+        if _is_written_back(content, whole, len(durable), inode.ends, ()):
+            return True
+    if _is_written_back(content, durable, len(durable), (), inode.patches):
         return True
-    if inode.truncations or inode.durable is not None:
-        return False
-    start, whole = inode.durable_size, inode.with_holes(bytes(inode.data))
-    if not start <= len(content) <= len(whole) or content[:start] != whole[:start]:
-        return False
-    return (
-        _is_prefix(content, whole)
-        or _is_prefix_and_zeros(content, whole, start)
-        or _is_some_pages(content, whole, start)
+    undone = inode.undone_cut
+    return undone is not None and _is_written_back(
+        content, undone.image, len(durable), undone.ends, inode.patches
     )
 
 
-def _is_prefix(content: bytes, whole: bytes) -> bool:
-    is_boundary = len(content) == len(whole) or len(content) % SECTOR_BYTES == 0
-    return is_boundary and whole.startswith(content)
+def _is_written_back(
+    content: bytes, whole: bytes, start: int, ends: tuple[int, ...], patches: tuple[Patch, ...]
+) -> bool:
+    """Whether every page is one that may be there; the first `start` bytes are durable."""
+    if not start <= len(content) <= len(whole):
+        return False
+    return all(
+        _is_page(content[at : at + PAGE_BYTES], whole[at : at + PAGE_BYTES], start - at, at, ends)
+        or any(patch.start == at and patch.applied_to(content) == content for patch in patches)
+        for at in range(0, len(content), PAGE_BYTES)
+    )
 
 
-def _is_prefix_and_zeros(content: bytes, whole: bytes, start: int) -> bool:
-    boundaries = [start, *range(start - start % PAGE_BYTES + PAGE_BYTES, len(content), PAGE_BYTES)]
+def _is_page(found: bytes, cached: bytes, durable: int, at: int, ends: tuple[int, ...]) -> bool:
+    """Whether a page has what was cached, up to a place where write-back may have stopped, then zeros.
+
+    Args:
+        found: The page, shorter if the file ends in it.
+        cached: The whole page.
+        durable: How many of its bytes are durable, if it is more than none.
+        at: Where the page begins.
+        ends: Where the file ended when write-back began.
+    """
+    least = min(max(durable, 0), len(cached))
+    places = {least, len(cached), *(end - at for end in ends if least < end - at < len(cached))}
+    if ends or 0 < durable < PAGE_BYTES:  # the block was there; any of its sectors may be new
+        places |= set(range(least + -least % SECTOR_BYTES, len(cached), SECTOR_BYTES))
+    elif len(found) % SECTOR_BYTES == 0 and len(found) >= least:
+        places.add(len(found))
     return any(
-        content[:at] == whole[:at] and not content[at:].strip(b"\0")
-        for at in boundaries
-        if at <= len(content)
+        place <= len(found) and found == cached[:place].ljust(len(found), b"\0") for place in places
     )
-
-
-def _is_some_pages(content: bytes, whole: bytes, start: int) -> bool:
-    at = start
-    while at < len(content):
-        end = min(len(whole), at - at % PAGE_BYTES + PAGE_BYTES)
-        piece = content[at:end]
-        if end > len(content) or (piece != whole[at:end] and piece.strip(b"\0")):
-            return False
-        at = end
-    return True
 
 
 def _is_earlier(inode: Inode, content: bytes, versions: list[bytes], sizes: set[int]) -> bool:

@@ -95,7 +95,10 @@ def test_neither_teardown_nor_logs_nor_plots_change_a_verdict(
     monkeypatch.setattr("harness.pipeline.build_report", no_report)
     answer = carry_out(experiment, tmp_path, capsys)
     assert (answer["exit_code"], answer["verdict"]) == (0, "valid")
-    assert answer["world"]["left_behind"] == ["OSError: the engine fell over"]
+    assert answer["world"]["left_behind"] == [
+        "collect_badly: PermissionError: no logs today",
+        "OSError: the engine fell over",
+    ]
     assert "no plots today" in answer["report_error"]
 
 
