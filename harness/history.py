@@ -29,6 +29,8 @@ from harness.op import Completion, OpKind, ReadRecord
 
 FRAME_ROWS = 2000
 """Rows a frame holds: Arrow's cost per frame (about 100 us) is then below 0.1 us a row."""
+FRAMES_MERGED_AT = 2000
+"""Frames in memory that are merged into one; what is in the journal stays as it was written."""
 
 
 class HistoryWriter:
@@ -60,6 +62,7 @@ class HistoryWriter:
         self._records_read = self._rows["records_read"]
         self._end_offsets_seen = self._rows["end_offsets_seen"]
         self._frames: list[dict[str, pa.RecordBatch]] = []
+        self._merged = 0
         self._tables: dict[str, pa.Table] | None = None
         self._file: int | None = None
         # Arrow imports pandas when it converts its first list. That takes a third of a second and opens files,
@@ -211,6 +214,10 @@ class HistoryWriter:
         if not frame:
             return
         self._frames.append(frame)
+        if len(self._frames) - self._merged >= FRAMES_MERGED_AT:
+            # A frame of one row takes kilobytes of memory, and a real run makes hundreds of thousands of them.
+            self._frames[self._merged :] = [_merge(self._frames[self._merged :])]
+            self._merged += 1
         if self._file is not None:
             _write_all(self._file, encode_frame(frame))
 
@@ -231,6 +238,15 @@ class HistoryWriter:
         self._frames.clear()
         self._tables = tables
         return tables
+
+
+def _merge(frames: Sequence[dict[str, pa.RecordBatch]]) -> dict[str, pa.RecordBatch]:
+    """Returns one frame with the rows of several, in their order."""
+    merged = {}
+    for name in {name: None for frame in frames for name in frame}:
+        batches = [frame[name] for frame in frames if name in frame]
+        (merged[name],) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return merged
 
 
 def _rows_read(

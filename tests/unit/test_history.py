@@ -125,8 +125,12 @@ def test_of_several_rows_about_one_fault_the_last_one_counts():
     ]
 
 
+@pytest.mark.parametrize("merged_at", [2, 5, 2000])
 @pytest.mark.parametrize("frame_rows", [1, 7, 100_000])
-def test_memory_journal_and_parquet_are_the_same_history(tmp_path, frame_rows):
+def test_memory_journal_and_parquet_are_the_same_history(
+    tmp_path, monkeypatch, frame_rows, merged_at
+):
+    monkeypatch.setattr("harness.history.FRAMES_MERGED_AT", merged_at)
     memory = HistoryWriter(None, frame_rows=frame_rows)
     fill(memory)
     expected = memory.close()
