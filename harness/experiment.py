@@ -136,7 +136,7 @@ class Experiment:
         final_phase_ms: Bound on healing, catching up and final reads, in virtual time.
         scenario: Name of a scripted scenario ("last-replica-standing:V3b"); it replaces workload and schedule.
         schedule: Explicit faults; wins over `nemesis`.
-        inventory: The hosts, for "ssh": path of a TOML file (`harness.environments.ssh_hosts`).
+        inventory: The hosts, for "ssh": path of a TOML file (`harness.environments.ssh_inventory`).
         disabled_rules: Rules of the reference system that are switched off (defects).
         sim_wire: Send every message through the codec.
     """

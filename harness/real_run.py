@@ -254,7 +254,8 @@ def _make_cluster(
             logs_to=directory / NODES_FOLDER,
         )
     else:
-        from harness.environments.ssh_hosts import SshPlacement, load_inventory
+        from harness.environments.ssh_hosts import SshPlacement
+        from harness.environments.ssh_inventory import load_inventory
 
         placement = SshPlacement(
             told,

@@ -2,7 +2,7 @@
 
 What a connect sees depends on who answers: a process that listens, a host without that process (refused after
 one round trip), nobody on the segment (unreachable after 3.1 s), or a firewall that drops (nothing, with the
-first packet sent again after 1, 3, 7 ... s).
+first packet sent again after 1, 2, 3, 4, 5, 7, 11 ... s; by kernels before 6.5 after 1, 3, 7 ... s).
 """
 
 import asyncio
@@ -23,6 +23,9 @@ SECOND_NS = 1_000_000_000
 
 UNREACHABLE_NS = 3_100_000_000
 """Three unanswered ARP requests; measured 3.09 s."""
+
+SYN_LINEAR_TIMEOUTS = 4
+"""Linux' tcp_syn_linear_timeouts, since 6.5: so many timeouts of a connect pass before they grow. Was 0 before."""
 
 LISTEN_BACKLOG = 50
 """Kafka's socket.listen.backlog.size. Linux queues one connection more than the backlog."""
@@ -98,6 +101,7 @@ class ConnectAttempt:
         self._address = address
         self._began_ns = network.world.now
         self._attempts = 0
+        self._next_syn_ns = self._began_ns
         self._is_over = False
         self.future: asyncio.Future[Connection] = loop.create_future()
 
@@ -140,13 +144,13 @@ class ConnectAttempt:
             world.push(max(world.now, self._began_ns + UNREACHABLE_NS), self._unreachable, None)
 
     def _try_again(self) -> None:
-        """Plans the next first packet: 1, 3, 7, 15 ... s after the beginning."""
+        """Plans the next first packet."""
         world = self._world
-        at = world.now
-        while at <= world.now:
+        linear = self._network.syn_linear_timeouts
+        while self._next_syn_ns <= world.now:
+            self._next_syn_ns += 2 ** max(0, self._attempts - linear) * SECOND_NS
             self._attempts += 1
-            at = self._began_ns + (2**self._attempts - 1) * SECOND_NS
-        world.push(at, self.send_syn, None)
+        world.push(self._next_syn_ns, self.send_syn, None)
 
     def _syn_arrives(self, there: "SimNode") -> None:
         if self._is_over or self._loop.dead:

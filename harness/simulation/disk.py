@@ -7,8 +7,9 @@ commits on ext4 and not on xfs. They differ in how often the journal commits by 
 makes durable what POSIX promises and nothing else: the data and the size of that file, while its name needs an
 fsync of the directory.
 
-Kernels write files back before anybody asks: when a file is renamed or removed, which closes it, and when one is cut
-to more than it has on the disk (xfs with the data; ext4 only the size). `inode.py` says what a power cut may leave then.
+Kernels write files back before anybody asks: when a file is renamed or removed, which closes it, and when one is
+cut to more than it has on the disk (xfs with the data, ext4 only the size). `inode.py` says what a power cut may
+leave then.
 
 What a power cut leaves is chosen in `power_cut.py`; the storage door of a node is `storage.py`.
 """
@@ -214,7 +215,8 @@ class SimDisk(NodeStorage):
         self.settle()
         self._sync_number += 1
         sync = Sync(self._sync_number, path, inode, self._sequence)
-        if self.profile != "posix-strict":
+        # Nearly always there are new bytes and no other sync, and all of the journal is committed.
+        if inode is None or inode.syncs or len(inode.data) == inode.durable_size:
             sync.commits_to = self._commits_to(path, inode)
         self.syncs.append(sync)
         if inode is not None:
@@ -227,12 +229,14 @@ class SimDisk(NodeStorage):
         A kernel looks whether the file or directory is part of the transaction that is open. If it is not, but of
         one that another sync is about to commit, it waits for that one.
         """
+        if inode is None and not self._folder_exists(path):
+            return 0
+        if self.profile == "posix-strict":
+            return self._sequence  # of these, `_entries_of` chooses
         if inode is not None:
             last = inode.syncs[-1] if inode.syncs else None
             changed = self._file_changed(inode, last)
         else:
-            if not self._folder_exists(path):
-                return 0
             last = next(
                 (s for s in reversed(self.syncs) if s.inode is None and s.path == path), None
             )

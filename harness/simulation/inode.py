@@ -4,9 +4,9 @@ A file that is only appended to needs no bookkeeping: its durable image is a pre
 number says what a power cut may take. Only when bytes below that number are cut away or replaced is the
 durable image copied out. No state is kept per byte or per page.
 
-Kernels begin to write a file back early, without an fsync: when it is renamed, removed or cut. From then on it can
-end where it ended at that moment (`ends`), inside a page; what is cut off later can come back (`UndoneCut`); and in
-a file of which a cut is undone, one page can have what was written after the cut (`Patch`).
+Kernels begin to write a file back early, without an fsync: when it is renamed, removed or cut. From then on it
+can end where it ended at that moment (`ends`), inside a page; what is cut off later can come back (`UndoneCut`);
+and in a file of which a cut is undone, one page can have what was written after the cut (`Patch`).
 """
 
 from dataclasses import dataclass
@@ -109,7 +109,8 @@ class Inode:
         ages: (time, size): bytes below the size are at least as old as the time; coarse.
         appended_at_ns: Time of the last append, if the kernel writes back by itself.
         last_sync_number: The newest sync that completed.
-        ends: Lengths that the file had when the kernel began to write it back, beyond what is durable.
+        ends: Lengths beyond what is durable that the file system knows of: what the file had when the kernel began
+            to write it back, and what it grew to in its last block.
         undone: What the file was before cuts that are not durable yet, where that may come back.
         patches: Pages that were written back after cuts that are not durable yet.
         cut_sequence: The newest cut, journalled or not.
@@ -218,7 +219,8 @@ class Inode:
             # Only appends since the beginning, and every cut before it is committed.
             self.durable = None
             self.durable_size = max(self.durable_size, sync.size)
-            self._forget_ends()
+            if self.ends:
+                self._forget_ends()
             return
         self.durable = sync.snapshot if self.truncations else None
         self.durable_size = len(sync.snapshot)
@@ -255,6 +257,13 @@ class Inode:
         if self.truncations:
             self._patch(size)
 
+    def grow_in_its_block(self) -> None:
+        """On ext4, a size that grows inside a block that is there is journalled at once, before the data."""
+        known = self.size_on_disk
+        end = min(len(self.data), known + -known % PAGE_BYTES)
+        if end > known:
+            self.ends = (*self.ends, end)
+
     def _patch(self, size: int) -> None:
         # Below the smallest cut nothing changed, and what is after the page of that cut got new blocks.
         sequence, kept = min(self.truncations, key=lambda cut: (cut[1], -cut[0]))
@@ -271,8 +280,7 @@ class Inode:
             self.undone = (*self.undone, cut)
 
     def _forget_ends(self) -> None:
-        if self.ends:
-            self.ends = tuple(end for end in self.ends if end > self.durable_size)
+        self.ends = tuple(end for end in self.ends if end > self.durable_size)
 
     def write_back_failed(self, sync: Sync) -> None:
         """An fsync failed: the kernel forgets that these pages were dirty, and they are not durable."""

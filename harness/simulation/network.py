@@ -7,7 +7,7 @@ test in tests/simulation/test_sim_network.py.
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.simulation.connect import Listener
+from harness.simulation.connect import SYN_LINEAR_TIMEOUTS, Listener
 from harness.simulation.connection import ServerEnd, SimConnection
 from harness.simulation.errors import CodecMismatch
 from harness.simulation.pipe import FIN, Flight, Link, Pipe
@@ -46,6 +46,7 @@ class SimNetwork:
         tokens: The rules in force, oldest first.
         connections: Connections of which at least one end exists, by number.
         until_wire_check: Counts down to the next message that goes through the codec.
+        syn_linear_timeouts: How many timeouts of a connect pass before they grow.
     """
 
     def __init__(self, world: "World", *, sim_wire: bool, wire_sample: float) -> None:
@@ -53,6 +54,7 @@ class SimNetwork:
         self.tokens: list[Token] = []
         self.connections: dict[int, SimConnection] = {}
         self.wire_checks = 0
+        self.syn_linear_timeouts = SYN_LINEAR_TIMEOUTS
         self._sim_wire = sim_wire
         self._wire_sample = wire_sample
         self._wire_random = world.random.stream("wire").expovariate
@@ -79,8 +81,9 @@ class SimNetwork:
             b: Another node.
             planes: On these planes only; None for all.
             direction: "both", "a_to_b" or "b_to_a": which packets are dropped.
-            at: "receiver", as on a path or in an INPUT chain, or "sender", as in an OUTPUT chain, where the
-                kernel knows of the drop and resumes at once when it ends.
+            at: "receiver", as on a path or in an INPUT chain, or "sender", as in an OUTPUT chain. There the kernel
+                knows that nothing was sent: it backs off all the same, but once the drop has ended, the next
+                write takes along what waits.
         """
         forward = _choose(direction, both=(True, True), a_to_b=(True, False), b_to_a=(False, True))
         pairs = {pair for pair, cut in (((a, b), forward[0]), ((b, a), forward[1])) if cut}

@@ -45,7 +45,7 @@ class Token:
         label: For traces and reports.
         active: False once healed.
         dropped_or_stalled: Frames and connection attempts that this rule stopped, delayed or refused.
-        at_sender: The packets are dropped where they are sent; then TCP does not back off.
+        at_sender: The packets are dropped where they are sent; then the next write sends what waits.
         delay_ns: Degrade: added to every frame.
         jitter_ns: Degrade: the delay of a frame is drawn from `delay_ns` plus or minus this, uniformly.
         loss: Degrade: probability that a packet is lost (and sent again).

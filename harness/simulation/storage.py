@@ -147,6 +147,8 @@ class NodeStorage:
         if size == length:
             return
         disk.settle()
+        if disk.profile != "xfs":
+            inode.grow_in_its_block()
         if size > inode.size_on_disk:
             # xfs writes what the cut leaves of the appended bytes, and ext4 journals a size without data.
             inode.begin_write_back(size)
@@ -165,7 +167,8 @@ class NodeStorage:
         if replaced is not None:
             self._disk.give_room(len(replaced.data))
         self._disk.settle()
-        inode.begin_write_back(len(inode.data))
+        if inode.truncations or len(inode.data) != inode.durable_size:
+            inode.begin_write_back(len(inode.data))
         del self._files[source]
         self._files[target] = inode
         self._disk.log("rename", source, inode, target=target)
@@ -176,7 +179,8 @@ class NodeStorage:
         inode = self.inode(path)
         self._disk.check_io("write", path)
         self._disk.settle()
-        inode.begin_write_back(len(inode.data))
+        if inode.truncations or len(inode.data) != inode.durable_size:
+            inode.begin_write_back(len(inode.data))
         del self._files[path]
         self._disk.log("unlink", path, inode)
         self._disk.give_room(len(inode.data))

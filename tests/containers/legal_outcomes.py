@@ -6,13 +6,16 @@ its journal, and then for every file that has a name, independently, anything th
 * nothing beyond the durable bytes;
 * the content up to a page or sector boundary, or all of it;
 * that, cut at a page, followed by zeros up to at most the length that the process saw;
-* any subset of the pages that were not durable, zeros in between, up to the last page that is there.
+* any subset of the pages that were not durable, zeros in between, up to the last page that is there;
+* a page up to where the file ended when write-back of it began, then zeros; in a block that was there before, up
+  to any sector.
 
-A file that was cut or replaced, where the journal does not have that yet, is exactly what it was.
+A file that was cut or replaced, where the journal does not have that yet, is exactly what it was; except that what
+had begun to be written back of it may be there as well, and the page of the cut may be as it was written since.
 
-Real kernels do a little more, which `Lengths` knows and the model does not: they may begin to write a file back at
-any moment by themselves, not only at the end (ext4 when it is renamed over another, xfs when it is cut). What they
-wrote then ends where the file ended then, and if it was cut afterwards, it is longer than it is now.
+The model knows which calls make a kernel begin to write back. When the kernel does so by itself, every few
+seconds, it does not know how long the file was at that moment, to the byte; `Lengths` does, for tests that wait
+for that.
 """
 
 from copy import deepcopy
@@ -77,7 +80,7 @@ def why_illegal(disk: SimDisk, left: Files, lengths: Lengths | None = None) -> s
     Args:
         disk: The disk.
         left: All files.
-        lengths: Also allows what kernels do beyond the model.
+        lengths: Also allows that a file was written back by the kernel itself at any moment since its last sync.
     """
     disk.settle()
     problems = []

@@ -33,7 +33,7 @@ class Call:
 
     def run(self, door: Door) -> None:
         if self.name in ("append", "write"):
-            getattr(door, self.name)(self.path, _bytes(self.number, self.fill))
+            getattr(door, self.name)(self.path, content(self.number, self.fill))
         elif self.name == "truncate":
             door.truncate(self.path, self.number)
         elif self.name == "replace":
@@ -42,7 +42,7 @@ class Call:
             getattr(door, self.name)(self.path)
 
 
-def _bytes(size: int, fill: int) -> bytes:
+def content(size: int, fill: int) -> bytes:
     """Returns bytes without zeros, so that zeros are known to be the disk's."""
     return bytes(1 + byte % 255 for byte in random.Random(fill).randbytes(size))
 

@@ -8,7 +8,7 @@ import pytest
 
 from harness.agent.errors import AgentError
 from harness.contracts.capability import YES, Capability
-from harness.environments.host_faults import _rate_ppm
+from harness.environments.host_clocks import _rate_ppm
 from harness.environments.hosts import HostCluster, HostNode
 from nemesis.fault import FAULT_NAMES
 

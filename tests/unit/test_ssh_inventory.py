@@ -6,7 +6,8 @@ import pytest
 
 from harness.contracts.capability import NO, WEAKER, YES, Capability
 from harness.environments.host_capabilities import fault_capabilities, host_capabilities
-from harness.environments.ssh_hosts import Host, deal_out, load_inventory, weakest
+from harness.environments.ssh_hosts import deal_out, weakest
+from harness.environments.ssh_inventory import Host, load_inventory
 from harness.errors import UsageError
 from nemesis.fault import FAULT_NAMES
 
