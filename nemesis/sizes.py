@@ -18,7 +18,7 @@ class Stream(Protocol):
 
 _LARGEST: dict[str, dict[str, tuple[int, int]]] = {
     "loss": {"percent": (3, 90)},
-    "bandwidth": {"rate_kib_s": (1, 32)},
+    "bandwidth": {"rate_kib_s": (1, 8)},
     "slow_cpu": {"percent": (1, 5)},
     "clock_strobe": {"ms": (20, 20_000), "period_ms": (10, 1000)},
     "slow_disk": {"ms": (5, 1500)},
