@@ -4,7 +4,9 @@ A record that is gone is *excused* iff a flagged election after its acknowledgem
 have it at that moment. Two refinements keep a broken implementation from hiding behind that rule:
 
 - the first election after the acknowledgement that chose a replica without the record decides. If that one was not
-  flagged, a later flagged one excuses nothing: the record was gone already;
+  flagged, a later flagged one excuses nothing: the record was gone already. It was not gone, and the next such
+  election decides, if meanwhile a replica was elected that had kept the record all the time since it was
+  acknowledged: whoever led in between has left no trace in that log;
 - with eligible leader replicas on and unclean elections off, a flagged election must itself have been unavoidable.
   Let t0 be the last moment before it with an ISR of min ISR members. Between t0 and the election, at least min ISR
   distinct brokers must have left ISR and ELR by an unclean registration or by unregistering, each after a fault
@@ -84,6 +86,17 @@ class _ReplicaLog:
         older = self.extends[writer] & (self.leader_epoch[writer] < epochs)
         without: Bools = beyond | older
         return without
+
+    def kept(self, at_ns: int, offsets: I64, epochs: I64, since_ns: I64) -> Bools:
+        """Returns which records it had at a moment and had never been without since others."""
+        count = int(np.searchsorted(self.at_ns, at_ns, side="right"))
+        if not count:
+            return np.zeros(len(offsets), dtype=np.bool_)
+        lowest_since = np.minimum.accumulate(self.log_end_offset[:count][::-1])[::-1]
+        start = np.searchsorted(self.at_ns[:count], since_ns, side="right") - 1
+        reached = lowest_since[np.maximum(start, 0)] > offsets
+        kept: Bools = (start >= 0) & reached & ~self.lacks(at_ns, offsets, epochs)
+        return kept
 
 
 class Elections:
@@ -188,9 +201,13 @@ class Elections:
         return ends
 
     def deciding(self, offsets: I64, since_ns: I64, epochs: I64) -> I64:
-        """Returns the first election after each moment that chose a replica without the record, -1 for none."""
+        """Returns which election after each moment chose a replica without the record for good, -1 for none.
+
+        That is the first one since a replica was last elected that had kept the record.
+        """
         found = np.full(len(offsets), -1, dtype=np.int64)
         for number, election in enumerate(self.elections):
+            self._found_again(election, found, offsets, since_ns, epochs)
             open_rows = np.flatnonzero((found < 0) & (since_ns <= election.at_ns))
             if not len(open_rows):
                 continue
@@ -202,6 +219,16 @@ class Elections:
                 # Without recorded logs a flagged election may have lost anything, and no other one anything.
                 found[open_rows] = number
         return found
+
+    def _found_again(
+        self, election: Election, found: I64, offsets: I64, since_ns: I64, epochs: I64
+    ) -> None:
+        log = self._logs.get(election.leader)
+        missing = np.flatnonzero(found >= 0)
+        if log is None or not len(missing):
+            return
+        kept = log.kept(election.at_ns, offsets[missing], epochs[missing], since_ns[missing])
+        found[missing[kept]] = -1
 
     def excused(self, offsets: I64, since_ns: I64, epochs: I64) -> Bools:
         """Returns which losses are excused; see the module."""

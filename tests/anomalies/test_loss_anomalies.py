@@ -327,6 +327,38 @@ def test_a_later_flagged_election_does_not_excuse_what_an_unflagged_one_lost() -
     assert loss.details["election"]["leader"] == 2
 
 
+@pytest.mark.parametrize(
+    ("kept", "judgement"),
+    [
+        # Broker 1 leads again with its log untouched: the record is back, and lost only when broker 3 is elected.
+        ([], Judgement.EXCUSED),
+        # Broker 1 was cut and filled again meanwhile: its log is as long as before and holds another record.
+        (
+            [
+                replica(110, 1, 1, hw=1, epoch=1, cause="truncate"),
+                replica(120, 1, 2, hw=1, epoch=1, cause="replicate"),
+            ],
+            Judgement.FORBIDDEN,
+        ),
+    ],
+)
+def test_a_record_that_its_keeper_brings_back_is_lost_by_the_next_election_without_it(
+    kept: list[dict[str, object]], judgement: Judgement
+) -> None:
+    tables = run(
+        LOST_TAIL,
+        states=[
+            state(1, 1, [1, 2], epoch=0),
+            state(100, 2, [2], epoch=1),
+            state(200, 1, [1], epoch=2),
+            state(300, 3, [3], epoch=3, flagged=True),
+        ],
+        replicas=[*LOGS[:3], replica(2, 2, 1), replica(2, 3, 1), *kept],
+    )
+    verdict = judge_run(tables, RunContext(elr_on=False, unclean_election_enabled=True))
+    assert one(verdict, "lost-acked-write").judgement == judgement
+
+
 def test_a_log_that_is_long_enough_but_older_does_not_hold_the_record() -> None:
     """Broker 2 has its own uncommitted record of epoch 0 at offset 1; the lost one was written in epoch 5."""
     own = append(77, None, at=2, outcome="info")
