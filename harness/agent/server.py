@@ -48,6 +48,7 @@ class Agent:
             "facts": capabilities.facts,
             "add_node": self.add_node,
             "enter_namespace": self.enter_namespace,
+            "own_interface": self.own_interface,
             "add_addresses": self.add_addresses,
             "watch": self.watch,
             "spawn": self.spawn,
@@ -134,6 +135,11 @@ class Agent:
     def enter_namespace(self, node: str, pid: int | None) -> Answer:
         """Attaches to the network namespace of a process, or to the host's own."""
         self._node(node).enter_namespace(pid)
+        return {}
+
+    def own_interface(self, interface: str) -> Answer:
+        """Notes an interface that is about to be made for this run; it must not outlive it."""
+        state.record_interface(self.run, interface)
         return {}
 
     def add_addresses(self, addresses: list[str], interface: str = "", beside: str = "") -> Answer:

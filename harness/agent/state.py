@@ -1,8 +1,9 @@
 """What runs leave on a host, and how it is removed again.
 
 Every run has one directory below the state root. What it holds is what the run made: `owner.json` says which
-agent owns it, `processes/` which processes it started, `addresses.json` which addresses it added to an interface,
-`nodes/` mounted disks and their images, `logs/` what nodes said. A run whose agent is dead is a leftover.
+agent owns it, `processes/` which processes it started, `interfaces.json` which interfaces were made for it,
+`addresses.json` which addresses it added to one, `nodes/` mounted disks and their images, `logs/` what nodes
+said. A run whose agent is dead is a leftover.
 """
 
 import contextlib
@@ -23,6 +24,7 @@ from harness.agent.processes import ProcessId, identify, send, wait_gone
 OWNER_FILE = "owner.json"
 PROCESSES_FOLDER = "processes"
 ADDRESSES_FILE = "addresses.json"
+INTERFACES_FILE = "interfaces.json"
 GROUPS_FILE = "groups.json"
 NODES_FOLDER = "nodes"
 LOGS_FOLDER = "logs"
@@ -49,6 +51,16 @@ def record_groups(run: Path, paths: list[str]) -> None:
     path = run / GROUPS_FILE
     noted = _read_json(path, [])
     _write_json(path, noted + [entry for entry in paths if entry not in noted])
+
+
+def record_interface(run: Path, interface: str) -> None:
+    """Notes an interface that somebody makes for this run, and usually removes with it.
+
+    An engine that is killed leaves its bridges behind, and nobody else would ever remove them.
+    """
+    path = run / INTERFACES_FILE
+    noted = _read_json(path, [])
+    _write_json(path, noted + [interface] * (interface not in noted))
 
 
 def add_addresses(run: Path, addresses: list[str], interface: str) -> dict[str, Any]:
@@ -130,6 +142,12 @@ def remove_run(run: Path) -> list[str]:
     for address, interface in _read_json(run / ADDRESSES_FILE, []):
         if _ip("addr", "del", f"{address}/32", "dev", interface).returncode == 0:
             removed.append(f"address {address}")
+    removed += [
+        f"interface {interface}"
+        for interface in _read_json(run / INTERFACES_FILE, [])
+        if os.path.isdir(f"/sys/class/net/{interface}")
+        and _ip("link", "del", "dev", interface).returncode == 0
+    ]
     removed += [
         f"control group {path}"
         for path in _read_json(run / GROUPS_FILE, [])

@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import zlib
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from harness.environments.host_capabilities import fault_capabilities, host_capa
 from harness.environments.hosts import HostNode
 from harness.environments.node_files import NodeSettings, node_toml
 from harness.environments.real import HARNESS_HOST
+from harness.environments.subnets import free_prefix, routed_networks
 from harness.errors import HarnessFailure, UsageError
 
 STATE_ROOT = Path(os.environ.get("LASTSTAND_STATE", "/var/lib/laststand"))
@@ -119,7 +121,7 @@ class DockerPlacement:
         self._containers: dict[str, Any] = {}
         self._executions: dict[str, str] = {}
         self._state = STATE_ROOT / self.run_id
-        self._prefix = self._free_prefix()
+        self._prefix = free_prefix(SUBNETS, networks_in_use(self._engine))
         self._agent = AgentClient(LocalStream(self._state), "this machine")
         self.packets_at_clients = HARNESS_PSEUDO_NODE
         self.client_addresses = {HARNESS_HOST: f"{self._prefix}.1"}
@@ -153,6 +155,7 @@ class DockerPlacement:
         """Removes leftovers, then makes the network, the disks and the containers."""
         await asyncio.to_thread(remove_leftovers, self._engine)
         await self._agent.ask("reset")
+        await self._agent.ask("own_interface", interface=self._bridge)
         await asyncio.to_thread(self._make_network)
         await asyncio.gather(*(self._make_node(node) for node in self.nodes.values()))
         await self._agent.ask(
@@ -168,19 +171,6 @@ class DockerPlacement:
     @property
     def _bridge(self) -> str:
         return f"ls{zlib.crc32(self.run_id.encode()):08x}"
-
-    def _free_prefix(self) -> str:
-        """Returns the first /24 that no network of the engine uses."""
-        used = set()
-        for network in self._engine.networks.list():
-            for config in network.attrs.get("IPAM", {}).get("Config") or ():
-                used.add(str(config.get("Subnet", "")).rpartition(".")[0])
-        first, second, third = (int(part) for part in SUBNETS.split("."))
-        for index in range(64):
-            prefix = f"{first}.{second}.{third + index}"
-            if prefix not in used:
-                return prefix
-        raise HarnessFailure(f"all 64 networks from {SUBNETS}.0/24 on are in use")
 
     def _make_network(self) -> None:
         from docker.types import IPAMConfig, IPAMPool
@@ -345,6 +335,16 @@ class DockerPlacement:
         await asyncio.to_thread(self._agent.close)
         self._engine.close()
         return problems
+
+
+def networks_in_use(engine: Any) -> list[IPv4Network]:
+    """Returns the networks of the engine, and those that this machine has a route to."""
+    used = routed_networks()
+    for network in engine.networks.list():
+        for config in (network.attrs.get("IPAM") or {}).get("Config") or ():
+            with contextlib.suppress(ValueError):  # none, or IPv6
+                used.append(IPv4Network(config.get("Subnet", ""), strict=False))
+    return used
 
 
 def owner() -> str:

@@ -11,6 +11,7 @@ hosts themselves is done through Docker; everything else goes through SSH.
 import argparse
 import contextlib
 import json
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,13 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from harness.environments import docker_hosts, image
+from harness.environments.ssh_inventory import load_inventory
+from harness.environments.subnets import free_prefix
 
 IMAGE = "laststand-sshd"
 PACKAGES = (
     "python3,iproute2,procps,openssh-server,nftables,strace,e2fsprogs,xfsprogs,util-linux,mount"
 )
 LABEL = "laststand.test-hosts"
-PREFIX = "198.18.9"
+FIRST_PREFIX = "198.18.9"
 HOSTS = 2
 ADDRESSES_PER_HOST = 5
 START_LIMIT_S = 20
@@ -59,15 +62,16 @@ def up(engine: Any, folder: Path) -> Path:
     from docker.types import EndpointConfig, IPAMConfig, IPAMPool
 
     folder.mkdir(parents=True, exist_ok=True)
+    prefix = free_prefix(FIRST_PREFIX, docker_hosts.networks_in_use(engine))
     key = folder / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-    pool = IPAMPool(subnet=f"{PREFIX}.0/24", gateway=f"{PREFIX}.1")
+    pool = IPAMPool(subnet=f"{prefix}.0/24", gateway=f"{prefix}.1")
     network = engine.networks.create(
         "laststand-test-hosts", ipam=IPAMConfig(pool_configs=[pool]), labels={LABEL: "1"}
     )
     known, tables = [], []
     for index in range(HOSTS):
-        address = f"{PREFIX}.{2 + index}"
+        address = f"{prefix}.{2 + index}"
         container = _host(engine, network, address, f"host-{index}", EndpointConfig)
         public = key.with_suffix(".pub").read_text().strip()
         _do(
@@ -78,7 +82,7 @@ def up(engine: Any, folder: Path) -> Path:
         host_key = _do(container, "cat /etc/ssh/ssh_host_ed25519_key.pub").split()
         known.append(f"{address} {host_key[0]} {host_key[1]}")
         first = 10 * (index + 1)
-        addresses = [f"{PREFIX}.{first + number}" for number in range(ADDRESSES_PER_HOST)]
+        addresses = [f"{prefix}.{first + number}" for number in range(ADDRESSES_PER_HOST)]
         tables.append(
             f"[[hosts]]\naddress = {json.dumps(address)}\nnode_addresses = {json.dumps(addresses)}\n"
         )
@@ -140,21 +144,19 @@ def hosts(engine: Any, folder: Path) -> Iterator[Path]:
     down(engine)
     try:
         path = up(engine, folder)
-        wait_for_sshd()
+        wait_for_sshd(path)
         yield path
     finally:
         down(engine)
 
 
-def wait_for_sshd() -> None:
-    """Waits until every host answers."""
-    import socket
-
+def wait_for_sshd(path: Path) -> None:
+    """Waits until every host of an inventory answers."""
     deadline_s = time.monotonic() + START_LIMIT_S
-    for index in range(HOSTS):
+    for host in load_inventory(path).hosts:
         while True:
             try:
-                socket.create_connection((f"{PREFIX}.{2 + index}", 22), timeout=1).close()
+                socket.create_connection((host.address, 22), timeout=1).close()
                 break
             except OSError:
                 assert time.monotonic() < deadline_s, "sshd does not answer"
@@ -172,8 +174,9 @@ def main() -> int:
         if options.action == "build":
             build(engine)
         elif options.action == "up":
-            print(up(engine, options.folder))
-            wait_for_sshd()
+            path = up(engine, options.folder)
+            wait_for_sshd(path)
+            print(path)
         else:
             down(engine)
     finally:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from harness.agent import state
 from harness.cli import main
 from harness.environments.docker_hosts import STATE_ROOT, DockerPlacement
 
@@ -134,3 +136,17 @@ def test_what_a_simulated_run_has_and_a_kernel_has_not_cannot_be_expressed(
     answer = json.loads(capsys.readouterr().out)
     assert answer["answer"] == "cannot be expressed"
     assert "posix-strict" in answer["why"]
+
+
+def test_a_bridge_that_a_killed_engine_left_is_removed_with_its_run(
+    root: None, tmp_path: Path
+) -> None:
+    run, name = tmp_path / "run", f"ls{os.getpid():08x}"
+    state.begin_run(run)
+    state.record_interface(run, name)
+    subprocess.run(["ip", "link", "add", "name", name, "type", "bridge"], check=True)
+    try:
+        assert f"interface {name}" in state.remove_run(run)
+        assert not Path("/sys/class/net", name).exists()
+    finally:
+        subprocess.run(["ip", "link", "del", name], check=False, capture_output=True)
