@@ -46,10 +46,10 @@ def bundle_files(*, with_agent: bool) -> dict[str, Path]:
             raise HarnessFailure(f"the package {name} is not installed here") from None
         for entry in listed:
             path = Path(str(entry.locate()))
-            # Scripts lie outside; caches are made anew.
-            if ".." in entry.parts or entry.suffix in (".pyc", ".pyi") or not path.is_file():
-                continue
-            files[entry.as_posix()] = path
+            # Scripts lie outside, caches are made anew, and lists of files differ by installation.
+            is_unwanted = entry.suffix in (".pyc", ".pyi") or entry.name == "RECORD"
+            if ".." not in entry.parts and not is_unwanted and path.is_file():
+                files[entry.as_posix()] = path
     return dict(sorted(files.items()))
 
 

@@ -87,9 +87,8 @@ def reproduce(options: argparse.Namespace) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Runs an experiment from a file."""
-    experiment = experiments.load(options.experiment)
-    experiment = experiments.with_overrides(
-        experiment,
+    experiment = experiments.load(
+        options.experiment,
         on=options.on,
         inventory=options.hosts,
         profile=options.profile,
@@ -262,8 +261,9 @@ def compare(options: argparse.Namespace) -> int:
     """Runs the same seeds under two settings and tests the difference."""
     from harness.compare import compare as run_compare
 
-    experiment = experiments.load(options.experiment or BUILT_IN_COMPARE)
-    experiment = experiments.with_overrides(experiment, on=options.on, inventory=options.hosts)
+    experiment = experiments.load(
+        options.experiment or BUILT_IN_COMPARE, on=options.on, inventory=options.hosts
+    )
     return _campaign(options, experiment, options.vary, run_compare)
 
 
@@ -271,9 +271,11 @@ def swarm(options: argparse.Namespace) -> int:
     """Runs many seeds of one experiment."""
     from harness.compare import swarm as run_swarm
 
-    experiment = experiments.load(options.experiment or BUILT_IN_COMPARE)
-    experiment = experiments.with_overrides(
-        experiment, profile=options.profile, on=options.on, inventory=options.hosts
+    experiment = experiments.load(
+        options.experiment or BUILT_IN_COMPARE,
+        profile=options.profile,
+        on=options.on,
+        inventory=options.hosts,
     )
     return _campaign(options, experiment, None, run_swarm)
 

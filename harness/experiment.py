@@ -234,8 +234,13 @@ class Experiment:
         return from_data(data)
 
 
-def load(path: Path) -> Experiment:
+def load(path: Path, **overrides: Any) -> Experiment:
     """Reads an experiment from a TOML file.
+
+    Args:
+        path: The file.
+        overrides: Top-level values that replace those of the file, unless they are None. What only both together
+            say, such as a world and its hosts, is checked afterwards.
 
     Raises:
         UsageError: The file is missing or not TOML (with the line), or a key or value is wrong.
@@ -246,16 +251,19 @@ def load(path: Path) -> Experiment:
         raise UsageError(f"there is no experiment file {path}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read the experiment file {path}: {error}") from None
-    return loads(text, origin=str(path), default_name=path.stem)
+    return loads(text, origin=str(path), default_name=path.stem, **overrides)
 
 
-def loads(text: str, *, origin: str, default_name: str = "experiment") -> Experiment:
+def loads(
+    text: str, *, origin: str, default_name: str = "experiment", **overrides: Any
+) -> Experiment:
     """Reads an experiment from TOML text; see `load`."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{origin} is not valid TOML: {error}") from None
     data.setdefault("name", default_name)
+    data.update({key: value for key, value in overrides.items() if value is not None})
     try:
         return from_data(data)
     except UsageError as error:

@@ -77,7 +77,8 @@ def up(engine: Any, folder: Path) -> Path:
         _do(
             container,
             f"mkdir -p /run/sshd /root/.ssh && echo '{public}' > /root/.ssh/authorized_keys && "
-            "chmod 700 /root/.ssh && ssh-keygen -A >/dev/null && /usr/sbin/sshd",
+            "chmod 700 /root/.ssh && rm -f /etc/ssh/ssh_host_* && "  # the image's are the same in all
+            "ssh-keygen -A >/dev/null && /usr/sbin/sshd",
         )
         host_key = _do(container, "cat /etc/ssh/ssh_host_ed25519_key.pub").split()
         known.append(f"{address} {host_key[0]} {host_key[1]}")

@@ -51,3 +51,7 @@ def test_the_same_files_give_the_same_bytes() -> None:
 def test_the_image_does_not_change_with_the_agent() -> None:
     assert bundle_version(with_agent=False) != bundle_version(with_agent=True)
     assert not [name for name in bundle_files(with_agent=False) if name.startswith("harness/")]
+
+
+def test_the_name_of_the_image_does_not_depend_on_how_packages_were_installed() -> None:
+    assert not [name for name in bundle_files(with_agent=False) if name.endswith("/RECORD")]

@@ -82,3 +82,11 @@ def test_every_experiment_file_that_ships_can_be_read():
     assert len(files) >= 3
     for file in files:
         assert experiments.load(file).name
+
+
+def test_what_flags_override_is_checked_together_with_the_file() -> None:
+    text = 'on = "ssh"\n[workload]\nclient = "confluent"\n'
+    assert loads(text, origin="e.toml", inventory="hosts.toml").inventory == "hosts.toml"
+    assert loads(text, origin="e.toml", on="local", inventory=None).on == "local"
+    with pytest.raises(UsageError, match=r"e\.toml: on ssh the experiment needs its hosts"):
+        loads(text, origin="e.toml")
