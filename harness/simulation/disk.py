@@ -192,16 +192,18 @@ class SimDisk(NodeStorage):
         """Catches up with what the kernel wrote by itself until now."""
         if not self.background:
             return
-        elapsed_ns = self.world.now - self._mounted_ns
+        settled_ns = self.world.now - self._mounted_ns
         interval_ns = JOURNAL_COMMIT_NS.get(self.profile)
         if interval_ns is not None:
-            committed_ns = self._mounted_ns + elapsed_ns // interval_ns * interval_ns
+            # What is written back is part of the file only when the journal says how long that is.
+            settled_ns = settled_ns // interval_ns * interval_ns
+            committed_ns = self._mounted_ns + settled_ns
             if self.journal:
                 self.commit([entry for entry in self.journal if entry.at_ns < committed_ns])
             if committed_ns > self._committed_ns:
                 self._committed_ns = committed_ns
                 self._committed_sequence = self._sequence
-        flushed_ns = self._mounted_ns + elapsed_ns // FLUSHER_PERIOD_NS * FLUSHER_PERIOD_NS
+        flushed_ns = self._mounted_ns + settled_ns // FLUSHER_PERIOD_NS * FLUSHER_PERIOD_NS
         for inode in {id(inode): inode for inode in self._inodes()}.values():
             inode.write_back_older_than(flushed_ns - DIRTY_EXPIRE_NS)
 

@@ -406,7 +406,7 @@ def wait_for_kernels(folder: Path) -> dict[tuple[str, str, int], Wait]:
 
 @pytest.mark.slow
 def test_what_kernels_write_back_by_themselves_is_legal() -> None:
-    """A marker comes back seconds after its removal, and a log that nobody syncs loses its last half minute."""
+    """A marker comes back seconds after its removal, and a log that nobody syncs loses half a minute or more."""
     with disk_folder() as folder:
         waits = wait_for_kernels(folder)
         found = {}
@@ -418,6 +418,6 @@ def test_what_kernels_write_back_by_themselves_is_legal() -> None:
         assert "log" not in found[filesystem, "append", 2]
         assert "marker" in found[filesystem, "unlink", 1]
         assert "marker" not in found[filesystem, "unlink", 40]
-        assert len(found[filesystem, "append", 45]["log"]) > 0
+    assert len(found["ext4", "append", 45]["log"]) > 0, "xfs may know its length only after 60 s"
     assert "marker" in found["xfs", "unlink", 20], "xfs commits its journal only every 30 s"
     assert "marker" not in found["ext4", "unlink", 7], "ext4 commits its journal every 5 s"
