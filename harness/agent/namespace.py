@@ -84,7 +84,7 @@ class Namespace:
             token: Names the rules, for everything that follows.
             rules: Each with `kind` ("drop", "reject", "loss", "delay", "bandwidth"), `pairs` of source and
                 destination address ("*" for any), `hook` ("input" or "output") and, by kind, `percent`, `ms`,
-                `jitter_ms`, `rate_kib_s`.
+                `jitter_ms`, `by` ("netem" or "nfqueue", to insist on one), `rate_kib_s`.
 
         Returns:
             `in_force_ns` (monotonic) and `took_ms`.
@@ -101,7 +101,8 @@ class Namespace:
 
         Returns:
             `packets` that were dropped, answered, delayed or limited, their `bytes`, and more by kind: `seen`
-            (packets of the pairs, hit or not), `queues` (of delays), `overlimits` and `sent_bytes` (of limits).
+            (packets of the pairs, hit or not); of delays the `mechanism` ("netem", "nfqueue" or both), what each
+            rule's `netem` or its `queues` took, and why there is `no_netem`; `overlimits`, `sent_bytes` of limits.
 
         Raises:
             NetworkError: The token was never in force here.

@@ -19,6 +19,7 @@ TABLE_PREFIX = "laststand_"
 ANY = "*"
 KINDS = ("drop", "reject", "loss", "delay", "bandwidth")
 HOOKS = ("input", "output")
+NETEM, NFQUEUE = "netem", "nfqueue"
 PRIORITY = -10
 LOSS_PARTS = 10_000
 DELAY_MS_MAX = 600_000
@@ -41,6 +42,7 @@ class Rule:
         percent: Of the packets, for "loss".
         ms, jitter_ms: For "delay": each packet waits between `ms - jitter_ms` and `ms + jitter_ms`, uniformly.
         rate_kib_s: For "bandwidth".
+        by: For "delay": `NETEM` or `NFQUEUE`, to have it done by that or not at all; "" for what is best here.
     """
 
     kind: str
@@ -50,6 +52,7 @@ class Rule:
     ms: float = 0.0
     jitter_ms: float = 0.0
     rate_kib_s: int = 0
+    by: str = ""
 
 
 def parse_rules(data: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
@@ -74,6 +77,9 @@ def _parse_rule(data: dict[str, Any]) -> Rule:
     hook = data.get("hook", "input")
     if hook not in HOOKS:
         raise NetworkError(f"a packet rule's hook is input or output, not {hook!r}")
+    by = data.get("by", "")
+    if by not in ("", NETEM, NFQUEUE) or (by and kind != "delay"):
+        raise NetworkError(f"a delay is done by {NETEM} or {NFQUEUE}, not a {kind} by {by!r}")
     pairs = tuple(_parse_pair(pair) for pair in data.get("pairs", ()))
     if not pairs:
         raise NetworkError(f"a {kind} rule needs at least one pair of addresses")
@@ -86,6 +92,7 @@ def _parse_rule(data: dict[str, Any]) -> Rule:
         ms=ms,
         jitter_ms=_number(data, "jitter_ms", 0, ms),
         rate_kib_s=int(_number(data, "rate_kib_s", 0, RATE_KIB_S_MAX)),
+        by=by,
     )
     needs = {"loss": rule.percent, "delay": rule.ms, "bandwidth": rule.rate_kib_s}
     if needs.get(kind, 1) <= 0:
@@ -154,6 +161,11 @@ def delay_chain(index: int) -> str:
     return f"delay{index}"
 
 
+def is_for_table(index: int, rule: Rule, queues: Mapping[int, DelayQueue]) -> bool:
+    """Returns whether a rule is done by nftables."""
+    return index in queues if rule.kind == "delay" else rule.kind != "bandwidth"
+
+
 def table_text(
     name: str,
     rules: Sequence[Rule],
@@ -165,13 +177,13 @@ def table_text(
     Args:
         name: Of the table.
         rules: What it does; bandwidth rules are not for tables.
-        queues: By index of the delay rules.
+        queues: By index of the delay rules; those without one are done by netem, and not for tables either.
         exempt: A remote address and a local port whose packets always pass: the agent's own way to the harness.
     """
     lines = [f"add table inet {name}", f"delete table inet {name}", f"table inet {name} {{"]
     chains: dict[str, list[str]] = {}
     for index, rule in enumerate(rules):
-        if rule.kind == "bandwidth":
+        if not is_for_table(index, rule, queues):
             continue
         for version in (4, 6):
             elements = [pair for pair in rule.pairs if _version(pair) == version]

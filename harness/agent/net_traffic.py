@@ -9,6 +9,7 @@ never replaced: then limiting is refused.
 import contextlib
 import fcntl
 import ipaddress
+import re
 import shutil
 import socket
 import struct
@@ -30,6 +31,8 @@ _LOCK_NAME = "\0laststand-traffic"
 _LOCK_LIMIT_S = 10.0
 _SIOCGIFADDR = 0x8915
 _SIOCGIFMTU = 0x8921
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 1
 _HEADER_BYTES = 100
 _PROGRAM_LIMIT_S = 10.0
 
@@ -51,7 +54,7 @@ class Bandwidth:
         self._interfaces = interfaces()
         self._made: list[tuple[str, int]] = []
         self._last: dict[str, int] = {}
-        with _lock():
+        with traffic_lock():
             try:
                 for interface in self._interfaces:
                     _make_root(interface)
@@ -108,7 +111,7 @@ class Bandwidth:
 
     def close(self) -> None:
         """Removes the limits; idempotent."""
-        with _lock():
+        with traffic_lock():
             self.evidence()
             self._remove_classes()
 
@@ -130,7 +133,7 @@ class Bandwidth:
 def remove_ours() -> list[str]:
     """Removes every limit that any run put on an interface of this namespace; returns one line each."""
     removed = []
-    with _lock():
+    with traffic_lock():
         for _, name in socket.if_nameindex():
             if _has_root(name):
                 run_tc(f"qdisc del dev {name} root")
@@ -215,32 +218,67 @@ def _let_go(interface: str, minor: int) -> None:
         time.sleep(0.01)
 
 
+def set_up(interface: str) -> None:
+    """Lets an interface send and receive.
+
+    Raises:
+        OSError: There is no such interface, or it may not be changed.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sh238x", interface.encode(), _IFF_UP)
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, request)
+
+
 def run_tc(command: str) -> str:
     """Runs the traffic control program and returns what it prints.
 
     Raises:
         NetworkError: It failed, or is not installed.
     """
-    path = shutil.which("tc", path="/usr/sbin:/sbin:/usr/bin:/bin")
+    done = _run("tc", command.split(), "")
+    if done.returncode != 0:
+        raise NetworkError(f"`tc {command}` failed: {_reason(done)}")
+    return done.stdout
+
+
+def run_batch(program: str, commands: list[str]) -> None:
+    """Carries out commands of `tc` or `ip` in one process, up to the first that fails.
+
+    Raises:
+        NetworkError: One failed, or the program is not installed.
+    """
+    done = _run(program, ["-batch", "-"], "\n".join(commands) + "\n")
+    if done.returncode != 0:
+        # The last line says: Command failed -:3
+        number = re.search(r"Command failed -:(\d+)", done.stderr)
+        failed = commands[int(number[1]) - 1] if number else commands[0]
+        raise NetworkError(f"`{program} {failed}` failed: {_reason(done)}")
+
+
+def _run(program: str, arguments: list[str], text: str) -> "subprocess.CompletedProcess[str]":
+    path = shutil.which(program, path="/usr/sbin:/sbin:/usr/bin:/bin")
     if path is None:
-        raise NetworkError("the command `tc` is missing; install iproute2")
-    done = subprocess.run(
-        [path, *command.split()],
+        raise NetworkError(f"the command `{program}` is missing; install iproute2")
+    return subprocess.run(
+        [path, *arguments],
+        input=text,
         capture_output=True,
         text=True,
         check=False,
         timeout=_PROGRAM_LIMIT_S,
-        stdin=subprocess.DEVNULL,
     )
-    if done.returncode != 0:
-        lines = (done.stderr.strip() or "no reason given").splitlines()
-        raise NetworkError(f"`tc {command}` failed: {lines[0]}")
-    return done.stdout
+
+
+def _reason(done: "subprocess.CompletedProcess[str]") -> str:
+    return (done.stderr.strip() or "no reason given").splitlines()[0]
 
 
 @contextlib.contextmanager
-def _lock() -> Iterator[None]:
-    """Lets one process at a time change the queues of this namespace.
+def traffic_lock() -> Iterator[None]:
+    """Lets one process at a time change the queues and filters of this namespace.
+
+    Raises:
+        NetworkError: Another process does for too long.
 
     Names of abstract sockets belong to the network namespace, and the kernel frees them when a process dies.
     """

@@ -8,9 +8,8 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-from harness.agent.net_rules import NetworkError
+from harness.agent.net_rules import NETEM, NFQUEUE, NetworkError
 from harness.agent.net_sockets import connect_probe, reset_connections
-from harness.agent.net_traffic import run_tc
 
 FROM, TO = "127.93.7.1", "127.93.7.2"
 PROBE_LIMIT_MS = 150
@@ -54,8 +53,8 @@ def try_out(rules: Rules, is_scratch: bool) -> dict[str, Level]:
         "nft-drop": lambda: _try_rule(rules, {"kind": "drop"}, _is_dropped),
         "nft-reject": lambda: _try_rule(rules, {"kind": "reject"}, _is_refused),
         "nft-loss": lambda: _try_rule(rules, {"kind": "loss", "percent": 100}, _is_dropped),
-        "nfqueue": lambda: _try_queue(rules),
-        "netem": _try_netem,
+        "nfqueue": lambda: _try_delay(rules, NFQUEUE),
+        "netem": lambda: _try_delay(rules, NETEM),
         "tbf": lambda: _try_bandwidth(rules),
         "sock-destroy": _try_destroy,
     }
@@ -104,24 +103,17 @@ def _is_refused(outcome: Mapping[str, Any]) -> bool:
     return bool(outcome["outcome"] in ("refused", "reset"))
 
 
-def _try_queue(rules: Rules) -> Level:
+def _try_delay(rules: Rules, mechanism: str) -> Level:
     def is_late(outcome: Mapping[str, Any]) -> bool:
         return bool(outcome["outcome"] == "connected" and outcome["ms"] >= DELAY_MS)
 
-    level = _try_rule(rules, {"kind": "delay", "ms": DELAY_MS}, is_late)
-    if level["level"] == "yes":
+    level = _try_rule(rules, {"kind": "delay", "ms": DELAY_MS, "by": mechanism}, is_late)
+    if level["level"] == "yes" and mechanism == NETEM:
+        level["how"] = "tc netem"
+    elif level["level"] == "yes":
         queue = "nftables queue" if rules.knows_queues else "NFQUEUE target in an nftables chain"
         level["how"] = f"{queue}, packets held by the agent"
     return level
-
-
-def _try_netem() -> Level:
-    try:
-        run_tc("qdisc add dev lo root netem delay 1ms")
-    except NetworkError as error:
-        return _no(f"{error}; packets are delayed by queueing them to the agent instead")
-    run_tc("qdisc del dev lo root")
-    return _yes("tc netem")
 
 
 def _try_bandwidth(rules: Rules) -> Level:

@@ -11,12 +11,9 @@ It reads JSON lines and answers with JSON lines, as the agent does. When its inp
 import argparse
 import contextlib
 import ctypes
-import fcntl
 import json
 import os
 import signal
-import socket
-import struct
 import sys
 import threading
 import time
@@ -24,16 +21,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from harness.agent import net_traffic
+from harness.agent import net_netem, net_traffic
+from harness.agent.net_netem import KernelLacksNetemError, NetemDelay, NoNetemError
 from harness.agent.net_nft import Nft, list_table, open_nft, our_tables
 from harness.agent.net_rules import (
     ANY,
+    NETEM,
+    NFQUEUE,
     Counters,
     DelayQueue,
     NetworkError,
     Rule,
     counters,
     delay_chain,
+    is_for_table,
     parse_rules,
     table_name,
     table_text,
@@ -43,8 +44,6 @@ from harness.agent.net_trial import Level, try_out
 from harness.agent.nfqueue import DelayQueueWorker, add_queue_target
 
 _CLONE_NEWNET = 0x40000000
-_SIOCSIFFLAGS = 0x8914
-_IFF_UP = 1
 
 Answer = dict[str, Any]
 
@@ -55,7 +54,9 @@ class _Token:
 
     rules: tuple[Rule, ...]
     table: str = ""
+    netems: dict[int, NetemDelay] = field(default_factory=dict)
     workers: dict[int, DelayQueueWorker] = field(default_factory=dict)
+    no_netem: dict[int, str] = field(default_factory=dict)
     bandwidth: net_traffic.Bandwidth | None = None
     in_force_ns: int = 0
     is_adopted: bool = False
@@ -77,6 +78,8 @@ class PacketRules:
         self._emptied: list[str] = []
         self._nft_or_none: Nft | None = None
         self._knows_queues: bool | None = None
+        self._kernel_lacks_netem = ""
+        self._rests: list[threading.Thread] = []
 
     @property
     def nft(self) -> Nft:
@@ -128,14 +131,15 @@ class PacketRules:
     def adopt(self, tokens: dict[str, list[Answer]]) -> None:
         """Takes over the rules of a process of the same owner that died.
 
-        Tables and limits are in force all the same, with their counters. Delays are not: packets pass a queue
-        without a process at once. They begin anew, and say so in their evidence.
+        Tables, limits and netem are in force all the same, with their counters. Queues are not: packets pass a
+        queue without a process at once. Such delays begin anew, and say so in their evidence.
         """
         for token, rules in tokens.items():
             held = _Token(rules=parse_rules(rules), is_adopted=True)
             table = table_name(token, self._owner)
             limits = tuple(rule for rule in held.rules if rule.kind == "bandwidth")
-            if any(rule.kind == "delay" for rule in held.rules):
+            self._delay_by_netem(token, held)
+            if held.no_netem:
                 self._put_in_force(token, held)
             elif limits:
                 held.bandwidth = net_traffic.Bandwidth(limits, adopts=True)
@@ -143,19 +147,24 @@ class PacketRules:
                 held.table = table
             held.in_force_ns = time.monotonic_ns()
             self._tokens[token] = held
+        # What it was about to put in force, or had healed and still let drain.
+        taken = {one.device for held in self._tokens.values() for one in held.netems.values()}
+        self._rests.append(net_netem.remove(set(net_netem.device_names(self._owner)) - taken))
 
     def _put_in_force(self, token: str, held: _Token) -> None:
         self._check(held.rules)
         limits = tuple(rule for rule in held.rules if rule.kind == "bandwidth")
         if limits:
             held.bandwidth = net_traffic.Bandwidth(limits, adopts=held.is_adopted)
-        if len(limits) == len(held.rules):
-            return
+        if not held.is_adopted:
+            self._delay_by_netem(token, held)
         queues = {}
-        for index, rule in enumerate(held.rules):
-            if rule.kind == "delay":
-                worker = held.workers[index] = DelayQueueWorker(rule.ms, rule.jitter_ms)
-                queues[index] = DelayQueue(number=worker.number, is_native=self.knows_queues)
+        for index in held.no_netem:
+            rule = held.rules[index]
+            worker = held.workers[index] = DelayQueueWorker(rule.ms, rule.jitter_ms)
+            queues[index] = DelayQueue(number=worker.number, is_native=self.knows_queues)
+        if not any(is_for_table(index, rule, queues) for index, rule in enumerate(held.rules)):
+            return
         table = table_name(token, self._owner)
         text = table_text(table, held.rules, queues, self._exempt)
         if table in self._emptied:
@@ -165,6 +174,32 @@ class PacketRules:
         for index, queue in queues.items():
             if not queue.is_native:
                 add_queue_target(table, delay_chain(index), queue.number)
+
+    def _delay_by_netem(self, token: str, held: _Token) -> None:
+        """Has netem do a token's delays, or notes why it does not."""
+        for index, rule in enumerate(held.rules):
+            if rule.kind != "delay":
+                continue
+            why = "" if rule.by == NETEM else self._kernel_lacks_netem
+            if rule.by == NFQUEUE:
+                why = "it was asked for"
+            why = why or net_netem.unsuitable(held.rules, index)
+            if not why:
+                try:
+                    held.netems[index] = self._netem(token, held, index)
+                    continue
+                except KernelLacksNetemError as error:
+                    why = self._kernel_lacks_netem = str(error)
+                except NoNetemError as error:
+                    why = str(error)
+            if rule.by == NETEM:
+                raise NetworkError(why)
+            held.no_netem[index] = why
+
+    def _netem(self, token: str, held: _Token, index: int) -> NetemDelay:
+        if held.is_adopted:
+            return NetemDelay.taken_over(self._owner, token, index)
+        return NetemDelay(self._owner, token, index, held.rules[index], self._exempt)
 
     def _check(self, rules: tuple[Rule, ...]) -> None:
         if self._exempt is None:
@@ -204,7 +239,8 @@ class PacketRules:
         except NetworkError as error:
             failure = str(error)  # somebody removed the table; what is left goes all the same
         self._take_back(held)
-        # Queues and limits keep their counters; what waited in a queue has been let go by now.
+        # Queues and limits keep their counters; what waited in a queue has been let go by now, and what waits in
+        # netem comes when it is due.
         self._last[token] = _evidence(found, held)
         if failure:
             self._last[token]["failure"] = failure
@@ -219,6 +255,10 @@ class PacketRules:
             self._emptied.append(held.table)
         for worker in held.workers.values():
             worker.close()
+        for netem in held.netems.values():
+            netem.close()
+            if netem.rest is not None:
+                self._rests = [*filter(threading.Thread.is_alive, self._rests), netem.rest]
         if held.bandwidth is not None:
             held.bandwidth.close()
         if not any(other.workers for other in self._tokens.values() if other is not held):
@@ -245,7 +285,8 @@ class PacketRules:
         for name in our_tables(self.nft):
             self.nft.run(f"delete table inet {name}")
             removed.append(f"table {name}")
-        return removed + net_traffic.remove_ours()
+        self._end([])
+        return removed + net_netem.remove_ours() + net_traffic.remove_ours()
 
     def close(self) -> None:
         """Removes every rule of this process."""
@@ -255,6 +296,13 @@ class PacketRules:
             except NetworkError as error:
                 print(f"rules of {token} stay: {error}", file=sys.stderr)
         self._delete_emptied()
+        self._end(net_netem.device_names(self._owner))
+
+    def _end(self, devices: list[str]) -> None:
+        """Removes interfaces of delays, and returns when they are gone, and those that were healed before."""
+        rests, self._rests = [*self._rests, net_netem.remove(devices)], []
+        for rest in rests:
+            rest.join()
 
 
 def _evidence(found: Counters, held: _Token) -> Answer:
@@ -265,7 +313,17 @@ def _evidence(found: Counters, held: _Token) -> Answer:
         answer["bytes"] += acted[1]
         if index not in workers:
             answer["packets"] += acted[0]
+    if held.netems:
+        answer["netem"] = {str(index): netem.evidence() for index, netem in held.netems.items()}
+        for taken in answer["netem"].values():
+            answer["packets"] += taken["delayed"]
+            answer["bytes"] += taken["bytes"]
+            answer["seen"] += taken["delayed"]
+    used = [name for name, there in ((NETEM, held.netems), (NFQUEUE, workers)) if there]
+    if used:
+        answer["mechanism"] = ", ".join(used)
     if workers:
+        answer["no_netem"] = "; ".join(dict.fromkeys(held.no_netem.values()))
         queues = {str(index): worker.evidence() for index, worker in workers.items()}
         answer["queues"] = queues
         answer["packets"] += sum(int(queue["delayed"]) for queue in queues.values())
@@ -363,9 +421,7 @@ def make_namespace() -> None:
         NetworkError: That is not allowed here.
     """
     _call("unshare", _CLONE_NEWNET)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        request = struct.pack("16sh238x", b"lo", _IFF_UP)
-        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, request)
+    net_traffic.set_up("lo")
 
 
 def _call(name: str, *arguments: int) -> None:

@@ -54,7 +54,9 @@ def host_capabilities(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Capab
     if netem.level == YES:
         known["delay"] = netem
     elif queue.is_there:
-        known["delay"] = Capability(level=WEAKER, how=queue.how, why=f"no netem: {netem.why}")
+        known["delay"] = Capability(
+            level=WEAKER, how=queue.how, why=f"instead of netem, because {netem.why}"
+        )
     else:
         known["delay"] = Capability(level=NO, why=f"{netem.why}; {queue.why}")
     return known

@@ -115,6 +115,9 @@ class NetworkFaults(FaultKind):
         if "packets" in in_force.evidence and "probe" in in_force.evidence:
             return  # what came after the probe is partly the probe's
         packets = {name: int(answer.get("packets", 0)) for name, answer in answers.items()}
+        used = {answer["mechanism"] for answer in answers.values() if "mechanism" in answer}
+        if used:
+            in_force.evidence["mechanism"] = ", ".join(sorted(used))
         in_force.evidence["packets"] = sum(packets.values())
         in_force.evidence["packets_at"] = packets
         in_force.evidence["bit"] = sum(packets.values()) > 0

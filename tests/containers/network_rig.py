@@ -6,16 +6,23 @@ is not in the machine's own namespace, whose firewall would have a say in what p
 
 import contextlib
 import ctypes
+import functools
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from harness.agent.namespace import Namespace
+
 T = TypeVar("T")
+
+PORT = 9092
+PROBE_MS = 200
 
 _CLONE_NEWNET = 0x40000000
 _SERVER = """
@@ -41,6 +48,24 @@ def why_not() -> str:
             return f"the program {program} is not installed"
     done = subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False)
     return "" if done.returncode == 0 else "no network namespace can be made here"
+
+
+@functools.cache
+def why_no_netem() -> str:
+    """Returns why packets cannot be delayed by netem here, as `tc` says it; "" if they can."""
+    if why_not():
+        return why_not()
+    command = (
+        "ip link set lo up && ip link add trial type ifb && "
+        "tc qdisc add dev trial root netem delay 1ms && tc qdisc add dev lo ingress && "
+        "tc filter add dev lo parent ffff: u32 match u32 0 0 action mirred egress redirect dev trial"
+    )
+    done = subprocess.run(
+        ["unshare", "--net", "sh", "-c", command], capture_output=True, text=True, check=False
+    )
+    if done.returncode == 0:
+        return ""
+    return f"this kernel has no netem: {(done.stderr.splitlines() or ['no reason'])[0]}"
 
 
 class RigHost:
@@ -178,3 +203,89 @@ def connected(
             far.settimeout(5)
             with far:
                 yield near, far
+
+
+class Site:
+    """Two hosts with their namespaces; more on demand."""
+
+    def __init__(self, hosts: list[RigHost], stack: contextlib.ExitStack) -> None:
+        self.hosts = hosts
+        self._stack = stack
+        self.a, self.b = hosts[:2]
+        self.net_a, self.net_b = self.enter(self.a), self.enter(self.b)
+
+    def enter(self, host: RigHost) -> Namespace:
+        """Returns another way into a host's namespace."""
+        return self._stack.enter_context(contextlib.closing(Namespace(host.pid)))
+
+    def pair(self) -> list[str]:
+        """From the first host to the second."""
+        return [self.a.address, self.b.address]
+
+    def probe(self) -> str:
+        """How a connection from the first host to the second goes."""
+        return str(self.net_a.probe(self.b.address, PORT, PROBE_MS)["outcome"])
+
+
+def tables(host: RigHost) -> list[str]:
+    """Returns the nftables tables of a host."""
+    return [line for line in host.run(["nft", "list", "tables"]).splitlines() if line]
+
+
+def devices(host: RigHost) -> list[str]:
+    """Returns the interfaces of a host that delays are done with."""
+    lines = host.run(["ip", "-oneline", "link", "show"]).splitlines()
+    return [name for name in (line.split(":")[1].strip() for line in lines) if name[:3] == "lsd"]
+
+
+def left_behind(host: RigHost) -> list[str]:
+    """Returns everything that faults of packets may leave on a host."""
+    lines = host.run(["tc", "qdisc", "show"]).splitlines()
+    queues = [line for line in lines if any(kind in line for kind in ("htb", "netem", "ingress"))]
+    return tables(host) + devices(host) + queues
+
+
+def drop(*pairs: list[str], hook: str = "input") -> list[dict[str, Any]]:
+    """Returns a rule."""
+    return [{"kind": "drop", "pairs": list(pairs), "hook": hook}]
+
+
+def delay(site: Site, ms: float, jitter_ms: float = 0, by: str = "") -> list[dict[str, Any]]:
+    """Returns a rule that hits what the first host sends the second."""
+    return [{"kind": "delay", "pairs": [site.pair()], "ms": ms, "jitter_ms": jitter_ms, "by": by}]
+
+
+def udp(host: RigHost, port: int = 0) -> socket.socket:
+    """Returns a socket inside."""
+    made = host.inside(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    made.bind((host.address, port))
+    made.settimeout(2)
+    return made
+
+
+def round_trips_ms(near: socket.socket, far: socket.socket, count: int) -> list[float]:
+    """Measures how long a byte there and one back take."""
+    found = []
+    for _ in range(count):
+        began_ns = time.monotonic_ns()
+        near.sendall(b"x")
+        far.recv(1)
+        far.sendall(b"y")
+        near.recv(1)
+        found.append((time.monotonic_ns() - began_ns) / 1e6)
+    return found
+
+
+def helper_pid(net: Namespace) -> int:
+    """Returns the process that does the work in a namespace."""
+    return int(net._ask("hello")["pid"])
+
+
+def wait_for(condition: Any, limit_s: float = 3.0) -> bool:
+    """Returns whether something became true in time."""
+    deadline_s = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.005)
+    return True

@@ -16,16 +16,33 @@ from typing import Any
 
 import pytest
 
-from harness.agent import net_nft
+from harness.agent import net_nft, net_qdisc
 from harness.agent.namespace import Namespace, NetworkError
 from harness.agent.network import PacketRules, capabilities
-from tests.containers.network_rig import RigHost, connected, segment, why_not
+from harness.contracts.capability import WEAKER, YES
+from harness.environments.host_capabilities import host_capabilities
+from tests.containers.network_rig import (
+    PORT,
+    PROBE_MS,
+    RigHost,
+    Site,
+    connected,
+    delay,
+    drop,
+    helper_pid,
+    left_behind,
+    round_trips_ms,
+    segment,
+    tables,
+    udp,
+    wait_for,
+    why_no_netem,
+    why_not,
+)
 
 pytestmark = pytest.mark.containers
 
-PORT = 9092
 ROOT = Path(__file__).resolve().parents[2]
-PROBE_MS = 200
 
 
 @pytest.fixture(scope="module")
@@ -37,43 +54,12 @@ def rig() -> Iterator[list[RigHost]]:
         yield hosts
 
 
-class Site:
-    """Two hosts with their namespaces; more on demand."""
-
-    def __init__(self, hosts: list[RigHost], stack: contextlib.ExitStack) -> None:
-        self.hosts = hosts
-        self._stack = stack
-        self.a, self.b = hosts[:2]
-        self.net_a, self.net_b = self.enter(self.a), self.enter(self.b)
-
-    def enter(self, host: RigHost) -> Namespace:
-        """Returns another way into a host's namespace."""
-        return self._stack.enter_context(contextlib.closing(Namespace(host.pid)))
-
-    def pair(self) -> list[str]:
-        """From the first host to the second."""
-        return [self.a.address, self.b.address]
-
-    def probe(self) -> str:
-        """How a connection from the first host to the second goes."""
-        return str(self.net_a.probe(self.b.address, PORT, PROBE_MS)["outcome"])
-
-
 @pytest.fixture
 def site(rig: list[RigHost]) -> Iterator[Site]:
     with contextlib.ExitStack() as stack:
         yield Site(rig, stack)
     for host in rig:
-        assert tables(host) == []
-        assert "htb" not in host.run(["tc", "qdisc", "show"])
-
-
-def tables(host: RigHost) -> list[str]:
-    return [line for line in host.run(["nft", "list", "tables"]).splitlines() if line]
-
-
-def drop(*pairs: list[str], hook: str = "input") -> list[dict[str, Any]]:
-    return [{"kind": "drop", "pairs": list(pairs), "hook": hook}]
+        assert left_behind(host) == []
 
 
 def refusal(text: str) -> Any:
@@ -232,13 +218,6 @@ def test_a_reject_in_both_directions_refuses_and_resets_on_both_sides(site: Site
 # -- loss
 
 
-def udp(host: RigHost, port: int = 0) -> socket.socket:
-    made = host.inside(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-    made.bind((host.address, port))
-    made.settimeout(2)
-    return made
-
-
 def test_loss_drops_its_share_of_the_packets_and_counts_both(site: Site) -> None:
     with udp(site.a) as sender, udp(site.b, PORT):
         site.net_b.apply("f1", [{"kind": "loss", "pairs": [site.pair()], "percent": 30}])
@@ -260,45 +239,39 @@ def test_a_loss_of_everything_is_a_drop(site: Site) -> None:
 # -- delay
 
 
-def round_trips_ms(near: socket.socket, far: socket.socket, count: int) -> list[float]:
-    found = []
-    for _ in range(count):
-        began_ns = time.monotonic_ns()
-        near.sendall(b"x")
-        far.recv(1)
-        far.sendall(b"y")
-        near.recv(1)
-        found.append((time.monotonic_ns() - began_ns) / 1e6)
-    return found
-
-
-def delay(site: Site, ms: float, jitter_ms: float = 0) -> list[dict[str, Any]]:
-    return [{"kind": "delay", "pairs": [site.pair()], "ms": ms, "jitter_ms": jitter_ms}]
+@pytest.fixture(params=["netem", "nfqueue"])
+def by(request: pytest.FixtureRequest) -> str:
+    """By what delays are done."""
+    reason = why_no_netem() if request.param == "netem" else ""
+    if reason:
+        pytest.skip(reason)
+    return str(request.param)
 
 
 @pytest.mark.parametrize("ms", [5, 40])
-def test_a_delay_is_added_to_the_round_trip_within_a_fifth(site: Site, ms: int) -> None:
+def test_a_delay_is_added_to_the_round_trip_within_a_fifth(site: Site, ms: int, by: str) -> None:
     with connected(site.a, site.b) as (near, far):
-        site.net_b.apply("f1", delay(site, ms))
+        site.net_b.apply("f1", delay(site, ms, by=by))
         late_ms = round_trips_ms(near, far, 15)
-        assert site.net_b.remove("f1")["packets"] >= 15
+        evidence = site.net_b.remove("f1")
+        assert (evidence["mechanism"], evidence["packets"] >= 15) == (by, True)
         assert statistics.median(round_trips_ms(near, far, 15)) < 2
     assert min(late_ms) >= ms
     assert statistics.median(late_ms) == pytest.approx(ms, rel=0.2)
 
 
-def test_delays_vary_within_their_jitter(site: Site) -> None:
+def test_delays_vary_within_their_jitter(site: Site, by: str) -> None:
     with connected(site.a, site.b) as (near, far):
-        site.net_b.apply("f1", delay(site, 20, 15))
+        site.net_b.apply("f1", delay(site, 20, 15, by=by))
         late_ms = round_trips_ms(near, far, 25)
     assert min(late_ms) >= 5
     assert statistics.median(late_ms) < 35 + 5
     assert max(late_ms) - min(late_ms) > 8
 
 
-def test_two_delays_add_up(site: Site) -> None:
+def test_two_delays_add_up(site: Site, by: str) -> None:
     with connected(site.a, site.b) as (near, far):
-        site.net_b.apply("f1", delay(site, 10))
+        site.net_b.apply("f1", delay(site, 10, by=by))
         site.net_b.apply("f2", delay(site, 20))
         late_ms = round_trips_ms(near, far, 9)
         assert statistics.median(late_ms) == pytest.approx(30, rel=0.2)
@@ -331,15 +304,6 @@ def test_healing_another_fault_loses_no_packet_that_waits(site: Site) -> None:
 def queue(evidence: dict[str, Any]) -> dict[str, Any]:
     (only,) = evidence["queues"].values()
     return dict(only)
-
-
-def wait_for(condition: Any, limit_s: float = 3.0) -> bool:
-    deadline_s = time.monotonic() + limit_s
-    while not condition():
-        if time.monotonic() > deadline_s:
-            return False
-        time.sleep(0.005)
-    return True
 
 
 # -- bandwidth
@@ -510,8 +474,7 @@ def test_closing_removes_what_was_made_and_is_final(rig: list[RigHost]) -> None:
         net.close()
     net.close()
     assert not net.is_alive
-    assert tables(rig[0]) == []
-    assert "htb" not in rig[0].run(["tc", "qdisc", "show"])
+    assert left_behind(rig[0]) == []
     with refusal("was left already"):
         net.tokens()
 
@@ -535,10 +498,6 @@ def test_rules_end_with_the_process_that_wanted_them_however_it_ends(rig: list[R
         assert wait_for(lambda: tables(rig[0]) == [])
 
 
-def helper_pid(net: Namespace) -> int:
-    return int(net._ask("hello")["pid"])
-
-
 def test_a_helper_that_is_told_to_end_removes_its_rules(site: Site) -> None:
     site.net_b.apply("f1", drop(site.pair()))
     os.kill(helper_pid(site.net_b), signal.SIGTERM)
@@ -557,11 +516,11 @@ def test_rules_survive_their_helper_and_are_still_counted_and_removed(site: Site
         assert site.probe() == "connected"
 
 
-def test_a_delay_passes_packets_without_its_helper_and_begins_anew_with_the_next(
+def test_a_queue_passes_packets_without_its_helper_and_begins_anew_with_the_next(
     site: Site,
 ) -> None:
     with connected(site.a, site.b) as (near, far):
-        site.net_b.apply("f1", delay(site, 30))
+        site.net_b.apply("f1", delay(site, 30, by="nfqueue"))
         os.kill(helper_pid(site.net_b), signal.SIGKILL)
         assert wait_for(lambda: not site.net_b.is_alive)
         assert statistics.median(round_trips_ms(near, far, 5)) < 30
@@ -673,9 +632,54 @@ def test_capabilities_are_what_the_tests_here_need_and_say_why_not() -> None:
     assert sorted(found) == sorted(expected)
     for name, level in found.items():
         assert set(level) == {"level", "how", "why"}
-        if name != "netem":
+        if name != "netem" or not why_no_netem():
             assert level["level"] == "yes", (name, level)
         assert level["how"] if level["level"] == "yes" else level["why"]
+
+
+def test_delays_are_done_by_what_the_capabilities_say(site: Site) -> None:
+    known = host_capabilities(capabilities())["delay"]
+    site.net_b.apply("f1", delay(site, 5))
+    evidence = site.net_b.remove("f1")
+    if why_no_netem():
+        assert (known.level, evidence["mechanism"]) == (WEAKER, "nfqueue")
+        assert "netem cannot be used here" in known.why
+        assert "netem cannot be used here" in evidence["no_netem"]
+        with refusal("netem cannot be used here"):
+            site.net_b.apply("f2", delay(site, 5, by="netem"))
+    else:
+        assert (known.level, known.how, evidence["mechanism"]) == (YES, "tc netem", "netem")
+
+
+def test_filters_where_packets_arrive_are_read_with_what_they_look_for(site: Site) -> None:
+    add = "filter add dev eth0 parent ffff: protocol ip pref"
+    site.b.run(
+        ["tc", "-batch", "-"],
+        "qdisc add dev eth0 ingress\n"
+        f"{add} 7 u32 match ip src 192.0.2.1/32 match ip dst 192.0.2.2/32 "
+        "action mirred egress redirect dev eth0\n"
+        f"{add} 8 u32 match ip dst 192.0.2.2/32 action mirred egress redirect dev eth0\n"
+        f"{add} 9 u32 match ip src 192.0.2.0/24 match ip dst 192.0.2.2/32 flowid :1",
+    )
+    try:
+        found = site.b.inside(lambda: net_qdisc.arrival_filters("eth0"))
+        pairs = [(one.preference, one.pair) for one in found if one.pair is not None]
+        assert pairs == [(7, ("192.0.2.1", "192.0.2.2")), (8, ("*", "192.0.2.2"))]
+        assert {(one.preference, one.kind) for one in found} == {(n, "u32") for n in (7, 8, 9)}
+        assert site.a.inside(lambda: net_qdisc.arrival_filters("eth0")) == []
+    finally:
+        site.b.run(["tc", "qdisc", "del", "dev", "eth0", "ingress"])
+
+
+def test_interfaces_are_known_with_what_is_below_and_above_them(site: Site) -> None:
+    site.b.ip("link add w0 type veth peer name w1\nlink add w2 type bridge\nlink set w0 master w2")
+    try:
+        found = {one.name: (one.below, one.above) for one in site.b.inside(net_qdisc.links)}
+        assert (found["w0"], found["w1"]) == (("w1", "w2"), ("w0", ""))
+        # The other end of this one is in another namespace.
+        assert found["eth0"] == found["lo"] == ("", "")
+    finally:
+        site.b.ip("link del w0\nlink del w2")
 
 
 def test_without_a_scratch_namespace_no_interface_is_touched() -> None:

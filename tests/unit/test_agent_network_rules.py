@@ -8,6 +8,7 @@ from harness.agent.net_rules import (
     DelayQueue,
     NetworkError,
     counters,
+    is_for_table,
     parse_rules,
     table_name,
     table_text,
@@ -45,6 +46,8 @@ def text_of(*rules: dict[str, Any], exempt: tuple[str, int] | None = None) -> st
         ({"kind": "loss", "pairs": [PAIR], "percent": float("nan")}, "must be a number"),
         ({"kind": "delay", "pairs": [PAIR]}, "needs ms above 0"),
         ({"kind": "delay", "pairs": [PAIR], "ms": 5, "jitter_ms": 6}, "from 0 to 5"),
+        ({"kind": "delay", "pairs": [PAIR], "ms": 5, "by": "tbf"}, "netem or nfqueue"),
+        ({"kind": "drop", "pairs": [PAIR], "by": "netem"}, "not a drop by 'netem'"),
         ({"kind": "bandwidth", "pairs": [PAIR], "rate_kib_s": True}, "must be a number"),
         ({"kind": "bandwidth", "pairs": [PAIR]}, "needs rate_kib_s above 0"),
     ],
@@ -100,6 +103,16 @@ def test_delays_queue_by_themselves_or_in_a_chain_for_the_older_target() -> None
     assert 'counter goto delay1 comment "r1"' in text
     assert "chain delay1 { }" in text
     assert "chain delay0" not in text
+
+
+def test_delays_without_a_queue_are_not_for_tables() -> None:
+    rules = parse_rules(
+        [{"kind": "delay", "pairs": [PAIR], "ms": 5}, {"kind": "drop", "pairs": [PAIR]}]
+    )
+    text = table_text("laststand_t", rules, {})
+    assert 'comment "r1"' in text
+    assert "r0" not in text
+    assert [is_for_table(index, rule, {}) for index, rule in enumerate(rules)] == [False, True]
 
 
 def test_the_exempt_address_comes_first_in_every_chain() -> None:

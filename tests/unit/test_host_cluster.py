@@ -30,7 +30,8 @@ class FakeAgent:
             raise AgentError(f"{command} failed")
         if command in ("net_apply", "net_evidence", "net_remove"):
             names = arguments.get("nodes") or list(arguments["rules"])
-            return {name: {"packets": 3, "in_force_ns": 1} for name in names}
+            more = self.answers.get(command, {})
+            return {name: {"packets": 3, "in_force_ns": 1, **more.get(name, {})} for name in names}
         default = {"alive": True, "state": "S", "cpu_ticks": 1, "pid": 1, "in_time": True}
         return self.answers.get(command, default)
 
@@ -159,6 +160,21 @@ def test_a_fault_that_fails_half_way_is_undone_and_hits_nobody() -> None:
         await world.exits("b1")
 
     assert live(story).violations == ["b1 ended by itself (exit code 1): farewell"]
+
+
+def test_a_delay_says_by_what_it_was_done() -> None:
+    async def story(world: World) -> None:
+        cut = await world.cluster.inject("cut", ("b1", "b2"), {})
+        delay = await world.cluster.inject("delay", ("b1", "b2"), {"ms": 9})
+        assert "mechanism" not in (await world.cluster.effect("cut", cut)).evidence
+        world.agent.answers["net_remove"] = {
+            "b1": {"mechanism": "nfqueue"},
+            "b2": {"mechanism": "netem"},
+        }
+        await world.cluster.heal("delay", delay)
+        assert delay.evidence["mechanism"] == "netem, nfqueue"
+
+    live(story)
 
 
 def test_healing_twice_removes_once() -> None:

@@ -94,4 +94,7 @@ def test_delays_say_by_which_mechanism() -> None:
     found = host_capabilities({"nfqueue": queue, "netem": no_netem})["delay"]
     assert (found.level, found.how) == (WEAKER, "NFQUEUE")
     assert "qdisc unknown" in found.line()
+    netem = {"level": "yes", "how": "tc netem", "why": ""}
+    found = host_capabilities({"nfqueue": queue, "netem": netem})["delay"]
+    assert (found.level, found.how) == (YES, "tc netem")
     assert host_capabilities({"netem": no_netem})["delay"].level == NO
