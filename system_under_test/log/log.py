@@ -420,16 +420,19 @@ class Log:
             if self.epochs.truncate_from_end(self.log_end_offset):
                 self._has_unsynced_names = True
             return
-        if offset < self._segment_bases[0]:
-            self.truncate_fully_and_start_at(offset)
+        keep = bisect_right(self._segment_bases, offset)
+        end_offset = self._segments[keep - 1].base_of(offset) if keep else offset
+        if end_offset < self.log_start_offset:
+            # Nothing that anybody may read is left. If a power cut undid the cut, records from below the log start
+            # would be back, whose epochs were forgotten with it (EC-4).
+            self.truncate_fully_and_start_at(end_offset)
             return
         self._generation += 1
-        keep = bisect_right(self._segment_bases, offset)
         self._remove_segments(keep)
         segment = self._active = self._segments[-1]
         segment.cut(offset)
         self._storage.truncate(segment.path, segment.size_bytes)
-        self._after_truncation(segment.end_offset, min(self.log_start_offset, segment.end_offset))
+        self._after_truncation(segment.end_offset, self.log_start_offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drops all records and lets the log begin, empty, at an offset.

@@ -77,6 +77,10 @@ class Segment:
             end = positions[stop] if stop < len(positions) else self.size_bytes
         return begin, end
 
+    def base_of(self, offset: int) -> int:
+        """Returns the first offset of the batch that contains an offset of this segment."""
+        return self.batch_bases[bisect_right(self.batch_bases, offset) - 1]
+
     def cut(self, offset: int) -> None:
         """Forgets the batch that contains an offset and all after it; the caller cuts the file."""
         self.may_regrow = True

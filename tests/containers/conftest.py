@@ -13,6 +13,7 @@ from harness.errors import HarnessFailure, UsageError
 HERE = Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks everything here, and keeps it on one worker: two of these at a time would disturb each other."""
     for item in items:

@@ -315,6 +315,22 @@ def test_a_dropped_log_begins_where_it_was_told_after_a_power_cut():
     assert (log.log_start_offset, log.log_end_offset) == (100, 100)
 
 
+def test_what_was_cut_below_the_log_start_does_not_come_back_without_its_epoch():
+    storage = MemoryStorage()
+    manager = start(storage)
+    log = append(manager, "a", "b")
+    log.flush_blocking()
+    log.advance_log_start(1)
+    log.flush_blocking()
+    manager.write_recovery_points()
+    log.truncate_to(0)
+    assert (log.log_start_offset, log.log_end_offset, log.latest_epoch) == (0, 0, -1)
+    storage.power_cut()
+    log = start(storage).get("t", 0)
+    assert values_of(log) == []
+    assert log.log_end_offset == 0
+
+
 # Orderly and other ends
 
 
