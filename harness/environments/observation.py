@@ -192,6 +192,14 @@ class NodeObserver:
             "marks",
             (self._now(), self._name, name, json.dumps(details, sort_keys=True, default=str)),
         )
+        # A node cannot know whether a voter or a stranger named another leader. Here there are no strangers.
+        check_invariant(
+            name != "quorum-epoch-with-two-leaders",
+            "INV-8",
+            "a quorum epoch has one leader",
+            node=self._name,
+            **details,
+        )
 
     def replica_changed(
         self,

@@ -37,7 +37,7 @@ from system_under_test.raft.quorum import (
     QuorumStateError,
     RaftListener,
 )
-from system_under_test.raft.state import NOBODY, Follower, Leader, Resigned, State
+from system_under_test.raft.state import NOBODY, Follower, Leader, Resigned, State, contradicts
 from system_under_test.runtime import Host, RequestContext
 
 __all__ = ["NotLeaderError", "QuorumStateError", "RaftListener", "RaftNode"]
@@ -233,6 +233,15 @@ class RaftNode:
             return self._answer(request, ErrorCode.FENCED_LEADER_EPOCH)
         if is_begin and request.voter_id not in (NOBODY, self.node_id):
             return self._answer(request, ErrorCode.INVALID_VOTER_KEY)
+        if contradicts(self._quorum.state, said.leader_epoch, said.leader_id):
+            # INV-8 is broken if a voter says so. But who asks proves nothing here, and a stranger ends no node.
+            self._quorum.host.observer.mark(
+                "quorum-epoch-with-two-leaders",
+                epoch=said.leader_epoch,
+                known_leader=self.leader_id,
+                named_leader=said.leader_id,
+            )
+            return self._answer(request, ErrorCode.INVALID_REQUEST)
         self._quorum.hear(said.leader_epoch, said.leader_id)
         state = self._quorum.state
         if not is_begin and isinstance(state, Follower) and state.leader_id == said.leader_id:

@@ -263,16 +263,22 @@ def after_hearing(state: State, epoch: int, leader_id: int, *, node_id: int) -> 
         isinstance(state, Prospective) and state.leader_id == NOBODY
     ):
         return Follower(epoch=epoch, leader_id=leader_id, voted_id=state.voted_id)
-    leader_here = state.node_id if isinstance(state, Resigned) else state.leader_id
     check_invariant(
-        leader_here == leader_id,
+        not contradicts(state, epoch, leader_id),
         "INV-8",
         "a quorum epoch has one leader",
-        epoch=epoch,
-        known_leader=leader_here,
+        state=state,
         named_leader=leader_id,
     )
     return None
+
+
+def contradicts(state: State, epoch: int, leader_id: int) -> bool:
+    """Whether an epoch would have two leaders if that were one, too."""
+    if epoch != state.epoch or leader_id == NOBODY or isinstance(state, Unattached | Candidate):
+        return False
+    leader_here = state.node_id if isinstance(state, Resigned) else state.leader_id
+    return leader_here not in (NOBODY, leader_id)
 
 
 def begin_pre_vote(state: State, *, node_id: int, voters: tuple[int, ...]) -> Prospective:

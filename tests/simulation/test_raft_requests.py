@@ -285,6 +285,19 @@ def test_an_announcement_that_cannot_be_is_refused(request_: Any, error: ErrorCo
     assert story.epoch("c11") == 1
 
 
+def test_a_second_leader_of_the_epoch_is_not_believed_and_is_reported() -> None:
+    story, leader = led_story()
+    leader_id = story.raft(leader).node_id
+    other_id = next(story.raft(name).node_id for name in story.voters if name != leader)
+    for name in story.voters:
+        node_id = story.raft(name).node_id
+        if node_id != other_id:
+            answer = messages.read_answer(ask(story, name, begin(node_id, other_id, 1)))
+            assert (answer.error, answer.leader_id) == (ErrorCode.INVALID_REQUEST, leader_id)
+        assert story.raft(name).leader_id == leader_id
+    assert story.marks.count("quorum-epoch-with-two-leaders") == 2
+
+
 def test_the_first_successor_stands_at_once_when_its_leader_ends_the_epoch() -> None:
     story, leader = led_story()
     leader_id = story.raft(leader).node_id
