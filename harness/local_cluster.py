@@ -28,7 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.agent.procfs import process_start, process_state
+from harness.agent.processes import ProcessId, freeze
+from harness.agent.procfs import process_start
 from harness.environments.node_files import NodeSettings, node_toml
 from harness.errors import HarnessFailure, UsageError
 from harness.wire_client import ask
@@ -38,10 +39,7 @@ LOOPBACK = "127.0.0.1"
 STATE_FILE = "cluster.json"
 FIRST_CONTROLLER_ID = 11
 STOP_LIMIT_S = 30.0
-PAUSE_LIMIT_S = 1.0
 POLL_S = 0.02
-BUSY = ("R", "S", "D")
-"""States of a process that was not stopped yet: it runs, or sleeps."""
 LOG_TAIL_LINES = 5
 
 
@@ -277,11 +275,8 @@ class LocalCluster:
         """Freezes a node with SIGSTOP; returns when it stands."""
         node = self._node(name)
         if node.is_alive:
-            os.kill(node.pid, signal.SIGSTOP)
             node.is_paused = True
-            deadline_s = time.monotonic() + PAUSE_LIMIT_S
-            while process_state(node.pid) in BUSY and time.monotonic() < deadline_s:
-                time.sleep(POLL_S)
+            freeze(ProcessId(pid=node.pid, began=node.began))
 
     def resume(self, name: str) -> None:
         """Thaws a node with SIGCONT."""
