@@ -68,11 +68,11 @@ def test_a_child_that_hangs_is_killed_and_becomes_a_row(
         time.sleep(60)
 
     _replaced(monkeypatch, hang)
-    monkeypatch.setattr(worker, "RUN_WALL_S_MAX", 0.5)
+    monkeypatch.setattr(worker, "RUN_WALL_S_MAX", 2.0)
     began = time.monotonic()
     row = run_seed_forked(REQUEST)
-    assert row["error"] == "the run took longer than 0.5 s"
-    assert time.monotonic() - began < 10
+    assert row["error"] == "the run took longer than 2 s"
+    assert time.monotonic() - began < 30
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text(encoding="utf-8")), 0)
 

@@ -92,7 +92,7 @@ def send(sender: Producer, topic: str, values: list[bytes], **settings: Any) -> 
     return reports
 
 
-def read(reader: Consumer, count: int, *, within_s: float = 20.0) -> list[Message]:
+def read(reader: Consumer, count: int, *, within_s: float = 60.0) -> list[Message]:
     """Reads until it has that many records."""
     messages: list[Message] = []
     deadline_s = time.monotonic() + within_s

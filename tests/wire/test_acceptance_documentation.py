@@ -86,7 +86,7 @@ class Program:
             assert self.process.poll() is None or text in self.printed(), self.printed()
             return text in self.printed()
 
-        eventually(has_printed, within_s=40, what=f"the example prints {text!r}")
+        eventually(has_printed, what=f"the example prints {text!r}")
 
 
 @pytest.fixture

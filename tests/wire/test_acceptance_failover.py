@@ -258,7 +258,6 @@ def test_killing_the_leader_loses_and_repeats_nothing(
         before = len(journal.acknowledged)
         eventually(
             lambda: len(journal.acknowledged) > before + AFTERWARDS,
-            within_s=40,
             what="records are acknowledged by another leader",
         )
         cluster.start(leader)
@@ -278,7 +277,7 @@ def test_a_rolling_restart_goes_unnoticed(
         run = producing(produce, topic)
         for name in cluster.brokers:
             before = len(journal.acknowledged)
-            eventually(lambda before=before: len(journal.acknowledged) > before + 100, within_s=40)
+            eventually(lambda before=before: len(journal.acknowledged) > before + 100)
             cluster.stop(name)
             cluster.start(name)
             cluster.wait_for_isr(topic, 3)
@@ -302,7 +301,7 @@ def test_a_paused_leader_that_comes_back_loses_nothing(
         cluster.pause(leader)
         eventually(lambda: cluster.leader(topic) != leader, what="another leader is elected")
         before = len(journal.acknowledged)
-        eventually(lambda: len(journal.acknowledged) > before + AFTERWARDS, within_s=40)
+        eventually(lambda: len(journal.acknowledged) > before + AFTERWARDS)
         cluster.resume(leader)
         cluster.wait_for_isr(topic, 3)
         run.end()

@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -61,6 +62,9 @@ def consumer(bootstrap: str, stack: contextlib.ExitStack) -> Callable[..., Kafka
             **{"auto_offset_reset": "earliest", "enable_auto_commit": False, **settings},
         )
         stack.callback(made.close, autocommit=False)
+        for topic in topics:
+            # As a group's leader this client assigns from the metadata that it happens to have, and does not wait.
+            assert eventually(partial(made.partitions_for_topic, topic), what="metadata")
         return made
 
     return make
@@ -177,7 +181,6 @@ def test_members_share_the_partitions_and_take_over_when_one_leaves(
         # kafka-python's consumers are not thread-safe and rebalance in poll(): one thread each.
         try:
             member = consumer(topic, group_id=group, heartbeat_interval_ms=200)
-            # This client's leader assigns from the metadata that it happens to have, and does not wait for it.
             assert member.partitions_for_topic(topic) == {0, 1, 2, 3}
             while not (stop.is_set() or leave.is_set()):
                 member.poll(timeout_ms=100)

@@ -151,7 +151,7 @@ def test_two_members_of_a_group_share_the_work(
                 kcat("-P", "-t", topic, "-p", str(partition), stdin=sent[-1] + "\n")
             return all(printed)
 
-        eventually(both_got_something, within_s=30)
+        eventually(both_got_something)
         eventually(lambda: {*printed[0], *printed[1]} == set(sent))
     finally:
         for member in members:

@@ -17,7 +17,13 @@ confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka
 
 import asyncio  # noqa: E402
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition  # noqa: E402
+from confluent_kafka import (  # noqa: E402
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 
 from harness.op import Outcome  # noqa: E402
 from system_under_test.protocol.messages import offset_for_leader_epoch_request  # noqa: E402
@@ -201,7 +207,27 @@ def test_a_position_committed_with_its_epoch_is_checked_when_the_group_goes_on(
     assert "truncation" in second_error.error().str().lower()
 
 
-def test_the_harness_client_records_a_truncation_by_its_name(story: Story) -> None:
+class Stopped:
+    """A consumer whose next seek is refused: it has stopped, and nobody was told why. Mutable; the rest passes."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self.refused = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+    def seek(self, place: TopicPartition) -> None:
+        if not self.refused:
+            self.refused = 1
+            raise KafkaException(KafkaError(KafkaError._STATE))
+        self._consumer.seek(place)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["by-seek", "by-assignment"])
+def test_the_harness_client_records_a_truncation_by_its_name(
+    story: Story, is_stopped: bool
+) -> None:
     story.lead_alone()
     client = ConfluentClient(
         None,
@@ -211,7 +237,11 @@ def test_the_harness_client_records_a_truncation_by_its_name(story: Story) -> No
     )
 
     async def poll(position: int) -> Any:
-        return await client.poll(story.topic, 0, position, max_bytes=1 << 20, max_wait_ms=20)
+        for _ in range(20):
+            result = await client.poll(story.topic, 0, position, max_bytes=1 << 20, max_wait_ms=20)
+            if result.completion.error != "client-timeout":
+                break
+        return result
 
     async def before_and_after() -> None:
         position = 0
@@ -220,12 +250,12 @@ def test_the_harness_client_records_a_truncation_by_its_name(story: Story) -> No
             if result.batches:
                 position = result.batches[-1][1][-1].offset + 1
         await asyncio.to_thread(story.cut)
-        for _ in range(20):
-            result = await poll(SHOWN)
-            if result.completion.error != "client-timeout":
-                break
+        if is_stopped:
+            client._reader.consumer = Stopped(client._reader.consumer)
+        result = await poll(SHOWN)
         assert result.completion.outcome == Outcome.FAIL
         assert result.completion.error == "LOG_TRUNCATION"
+        assert not is_stopped or client._reader.consumer.refused
         # It carries on from the same position regardless, and is given what stands there now.
         result = await poll(SHOWN)
         assert result.completion.outcome == Outcome.OK

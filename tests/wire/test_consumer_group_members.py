@@ -103,7 +103,7 @@ def test_members_come_and_go_and_coordinators_die_and_every_record_is_delivered(
         ]
         report = check_tables(*of)
         assert [finding.id for finding in report.findings if finding.id != "stale-end"] == []
-        assert report.coverage["appends_acked"] > 50
+        assert report.coverage["appends_acked"] > 10
     operations = tables["operations"]
     is_acked_append = pc.and_(
         pc.equal(operations.column("kind"), "append"), pc.equal(operations.column("outcome"), "ok")

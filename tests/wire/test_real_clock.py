@@ -21,20 +21,29 @@ def off_by_ms(clock: RealClock) -> float:
     return clock.wall_ms() - time.time_ns() / 1e6
 
 
+def is_off_by(clock: RealClock, wanted_ms: float) -> bool:
+    """Whether the clock says what it should, read between two looks at the machine's."""
+    before_ms = time.time_ns() / 1e6
+    said_ms = clock.wall_ms()
+    after_ms = time.time_ns() / 1e6
+    return before_ms + wanted_ms - 2 <= said_ms <= after_ms + wanted_ms + 2
+
+
 def test_without_a_file_the_clock_is_true() -> None:
     clock = RealClock()
-    assert abs(off_by_ms(clock)) < 50
-    assert abs(clock.monotonic_ns() - time.monotonic_ns()) < 50_000_000
+    assert is_off_by(clock, 0)
+    before_ns = time.monotonic_ns()
+    assert before_ns <= clock.monotonic_ns() <= time.monotonic_ns()
 
 
 def test_a_step_moves_the_wall_clock_and_nothing_else(file: Path) -> None:
     clock = RealClock(file)
-    before_ns = clock.monotonic_ns()
+    before_ns = time.monotonic_ns()
     write_skew(file, offset_ns=-HOUR_NS)
-    assert abs(off_by_ms(clock) + 3_600_000) < 50
-    assert 0 <= clock.monotonic_ns() - before_ns < 1_000_000_000
+    assert is_off_by(clock, -3_600_000)
+    assert before_ns <= clock.monotonic_ns() <= time.monotonic_ns()
     write_skew(file)
-    assert abs(off_by_ms(clock)) < 50
+    assert is_off_by(clock, 0)
 
 
 def test_a_rate_makes_both_clocks_run_faster_and_the_monotonic_one_never_steps(file: Path) -> None:
@@ -43,9 +52,9 @@ def test_a_rate_makes_both_clocks_run_faster_and_the_monotonic_one_never_steps(f
     write_skew(file, rate_ppb=PPB)  # twice as fast
     readings.append(clock.monotonic_ns())
     began_ns, own_ns, wall_ms = time.monotonic_ns(), clock.monotonic_ns(), off_by_ms(clock)
-    time.sleep(0.2)
+    time.sleep(1)
     elapsed_ns = time.monotonic_ns() - began_ns
-    assert clock.monotonic_ns() - own_ns == pytest.approx(2 * elapsed_ns, rel=0.1)
+    assert clock.monotonic_ns() - own_ns == pytest.approx(2 * elapsed_ns, rel=0.2)
     assert off_by_ms(clock) - wall_ms == pytest.approx(elapsed_ns / 1e6, rel=0.2)
     write_skew(file, rate_ppb=-PPB)  # stands still
     stopped_ns = clock.monotonic_ns()
@@ -71,7 +80,9 @@ def test_timers_follow_the_skewed_clock(file: Path) -> None:
     try:
         write_skew(file, rate_ppb=3 * PPB)
         began = time.monotonic()
-        loop.run_until_complete(asyncio.sleep(0.8))
-        assert 0.15 < time.monotonic() - began < 0.6
+        loop.run_until_complete(asyncio.sleep(8))
+        assert (
+            1.9 < time.monotonic() - began < 6
+        )  # 2 s, four times as fast; 8 s by the machine's clock
     finally:
         loop.close()

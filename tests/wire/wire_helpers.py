@@ -33,7 +33,7 @@ def new_name(what: str) -> str:
     return f"{what}-{os.getpid()}-{next(_names)}"
 
 
-def eventually(condition: Callable[[], Any], *, within_s: float = 20.0, what: str = "") -> Any:
+def eventually(condition: Callable[[], Any], *, within_s: float = 60.0, what: str = "") -> Any:
     """Waits until a condition is true and returns its value; fails when it does not come true."""
     deadline_s = time.monotonic() + within_s
     while True:

@@ -295,7 +295,7 @@ class _Reader:
             self._go_to(key, position)
             records, end = self._read(key, timeout_ms)
         except KafkaException as failed:
-            self._forget(key)
+            self._unassign(key)
             return PollResult(completion=_ended(Outcome.FAIL, *_code_and_name(failed.args[0])))
         if not records and end is None:
             failure = self._pending.pop(key, None)
@@ -312,10 +312,17 @@ class _Reader:
             *key, position, leader_epoch=epoch if reached == position else NO_EPOCH
         )
         if key in self._assigned:
-            self.consumer.seek(place)
-        else:
-            self.consumer.incremental_assign([place])
-            self._assigned.add(key)
+            try:
+                self.consumer.seek(place)
+                return
+            except KafkaException as refused:
+                if refused.args[0].code() != KafkaError._STATE:
+                    raise
+                # librdkafka has stopped reading this partition for an error whose event the seek before this one
+                # outdated. An assignment starts it again, and with the epoch finds out the same once more.
+                self._unassign(key)
+        self.consumer.incremental_assign([place])
+        self._assigned.add(key)
 
     def _read(self, key: Key, timeout_ms: int) -> tuple[list[Any], int | None]:
         """Returns the records that came first, and where the log ends if the consumer was told so."""
@@ -352,6 +359,9 @@ class _Reader:
 
     def _forget(self, key: Key) -> None:
         self._read_up_to.pop(key, None)
+        self._unassign(key)
+
+    def _unassign(self, key: Key) -> None:
         if key in self._assigned:
             self._assigned.remove(key)
             self.consumer.incremental_unassign([TopicPartition(*key)])
