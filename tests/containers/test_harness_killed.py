@@ -27,6 +27,9 @@ from results.store import RunStore
 
 KILLS = int(os.environ.get("LASTSTAND_KILLS", "2"))
 LONGEST_S = 22.0
+WORKLOAD_S = 10.0
+BEGUN_BYTES = 50_000
+"""Of the journals of a run whose workload is under way."""
 SEED = 2026
 EXPERIMENT = """
 name = "killed-harness"
@@ -78,7 +81,10 @@ def test_a_killed_harness_loses_no_completed_operation_and_the_next_start_heals(
     completed = 0
     for number in range(KILLS):
         store = tmp_path / str(number)
-        _run_and_kill(path, store, after_s=1.5 + draw.random() * (LONGEST_S - 1.5))
+        if number % 2:  # some time into the workload, however long this machine took to get there
+            _run_and_kill(path, store, after_s=draw.random() * WORKLOAD_S, has_begun=True)
+        else:
+            _run_and_kill(path, store, after_s=1.5 + draw.random() * (LONGEST_S - 1.5))
         completed += _check_history(store)
     assert completed > 0, "no kill came late enough to prove anything"
 
@@ -88,7 +94,7 @@ def test_a_killed_harness_loses_no_completed_operation_and_the_next_start_heals(
     assert what_is_left(engine) == []
 
 
-def _run_and_kill(path: Path, store: Path, after_s: float) -> None:
+def _run_and_kill(path: Path, store: Path, after_s: float, has_begun: bool = False) -> None:
     command = [sys.executable, "-m", "harness.cli", "run", str(path), "--no-spark", "--quiet"]
     process = subprocess.Popen(
         [*command, "--results", str(store)],
@@ -96,6 +102,8 @@ def _run_and_kill(path: Path, store: Path, after_s: float) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
+    while has_begun and _journal_bytes(store) < BEGUN_BYTES and process.poll() is None:
+        time.sleep(0.05)
     try:
         _, errors = process.communicate(timeout=after_s)
     except subprocess.TimeoutExpired:
@@ -103,6 +111,10 @@ def _run_and_kill(path: Path, store: Path, after_s: float) -> None:
         process.communicate()
         return
     assert process.returncode in (0, 2), errors
+
+
+def _journal_bytes(store: Path) -> int:
+    return sum(one.stat().st_size for one in store.glob("*/*/history/*"))
 
 
 def _check_history(store: Path) -> int:
