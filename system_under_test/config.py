@@ -27,6 +27,8 @@ class Features:
     last_known_leader: bool = True
     last_known_leader_must_be_alive: bool = True
     pre_vote: bool = True
+    message_timestamp_after_max_ms: int = 3_600_000
+    """How far ahead of its broker's clock a record may be; before KIP-1030 as far as it likes."""
 
     @property
     def elr_on(self) -> bool:
@@ -43,6 +45,7 @@ PROFILES: dict[str, Features] = {
         shutdown_detection="none",
         bump_leader_epoch_on_isr_shrink=True,
         pre_vote=False,
+        message_timestamp_after_max_ms=NEVER_MS,
     ),
     "kafka-3.6": Features(
         profile="kafka-3.6",
@@ -50,12 +53,14 @@ PROFILES: dict[str, Features] = {
         hw_min_isr_gate=False,
         shutdown_detection="none",
         pre_vote=False,
+        message_timestamp_after_max_ms=NEVER_MS,
     ),
     "kafka-3.9": Features(
         profile="kafka-3.9",
         elr_version=0,
         shutdown_detection="always_unclean",
         pre_vote=False,
+        message_timestamp_after_max_ms=NEVER_MS,
     ),
     "kafka-4.0": Features(profile="kafka-4.0", elr_version=0),
     "kafka-4.1": Features(profile="kafka-4.1"),

@@ -23,7 +23,8 @@ from system_under_test.log.errors import BatchTooLargeError
 from system_under_test.log.log import AppendInfo
 from system_under_test.log.producer_state import ProducerRefusedError
 from system_under_test.protocol.errors import ErrorCode
-from system_under_test.protocol.record_batch import CorruptBatchError
+from system_under_test.protocol.record_batch import CorruptBatchError, header_at, verify
+from system_under_test.protocol.record_check import UnsoundRecordsError, newest_timestamp_ms
 
 ACKS_NONE = 0
 ACKS_LEADER = 1
@@ -32,7 +33,7 @@ ZSTD_SINCE = 7
 
 _LENGTH_AND_ATTRIBUTES = struct.Struct(">8xi9xh")
 _LENGTH_END = 12
-_CODEC_BITS, _TRANSACTIONAL_BIT, _CONTROL_BIT = 0x07, 0x10, 0x20
+_CODEC_BITS, _LOG_APPEND_TIME_BIT, _TRANSACTIONAL_BIT, _CONTROL_BIT = 0x07, 0x08, 0x10, 0x20
 _ZSTD = 4
 
 PartitionLookup = Callable[[str, int], Partition | ErrorCode]
@@ -94,7 +95,7 @@ class ProduceHandler:
         info: AppendInfo | ErrorCode
         if not records:
             info = ErrorCode.CORRUPT_MESSAGE
-        elif refusal := _refusal(topic, records, api_version):
+        elif refusal := self._refusal(topic, records, api_version):
             info = refusal
         else:
             try:
@@ -119,6 +120,21 @@ class ProduceHandler:
             part.required_offset = info.last_offset + 1
             part.is_done = False
         return part
+
+    def _refusal(self, topic: str, records: bytes, api_version: int) -> ErrorCode | None:
+        """Returns what is wrong with a client's batch before anything is appended, None if nothing is."""
+        refusal = _refusal_by_header(topic, records, api_version)
+        if refusal is not None:
+            return refusal
+        try:
+            newest_ms = newest_timestamp_ms(records)
+        except UnsoundRecordsError:
+            # Damaged on the way, and worth another try; or sent like that, and never to be taken.
+            return ErrorCode.INVALID_RECORD if _is_intact(records) else ErrorCode.CORRUPT_MESSAGE
+        context = self._context
+        if newest_ms - context.wall_ms() > context.message_timestamp_after_max_ms:
+            return ErrorCode.INVALID_TIMESTAMP if _is_intact(records) else ErrorCode.CORRUPT_MESSAGE
+        return None
 
     def _park(self, request: Any, parts: Parts, pending_count: int) -> "asyncio.Future[Any] | Any":
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -153,8 +169,8 @@ class ProduceHandler:
                 )
 
 
-def _refusal(topic: str, records: bytes, api_version: int) -> ErrorCode | None:
-    """Returns what is wrong with a client's batch before anybody looks at its contents, None if nothing is.
+def _refusal_by_header(topic: str, records: bytes, api_version: int) -> ErrorCode | None:
+    """Returns what is wrong with a client's batch by its header, None if nothing is.
 
     Source:
         Kafka's `ProduceRequest.validateRecords`, `LogValidator` and `ReplicaManager.appendRecords`.
@@ -172,6 +188,16 @@ def _refusal(topic: str, records: bytes, api_version: int) -> ErrorCode | None:
             return ErrorCode.INVALID_RECORD
         if attributes & _TRANSACTIONAL_BIT:
             return ErrorCode.INVALID_TXN_STATE  # there are no transactions that it could be part of
+        if attributes & _LOG_APPEND_TIME_BIT:
+            return ErrorCode.INVALID_TIMESTAMP  # that is for the broker to say
     if 0 <= length < len(records) - _LENGTH_END:
         return ErrorCode.INVALID_RECORD  # exactly one batch per partition
     return None
+
+
+def _is_intact(records: bytes) -> bool:
+    try:
+        verify(records, 0, header_at(records, 0))
+    except CorruptBatchError:
+        return False
+    return True

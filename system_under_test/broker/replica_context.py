@@ -53,6 +53,7 @@ class ReplicaContext:
         "latest_offset_waits_for_epoch_start",
         "leader_records_its_epoch",
         "logs",
+        "message_timestamp_after_max_ms",
         "metadata",
         "monotonic_ns",
         "new_leader_keeps_high_watermark",
@@ -64,6 +65,7 @@ class ReplicaContext:
         "shrink_counts_when_committed",
         "truncates_by_epoch",
         "truncation_lowers_high_watermark",
+        "wall_ms",
     )
 
     fetchers: FetcherControl
@@ -80,8 +82,10 @@ class ReplicaContext:
         self.metadata = metadata
         self.observer = host.observer
         self.monotonic_ns = host.clock.monotonic_ns
+        self.wall_ms = host.clock.wall_ms
         self.lag_max_ns = config.timings.replica_lag_time_max_ms * 1_000_000
         rules, features = config.rules, config.features
+        self.message_timestamp_after_max_ms = features.message_timestamp_after_max_ms
         self.gates_high_watermark = features.hw_min_isr_gate and rules("HW-1")
         self.high_watermark_waits_for_maximal_isr = rules("HW-3")
         self.high_watermark_waits_for_caught_up = rules("HW-4")

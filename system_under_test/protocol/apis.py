@@ -83,10 +83,12 @@ APIS: tuple[Api, ...] = (
         notes=(
             "Versions 0 to 2 are advertised and refused, as by Kafka 4: without them old "
             "librdkafka silently does not compress. A partition's records are exactly one "
-            "batch of format 2, stored as it came: its checksum is checked, compressed "
-            "records are never opened. zstd needs version 7. Control and transactional "
-            "batches and writes to `__consumer_offsets` are refused. With acks=0 an error "
-            "closes the connection."
+            "batch of format 2, stored as it came: its checksum is checked, and that its "
+            "records are those of its header; compressed records are never opened. zstd needs "
+            "version 7. Control and transactional batches, writes to `__consumer_offsets`, a "
+            "batch that claims the broker's time, and from profile `kafka-4.0` on records more "
+            "than an hour ahead of the broker's clock are refused. With acks=0 an error closes "
+            "the connection."
         ),
     ),
     Api(

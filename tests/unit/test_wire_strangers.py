@@ -38,6 +38,15 @@ def with_attributes(attributes: int, records: bytes = b"", *, timestamp_ms: int 
     return bytes(made)
 
 
+def with_counts(said: int, have: int = 1) -> bytes:
+    """Returns a batch whose header says another number of records, and whose checksum is right."""
+    made = bytearray(encode_batch([(b"k", b"v")] * have, timestamp_ms=1))
+    struct.pack_into(">i", made, 23, said - 1)
+    struct.pack_into(">i", made, 57, said)
+    struct.pack_into(">I", made, CRC, crc32c(bytes(made[ATTRIBUTES:])))
+    return bytes(made)
+
+
 def produced(broker: Broker, records: bytes | None, topic: str = TOPIC) -> ErrorCode:
     """Returns the error of a produce request with acks=1."""
     request = produce_of(topic, 0, records, 1, millis(100))  # type: ignore[arg-type]
@@ -69,9 +78,15 @@ def test_a_compressed_batch_is_stored_as_it_came():
         (with_attributes(7), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
         (with_attributes(0x10), ErrorCode.INVALID_TXN_STATE),
         (with_attributes(0x20), ErrorCode.INVALID_RECORD),
+        (with_attributes(0x08), ErrorCode.INVALID_TIMESTAMP),
+        (with_attributes(0, b"\xff" * 20), ErrorCode.INVALID_RECORD),
+        (with_counts(1 << 30), ErrorCode.INVALID_RECORD),
+        (with_counts(5), ErrorCode.INVALID_RECORD),
+        (with_counts(1, 2), ErrorCode.INVALID_RECORD),
     ],
     ids=[
         "null", "empty", "short", "zeros", "two-batches", "torn", "codec-5", "codec-7", "transactional", "control",
+        "stamped-by-the-broker", "garbage", "2^30-records-of-one", "five-records-of-one", "one-record-of-two",
     ],
 )  # fmt: skip
 def test_what_is_no_single_intact_batch_of_a_client_is_refused(records, error):
@@ -91,6 +106,16 @@ def test_a_batch_with_a_wrong_checksum_is_refused(bit):
         assert broker.partition.log.log_end_offset == 0
 
 
+@pytest.mark.parametrize("profile", ["kafka-3.9", "kafka-4.0", "kafka-4.1"])
+def test_from_kafka_4_on_a_record_may_be_an_hour_ahead_and_no_more(profile):
+    broker = Broker(min_isr=1, profile=profile)
+    broker.lead(isr=(1,), replicas=(1,))
+    limit_ms = broker.host.clock.wall_ms() + 3_600_000
+    assert produced(broker, encode_batch([(b"k", b"v")], timestamp_ms=limit_ms)) == ErrorCode.NONE
+    late = produced(broker, encode_batch([(b"k", b"v")], timestamp_ms=limit_ms + 1))
+    assert late == (ErrorCode.NONE if profile == "kafka-3.9" else ErrorCode.INVALID_TIMESTAMP)
+
+
 def test_nobody_but_the_coordinator_writes_committed_offsets():
     broker = leader()
     broker.register(topic=OFFSETS_TOPIC, topic_id=UUID(int=99))
@@ -104,8 +129,10 @@ def test_a_time_inside_of_a_batch_that_is_not_opened_is_answered_with_its_first_
     plain = encode_batch([(b"k", b"a"), (b"k", b"b")], timestamp_ms=100)
     closed = with_attributes(1, b"compressed", timestamp_ms=200)
     nonsense = with_attributes(0, b"\x01\x02\x03", timestamp_ms=300)
-    for records in (plain, closed, nonsense, encode_batch([(b"k", b"z")], timestamp_ms=400)):
+    for records in (plain, closed):
         assert produced(broker, records) == ErrorCode.NONE
+    broker.partition.append_as_leader(nonsense, 1)  # as a log may have it that others have written
+    assert produced(broker, encode_batch([(b"k", b"z")], timestamp_ms=400)) == ErrorCode.NONE
     assert [
         (found.offset, found.timestamp)
         for found in (broker.list_offsets(at) for at in (50, 150, 250, 350, 450, -3))

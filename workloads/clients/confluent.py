@@ -73,6 +73,8 @@ _NEVER_APPENDED = frozenset(
         ErrorCode.MESSAGE_TOO_LARGE,
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.INVALID_RECORD,
     }
 )
 """Produce errors that prove, for a record that was sent at most once, that it was not appended."""

@@ -44,6 +44,8 @@ _NOT_APPENDED = frozenset(
         ErrorCode.MESSAGE_TOO_LARGE,
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.INVALID_RECORD,
     }
 )
 """Produce errors that prove that nothing was appended. NOT_LEADER_OR_FOLLOWER and KAFKA_STORAGE_ERROR do not:

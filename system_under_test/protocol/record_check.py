@@ -1,0 +1,101 @@
+"""Looks through the records of a producer's batch without making anything of them.
+
+A consumer that meets a batch whose records are not what its header says gives up, or reads one offset twice, and
+nobody can repair the log. So a leader walks over the records once, before it appends them. Compressed records are
+not opened; of them only the header is looked at.
+
+Source:
+    Kafka's `LogValidator`.
+"""
+
+import struct
+
+from system_under_test.protocol.record_batch import HEADER_BYTES
+
+_FIELDS = struct.Struct(">21xhiqq14xi")
+_COMPRESSION_MASK = 0x07
+
+
+class UnsoundRecordsError(Exception):
+    """Records that are not what the header of their batch says."""
+
+
+def newest_timestamp_ms(batch: bytes) -> int:
+    """Walks over one batch, whose checksum need not have been looked at.
+
+    Returns:
+        The newest timestamp of its records; of compressed ones the header's.
+
+    Raises:
+        UnsoundRecordsError: Offsets or lengths disagree, or bytes are left; also if there is no whole header.
+    """
+    if len(batch) < HEADER_BYTES:
+        raise UnsoundRecordsError("there is no whole header")
+    attributes, last_offset_delta, base_ms, header_max_ms, count = _FIELDS.unpack_from(batch)
+    if count < 1 or count != last_offset_delta + 1:
+        raise UnsoundRecordsError(f"{count} records in {last_offset_delta + 1} offsets")
+    if attributes & _COMPRESSION_MASK:
+        return int(header_max_ms)
+    position, newest_delta = HEADER_BYTES, None
+    try:
+        for index in range(count):
+            position, delta = _walk_record(batch, position, index)
+            if newest_delta is None or delta > newest_delta:
+                newest_delta = delta
+    except IndexError:
+        raise UnsoundRecordsError("a record ends beyond its batch") from None
+    if position != len(batch):
+        raise UnsoundRecordsError("bytes are left after the last record")
+    return int(base_ms + newest_delta)
+
+
+def _walk_record(batch: bytes, position: int, index: int) -> tuple[int, int]:
+    """Returns where a record ends, and its timestamp delta.
+
+    Raises:
+        UnsoundRecordsError: It is not a record, or not the one that belongs here.
+        IndexError: It goes beyond the batch.
+    """
+    length, position = _varint(batch, position)
+    end = position + length
+    # The attributes of a record, one byte, have no meaning.
+    timestamp_delta, position = _varint(batch, position + 1)
+    offset_delta, position = _varint(batch, position)
+    if offset_delta != index:
+        raise UnsoundRecordsError(f"record {index} says that it is {offset_delta}")
+    position = _skip(batch, position)
+    position = _skip(batch, position)
+    header_count, position = _varint(batch, position)
+    if header_count < 0 or header_count > end - position:
+        raise UnsoundRecordsError(f"record {index} has {header_count} headers")
+    for _ in range(header_count):
+        name_length, position = _varint(batch, position)
+        if name_length < 0:
+            raise UnsoundRecordsError(f"a header of record {index} has no name")
+        position = _skip(batch, position + name_length)
+    if position != end or end > len(batch):
+        raise UnsoundRecordsError(f"the length of record {index} is wrong")
+    return end, timestamp_delta
+
+
+def _skip(batch: bytes, position: int) -> int:
+    """Returns where a field ends that begins with its length; -1 stands for null."""
+    length, position = _varint(batch, position)
+    if length < -1:
+        raise UnsoundRecordsError(f"a field of {length} bytes")
+    return position + length if length > 0 else position
+
+
+def _varint(batch: bytes, position: int) -> tuple[int, int]:
+    """Returns a zigzag number and where it ends."""
+    byte = batch[position]
+    if byte < 0x80:  # nearly all
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    value = byte & 0x7F
+    for shift in range(7, 70, 7):
+        position += 1
+        byte = batch[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position + 1
+    raise UnsoundRecordsError("a number of more than ten bytes")
