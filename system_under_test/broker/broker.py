@@ -71,7 +71,9 @@ class BrokerNode:
         self._scope = TaskScope(self._failed)
         self._accepting = False
         self._checkpoint_timer: asyncio.TimerHandle | None = None
-        self.logs = LogManager(host.storage, config, host.random.stream("log-directories"))
+        self.logs = LogManager(
+            host.storage, config, host.random.stream("log-directories"), host.clock.wall_ms
+        )
         self.metadata = MetadataCache(config)
         self.replica_manager = ReplicaManager(host, config, self.logs, self.metadata)
         self.publisher = self._make_publisher()
@@ -201,6 +203,7 @@ class BrokerNode:
             before_first=self._load_logs,
             after_first=self._first_publish_done,
             after_each=self._replicas_changed,
+            on_topics_removed=lambda names: self.groups.topics_removed(names),
             on_failure=self._failed,
         )
 

@@ -6,9 +6,10 @@ their partition.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from system_under_test.broker.metadata_cache import OFFSETS_TOPIC, MetadataCache
 from system_under_test.broker.offsets_log import OffsetsLog, led_partitions
@@ -50,6 +51,8 @@ from system_under_test.runtime import Host, RequestContext
 
 NS_PER_MS = 1_000_000
 GROUP_KEY_TYPE = 0
+FORGOTTEN_AT_ONCE = 1000
+"""Offsets that one batch removes, so that it stays far below the largest that a log takes."""
 CREATE_TIMEOUT_MS = 10_000
 MEMBER_ID_REQUIRED_SINCE = 4
 """Version of JoinGroup from which on a new client is given an id first (KIP-394)."""
@@ -72,6 +75,8 @@ class _Shard:
         self.log = log
         self.groups: dict[str, Group] = {}
         self.timers: dict[str, asyncio.TimerHandle] = {}
+        self.removed_meanwhile: set[str] = set()
+        """Topics that were removed while this was loaded."""
 
 
 class GroupCoordinator:
@@ -142,6 +147,26 @@ class GroupCoordinator:
                 shard = self._shards[index] = _Shard(log)
                 self._scope.spawn(self._load(index, shard), f"load-offsets-{index}")
 
+    def topics_removed(self, names: Collection[str]) -> None:
+        """Forgets what groups have committed for topics that are no more.
+
+        Otherwise they would skip the beginning of topics that get the same names later.
+        """
+        for shard in self._shards.values():
+            if shard.log.is_loaded:
+                self._forget(shard, shard.log.keys_of(set(names).__contains__))
+            else:
+                shard.removed_meanwhile.update(names)
+
+    def _forget(self, shard: _Shard, keys: Iterable[OffsetKey]) -> None:
+        every = list(keys)
+        for start in range(0, len(every), FORGOTTEN_AT_ONCE):
+            gone = every[start : start + FORGOTTEN_AT_ONCE]
+            forget = partial(_remove_offsets, shard.log, gone)
+            forget(ErrorCode.NONE)
+            # And once more when that is in the log: a commit that was under way has been entered since.
+            shard.log.append([(encode_key(key), None) for key in gone], forget)
+
     def stop(self) -> None:
         """Gives up all groups; nothing is taken up any more."""
         self._is_stopped = True
@@ -159,6 +184,12 @@ class GroupCoordinator:
     async def _load(self, index: int, shard: _Shard) -> None:
         if not await shard.log.load() or self._shards.get(index) is not shard:
             return
+        topics = self._metadata.image.topics_by_name
+        # Whoever led before had no chance to forget what was removed while nobody led.
+        self._forget(
+            shard,
+            shard.log.keys_of(lambda name: name not in topics or name in shard.removed_meanwhile),
+        )
         now_ms = self._now_ms()
         for group_id, stored in shard.log.groups.items():
             shard.groups[group_id] = self._restored(group_id, stored, now_ms)
@@ -461,11 +492,14 @@ class GroupCoordinator:
         if not accepted:
             return answers.commit(request, lambda *place: refused[place])
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        topic_ids = {key.topic: self._topic_id(key.topic) for key in accepted}
 
         def stored(error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
                 for key, value in accepted.items():
                     shard.log.set_offset(key, value)
+                removed = {name for name, was in topic_ids.items() if self._topic_id(name) != was}
+                self._forget(shard, [key for key in accepted if key.topic in removed])
             outcome = _STORE_ERRORS.get(error, error)
             if not future.done():
                 future.set_result(
@@ -475,6 +509,10 @@ class GroupCoordinator:
         pairs = [(encode_key(key), encode_offset(value)) for key, value in accepted.items()]
         shard.log.append(pairs, stored)
         return future.result() if future.done() else future
+
+    def _topic_id(self, name: str) -> UUID | None:
+        topic = self._metadata.image.topics_by_name.get(name)
+        return None if topic is None else topic.topic_id
 
     def _fetch(self, request: Any, _context: RequestContext) -> Any:
         found = []
@@ -486,3 +524,8 @@ class GroupCoordinator:
                 offsets = shard.log.offsets.get(wanted.group_id, {})
                 found.append(answers.fetched_group(wanted, ErrorCode.NONE, offsets))
         return answers.fetched(tuple(found))
+
+
+def _remove_offsets(log: OffsetsLog, keys: Iterable[OffsetKey], _: ErrorCode) -> None:
+    for key in keys:
+        log.set_offset(key, None)

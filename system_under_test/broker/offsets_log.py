@@ -122,6 +122,15 @@ class OffsetsLog:
         else:
             of_group[(key.topic, key.partition)] = value
 
+    def keys_of(self, wanted: Callable[[str], bool]) -> list[OffsetKey]:
+        """Returns the keys of all committed offsets of the topics that are wanted."""
+        return [
+            OffsetKey(group=group, topic=topic, partition=partition)
+            for group, offsets in self.offsets.items()
+            for topic, partition in offsets
+            if wanted(topic)
+        ]
+
     def append(self, pairs: Sequence[tuple[bytes, bytes | None]], done: Done) -> None:
         """Appends records as one batch; `done` is told when they are committed, or what went wrong.
 

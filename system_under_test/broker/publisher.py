@@ -62,6 +62,7 @@ class MetadataPublisher:
             logs.
         after_first: Called once, right after it.
         after_each: Called after every publish that changed a partition.
+        on_topics_removed: Told the names of the topics that a publish removed, after `after_each`.
         on_failure: Told when a publish failed. Nothing is published after that.
     """
 
@@ -76,6 +77,7 @@ class MetadataPublisher:
         before_first: Callable[[], None],
         after_first: Callable[[], None],
         after_each: Callable[[], None],
+        on_topics_removed: Callable[[Sequence[str]], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.loaded_offset = -1
@@ -89,6 +91,7 @@ class MetadataPublisher:
         self._before_first = before_first
         self._after_first = after_first
         self._after_each = after_each
+        self._on_topics_removed = on_topics_removed
         self._on_failure = on_failure
         self._queue: deque[MetadataBatch] = deque()
         self._hosted: dict[_Key, PartitionRegistration] = {}
@@ -172,9 +175,12 @@ class MetadataPublisher:
             return
         first = not self._has_published
         self._target.publish_begins()
+        removed = []
         for batch in batches:  # [META-5] (1): the cache first, leaders ask it for eligibility
             offset = batch.base_offset
             for record in batch.records:
+                if isinstance(record, RemoveTopicRecord):
+                    removed.append(image.topics[record.topic_id].name)
                 image.replay(offset, record)
                 offset += 1
         if first:
@@ -187,6 +193,8 @@ class MetadataPublisher:
         self._has_published = True
         if changed:
             self._after_each()
+        if removed:
+            self._on_topics_removed(removed)
         if first:
             self._after_first()
 

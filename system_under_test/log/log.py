@@ -152,6 +152,7 @@ class Log:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         rules: Rules = ALL_RULES,
+        wall_ms: Callable[[], int] | None = None,
     ) -> "Log":
         """Opens the log in a directory, repairing it if need be (REC-1); creates an empty one if there is none.
 
@@ -163,12 +164,13 @@ class Log:
             recovery_point: As checkpointed, 0 when unknown.
             log_start_offset: As checkpointed, 0 when unknown.
             rules: Which rules apply.
+            wall_ms: The node's clock; without it producers are forgotten by the log's own time.
 
         Raises:
             OSError: The disk failed.
         """
         epochs = LeaderEpochCache(storage, directory, rules)
-        producers = ProducerStates(rules)
+        producers = ProducerStates(rules, wall_ms)
         loaded = load_segments(
             storage,
             directory,

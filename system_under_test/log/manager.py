@@ -4,7 +4,7 @@ A directory that cannot be read when the broker starts is *offline* for the life
 not there, and the start does not count as clean (CS-2).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from system_under_test.config import NodeConfig
@@ -50,7 +50,13 @@ class LogManager:
         offline_directories: Names of those that could not be read at the start.
     """
 
-    def __init__(self, storage: Storage, config: NodeConfig, random_stream: RandomStream) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        config: NodeConfig,
+        random_stream: RandomStream,
+        wall_ms: Callable[[], int] | None = None,
+    ) -> None:
         """Reads whose the directories are, and marks new ones as this node's, durably.
 
         Raises:
@@ -59,6 +65,7 @@ class LogManager:
         """
         self._storage = storage
         self._config = config
+        self._wall_ms = wall_ms
         self._rules = config.rules
         self._directories: list[_Directory] = []
         self.offline_directories: tuple[str, ...] = ()
@@ -151,6 +158,7 @@ class LogManager:
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             rules=self._rules,
+            wall_ms=self._wall_ms,
         )
         log.on_checkpoint_due = lambda: self._write_recovery_points(directory)
         directory.logs[key] = log

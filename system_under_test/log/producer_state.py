@@ -16,14 +16,15 @@ that a producer sends:
   reads every batch header anyway.
 
 Memory: about 600 bytes per producer id that has batches in the log. Entries are forgotten after `EXPIRATION_MS`
-without a batch, compared with the newest batch of the log, never with a clock: all replicas forget alike.
+without a batch, compared with the newest batch of the log, so that all replicas forget alike; but never with a
+time that has not come yet, or one record from the future would make the log forget its living producers.
 
 Source:
     KIP-98, KIP-360; Kafka's ProducerStateManager and ProducerAppendInfo.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from system_under_test.protocol.errors import ErrorCode
@@ -79,6 +80,7 @@ class ProducerStates:
 
     Args:
         rules: Which rules apply.
+        wall_ms: The node's clock, if there is one.
     """
 
     __slots__ = (
@@ -88,9 +90,11 @@ class ProducerStates:
         "_newest_timestamp_ms",
         "_producers",
         "_until_sweep",
+        "_wall_ms",
     )
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, wall_ms: Callable[[], int] | None = None) -> None:
+        self._wall_ms = wall_ms
         self._finds_duplicates = rules("PID-1")
         self._checks_sequences = rules("PID-2")
         self._checks_epochs = rules("PID-3")
@@ -192,7 +196,10 @@ class ProducerStates:
 
     def _expire(self) -> None:
         self._until_sweep = SWEEP_EVERY
-        oldest_ms = self._newest_timestamp_ms - EXPIRATION_MS
+        newest_ms = self._newest_timestamp_ms
+        if self._wall_ms is not None:
+            newest_ms = min(newest_ms, self._wall_ms())
+        oldest_ms = newest_ms - EXPIRATION_MS
         for producer_id in [
             known for known, one in self._producers.items() if one.timestamp_ms < oldest_ms
         ]:

@@ -155,6 +155,19 @@ def test_silent_producers_are_forgotten_by_the_time_of_the_log(
     assert states.known(2) is not None
 
 
+def test_a_record_from_the_future_makes_no_producer_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("system_under_test.log.producer_state.SWEEP_EVERY", 3)
+    now_ms = 10 * EXPIRATION_MS
+    states = ProducerStates(ALL_RULES, lambda: now_ms)
+    stamps = ((1, 0), (2, now_ms - EXPIRATION_MS), (3, now_ms + 2 * EXPIRATION_MS))
+    for offset, (producer, at_ms) in enumerate(stamps):
+        (span,) = spans(batch(offset, producer=producer, at_ms=at_ms), verify_crc=True)
+        states.appended(span, offset)
+    assert [producer for producer in (1, 2, 3) if states.known(producer)] == [2, 3]
+
+
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 3), st.booleans()), max_size=25))
 def test_whatever_is_sent_the_log_has_every_sequence_once_and_in_order(
     sent: list[tuple[int, int, bool]],

@@ -60,6 +60,7 @@ class Bench:
         self.cache = MetadataCache(config)
         self.target = RecordingTarget(self.cache)
         self.failures: list[BaseException] = []
+        self.removed: list[str] = []
         self.next_offset = 0
         self.publisher = MetadataPublisher(
             self.host,
@@ -70,6 +71,7 @@ class Bench:
             before_first=lambda: self.target.calls.append("load"),
             after_first=lambda: self.target.calls.append("first done"),
             after_each=lambda: self.target.calls.append("done"),
+            on_topics_removed=self.removed.extend,
             on_failure=self.failures.append,
         )
 
@@ -192,6 +194,7 @@ def test_a_partition_that_moves_away_is_deleted_and_one_of_a_removed_topic_says_
     bench.commit([RemoveTopicRecord(topic_id=TOPIC)])
     assert bench.last.deletes == (("t", 0, True),)
     assert not bench.cache.has_partition("t", 0)
+    assert bench.removed == ["t"]
 
 
 def test_an_unchanged_partition_epoch_is_no_change() -> None:

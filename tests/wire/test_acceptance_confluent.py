@@ -368,6 +368,34 @@ def test_committed_offsets_survive_the_restart_of_every_broker(
     assert found.offset == 6 and found.metadata in ("", None)
 
 
+def test_a_topic_made_anew_under_its_name_is_read_from_its_beginning(
+    cluster: SharedCluster, admin: AdminClient, consumers: list[Consumer]
+) -> None:
+    topic, group = cluster.topic(), new_name("group")
+    send(producer(cluster.bootstrap), topic, [b"old %d" % number for number in range(5)])
+    first = consumer(cluster.bootstrap, consumers, group_id=group)
+    first.subscribe([topic])
+    first.commit(message=read(first, 5)[-1], asynchronous=False)
+    consumers.remove(first)
+    first.close()
+    admin.delete_topics([topic])[topic].result(10)
+    eventually(lambda: topic not in admin.list_topics(timeout=5).topics)
+    cluster.topic(name=topic)
+    send(producer(cluster.bootstrap), topic, [b"new %d" % number for number in range(7)])
+    # Neither the coordinator that saw the topic go nor the next one, which reads the log, knows a place in it.
+    for name in ("", *cluster.brokers):
+        if name:
+            cluster.stop(name)
+            cluster.start(name)
+            cluster.mend()
+        asker = consumer(cluster.bootstrap, consumers, group_id=group)
+        (found,) = asker.committed([TopicPartition(topic, 0)], timeout=30)
+        assert found.offset < 0
+    second = consumer(cluster.bootstrap, consumers, group_id=group)
+    second.subscribe([topic])
+    assert read(second, 7)[0].value() == b"new 0"
+
+
 def test_offsets_are_committed_automatically(
     cluster: SharedCluster, consumers: list[Consumer]
 ) -> None:

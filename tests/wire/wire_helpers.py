@@ -140,6 +140,7 @@ class SharedCluster:
         self,
         *,
         partitions: int = 1,
+        name: str = "",
         replicas: tuple[int, ...] | None = None,
         replication_factor: int = 3,
         configs: dict[str, str] | None = None,
@@ -148,11 +149,12 @@ class SharedCluster:
 
         Args:
             partitions: How many.
+            name: One that no other test uses, if empty.
             replicas: The assignment of the only partition, preferred leader first; chosen if None.
             replication_factor: If nothing is said about the assignment.
             configs: Of the topic.
         """
-        name = new_name("topic")
+        name = name or new_name("topic")
         self.create(
             name,
             partitions=partitions,
