@@ -6,6 +6,7 @@ The answer says that the topic is unknown, as in Kafka; the client asks again, a
 import asyncio
 from typing import Any
 
+from system_under_test.broker.metadata_cache import OFFSETS_TOPIC
 from system_under_test.config import NodeConfig
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
@@ -14,8 +15,13 @@ from system_under_test.protocol.messages import (
     metadata_response,
     millis,
 )
+from system_under_test.protocol.metadata_codec import METADATA_TOPIC
 
 UNSPECIFIED = -1
+INTERNAL_TOPICS = frozenset(
+    {METADATA_TOPIC, OFFSETS_TOPIC, "__transaction_state", "__share_group_state"}
+)
+"""Those that come into being when they are needed, never because somebody asked for them."""
 TIMEOUT_MS = 10_000
 UNDER_WAY_MAX = 100
 """More topics than that are not created at once because somebody asked for them."""
@@ -47,7 +53,7 @@ class AutoCreation:
             if (
                 topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 and topic.name is not None
-                and not topic.name.startswith("__")
+                and topic.name not in INTERNAL_TOPICS
                 and topic.name not in self._under_way
                 and len(self._under_way) < UNDER_WAY_MAX
             ):

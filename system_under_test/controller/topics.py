@@ -201,6 +201,15 @@ def _check_name(image: ClusterImage, name: str) -> None:
         )
     if name in image.topics_by_name:
         raise TopicRefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
+    if "." in name or "_" in name:
+        # Names of metrics have "_" for both, so such topics would share them.
+        alike = name.replace(".", "_")
+        for other in image.topics_by_name:
+            if other.replace(".", "_") == alike:
+                raise TopicRefusedError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"topic {name!r} collides with existing topic {other!r}",
+                )
 
 
 def _checked_config(config: Any) -> str:

@@ -356,7 +356,13 @@ def test_a_topic_is_created_on_demand_if_the_client_allows_it(cluster: Cluster) 
     assert asked("new", allowed=True).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     cluster.run_for(0.5)
     assert asked("new", allowed=False).error_code == 0
-    assert asked("__secret", allowed=True).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for internal in ("__transaction_state", "__share_group_state"):
+        assert asked(internal, allowed=True).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        cluster.run_for(0.5)
+        assert asked(internal, allowed=False).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    asked("__heartbeat.of-somebody", allowed=True)
+    cluster.run_for(0.5)
+    assert asked("__heartbeat.of-somebody", allowed=False).error_code == 0
     assert asked("no good", allowed=True).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 

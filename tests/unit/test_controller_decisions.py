@@ -764,6 +764,13 @@ def test_bad_topics_are_refused_with_a_sentence(topic, error):
     assert len(s.log) == before
 
 
+def test_names_that_differ_only_in_dots_and_underscores_are_refused():
+    s = started()
+    assert s.create(name="a.b_c").error_code == ErrorCode.NONE
+    assert s.create(name="a_b.c").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert s.create(name="a-b_c").error_code == ErrorCode.NONE
+
+
 def test_the_first_isr_is_the_active_part_of_the_assignment_in_its_order():
     s = started()
     s.fence(3)
