@@ -4,6 +4,7 @@ The context (what the configuration promises, whether the final phase ended) is 
 history, so that `laststand check` judges a stored run by the same promises, on Spark or not, today or in a year.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -42,7 +43,11 @@ def judge_result(
 def run_context(experiment: Experiment, result: SimulationResult) -> RunContext:
     """Returns what a simulated run declares about itself."""
     base = _configured(experiment)
-    enabled = {row["fault"] for row in result.tables["faults"].to_pylist() if row["resolved"]}
+    enabled = {
+        row["fault"]
+        for row in result.tables["faults"].to_pylist()
+        if row["resolved"] or "error" in json.loads(row["evidence"])
+    }
     return RunContext(
         **{
             **base,

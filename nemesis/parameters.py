@@ -22,6 +22,7 @@ LONGEST_MS = 600_000
 """No packet and no fsync is late by more than ten minutes: nobody waits that long for either."""
 
 LARGEST_STEP_MS = 315_360_000_000
+EVERY_MAX = 65_535
 """No clock is wrong by more than ten years."""
 
 PPM_MIN, PPM_MAX = -999_999, 10_000_000
@@ -136,7 +137,7 @@ PARAMETERS: dict[str, dict[str, Parameter]] = {
     },
     "wipe": {},
     "disk_full": {"free_bytes": _count()},
-    "io_error": {"op": _word(), "every": _from_to(1, 1 << 30)},
+    "io_error": {"op": _word(), "every": _from_to(1, EVERY_MAX)},
     "slow_disk": {"ms": _from_to(1, LONGEST_MS, is_needed=True)},
     "stuck_disk": {},
     "read_only": {},

@@ -72,7 +72,11 @@ class NodeDisk:
         self.data = self.mountpoint / DATA
         self._ballast_free_bytes: int | None = None
         self._freezer: Freezer | None = None
+        self._thawed: Answer = {"frozen": False, "blocked_ms": 0.0}
+        self._must_unfill = False
         self._lock = threading.RLock()
+        # Of its own: whoever holds the other one may be waiting for the file system to thaw.
+        self._freezer_lock = threading.Lock()
 
     @classmethod
     def create(cls, directory: Path, *, filesystem: str, size_mib: int = 512) -> "NodeDisk":
@@ -128,6 +132,11 @@ class NodeDisk:
         return disk
 
     # -- mounting
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether writes wait."""
+        return self._freezer is not None
 
     @property
     def is_mounted(self) -> bool:
@@ -264,6 +273,8 @@ class NodeDisk:
                 raise AgentError(f"{self.mountpoint} is full already")
             if free_bytes < 0:
                 raise AgentError("free_bytes is 0 or more")
+            if self.is_frozen:
+                raise AgentError(f"{self.mountpoint} is frozen; thaw it first")
             before = self._free_bytes()
             if free_bytes > before:
                 raise AgentError(f"only {before} bytes are free, and {free_bytes} were to be left")
@@ -300,9 +311,13 @@ class NodeDisk:
             time.sleep(FILL_PAUSE_S)  # removed files give their blocks back only by and by
 
     def unfill(self) -> None:
-        """Takes the ballast away; idempotent."""
+        """Takes the ballast away, from a frozen disk when it thaws; idempotent."""
         with self._lock:
             self._ballast_free_bytes = None
+            with self._freezer_lock:
+                self._must_unfill = self.is_frozen
+                if self._must_unfill:
+                    return
             self._drop_ballast()
             (self.mountpoint / PROBE).unlink(missing_ok=True)
 
@@ -381,7 +396,7 @@ class NodeDisk:
         Raises:
             AgentError: It is frozen already, or cannot be.
         """
-        with self._lock:
+        with self._lock, self._freezer_lock:
             if self._freezer is not None:
                 raise AgentError(f"{self.mountpoint} is frozen already; thaw it first")
             if not self.is_mounted:
@@ -390,12 +405,18 @@ class NodeDisk:
             return dict(self._freezer.evidence)
 
     def thaw(self) -> Answer:
-        """Lets writes go on; returns who thawed it and how long the probe had to wait. Idempotent."""
-        with self._lock:
-            held, self._freezer = self._freezer, None
-            if held is None:
-                return {"frozen": False, "blocked_ms": 0.0}
-            return held.thaw()
+        """Lets writes go on; returns who thawed it and how long the probe had to wait.
+
+        Idempotent: what has thawed already, for instance because the node was killed, is told again.
+        """
+        with self._freezer_lock:
+            if self._freezer is not None:
+                self._thawed = self._freezer.thaw()
+                self._freezer = None
+            must_unfill, self._must_unfill = self._must_unfill, False
+        if must_unfill:
+            self.unfill()
+        return dict(self._thawed)
 
     def flip_bit(self, seed: int) -> Answer:
         """Flips one bit of a partition's log where recovery must see it; the node is dead.

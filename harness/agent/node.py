@@ -363,6 +363,8 @@ class AgentNode:
 
     def probe_write(self) -> Answer:
         """Tries to write to its disk; returns the error's name, or "" if it worked."""
+        if self.disk_or_none is not None and self.disk_or_none.is_frozen:
+            return {"error": "", "errno": 0, "why": "the disk is stuck, and nothing was tried"}
         path = self.directory / "disk" / ".probe"
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)

@@ -11,7 +11,8 @@ from harness.environments.host_fault_kind import FaultKind, Handler
 if TYPE_CHECKING:
     from harness.environments.hosts import HostCluster
 
-RATE_OF_ONE_PROCESS = (0.5, 1.5)
+RATE_SLACK = 0.5
+"""How much off the rates that are possible two readings of one process may seem, as they come late."""
 STEP_SEEN = 0.5
 """A step or a drift counts as seen when the node shows at least so much of it."""
 
@@ -91,16 +92,17 @@ class ClockFaults(FaultKind):
         if data["fault"] == "clock_strobe":
             back = sum(b[1] < a[1] for a, b in itertools.pairwise(readings))
             return f"{back} times back", back > 0
-        ppm = _rate_ppm([(at, monotonic) for at, _, monotonic in readings])
+        ppm = _rate_ppm([(at, monotonic) for at, _, monotonic in readings], data["ppm"])
         return f"{ppm:.0f} ppm", abs(ppm - data["ppm"]) <= abs(data["ppm"]) * STEP_SEEN
 
 
-def _rate_ppm(readings: list[tuple[int, int]]) -> float:
+def _rate_ppm(readings: list[tuple[int, int]], wanted_ppm: float) -> float:
     """Returns how much too fast a clock ran, by its longest stretch of readings without a restart in between."""
+    slowest, fastest = sorted((1.0, 1 + wanted_ppm / 1e6))
     stretches = [[readings[0]]]
     for before, after in itertools.pairwise(readings):
         rate = (after[1] - before[1]) / max(after[0] - before[0], 1)
-        if not RATE_OF_ONE_PROCESS[0] < rate < RATE_OF_ONE_PROCESS[1]:
+        if not slowest - RATE_SLACK < rate < fastest + RATE_SLACK:
             stretches.append([])  # a new process begins its monotonic clock somewhere else
         stretches[-1].append(after)
     (at_0, shown_0), *_, (at_1, shown_1) = max(

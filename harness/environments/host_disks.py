@@ -54,9 +54,12 @@ class DiskFaults(FaultKind):
     async def _disk_full(
         self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str
     ) -> InForce:
-        free = self._excused_by(nodes, "disk_full", token)
+        # A disk that is stuck cannot be filled.
+        writable = [name for name in nodes if "stuck_disk" not in self._node(name).excuses.values()]
+        free = self._excused_by(writable, "disk_full", token)
         answers = await self._each(free, "fill", free_bytes=int(params.get("free_bytes", 0)))
-        return InForce(nodes=free, evidence={"filled": answers})
+        full = any(answer["probe"]["errno"] == errno.ENOSPC for answer in answers.values())
+        return InForce(nodes=free, evidence={"filled": answers, "bit": full})
 
     async def _heal_disk_full(self, in_force: InForce, token: str) -> None:
         await self._each(in_force.nodes, "unfill")
@@ -68,7 +71,7 @@ class DiskFaults(FaultKind):
         probes = await self._each(in_force.nodes, "probe_write")
         in_force.evidence["probe"] = {name: probe["error"] for name, probe in probes.items()}
         full = any(probe["errno"] == errno.ENOSPC for probe in probes.values())
-        in_force.evidence["bit"] = full or "ended_by_itself" in in_force.evidence
+        in_force.evidence["bit"] = in_force.evidence["bit"] or full
 
     async def _io_error(
         self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str
@@ -108,9 +111,12 @@ class DiskFaults(FaultKind):
             return
         in_force.token["is_removed"] = True
         for name in in_force.nodes:
+            if (await self._ask(name, "probe_write"))["errno"] != errno.EIO:
+                continue  # a power cut has mounted it anew
             await self._cluster.end_process(name, "kill")
             await self._ask(name, "disk_revives")
-            await self._cluster.start_node(name)
+            if not self.is_kept_down(name):
+                await self._cluster.start_node(name)
 
     async def _effect_io(self, in_force: InForce, token: str) -> None:
         if in_force.token.get("is_removed"):

@@ -54,18 +54,22 @@ class HostFaults:
         try:
             in_force = await self._handlers[fault].inject(nodes, {**params, "fault": fault}, token)
         except (AgentError, AgentGoneError):
-            await self._undo(nodes, token)
+            await self._undo(fault, nodes, token)
             raise
         took_ms = round((time.monotonic_ns() - began_ns) / 1e6, 2)
         in_force.evidence.setdefault("took_ms", took_ms)
         if in_force.token is None:
             in_force.token = {}
         in_force.token |= {"token": token, "fault": fault}
+        for name in set(nodes) - set(in_force.nodes):
+            # Nobody may die of what did not hit it.
+            if name in self._cluster.nodes:
+                self._cluster.nodes[name].excuses.pop(token, None)
         if in_force.nodes:
             self._in_force[token] = in_force
         return in_force
 
-    async def _undo(self, nodes: Iterable[str], token: str) -> None:
+    async def _undo(self, fault: str, nodes: Iterable[str], token: str) -> None:
         """Cleans up after an injection that failed half-way: rules go, processes run or are known to be gone."""
         self._in_force.pop(token, None)
         for name in nodes:
@@ -77,7 +81,8 @@ class HostFaults:
             node.excuses.pop(token, None)
             with contextlib.suppress(AgentError, AgentGoneError):
                 await node.agent.ask("net_remove", token=token, nodes=[name])
-                await node.agent.ask("resume", node=name)
+                if fault in ("pause", "power"):
+                    await node.agent.ask("resume", node=name)
                 if not (await node.agent.ask("status", node=name))["alive"]:
                     self._cluster.process_is_gone(name)
                 else:
@@ -120,14 +125,14 @@ class HostFaults:
             *(
                 self._cluster.start_node(name)
                 for name in names
-                if not self._cluster.is_alive(name) and not self._is_kept_down(name)
+                if not self._cluster.is_alive(name) and not self._kinds[0].is_kept_down(name)
             )
         )
 
-    def _is_kept_down(self, name: str) -> bool:
-        """Whether another outage is in force on a node; healing that one starts it."""
-        return any(
-            name in other.nodes and other.token.get("fault") in OUTAGES
-            for other in self._in_force.values()
-            if other.token
-        )
+    async def look_before_end(self, names: Iterable[str]) -> None:
+        """Notes what shows that nodes stand still, while they are still there to show it."""
+        ending = set(names)
+        for in_force in list(self._in_force.values()):
+            if in_force.token.get("fault") == "pause" and ending & set(in_force.nodes):
+                with contextlib.suppress(AgentError, AgentGoneError):
+                    await self.effect("pause", in_force)

@@ -3,15 +3,28 @@
 import asyncio
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.contracts.environment import InForce
 from harness.environments.host_fault_kind import FaultKind, Handler
 from harness.environments.real import STOP_GRACE_MS
 
+if TYPE_CHECKING:
+    from harness.environments.hosts import HostCluster
+
 
 class ProcessFaults(FaultKind):
     """Pauses, stops, kills, starts, want of memory and processor, power."""
+
+    def __init__(self, cluster: "HostCluster", in_force: dict[str, InForce]) -> None:
+        super().__init__(cluster, in_force)
+        # Which process of a node is paused, and by which fault.
+        self._paused: dict[str, tuple[int, str]] = {}
+
+    def forget(self, name: str, token: str) -> None:
+        """Forgets a pause that did not come about."""
+        if self._paused.get(name, (0, ""))[1] == token:
+            del self._paused[name]
 
     def handlers(self) -> dict[str, Handler]:
         """Returns how each fault of this kind is done."""
@@ -31,11 +44,18 @@ class ProcessFaults(FaultKind):
     async def _pause(
         self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str
     ) -> InForce:
-        alive = self._alive(nodes)
-        states = {name: await self._ask(name, "status") for name in alive}
-        running = tuple(name for name in alive if states[name]["state"] != "T")
+        # Before anything is awaited: two pauses may come at the same instant, and only one may resume the node.
+        running = tuple(
+            name
+            for name in self._alive(nodes)
+            if self._paused.get(name, (0, ""))[0] != self._node(name).pid
+        )
+        for name in running:
+            self._paused[name] = (self._node(name).pid, token)
         answers = await self._each(running, "pause")
         hit = tuple(name for name in running if answers[name]["stopped"])
+        for name in set(running) - set(hit):
+            self.forget(name, token)
         return InForce(
             nodes=hit,
             token={"pids": {name: answers[name]["pid"] for name in hit}},
@@ -47,12 +67,14 @@ class ProcessFaults(FaultKind):
 
     async def _heal_pause(self, in_force: InForce, token: str) -> None:
         for name, pid in in_force.token["pids"].items():
+            self.forget(name, token)
             await self._ask(name, "resume", pid=pid)
 
     async def _effect_pause(self, in_force: InForce, token: str) -> None:
         for name in in_force.nodes:
             status = await self._ask(name, "status")
-            if status["state"] == "T" and status["pid"] == in_force.token["pids"][name]:
+            # "t" is how a process stands that has a tracer.
+            if status["state"] in ("T", "t") and status["pid"] == in_force.token["pids"][name]:
                 # Stopped by the signal, and not one clock tick of work since then.
                 stood = status["cpu_ticks"] == in_force.evidence["cpu_ticks"][name]
                 in_force.evidence.setdefault("stood_still", {})[name] = stood
@@ -96,6 +118,7 @@ class ProcessFaults(FaultKind):
 
     async def _oom(self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str) -> InForce:
         alive = self._alive(nodes)
+        await self._cluster.look_before_end(alive)
         for name in alive:
             self._cluster.expect_end(name)
         answers = await self._each(alive, "oom")
@@ -133,6 +156,7 @@ class ProcessFaults(FaultKind):
         self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str
     ) -> InForce:
         alive = self._alive(nodes)
+        await self._cluster.look_before_end(alive)
         for name in alive:
             self._cluster.expect_end(name)
         plans = {name: self._plan(name, params, token) for name in alive}

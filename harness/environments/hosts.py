@@ -6,8 +6,9 @@ faults are the same commands to the same agent. The commands are in `host_faults
 
 import asyncio
 import contextlib
+import errno
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -22,6 +23,13 @@ from system_under_test.real.host import ClientHost
 
 LATE_S = 2.0
 """A node that dies of a fault may be noticed a little after the fault was healed."""
+
+_ERRORS = {
+    "disk_full": f"[Errno {errno.ENOSPC}]",
+    "io_error": f"[Errno {errno.EIO}]",
+    "read_only": f"[Errno {errno.EROFS}]",
+}
+"""What the last words of a node say that died of a fault, where they say it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -223,11 +231,16 @@ class HostCluster(RealCluster):
     async def end_process(self, name: str, how: str, limit_s: float = 15.0) -> Any:
         """Ends a node's process, which is expected from now on."""
         async with self._changing[name]:
+            await self.look_before_end((name,))
             self._expected_down[name] = None
             agent = self.nodes[name].agent
             answer = await agent.ask("end_process", node=name, how=how, limit_s=limit_s)
             self.process_is_gone(name)
             return answer
+
+    async def look_before_end(self, names: Iterable[str]) -> None:
+        """Notes what only living nodes can show of the faults in force on them."""
+        await self._faults.look_before_end(names)
 
     def process_is_gone(self, name: str) -> None:
         """Notes that a node was taken down."""
@@ -271,7 +284,10 @@ class HostCluster(RealCluster):
 
     async def heal(self, fault: str, in_force: InForce) -> None:
         """Removes exactly what this injection added; starts nodes that it took down. Idempotent."""
-        await self._faults.heal(fault, in_force)
+        try:
+            await self._faults.heal(fault, in_force)
+        except (AgentError, AgentGoneError) as error:
+            in_force.evidence["error"] = f"not healed: {error}"
 
     async def effect(self, fault: str, in_force: InForce) -> Effect:
         """Returns whether the fault bit."""
@@ -312,8 +328,14 @@ class HostCluster(RealCluster):
             code = await self.placement.exit_code(node)
         if excuses:
             self.went_down((node.name,))
+            causes = [
+                token
+                for token, fault in excuses.items()
+                if _ERRORS.get(fault, "?") in (words or "")
+            ]
             was_in_force = [
-                self._faults.excused_end(token, node.name, words or "") for token in excuses
+                self._faults.excused_end(token, node.name, words or "")
+                for token in causes or excuses
             ]
             if not any(was_in_force):
                 await self.start_node(node.name)  # the fault is over, and nobody else will

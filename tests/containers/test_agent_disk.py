@@ -308,8 +308,28 @@ def test_writers_to_a_frozen_disk_wait_for_the_thaw(disk: NodeDisk) -> None:
         end(process)
     assert evidence["thawed_by"] == "request"
     assert evidence["blocked_ms"] >= 150
-    assert disk.thaw()["blocked_ms"] == 0
+    assert disk.thaw() == evidence
     assert ".probe" not in os.listdir(disk.mountpoint)
+
+
+def test_a_frozen_disk_is_not_filled_and_is_emptied_when_it_thaws(disk: NodeDisk) -> None:
+    disk.fill()
+    disk.freeze(30)
+    try:
+        disk.unfill()  # does not wait
+        with pytest.raises(AgentError, match="frozen"):
+            disk.fill()
+    finally:
+        disk.thaw()
+    assert disk.probe_write(1 << 20)["errno"] == 0
+
+
+def test_what_thaws_because_of_a_kill_is_remembered_for_whoever_froze_it(disk: NodeDisk) -> None:
+    disk.freeze(30)
+    time.sleep(0.1)
+    disk.unmount()
+    disk.mount()
+    assert disk.thaw()["blocked_ms"] >= 50
 
 
 def test_the_watchdog_thaws_what_nobody_thaws(disk: NodeDisk) -> None:

@@ -57,6 +57,7 @@ class FakePlacement:
         self.client_sources: dict[str, str] = {}
         self.packets_at_clients = ""
         self.pids = iter(range(100, 200))
+        self.words = "farewell"
 
     def capabilities(self) -> dict[str, Capability]:
         return {name: Capability(level=YES) for name in FAULT_NAMES}
@@ -69,7 +70,7 @@ class FakePlacement:
         return 1
 
     async def last_words(self, node: HostNode) -> str:
-        return "farewell"
+        return self.words
 
 
 class World:
@@ -132,12 +133,14 @@ def test_the_end_of_a_killed_process_is_none_even_if_the_news_comes_late() -> No
 
 def test_a_node_may_die_of_its_disk_and_is_started_again_when_that_is_healed() -> None:
     async def story(world: World) -> None:
+        world.agent.answers["fill"] = {"probe": {"errno": 0}}
         in_force = await world.cluster.inject("disk_full", ("b1", "b2"), {})
         await world.exits("b1")
         assert world.cluster.population().down == ("b1",)
         again = await world.cluster.inject("disk_full", ("b1", "b2"), {})
         assert again.nodes == ()
         world.agent.answers["probe_write"] = {"errno": 0, "error": ""}
+        assert not in_force.evidence["filled"]["b2"]["probe"]["errno"]
         effect = await world.cluster.effect("disk_full", in_force)
         assert effect.bit
         assert effect.evidence["ended_by_itself"] == {"b1": "farewell"}
@@ -147,6 +150,115 @@ def test_a_node_may_die_of_its_disk_and_is_started_again_when_that_is_healed() -
         assert world.cluster.population().down == ()
 
     assert live(story).violations == []
+
+
+def test_what_hit_nobody_excuses_nobody() -> None:
+    async def story(world: World) -> None:
+        world.agent.answers["trace_end"] = {"calls": 2}
+        slow = await world.cluster.inject("slow_disk", ("b1",), {"ms": 5})
+        broken = await world.cluster.inject("io_error", ("b1",), {"op": "fsync"})
+        assert (slow.nodes, broken.nodes) == (("b1",), ())
+        await world.cluster.heal("slow_disk", slow)
+        await world.exits("b1")
+
+    assert live(story).violations == ["b1 ended by itself (exit code 1): farewell"]
+
+
+@pytest.mark.parametrize(
+    ("words", "blamed"),
+    [
+        ("OSError: [Errno 30] Read-only file system", ["read_only"]),
+        ("OSError: [Errno 28] No space left on device", ["disk_full"]),
+        ("farewell", ["disk_full", "read_only"]),
+    ],
+)
+def test_a_death_is_put_down_to_the_fault_that_its_last_words_name(
+    words: str, blamed: list[str]
+) -> None:
+    async def story(world: World) -> None:
+        world.agent.answers["fill"] = {"probe": {"errno": 0}}
+        world.agent.answers["remount"] = {"probe": {"errno": 30}}
+        world.placement.words = words
+        faults = {
+            name: await world.cluster.inject(name, ("b1",), {})
+            for name in ("disk_full", "read_only")
+        }
+        await world.exits("b1")
+        assert [name for name, one in faults.items() if "ended_by_itself" in one.evidence] == blamed
+
+    assert live(story).violations == []
+
+
+def test_a_disk_that_is_stuck_is_not_filled() -> None:
+    async def story(world: World) -> None:
+        world.agent.answers["fill"] = {"probe": {"errno": 28}}
+        await world.cluster.inject("stuck_disk", ("b1",), {})
+        full = await world.cluster.inject("disk_full", ("b1", "b2"), {})
+        assert full.nodes == ("b2",)
+
+    world = live(story)
+    assert [one["node"] for one in world.agent.asked("fill")] == ["b2"]
+
+
+@pytest.mark.parametrize(("errno_seen", "is_revived"), [(5, True), (0, False)])
+def test_a_disk_that_died_is_revived_only_if_it_is_dead_and_starts_nobody_that_is_kept_down(
+    errno_seen: int, is_revived: bool
+) -> None:
+    async def story(world: World) -> None:
+        dead = await world.cluster.inject("io_error", ("b1",), {"op": "all"})
+        cut = await world.cluster.inject("kill", ("b1",), {})
+        world.agent.answers["probe_write"] = {"errno": errno_seen, "error": ""}
+        await world.cluster.heal("io_error", dead)
+        assert not world.cluster.is_alive("b1")
+        assert bool(world.agent.asked("disk_revives")) == is_revived
+        await world.cluster.heal("kill", cut)
+        assert world.cluster.is_alive("b1")
+
+    assert live(story).violations == []
+
+
+def test_of_two_pauses_at_one_instant_one_hits_and_only_that_one_resumes() -> None:
+    async def story(world: World) -> None:
+        pid = world.placement.nodes["b1"].pid
+        world.agent.answers["pause"] = {"stopped": True, "pid": pid, "cpu_ticks": 4}
+        first, second = await asyncio.gather(
+            *(world.cluster.inject("pause", ("b1",), {}) for _ in range(2))
+        )
+        assert (first.nodes, second.nodes) == (("b1",), ())
+        await world.cluster.heal("pause", second)
+        assert not world.agent.asked("resume")
+        await world.cluster.heal("pause", first)
+        assert world.agent.asked("resume") == [{"node": "b1", "pid": pid}]
+        assert (await world.cluster.inject("pause", ("b1",), {})).nodes == ("b1",)
+
+    live(story)
+
+
+@pytest.mark.parametrize(
+    ("state", "ticks", "bit"), [("T", 4, True), ("t", 4, True), ("T", 5, False)]
+)
+def test_a_pause_is_proved_before_the_node_is_killed(state: str, ticks: int, bit: bool) -> None:
+    async def story(world: World) -> None:
+        pid = world.placement.nodes["b1"].pid
+        world.agent.answers["pause"] = {"stopped": True, "pid": pid, "cpu_ticks": 4}
+        paused = await world.cluster.inject("pause", ("b1",), {})
+        world.agent.answers["status"] = {"state": state, "pid": pid, "cpu_ticks": ticks}
+        await world.cluster.inject("kill", ("b1",), {})
+        world.agent.answers["status"] = {"state": "", "pid": pid, "cpu_ticks": 0}
+        assert (await world.cluster.effect("pause", paused)).bit is bit
+
+    live(story)
+
+
+def test_a_heal_that_fails_is_told_and_ends_no_run() -> None:
+    async def story(world: World) -> None:
+        stuck = await world.cluster.inject("stuck_disk", ("b1",), {})
+        world.agent.fails.add("thaw_disk")
+        await world.cluster.heal("stuck_disk", stuck)
+        effect = await world.cluster.effect("stuck_disk", stuck)
+        assert (effect.bit, effect.evidence["error"]) == (False, "not healed: thaw_disk failed")
+
+    live(story)
 
 
 def test_a_fault_that_fails_half_way_is_undone_and_hits_nobody() -> None:
@@ -212,13 +324,17 @@ def test_one_clock_is_skewed_by_one_fault_at_a_time() -> None:
     live(story)
 
 
+@pytest.mark.parametrize("ppm", [10_000, 600_000, -600_000, 10_000_000, -999_999])
 @pytest.mark.parametrize(("restart_at", "count"), [(None, 10), (6, 10), (2, 10)])
-def test_a_drift_is_read_off_one_process_s_clock(restart_at: int | None, count: int) -> None:
+def test_a_drift_is_read_off_one_process_s_clock(
+    restart_at: int | None, count: int, ppm: int
+) -> None:
+    rate = 1 + ppm / 1e6
     readings = [
-        (n * 10**8, int(n * 10**8 * 1.01) + (10**15 if restart_at and n >= restart_at else 0))
+        (n * 10**8, int(n * 10**8 * rate) + (10**15 if restart_at and n >= restart_at else 0))
         for n in range(count)
     ]
-    assert _rate_ppm(readings) == pytest.approx(10_000, rel=1e-3)
+    assert _rate_ppm(readings, ppm) == pytest.approx(ppm, rel=1e-3)
 
 
 def test_two_heals_at_once_start_a_node_once() -> None:
