@@ -143,6 +143,16 @@ def test_wrong_numbers_and_names_are_refused(
     assert not shell.directory.exists()
 
 
+@pytest.mark.parametrize("place", ["/proc/nothing", "file/below", "file"])
+def test_a_place_that_cannot_hold_a_cluster_is_said(
+    shell: Shell, tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    shell.directory = tmp_path / place
+    assert "choose another with --directory" in shell("up", expect=exit_codes.USAGE)
+    assert "`laststand cluster up` starts one" in shell("status", expect=exit_codes.USAGE)
+
+
 def test_a_port_that_is_taken_is_said(shell: Shell) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -12,8 +12,8 @@ import pytest
 from wire_helpers import eventually
 
 from harness.local_cluster import LocalCluster, broker_count
-from system_under_test.process import NodeFileError, read_node_file
 from system_under_test.real.events import parse_event
+from system_under_test.real.node_file import NodeFileError, read_node_file
 
 GOOD = """
 node_id = 1
@@ -74,21 +74,46 @@ def test_a_wrong_file_is_refused_in_one_sentence(
     assert "\n" not in str(refused.value)
 
 
+def test_a_node_may_listen_everywhere_if_it_says_where_it_is(tmp_path: Path) -> None:
+    text = GOOD.replace("127.0.0.1:19092", "0.0.0.0:19092") + 'advertised = "broker-1:19092"\n'
+    node = read_node_file(write(tmp_path, text))
+    assert (node.config.address, node.config.advertised_address) == (
+        "0.0.0.0:19092",
+        "broker-1:19092",
+    )
+
+
 def test_a_missing_file_is_refused_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(NodeFileError, match="cannot be read"):
         read_node_file(tmp_path / "nothing.toml")
 
 
-@pytest.mark.parametrize("module", [("system_under_test",), ("harness.cli", "broker")])
+COMMANDS = [("system_under_test",), ("harness.cli", "broker")]
+
+
+def refusal(module: tuple[str, ...], *arguments: str) -> tuple[int, str]:
+    """Returns how a node that cannot start ends: its exit code and its one sentence."""
+    command = [sys.executable, "-m", *module, *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    (sentence,) = ended.stderr.splitlines()
+    assert sentence.startswith("laststand: ")
+    assert "Error" not in sentence
+    assert "harness failure" not in sentence
+    return ended.returncode, sentence
+
+
+@pytest.mark.parametrize("module", COMMANDS)
 def test_the_commands_say_what_is_wrong_and_exit_with_254(
     tmp_path: Path, module: tuple[str, ...]
 ) -> None:
     path = write(tmp_path, GOOD.replace("broker", "king"))
-    command = [sys.executable, "-m", *module, "--config", str(path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 254
-    assert ended.stderr.startswith("laststand: ")
-    assert len(ended.stderr.strip().splitlines()) == 1
+    assert refusal(module, "--config", str(path))[0] == 254
+    assert refusal(module, "--config", str(tmp_path)) == (
+        254,
+        f"laststand: {tmp_path} cannot be read: Is a directory",
+    )
+    assert refusal(module)[0] == 254
+    assert refusal(module, "--confog", "x")[0] == 254
 
 
 @pytest.fixture
@@ -129,28 +154,29 @@ def test_sigkill_leaves_no_marker_and_the_node_comes_back(pair: LocalCluster) ->
     eventually(lambda: broker_count(pair.nodes["b1"].address) == 1)
 
 
-def test_a_second_process_cannot_have_the_same_directory(pair: LocalCluster) -> None:
+@pytest.mark.parametrize("module", COMMANDS)
+def test_a_node_that_cannot_start_here_says_why_and_exits_with_255(
+    pair: LocalCluster, tmp_path: Path, module: tuple[str, ...]
+) -> None:
     node = pair.nodes["b1"]
-    command = [
-        sys.executable,
-        "-m",
-        "system_under_test",
-        "--config",
-        str(node.directory / "node.toml"),
-    ]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 255
-    assert "in use by another process" in ended.stderr
-    assert len(ended.stderr.strip().splitlines()) == 1
+    text = (node.directory / "node.toml").read_text(encoding="utf-8")
 
+    def said(text: str) -> str:
+        code, sentence = refusal(module, "--config", str(write(tmp_path, text)))
+        assert code == 255
+        return sentence
 
-def test_a_port_that_is_taken_is_said_in_one_sentence(pair: LocalCluster, tmp_path: Path) -> None:
-    text = (pair.nodes["b1"].directory / "node.toml").read_text(encoding="utf-8")
-    path = write(tmp_path, text)  # another data directory, the same port
-    command = [sys.executable, "-m", "system_under_test", "--config", str(path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 255
-    assert "cannot be listened at: Address already in use" in ended.stderr
+    # Another data directory, the same port.
+    assert "cannot be listened at: Address already in use" in said(text)
+    in_use = text.replace('data_dir = "data"', f'data_dir = "{node.directory}/data"')
+    assert "in use by another process" in said(in_use)
+    pair.kill("b1")
+    of_another_node = in_use.replace("node_id = 1\n", "node_id = 2\n")
+    assert "belongs to node 1 of cluster laststand-local" in said(of_another_node)
+    of_another_cluster = in_use.replace('"laststand-local"', '"another"')
+    assert "this is node 1 of cluster another" in said(of_another_cluster)
+    (tmp_path / "file").touch()
+    assert "cannot be used" in said(text.replace('data_dir = "data"', 'data_dir = "file/data"'))
 
 
 def test_a_node_that_loses_its_disk_ends_loudly(pair: LocalCluster) -> None:
