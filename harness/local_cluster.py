@@ -5,7 +5,7 @@ Everything about it is in one directory:
     cluster.json          who there is: addresses, pids and when each process began
     b1/node.toml          what the node is told
     b1/data/              its logs
-    b1/node.log           what it said on standard output and error
+    b1/node.log           what it said on standard output and error: logs that became shorter, why it ended
     b1/events.jsonl       its event log, if one was asked for
     b1/skew               through which its clock is skewed
 

@@ -71,7 +71,9 @@ class BrokerNode:
         self._scope = TaskScope(self._failed)
         self._accepting = False
         self._checkpoint_timer: asyncio.TimerHandle | None = None
-        self.logs = LogManager(host.storage, config, host.random.stream("log-directories"))
+        self.logs = LogManager(
+            host.storage, config, host.random.stream("log-directories"), host.observer
+        )
         self.metadata = MetadataCache(config)
         self.replica_manager = ReplicaManager(host, config, self.logs, self.metadata)
         self.publisher = self._make_publisher()

@@ -5,15 +5,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from wire_helpers import eventually
 
-from harness.local_cluster import LocalCluster, broker_count
+from harness.local_cluster import LocalCluster, LocalNode, broker_count
 from system_under_test.real.events import parse_event
 from system_under_test.real.node_file import NodeFileError, read_node_file
+from system_under_test.real.observer import open_events
 
 GOOD = """
 node_id = 1
@@ -192,6 +193,73 @@ def test_a_node_that_loses_its_disk_ends_loudly(pair: LocalCluster) -> None:
     eventually(lambda: not node.is_alive, what="the controller ends")
     assert node.exit_code not in (0, None)
     assert pair.kill("c11") is not None
+
+
+def tear(node: LocalNode) -> None:
+    """Leaves half a batch at the end of the log, as a crash of the machine does."""
+    log = node.directory / "data" / "data" / "t-0" / "00000000000000000000.log"
+    log.write_bytes(log.read_bytes()[:-1])
+
+
+def flip(node: LocalNode) -> None:
+    """Damages the last batch."""
+    log = node.directory / "data" / "data" / "t-0" / "00000000000000000000.log"
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("ends", "damages", "why"),
+    [
+        ("kill", tear, "incomplete, "),
+        ("kill", flip, "its checksum does not match"),
+        ("stop", tear, "incomplete, "),
+    ],
+)
+def test_a_node_says_what_it_cuts_off_its_logs(
+    pair: LocalCluster, ends: str, damages: Callable[[LocalNode], None], why: str
+) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": pair.bootstrap, "acks": "all", "linger.ms": 0})
+    for number in range(3):
+        producer.produce("t", b"%d" % number, partition=0)
+        assert producer.flush(20) == 0
+    node = pair.nodes["b1"]
+    getattr(pair, ends)("b1")
+    damages(node)
+    pair.start_node("b1")
+
+    def told() -> list[str]:
+        text = (node.directory / "node.log").read_text(encoding="utf-8")
+        return [line for line in text.splitlines() if "was cut" in line]
+
+    (line,) = eventually(told)
+    assert line.startswith(
+        "laststand: log t-0 was cut when it was loaded: it ends at offset 2 now, "
+    )
+    assert why in line
+
+
+def test_a_node_says_when_a_leader_makes_its_log_shorter(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    observer = open_events(None, "b1")
+    observer.mark("elected-from-elr", topic="t")
+    observer.mark(
+        "truncated",
+        topic="t",
+        partition=0,
+        leader_epoch=3,
+        end_before=9,
+        end_after=7,
+        high_watermark=7,
+    )
+    observer.mark("metadata-truncated", offset=4, log_end_offset=6)
+    partition, metadata = capsys.readouterr().err.splitlines()
+    assert "log t-0 was truncated from offset 9 to 7" in partition
+    assert "the metadata log was truncated from offset 6 to 4" in metadata
 
 
 def test_nodes_of_a_run_end_with_the_process_that_started_them(tmp_path: Path) -> None:
