@@ -1,12 +1,14 @@
 """`laststand cluster`: a cluster of processes on this machine to play with."""
 
 import argparse
-from collections.abc import Iterator
-from typing import Any
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from harness import exit_codes
 from harness.agent.procfs import process_state
-from harness.errors import HarnessFailure, UsageError
+from harness.errors import UsageError
 from harness.local_cluster import LocalCluster, LocalNode
 from harness.pipeline import to_json_line
 from harness.wire_client import ask
@@ -22,6 +24,14 @@ from system_under_test.protocol.metadata_codec import METADATA_TOPIC
 READY_LIMIT_S = 60.0
 PAGE_SIZE = 1000
 UNKNOWN = -1
+BROKER_LIMIT_S = 2.0
+"""For what a broker knows by itself."""
+PARTITIONS_LIMIT_S = 10.0
+QUORUM_LIMIT_S = 5.0
+SHORTEST_LIMIT_S = 0.1
+"""A socket takes a limit of 0 for "do not wait at all"."""
+
+T = TypeVar("T")
 
 
 def up(options: argparse.Namespace) -> int:
@@ -91,21 +101,25 @@ def act(options: argparse.Namespace) -> int:
 
 
 def status(options: argparse.Namespace) -> int:
-    """Says how a cluster is."""
+    """Says how a cluster is: all that can be known, and of the rest why not."""
     cluster = LocalCluster.attach(options.directory.resolve())
     data = cluster_status(cluster)
     if options.json:
         print(to_json_line(data))
     else:
         print("\n".join(_status_lines(data)))
-    return exit_codes.VALID
+    if not data["untold"]:
+        return exit_codes.VALID
+    print(f"laststand: nobody tells the {' and the '.join(data['untold'])}", file=sys.stderr)
+    return exit_codes.FAILURE
 
 
 def cluster_status(cluster: LocalCluster) -> dict[str, Any]:
     """Asks a cluster how it is.
 
-    Raises:
-        HarnessFailure: No broker that runs answers.
+    Returns:
+        What is known of it. "partitions" and "quorum" are None when no broker tells them; "untold" then holds
+        the reason, one sentence under the same name.
     """
     nodes = [
         {
@@ -117,31 +131,76 @@ def cluster_status(cluster: LocalCluster) -> dict[str, Any]:
         }
         for node in cluster.nodes.values()
     ]
+    states = {str(node["name"]): str(node["state"]) for node in nodes}
     addresses = {
         node.node_id: node.address
         for node in cluster.nodes.values()
-        if node.role == "broker" and _state(node) == "up"
+        if node.role == "broker" and states[node.name] == "up"
     }
-    failure = "every broker is down"
-    for address in addresses.values():
-        try:
-            partitions = list(_partitions(address))
-            quorum = _quorum(address)
-            break
-        except (OSError, ValueError) as error:
-            failure = str(error)
-    else:
-        raise HarnessFailure(f"no broker tells how the cluster is: {failure}")
-    marks = _high_watermarks(addresses, partitions)
-    for partition in partitions:
+    untold: dict[str, str] = {}
+    partitions, failure = _first_answer(addresses, PARTITIONS_LIMIT_S, _partitions)
+    if partitions is None:
+        untold["partitions"] = _without_answer("broker", cluster, states, failure)
+    marks = _high_watermarks(addresses, partitions or [])
+    for partition in partitions or []:
         partition["high_watermark"] = marks.get((partition["topic"], partition["partition"]))
+    # A broker that has not told the partitions is not waited for once more.
+    quorum, failure = _first_answer(
+        addresses if partitions is not None else {}, QUORUM_LIMIT_S, _quorum
+    )
+    if quorum is None:
+        role = "broker" if partitions is None else "controller"
+        untold["quorum"] = _without_answer(role, cluster, states, failure)
     return {
         "bootstrap": cluster.bootstrap,
         "profile": cluster.profile,
         "nodes": nodes,
         "quorum": quorum,
         "partitions": partitions,
+        "untold": untold,
     }
+
+
+def _first_answer(
+    addresses: dict[int, str], limit_s: float, ask_one: Callable[[str, float], T]
+) -> tuple[T | None, str]:
+    """Asks one broker after the other until one answers.
+
+    Args:
+        addresses: Of the brokers that are up.
+        limit_s: For all of them together: a question that brokers pass on is as slow with the next one.
+        ask_one: Asks the broker at an address within so many seconds.
+
+    Returns:
+        The answer, None if nobody gave one; and what the last of them said instead.
+    """
+    failure = ""
+    deadline_s = time.monotonic() + limit_s
+    for broker, address in addresses.items():
+        remaining_s = deadline_s - time.monotonic()
+        if remaining_s <= 0:
+            break
+        try:
+            return ask_one(address, remaining_s), ""
+        except TimeoutError:
+            failure = f"b{broker} did not answer in time"
+        except (OSError, ValueError) as error:
+            failure = f"b{broker}: {error}"
+    return None, failure
+
+
+def _without_answer(role: str, cluster: LocalCluster, states: dict[str, str], failure: str) -> str:
+    """Says why nodes of a role did not answer; when too few of them are up, that is why."""
+    names = [node.name for node in cluster.nodes.values() if node.role == role]
+    missing = [name for name in names if states[name] != "up"]
+    # One broker is enough; of the controllers it takes a majority.
+    needed = 1 if role == "broker" else len(names) // 2 + 1
+    if len(names) - len(missing) >= needed:
+        return failure
+    if len(missing) == len(names) and {states[name] for name in names} == {"down"}:
+        return f"every {role} is down; `laststand cluster start NODE` starts one"
+    told = ", ".join(f"{name} is {states[name]}" for name in missing)
+    return f"{told}, and {needed} of {len(names)} {role}s must be up"
 
 
 def _state(node: LocalNode) -> str:
@@ -150,7 +209,15 @@ def _state(node: LocalNode) -> str:
     return "paused" if process_state(node.pid) == "T" else "up"
 
 
-def _partitions(address: str) -> Iterator[dict[str, Any]]:
+def _partitions(address: str, limit_s: float) -> list[dict[str, Any]]:
+    """Returns every partition that one broker knows.
+
+    Raises:
+        OSError: It does not answer in time.
+        ValueError: Its answer cannot be read.
+    """
+    found: list[dict[str, Any]] = []
+    deadline_s = time.monotonic() + limit_s
     cursor = None
     while True:
         answer = ask(
@@ -158,10 +225,11 @@ def _partitions(address: str) -> Iterator[dict[str, Any]]:
             describe_topic_partitions_request.DescribeTopicPartitionsRequest(
                 topics=(), response_partition_limit=PAGE_SIZE, cursor=cursor
             ),
+            timeout_s=min(BROKER_LIMIT_S, max(deadline_s - time.monotonic(), SHORTEST_LIMIT_S)),
         )
         for topic in answer.topics:
-            for one in topic.partitions:
-                yield {
+            found.extend(
+                {
                     "topic": topic.name,
                     "partition": one.partition_index,
                     "leader": one.leader_id,
@@ -171,15 +239,23 @@ def _partitions(address: str) -> Iterator[dict[str, Any]]:
                     "elr": list(one.eligible_leader_replicas or ()),
                     "last_known_elr": list(one.last_known_elr or ()),
                 }
+                for one in topic.partitions
+            )
         if answer.next_cursor is None:
-            return
+            return found
         cursor = describe_topic_partitions_request.Cursor(
             topic_name=answer.next_cursor.topic_name,
             partition_index=answer.next_cursor.partition_index,
         )
 
 
-def _quorum(address: str) -> dict[str, Any]:
+def _quorum(address: str, limit_s: float) -> dict[str, Any]:
+    """Returns the metadata quorum as its leader tells it through one broker.
+
+    Raises:
+        OSError: No answer in time. Brokers ask for a leader up to 30 s; whoever looks at a table waits less.
+        ValueError: The answer says nothing.
+    """
     request = describe_quorum_request.DescribeQuorumRequest(
         topics=(
             describe_quorum_request.TopicData(
@@ -188,10 +264,12 @@ def _quorum(address: str) -> dict[str, Any]:
             ),
         )
     )
-    answer = ask(address, request, timeout_s=5.0)
+    answer = ask(address, request, timeout_s=limit_s)
     if not answer.topics:
-        return {"leader": UNKNOWN, "epoch": UNKNOWN, "high_watermark": UNKNOWN, "replicas": []}
+        raise ValueError(f"the quorum's answer is {answer.error_code.name}")
     (one,) = answer.topics[0].partitions
+    if one.error_code != ErrorCode.NONE:
+        raise ValueError(f"the quorum's answer is {one.error_code.name}")
     end = max((replica.log_end_offset for replica in one.current_voters), default=UNKNOWN)
     return {
         "leader": one.leader_id,
@@ -251,22 +329,27 @@ def _high_watermarks(
 
 def _status_lines(data: dict[str, Any]) -> Iterator[str]:
     quorum = data["quorum"]
-    behind = {replica["node"]: replica for replica in quorum["replicas"]}
+    behind = {replica["node"]: replica for replica in quorum["replicas"]} if quorum else {}
     yield f"{'Node':<6}{'Role':<12}{'State':<8}{'Pid':>8}  {'Address':<22}{'Metadata lag':>12}"
     for node in data["nodes"]:
-        replica = behind.get(int(node["name"][1:]), {})
-        lag = replica.get("lag")
-        leads = "  active" if int(node["name"][1:]) == quorum["leader"] else ""
+        node_id = int(node["name"][1:])
+        lag = behind.get(node_id, {}).get("lag")
+        leads = "  active" if quorum and node_id == quorum["leader"] else ""
         yield (
             f"{node['name']:<6}{node['role']:<12}{node['state']:<8}{node['pid']:>8}  "
             f"{node['address']:<22}{'-' if lag is None else lag:>12}{leads}"
         )
     yield ""
-    yield (
-        f"Metadata quorum: leader {quorum['leader']}, epoch {quorum['epoch']}, "
-        f"high watermark {quorum['high_watermark']}"
-    )
-    for one in data["partitions"]:
+    if quorum is None:
+        yield f"Metadata quorum: unknown: {data['untold']['quorum']}"
+    else:
+        yield (
+            f"Metadata quorum: leader {quorum['leader']}, epoch {quorum['epoch']}, "
+            f"high watermark {quorum['high_watermark']}"
+        )
+    if data["partitions"] is None:
+        yield f"Partitions: unknown: {data['untold']['partitions']}"
+    for one in data["partitions"] or ():
         mark = one["high_watermark"]
         yield (
             f"Topic: {one['topic']}\tPartition: {one['partition']}\tLeader: {_id(one['leader'])}\t"

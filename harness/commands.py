@@ -282,14 +282,9 @@ def swarm(options: argparse.Namespace) -> int:
 
 def broker(options: argparse.Namespace) -> int:
     """Runs one node of the reference system."""
-    from system_under_test.process import NodeFileError, NodeStartError, read_node_file, run_node
+    from system_under_test.process import run_file
 
-    try:
-        return run_node(read_node_file(options.config), ends_with_stdin=options.until_stdin_closes)
-    except NodeFileError as error:
-        raise UsageError(str(error)) from None
-    except NodeStartError as error:
-        raise HarnessFailure(str(error)) from None
+    return run_file(options.config, ends_with_stdin=options.until_stdin_closes)
 
 
 image_build = world_commands.image_build

@@ -5,7 +5,7 @@ Everything about it is in one directory:
     cluster.json          who there is: addresses, pids and when each process began
     b1/node.toml          what the node is told
     b1/data/              its logs
-    b1/node.log           what it said on standard output and error
+    b1/node.log           what it said on standard output and error: logs that became shorter, why it ended
     b1/events.jsonl       its event log, if one was asked for
     b1/skew               through which its clock is skewed
 
@@ -143,14 +143,15 @@ class LocalCluster:
             disabled_rules: Defects.
 
         Raises:
-            UsageError: There is a cluster in that directory, or a port is taken.
+            UsageError: There is a cluster in that directory, nothing can be written there, or a port is taken.
         """
         directory = directory or Path(tempfile.mkdtemp(prefix="laststand-cluster-"))
-        directory.mkdir(parents=True, exist_ok=True)
-        if (directory / STATE_FILE).exists():
-            raise UsageError(
-                f"there is a cluster in {directory} already; `laststand cluster down` removes it"
-            )
+        with _usable(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            if (directory / STATE_FILE).exists():
+                raise UsageError(
+                    f"there is a cluster in {directory} already; `laststand cluster down` removes it"
+                )
         ports = _ports(brokers + controllers, first_port)
         nodes: dict[str, LocalNode] = {}
         for index in range(controllers):
@@ -175,14 +176,15 @@ class LocalCluster:
         voters = [
             f"{node.node_id}@{node.address}" for node in nodes.values() if node.role == "controller"
         ]
-        for node in nodes.values():
-            node.directory.mkdir(parents=True, exist_ok=True)
-            text = node_toml(node.name, node.role, node.node_id, node.address, voters, settings)
-            (node.directory / "node.toml").write_text(text, encoding="utf-8")
         cluster = cls(
             directory, nodes, profile=profile, timings=timings, ends_with_parent=ends_with_parent
         )
-        cluster.save()
+        with _usable(directory):
+            for node in nodes.values():
+                node.directory.mkdir(parents=True, exist_ok=True)
+                text = node_toml(node.name, node.role, node.node_id, node.address, voters, settings)
+                (node.directory / "node.toml").write_text(text, encoding="utf-8")
+            cluster.save()
         return cluster
 
     @classmethod
@@ -214,7 +216,7 @@ class LocalCluster:
                 timings=str(data["timings"]),
                 ends_with_parent=False,
             )
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise UsageError(
                 f"there is no cluster in {directory}; `laststand cluster up` starts one"
             ) from None
@@ -427,6 +429,17 @@ def broker_count(address: str) -> int:
         return len(ask(address, request, timeout_s=1.0).brokers)
     except (OSError, ValueError):
         return 0
+
+
+@contextlib.contextmanager
+def _usable(directory: Path) -> Iterator[None]:
+    """Says in one sentence that the directory somebody chose cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"{directory} cannot hold a cluster ({error.strerror}); choose another with --directory"
+        ) from None
 
 
 def _add(nodes: dict[str, LocalNode], directory: Path, role: str, node_id: int, port: int) -> None:

@@ -5,6 +5,9 @@
 SIGTERM and SIGINT stop the node in order: a broker leaves its partitions with the controller's consent and
 marks its logs clean. Any other end is loud: the first error that nobody handled ends the process with one
 sentence, because a node that is half alive tells its cluster lies.
+
+Exit codes: 0 stopped in order, 1 failed while it lived, 254 its file or the command is wrong, 255 it cannot start
+here.
 """
 
 import argparse
@@ -15,26 +18,15 @@ import os
 import resource
 import signal
 import sys
-import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from difflib import get_close_matches
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn
 
-from system_under_test.config import (
-    TIMINGS,
-    GroupConfig,
-    LogConfig,
-    NodeConfig,
-    Voter,
-    profile_features,
-)
+from system_under_test.log.errors import LogDirectoryError
 from system_under_test.real.clock import RealClock, SkewedLoop
 from system_under_test.real.host import RealHost
-from system_under_test.real.limits import Limits
+from system_under_test.real.node_file import NodeFile, NodeFileError, read_node_file
 from system_under_test.real.storage import DirectoryInUseError
-from system_under_test.rules import Rules
 from system_under_test.server import build_node
 
 EXIT_STOPPED = 0
@@ -46,173 +38,9 @@ GC_THRESHOLDS = (50_000, 20, 50)
 
 CLOCK_TOLD_EVERY_S = 0.1
 
-T = TypeVar("T")
-
-
-class NodeFileError(Exception):
-    """A node file, or what it asks for, is wrong; one sentence with what to do."""
-
 
 class NodeStartError(Exception):
-    """The node cannot start here: port taken, directory in use or unreadable."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFile:
-    """What a node file says, resolved.
-
-    Attributes:
-        config: What the node is told.
-        data_dir: Where its logs are.
-        limits: What strangers may take of it.
-        events_path: Where its event log goes; None for none.
-        skew_file: Through which its clock is skewed; None for a true clock.
-    """
-
-    config: NodeConfig
-    data_dir: Path
-    limits: Limits
-    events_path: Path | None = None
-    skew_file: Path | None = None
-
-    @property
-    def name(self) -> str:
-        """The node's name: "b1", "c11"."""
-        return f"{self.config.role[0]}{self.config.node_id}"
-
-
-_TOP = {
-    "node_id": int,
-    "role": str,
-    "listen": str,
-    "advertised": str,
-    "data_dir": str,
-    "cluster_id": str,
-    "profile": str,
-    "timings": str,
-    "voters": list,
-    "events": str,
-    "skew_file": str,
-    "disabled_rules": list,
-    "log": dict,
-    "broker": dict,
-    "limits": dict,
-}
-_REQUIRED = ("node_id", "role", "listen", "data_dir", "cluster_id", "voters")
-_BROKER_KEYS = {
-    "min_insync_replicas": int,
-    "default_replication_factor": int,
-    "num_partitions": int,
-    "auto_create_topics_enable": bool,
-    "unclean_leader_election_enable": bool,
-}
-
-
-def read_node_file(path: Path) -> NodeFile:
-    """Reads and checks a node file.
-
-    Raises:
-        NodeFileError: It cannot be read, or a key or value is wrong.
-    """
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise NodeFileError(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise NodeFileError(f"{path} is not TOML: {error}") from None
-    try:
-        return _resolve(data, path.parent)
-    except (NodeFileError, ValueError) as error:
-        raise NodeFileError(f"{path}: {error}") from None
-
-
-def _resolve(data: Mapping[str, Any], folder: Path) -> NodeFile:
-    _check_keys(data, _TOP, "")
-    for key in _REQUIRED:
-        if key not in data:
-            raise NodeFileError(f"{key!r} is missing")
-    if data["role"] not in ("broker", "controller"):
-        raise NodeFileError(f'role is {data["role"]!r}; use "broker" or "controller"')
-    if data["node_id"] < 0:
-        raise NodeFileError(f"node_id is {data['node_id']}; use 0 or more")
-    timings = data.get("timings", "kafka")
-    if timings not in TIMINGS:
-        raise NodeFileError(f"timings is {timings!r}; use {' or '.join(TIMINGS)}")
-    broker = dict(data.get("broker", {}))
-    group_keys = {item.name: int for item in fields(GroupConfig)}
-    _check_keys(broker, {**_BROKER_KEYS, **group_keys}, "broker.")
-    group = {key: broker.pop(key) for key in list(broker) if key in group_keys}
-    _check_at_least(group, "broker.", 0)
-    _check_at_least(broker, "broker.", 1)
-    config = NodeConfig(
-        node_id=data["node_id"],
-        role=data["role"],
-        address=_address("listen", data["listen"]),
-        advertised_address=_address("advertised", data.get("advertised", data["listen"])),
-        cluster_id=data["cluster_id"],
-        voters=_voters(data["voters"]),
-        features=profile_features(data.get("profile", "kafka-4.1")),
-        timings=TIMINGS[timings],
-        log=_table(LogConfig, data.get("log", {}), "log."),
-        group=GroupConfig(**group),
-        rules=Rules(data.get("disabled_rules", ())),
-        **broker,
-    )
-    if config.role == "controller" and config.node_id not in [v.node_id for v in config.voters]:
-        raise NodeFileError(f"voters does not name this controller ({config.node_id})")
-    return NodeFile(
-        config=config,
-        data_dir=folder / data["data_dir"],
-        limits=_table(Limits, data.get("limits", {}), "limits."),
-        events_path=folder / data["events"] if data.get("events") else None,
-        skew_file=folder / data["skew_file"] if data.get("skew_file") else None,
-    )
-
-
-def _check_keys(data: Mapping[str, Any], known: Mapping[str, type], prefix: str) -> None:
-    for key, value in data.items():
-        if key not in known:
-            near = get_close_matches(key, known, n=1)
-            hint = f"; did you mean {prefix}{near[0]}?" if near else ""
-            raise NodeFileError(f"{prefix}{key} is no setting of a node{hint}")
-        if type(value) is not known[key]:
-            raise NodeFileError(
-                f"{prefix}{key} is {value!r}; it has to be of type {known[key].__name__}"
-            )
-
-
-def _check_at_least(data: Mapping[str, Any], prefix: str, least: int) -> None:
-    for key, value in data.items():
-        if type(value) is int and value < least:
-            raise NodeFileError(f"{prefix}{key} is {value}; use {least} or more")
-
-
-def _table(kind: type[T], data: Mapping[str, Any], prefix: str) -> T:
-    _check_keys(data, {item.name: int for item in fields(kind)}, prefix)  # type: ignore[arg-type]
-    _check_at_least(data, prefix, 1)
-    return kind(**data)
-
-
-def _address(key: str, text: str) -> str:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise NodeFileError(f'{key} is {text!r}; write "host:port"')
-    return text
-
-
-def _voters(entries: list[Any]) -> tuple[Voter, ...]:
-    voters = []
-    for entry in entries:
-        node_id, _, address = str(entry).partition("@")
-        if not node_id.isdecimal():
-            raise NodeFileError(f'voters has {entry!r}; write "id@host:port"')
-        voters.append(Voter(node_id=int(node_id), address=_address("voters", address)))
-    if not voters:
-        raise NodeFileError('voters is empty; name every controller as "id@host:port"')
-    voters.sort(key=lambda voter: voter.node_id)
-    if len({voter.node_id for voter in voters}) != len(voters):
-        raise NodeFileError("voters names a controller twice")
-    return tuple(voters)
+    """The node cannot start here: port taken, directory in use, unreadable or of another node."""
 
 
 def run_node(node_file: NodeFile, *, ends_with_stdin: bool = False) -> int:
@@ -233,16 +61,31 @@ def run_node(node_file: NodeFile, *, ends_with_stdin: bool = False) -> int:
         raise NodeStartError(str(error)) from None
 
 
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one sentence and the exit code for wrong input."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_USAGE, f"laststand: {message} (see `{self.prog} --help`)\n")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one node; what is wrong with its file or its place is one sentence on standard error."""
-    parser = argparse.ArgumentParser(prog="python -m system_under_test", description=__doc__)
+    """Runs one node as `python -m system_under_test`; returns the process's exit code."""
+    parser = _Parser(prog="python -m system_under_test", description=__doc__)
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="its node.toml")
     parser.add_argument("--until-stdin-closes", action="store_true")
     options = parser.parse_args(arguments)
+    return run_file(options.config, ends_with_stdin=options.until_stdin_closes)
+
+
+def run_file(path: Path, *, ends_with_stdin: bool = False) -> int:
+    """Runs the node that a file describes, by whatever command; returns the process's exit code.
+
+    What is wrong with the file, or with the place where the node would run, is one sentence on standard error.
+    """
     try:
-        return run_node(read_node_file(options.config), ends_with_stdin=options.until_stdin_closes)
+        return run_node(read_node_file(path), ends_with_stdin=ends_with_stdin)
     except (NodeFileError, NodeStartError) as error:
-        print(f"laststand: {error}", file=sys.stderr)
+        print(f"laststand: {error}", file=sys.stderr, flush=True)
         return EXIT_USAGE if isinstance(error, NodeFileError) else EXIT_CANNOT_START
 
 
@@ -289,10 +132,9 @@ class _NodeProcess:
         try:
             try:
                 self._host.network.bind()
-            except OSError as error:
-                raise NodeStartError(
-                    f"{config.address} cannot be listened at: {error.strerror}"
-                ) from None
+            except (OSError, UnicodeError) as error:  # no name of a host may be like that
+                reason = error.strerror if isinstance(error, OSError) else error
+                raise NodeStartError(f"{config.address} cannot be listened at: {reason}") from None
             asyncio.set_event_loop(self._loop)
             try:
                 self._loop.run_until_complete(self._live())
@@ -300,6 +142,10 @@ class _NodeProcess:
                 SystemExit
             ) as error:  # BrokerExit: the node ends itself, from whatever task decided it
                 self._failure = self._failure or error
+            except LogDirectoryError as error:
+                # Directories are looked at before the node does anything: it has not begun to live.
+                self._host.observer.say("failed", error=str(error))
+                raise NodeStartError(f"{self._file.data_dir}: {error}") from None
             except Exception as error:
                 self._failure = self._failure or error
             return self._end()

@@ -239,6 +239,9 @@ class NodeObserver:
             ),
         )
 
+    def log_cut(self, topic: str, partition: int, *details: Any) -> None:
+        """Ignores the cut: what a replica lost by it shows in its log end."""
+
     def metadata_committed(self, offset: int, quorum_epoch: int, record: Any) -> None:
         """Hands a committed record to the witness."""
         self._witness.committed(offset, quorum_epoch, record)

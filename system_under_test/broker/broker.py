@@ -72,7 +72,11 @@ class BrokerNode:
         self._accepting = False
         self._checkpoint_timer: asyncio.TimerHandle | None = None
         self.logs = LogManager(
-            host.storage, config, host.random.stream("log-directories"), host.clock.wall_ms
+            host.storage,
+            config,
+            host.random.stream("log-directories"),
+            wall_ms=host.clock.wall_ms,
+            observer=host.observer,
         )
         self.metadata = MetadataCache(config)
         self.replica_manager = ReplicaManager(host, config, self.logs, self.metadata)

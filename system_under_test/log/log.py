@@ -71,7 +71,7 @@ class Log:
         recovery_point: Everything below is durable.
         epochs: The leader-epoch cache; change it through the log only.
         producers: What is known of idempotent producers; change it through the log only.
-        cut_bytes_at_load: How much the last recovery cut off.
+        cuts_at_load: What was cut off when it was loaded.
         on_checkpoint_due: Called when a truncation lowered the recovery point or the log start, which must
             reach their checkpoint files before anything is appended (TRUNC-3). The owner sets it.
     """
@@ -94,7 +94,7 @@ class Log:
         "_segments",
         "_storage",
         "_verifies_fetched",
-        "cut_bytes_at_load",
+        "cuts_at_load",
         "epochs",
         "log_end_offset",
         "log_start_offset",
@@ -138,7 +138,7 @@ class Log:
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = self._active.end_offset
         self.recovery_point = loaded.recovery_point
-        self.cut_bytes_at_load = loaded.cut_bytes
+        self.cuts_at_load = loaded.cuts
         self.on_checkpoint_due: Callable[[], None] | None = None
 
     @classmethod
@@ -187,6 +187,11 @@ class Log:
     def directory(self) -> str:
         """Where the log's files are."""
         return self._directory
+
+    @property
+    def cut_bytes_at_load(self) -> int:
+        """How much was cut off when it was loaded."""
+        return sum(cut.size_bytes for cut in self.cuts_at_load)
 
     @property
     def latest_epoch(self) -> int:

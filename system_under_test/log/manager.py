@@ -21,7 +21,7 @@ from system_under_test.log.checkpoints import (
 )
 from system_under_test.log.errors import LogDirectoryError
 from system_under_test.log.log import Log
-from system_under_test.runtime import RandomStream, Storage
+from system_under_test.runtime import Observer, RandomStream, SilentObserver, Storage
 
 METADATA_TOPIC = "__cluster_metadata"
 """Its log lies among the others but belongs to the quorum."""
@@ -55,7 +55,9 @@ class LogManager:
         storage: Storage,
         config: NodeConfig,
         random_stream: RandomStream,
+        *,
         wall_ms: Callable[[], int] | None = None,
+        observer: Observer | None = None,
     ) -> None:
         """Reads whose the directories are, and marks new ones as this node's, durably.
 
@@ -66,6 +68,7 @@ class LogManager:
         self._storage = storage
         self._config = config
         self._wall_ms = wall_ms
+        self._observer = observer or SilentObserver()
         self._rules = config.rules
         self._directories: list[_Directory] = []
         self.offline_directories: tuple[str, ...] = ()
@@ -160,6 +163,8 @@ class LogManager:
             rules=self._rules,
             wall_ms=self._wall_ms,
         )
+        for cut in log.cuts_at_load:
+            self._observer.log_cut(*key, cut.end_offset, cut.size_bytes, cut.reason)
         log.on_checkpoint_due = lambda: self._write_recovery_points(directory)
         directory.logs[key] = log
         self._homes[key] = directory

@@ -27,19 +27,34 @@ from system_under_test.runtime import Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogCut:
+    """Something that was cut off a log while it was loaded.
+
+    Attributes:
+        end_offset: Where the log ended afterwards.
+        size_bytes: How much was cut off or removed.
+        reason: What was wrong with it, for people.
+    """
+
+    end_offset: int
+    size_bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedLog:
     """What was found, and what was done to it.
 
     Attributes:
         segments: At least one.
-        cut_bytes: How many bytes were cut off or removed.
+        cuts: What was cut off or removed, in this order.
         is_new: Whether there was no segment file.
     """
 
     segments: list[Segment]
     log_start_offset: int
     recovery_point: int
-    cut_bytes: int
+    cuts: tuple[LogCut, ...]
     is_new: bool
 
 
@@ -75,7 +90,7 @@ def load_segments(
 
     segments: list[Segment] = []
     new_epochs: list[tuple[int, int]] = []
-    cut_bytes = 0
+    cuts: list[LogCut] = []
     for index, base_offset in enumerate(bases):
         # A segment that ends right at the recovery point may have been cut there, so it is checked as well.
         is_checked = not is_trusted and (
@@ -85,7 +100,7 @@ def load_segments(
         # Perhaps the previous process cut it and was killed before it could flush.
         segment.may_regrow = is_checked
         is_continued = not segments or segments[-1].end_offset == base_offset
-        cut = 0
+        cut: LogCut | None = None
         if is_continued:
             cut = _read_segment(
                 storage,
@@ -96,9 +111,16 @@ def load_segments(
                 verify_crc=is_checked and verify_crc,
             )
             segments.append(segment)
-        if cut or not is_continued:
-            first_removed = index + 1 if is_continued else index
-            cut_bytes += cut + _remove(storage, directory, bases[first_removed:])
+        else:
+            cut = LogCut(
+                end_offset=segments[-1].end_offset,
+                size_bytes=0,
+                reason=f"the next segment begins at offset {base_offset}",
+            )
+        if cut is not None:
+            removed = bases[index + 1 if is_continued else index :]
+            removed_bytes = _remove(storage, directory, removed)
+            cuts.append(replace(cut, size_bytes=cut.size_bytes + removed_bytes))
             break
 
     end_offset = segments[-1].end_offset if segments else log_start_offset
@@ -117,9 +139,14 @@ def load_segments(
             log_start_offset=log_start_offset,
             producers=producers,
         )
-        return replace(looked_at, cut_bytes=looked_at.cut_bytes + cut_bytes)
+        return replace(looked_at, cuts=(*cuts, *looked_at.cuts))
     if end_offset < log_start_offset:
-        cut_bytes += _remove(storage, directory, [segment.base_offset for segment in segments])
+        removed_bytes = _remove(storage, directory, [segment.base_offset for segment in segments])
+        if removed_bytes:
+            reason = f"it ended at offset {end_offset}, below the start of the log"
+            cuts.append(
+                LogCut(end_offset=log_start_offset, size_bytes=removed_bytes, reason=reason)
+            )
         segments = []
         new_epochs = []
         epochs.clear()
@@ -138,7 +165,7 @@ def load_segments(
         segments=segments,
         log_start_offset=log_start_offset,
         recovery_point=end_offset if is_trusted else min(recovery_point, end_offset),
-        cut_bytes=cut_bytes,
+        cuts=tuple(cuts),
         is_new=is_new,
     )
 
@@ -151,18 +178,27 @@ def _read_segment(
     producers: ProducerStates | None,
     *,
     verify_crc: bool,
-) -> int:
-    """Indexes one segment and cuts its file behind the last good batch; returns how many bytes that cost.
+) -> LogCut | None:
+    """Indexes one segment and cuts its file behind the last good batch; returns what was cut off, if anything.
 
     With `epochs` the batches are held against the cache, and epochs newer than both it and `new_epochs` are
     added to `new_epochs`.
     """
     newest_epoch = new_epochs[-1][0] if new_epochs else -1
-    for span in intact_batches(storage, segment.path, verify_crc=verify_crc):
+    defects: list[str] = []
+    for span in intact_batches(
+        storage, segment.path, verify_crc=verify_crc, on_defect=defects.append
+    ):
         if span.base_offset != segment.end_offset:
+            defects.append(f"the next batch begins at offset {span.base_offset}")
             break
         if epochs is not None:
-            if span.leader_epoch < max(epochs.epoch_at(span.base_offset), newest_epoch):
+            expected_epoch = max(epochs.epoch_at(span.base_offset), newest_epoch)
+            if span.leader_epoch < expected_epoch:
+                defects.append(
+                    f"the next batch has leader epoch {span.leader_epoch}, "
+                    f"older than {expected_epoch}, which began before it"
+                )
                 break
             if span.leader_epoch > newest_epoch:
                 newest_epoch = span.leader_epoch
@@ -171,10 +207,11 @@ def _read_segment(
         if span.producer_id != NO_PRODUCER_ID and producers is not None:
             producers.appended(span, span.base_offset)
     cut = storage.size(segment.path) - segment.size_bytes
-    if cut:
-        storage.truncate(segment.path, segment.size_bytes)
-        segment.may_regrow = True
-    return cut
+    if not cut:
+        return None
+    storage.truncate(segment.path, segment.size_bytes)
+    segment.may_regrow = True
+    return LogCut(end_offset=segment.end_offset, size_bytes=cut, reason="; ".join(defects))
 
 
 def _remove(storage: Storage, directory: str, bases: list[int]) -> int:

@@ -1,7 +1,7 @@
 """One segment file of a log and the index of its batches, which is kept in memory only."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from system_under_test.protocol.record_batch import (
     BatchSpan,
@@ -106,8 +106,21 @@ def segment_bases(storage: Storage, directory: str) -> list[int]:
     return sorted(bases)
 
 
-def intact_batches(storage: Storage, path: str, *, verify_crc: bool) -> Iterator[BatchSpan]:
-    """Yields the batches of a file from its start until the first that is torn, zeroed or corrupt."""
+def intact_batches(
+    storage: Storage,
+    path: str,
+    *,
+    verify_crc: bool,
+    on_defect: Callable[[str], None] | None = None,
+) -> Iterator[BatchSpan]:
+    """Yields the batches of a file from its start until the first that is torn, zeroed or corrupt.
+
+    Args:
+        storage: The node's files.
+        path: Of the file.
+        verify_crc: Whether a batch has to match its checksum.
+        on_defect: Told what is wrong with the batch that ends the scan.
+    """
     size = storage.size(path)
     position = 0
     window_bytes = SCAN_WINDOW_BYTES
@@ -124,7 +137,12 @@ def intact_batches(storage: Storage, path: str, *, verify_crc: bool) -> Iterator
                 break
             try:
                 span = span_at(window, used, verify_crc=verify_crc)
-            except CorruptBatchError:
+            except CorruptBatchError as error:
+                if on_defect is not None:
+                    # The error counts from the beginning of the window.
+                    what = str(error).partition(": ")[2]
+                    name = path.rpartition("/")[2]
+                    on_defect(f"the batch at byte {position + used} of {name}: {what}")
                 return
             yield span._replace(position=position + used)
             used += span.size_bytes

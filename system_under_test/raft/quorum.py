@@ -228,12 +228,17 @@ class Quorum:
         config = LogConfig(
             segment_bytes=self.config.log.segment_bytes, max_message_bytes=METADATA_MAX_BATCH_BYTES
         )
-        return Log.load(
+        log = Log.load(
             self.host.storage,
             self._directory,
             config,
             had_clean_shutdown=False,
         )
+        for cut in log.cuts_at_load:
+            self.host.observer.log_cut(
+                METADATA_TOPIC, 0, cut.end_offset, cut.size_bytes, cut.reason
+            )
+        return log
 
     def _read_stored(self) -> Election | None:
         path = f"{self._directory}/{_QUORUM_STATE}"

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,39 @@ from typing import Any
 from system_under_test.real.events import format_event, record_to_text
 
 
-class EventLog:
+class _Told:
+    """What everybody who runs a node wants to read in its output: that a log became shorter, and why."""
+
+    def log_cut(
+        self, topic: str, partition: int, end_offset: int, size_bytes: int, reason: str
+    ) -> None:
+        """Says that a log was repaired when it was loaded."""
+        _say(
+            f"log {topic}-{partition} was cut when it was loaded: "
+            f"it ends at offset {end_offset} now, {size_bytes} bytes are gone: {reason}"
+        )
+
+    def _tell_mark(self, name: str, details: dict[str, Any]) -> None:
+        if name == "truncated":
+            _say(
+                f"log {details['topic']}-{details['partition']} was truncated from offset "
+                f"{details['end_before']} to {details['end_after']}, as the leader of epoch "
+                f"{details['leader_epoch']} has it; its high watermark was {details['high_watermark']}"
+            )
+        elif name == "metadata-truncated":
+            _say(
+                f"the metadata log was truncated from offset {details['log_end_offset']} "
+                f"to {details['offset']}, as the quorum's leader has it"
+            )
+
+
+def _say(sentence: str) -> None:
+    # A full disk below the output does not stop the node.
+    with contextlib.suppress(OSError):
+        print(f"laststand: {sentence}", file=sys.stderr, flush=True)
+
+
+class EventLog(_Told):
     """Implements `runtime.observer.Observer`; writes the format of `events.py`.
 
     The file grows with what happens: about 200 bytes per metadata record, mark, and change of a replica's log end
@@ -45,6 +78,7 @@ class EventLog:
 
     def mark(self, name: str, **details: Any) -> None:
         """Writes a rare branch."""
+        self._tell_mark(name, details)
         self._write(time.monotonic_ns(), "mark", {"name": name, "details": details})
 
     def replica_changed(self, topic: str, partition: int, **state: Any) -> None:
@@ -80,7 +114,7 @@ class EventLog:
             self.lost_lines += 1
 
 
-class NoEvents:
+class NoEvents(_Told):
     """An event log that nobody wanted."""
 
     def say(self, event: str, **fields: Any) -> None:
@@ -90,7 +124,8 @@ class NoEvents:
         """Does nothing."""
 
     def mark(self, name: str, **details: Any) -> None:
-        """Ignores it."""
+        """Tells what is told without an event log, too."""
+        self._tell_mark(name, details)
 
     def replica_changed(self, topic: str, partition: int, **state: Any) -> None:
         """Ignores it."""

@@ -40,6 +40,20 @@ class Observer(Protocol):
         """
         ...
 
+    def log_cut(
+        self, topic: str, partition: int, end_offset: int, size_bytes: int, reason: str
+    ) -> None:
+        """Something was cut off a log while it was loaded.
+
+        Args:
+            topic: Topic name, that of the metadata log too.
+            partition: Partition index.
+            end_offset: Where the log ends now.
+            size_bytes: How much was cut off.
+            reason: What was wrong with it, for people.
+        """
+        ...
+
     def metadata_committed(self, offset: int, quorum_epoch: int, record: Any) -> None:
         """A controller learnt that a metadata record is committed. Every controller says so for itself."""
         ...
@@ -53,6 +67,9 @@ class SilentObserver:
 
     def replica_changed(self, topic: str, partition: int, **state: Any) -> None:
         """Ignores the change."""
+
+    def log_cut(self, topic: str, partition: int, *details: Any) -> None:
+        """Ignores the cut."""
 
     def metadata_committed(self, offset: int, quorum_epoch: int, record: Any) -> None:
         """Ignores the record."""

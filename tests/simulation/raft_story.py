@@ -127,6 +127,9 @@ class Marks:
     def replica_changed(self, topic: str, partition: int, **state: Any) -> None:
         raise AssertionError("the metadata quorum has no partition replicas")
 
+    def log_cut(self, topic: str, partition: int, *details: Any) -> None:
+        self.seen.append(("log-cut", {"topic": topic, "partition": partition}))
+
     def metadata_committed(self, offset: int, quorum_epoch: int, record: Any) -> None:
         raise AssertionError("that is for the controller to say")
 

@@ -69,6 +69,9 @@ def test_a_torn_batch_at_the_end_is_cut(cut, clean):
     assert values_of(log) == digits(2)
     assert storage.size(path) == 2 * SIZE
     assert log.cut_bytes_at_load == SIZE - cut
+    (told,) = log.cuts_at_load
+    assert (told.end_offset, told.size_bytes) == (2, SIZE - cut)
+    assert f"the batch at byte {2 * SIZE} of 00000000000000000000.log: " in told.reason
 
 
 @pytest.mark.parametrize("zeros", [1, 12, 61, 4096])
@@ -91,6 +94,31 @@ def test_recovery_cuts_at_a_bad_checksum_and_deletes_what_follows():
         "00000000000000000002.log",
     ]
     assert log.cut_bytes_at_load == 3 * SIZE
+    (cut,) = log.cuts_at_load
+    assert (cut.end_offset, cut.size_bytes) == (3, 3 * SIZE)
+    assert cut.reason.endswith("its checksum does not match")
+
+
+def test_a_cut_says_which_batch_or_segment_did_not_fit():
+    storage, _ = written(segment_batches=2)
+    storage.remove(segment_path(DIRECTORY, 2))
+    (cut,) = load(storage).cuts_at_load
+    assert (cut.end_offset, cut.size_bytes) == (2, 2 * SIZE)
+    assert cut.reason == "the next segment begins at offset 4"
+
+    storage, _ = written(count=2)
+    storage.append(segment_path(DIRECTORY, 0), batch(b"x", offset=5, epoch=1))
+    assert load(storage).cuts_at_load[0].reason == "the next batch begins at offset 5"
+
+    storage, _ = written(count=2)
+    storage.append(segment_path(DIRECTORY, 0), batch(b"x", offset=2, epoch=0))
+    reason = load(storage).cuts_at_load[0].reason
+    assert reason == "the next batch has leader epoch 0, older than 1, which began before it"
+
+    storage, _ = written(count=2)
+    (cut,) = load(storage, log_start_offset=4).cuts_at_load
+    assert (cut.end_offset, cut.size_bytes) == (4, 2 * SIZE)
+    assert cut.reason == "it ended at offset 2, below the start of the log"
 
 
 def test_without_rec1_a_bad_checksum_is_believed():

@@ -143,6 +143,16 @@ def test_wrong_numbers_and_names_are_refused(
     assert not shell.directory.exists()
 
 
+@pytest.mark.parametrize("place", ["/proc/nothing", "file/below", "file"])
+def test_a_place_that_cannot_hold_a_cluster_is_said(
+    shell: Shell, tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    shell.directory = tmp_path / place
+    assert "choose another with --directory" in shell("up", expect=exit_codes.USAGE)
+    assert "`laststand cluster up` starts one" in shell("status", expect=exit_codes.USAGE)
+
+
 def test_a_port_that_is_taken_is_said(shell: Shell) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -164,9 +174,43 @@ def test_down_works_when_every_node_is_dead_already(shell: Shell) -> None:
     cluster = LocalCluster.attach(shell.directory)
     for name in cluster.nodes:
         cluster.kill(name)
-    assert "every broker is down" in shell("status", expect=exit_codes.FAILURE)
+    text = shell("status", expect=exit_codes.FAILURE)
+    assert "Partitions: unknown: every broker is down" in text
+    assert [line.split()[2] for line in text.splitlines() if line[:2] in ("c1", "b1")] == [
+        "down"
+    ] * 2
+    assert "laststand: nobody tells the partitions and the quorum" in text
+    data = json.loads(shell("status", "--json", expect=exit_codes.FAILURE).splitlines()[0])
+    assert (data["partitions"], data["quorum"], len(data["nodes"])) == (None, None, 2)
+    assert set(data["untold"]) == {"partitions", "quorum"}
     assert "ended 0 nodes" in shell("down")
     assert not shell.directory.exists()
+
+
+def test_without_a_quorum_the_nodes_and_the_partitions_are_told(shell: Shell) -> None:
+    bootstrap = shell.json("up", "--timings", "fast")["bootstrap"]
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic("t", 1, 3)])["t"].result(20)
+    eventually(lambda: shell.json("status")["partitions"])
+    before = shell.json("status")
+    assert before["untold"] == {}
+    # The leader goes first: as the only survivor it would lead until it notices that nobody fetches.
+    leader = f"c{before['quorum']['leader']}"
+    killed = sorted([leader, "c12" if leader == "c11" else "c11"])
+    for name in killed:
+        shell("kill", name)
+    text = shell("status", expect=exit_codes.FAILURE)
+    why = f"{killed[0]} is down, {killed[1]} is down, and 2 of 3 controllers must be up"
+    assert f"Metadata quorum: unknown: {why}" in text
+    assert "Topic: t\tPartition: 0" in text
+    states = {line.split()[0]: line.split()[2] for line in text.splitlines()[1:7]}
+    assert {name for name in states if states[name] == "down"} == set(killed)
+    data = json.loads(shell("status", "--json", expect=exit_codes.FAILURE).splitlines()[0])
+    assert data["quorum"] is None
+    assert [one["topic"] for one in data["partitions"]] == ["t"]
+    assert data["untold"].keys() == {"quorum"}
 
 
 def test_a_recycled_pid_is_left_alone(shell: Shell) -> None:

@@ -5,15 +5,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from wire_helpers import eventually
 
-from harness.local_cluster import LocalCluster, broker_count
-from system_under_test.process import NodeFileError, read_node_file
+from harness.local_cluster import LocalCluster, LocalNode, broker_count
 from system_under_test.real.events import parse_event
+from system_under_test.real.node_file import NodeFileError, read_node_file
+from system_under_test.real.observer import open_events
 
 GOOD = """
 node_id = 1
@@ -74,21 +75,46 @@ def test_a_wrong_file_is_refused_in_one_sentence(
     assert "\n" not in str(refused.value)
 
 
+def test_a_node_may_listen_everywhere_if_it_says_where_it_is(tmp_path: Path) -> None:
+    text = GOOD.replace("127.0.0.1:19092", "0.0.0.0:19092") + 'advertised = "broker-1:19092"\n'
+    node = read_node_file(write(tmp_path, text))
+    assert (node.config.address, node.config.advertised_address) == (
+        "0.0.0.0:19092",
+        "broker-1:19092",
+    )
+
+
 def test_a_missing_file_is_refused_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(NodeFileError, match="cannot be read"):
         read_node_file(tmp_path / "nothing.toml")
 
 
-@pytest.mark.parametrize("module", [("system_under_test",), ("harness.cli", "broker")])
+COMMANDS = [("system_under_test",), ("harness.cli", "broker")]
+
+
+def refusal(module: tuple[str, ...], *arguments: str) -> tuple[int, str]:
+    """Returns how a node that cannot start ends: its exit code and its one sentence."""
+    command = [sys.executable, "-m", *module, *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    (sentence,) = ended.stderr.splitlines()
+    assert sentence.startswith("laststand: ")
+    assert "Error" not in sentence
+    assert "harness failure" not in sentence
+    return ended.returncode, sentence
+
+
+@pytest.mark.parametrize("module", COMMANDS)
 def test_the_commands_say_what_is_wrong_and_exit_with_254(
     tmp_path: Path, module: tuple[str, ...]
 ) -> None:
     path = write(tmp_path, GOOD.replace("broker", "king"))
-    command = [sys.executable, "-m", *module, "--config", str(path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 254
-    assert ended.stderr.startswith("laststand: ")
-    assert len(ended.stderr.strip().splitlines()) == 1
+    assert refusal(module, "--config", str(path))[0] == 254
+    assert refusal(module, "--config", str(tmp_path)) == (
+        254,
+        f"laststand: {tmp_path} cannot be read: Is a directory",
+    )
+    assert refusal(module)[0] == 254
+    assert refusal(module, "--confog", "x")[0] == 254
 
 
 @pytest.fixture
@@ -129,28 +155,29 @@ def test_sigkill_leaves_no_marker_and_the_node_comes_back(pair: LocalCluster) ->
     eventually(lambda: broker_count(pair.nodes["b1"].address) == 1)
 
 
-def test_a_second_process_cannot_have_the_same_directory(pair: LocalCluster) -> None:
+@pytest.mark.parametrize("module", COMMANDS)
+def test_a_node_that_cannot_start_here_says_why_and_exits_with_255(
+    pair: LocalCluster, tmp_path: Path, module: tuple[str, ...]
+) -> None:
     node = pair.nodes["b1"]
-    command = [
-        sys.executable,
-        "-m",
-        "system_under_test",
-        "--config",
-        str(node.directory / "node.toml"),
-    ]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 255
-    assert "in use by another process" in ended.stderr
-    assert len(ended.stderr.strip().splitlines()) == 1
+    text = (node.directory / "node.toml").read_text(encoding="utf-8")
 
+    def said(text: str) -> str:
+        code, sentence = refusal(module, "--config", str(write(tmp_path, text)))
+        assert code == 255
+        return sentence
 
-def test_a_port_that_is_taken_is_said_in_one_sentence(pair: LocalCluster, tmp_path: Path) -> None:
-    text = (pair.nodes["b1"].directory / "node.toml").read_text(encoding="utf-8")
-    path = write(tmp_path, text)  # another data directory, the same port
-    command = [sys.executable, "-m", "system_under_test", "--config", str(path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 255
-    assert "cannot be listened at: Address already in use" in ended.stderr
+    # Another data directory, the same port.
+    assert "cannot be listened at: Address already in use" in said(text)
+    in_use = text.replace('data_dir = "data"', f'data_dir = "{node.directory}/data"')
+    assert "in use by another process" in said(in_use)
+    pair.kill("b1")
+    of_another_node = in_use.replace("node_id = 1\n", "node_id = 2\n")
+    assert "belongs to node 1 of cluster laststand-local" in said(of_another_node)
+    of_another_cluster = in_use.replace('"laststand-local"', '"another"')
+    assert "this is node 1 of cluster another" in said(of_another_cluster)
+    (tmp_path / "file").touch()
+    assert "cannot be used" in said(text.replace('data_dir = "data"', 'data_dir = "file/data"'))
 
 
 def test_a_node_that_loses_its_disk_ends_loudly(pair: LocalCluster) -> None:
@@ -166,6 +193,73 @@ def test_a_node_that_loses_its_disk_ends_loudly(pair: LocalCluster) -> None:
     eventually(lambda: not node.is_alive, what="the controller ends")
     assert node.exit_code not in (0, None)
     assert pair.kill("c11") is not None
+
+
+def tear(node: LocalNode) -> None:
+    """Leaves half a batch at the end of the log, as a crash of the machine does."""
+    log = node.directory / "data" / "data" / "t-0" / "00000000000000000000.log"
+    log.write_bytes(log.read_bytes()[:-1])
+
+
+def flip(node: LocalNode) -> None:
+    """Damages the last batch."""
+    log = node.directory / "data" / "data" / "t-0" / "00000000000000000000.log"
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("ends", "damages", "why"),
+    [
+        ("kill", tear, "incomplete, "),
+        ("kill", flip, "its checksum does not match"),
+        ("stop", tear, "incomplete, "),
+    ],
+)
+def test_a_node_says_what_it_cuts_off_its_logs(
+    pair: LocalCluster, ends: str, damages: Callable[[LocalNode], None], why: str
+) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": pair.bootstrap, "acks": "all", "linger.ms": 0})
+    for number in range(3):
+        producer.produce("t", b"%d" % number, partition=0)
+        assert producer.flush(20) == 0
+    node = pair.nodes["b1"]
+    getattr(pair, ends)("b1")
+    damages(node)
+    pair.start_node("b1")
+
+    def told() -> list[str]:
+        text = (node.directory / "node.log").read_text(encoding="utf-8")
+        return [line for line in text.splitlines() if "was cut" in line]
+
+    (line,) = eventually(told)
+    assert line.startswith(
+        "laststand: log t-0 was cut when it was loaded: it ends at offset 2 now, "
+    )
+    assert why in line
+
+
+def test_a_node_says_when_a_leader_makes_its_log_shorter(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    observer = open_events(None, "b1")
+    observer.mark("elected-from-elr", topic="t")
+    observer.mark(
+        "truncated",
+        topic="t",
+        partition=0,
+        leader_epoch=3,
+        end_before=9,
+        end_after=7,
+        high_watermark=7,
+    )
+    observer.mark("metadata-truncated", offset=4, log_end_offset=6)
+    partition, metadata = capsys.readouterr().err.splitlines()
+    assert "log t-0 was truncated from offset 9 to 7" in partition
+    assert "the metadata log was truncated from offset 6 to 4" in metadata
 
 
 def test_nodes_of_a_run_end_with_the_process_that_started_them(tmp_path: Path) -> None:

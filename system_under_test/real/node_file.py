@@ -1,0 +1,245 @@
+"""The file that tells a real node what it is: read, checked, resolved."""
+
+import ipaddress
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+from system_under_test.config import (
+    TIMINGS,
+    GroupConfig,
+    LogConfig,
+    NodeConfig,
+    Voter,
+    profile_features,
+)
+from system_under_test.real.limits import Limits
+from system_under_test.rules import Rules
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+T = TypeVar("T")
+
+
+class NodeFileError(Exception):
+    """A node file, or what it asks for, is wrong; one sentence with what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFile:
+    """What a node file says, resolved.
+
+    Attributes:
+        config: What the node is told.
+        data_dir: Where its logs are.
+        limits: What strangers may take of it.
+        events_path: Where its event log goes; None for none.
+        skew_file: Through which its clock is skewed; None for a true clock.
+    """
+
+    config: NodeConfig
+    data_dir: Path
+    limits: Limits
+    events_path: Path | None = None
+    skew_file: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """The node's name: "b1", "c11"."""
+        return f"{self.config.role[0]}{self.config.node_id}"
+
+
+_TOP = {
+    "node_id": int,
+    "role": str,
+    "listen": str,
+    "advertised": str,
+    "data_dir": str,
+    "cluster_id": str,
+    "profile": str,
+    "timings": str,
+    "voters": list,
+    "events": str,
+    "skew_file": str,
+    "disabled_rules": list,
+    "log": dict,
+    "broker": dict,
+    "limits": dict,
+}
+_REQUIRED = ("node_id", "role", "listen", "data_dir", "cluster_id", "voters")
+_BROKER_KEYS = {
+    "min_insync_replicas": int,
+    "default_replication_factor": int,
+    "num_partitions": int,
+    "auto_create_topics_enable": bool,
+    "unclean_leader_election_enable": bool,
+}
+
+
+def read_node_file(path: Path) -> NodeFile:
+    """Reads and checks a node file.
+
+    Raises:
+        NodeFileError: It cannot be read, or a key or value is wrong.
+    """
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise NodeFileError(f"{path} cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise NodeFileError(f"{path} is not TOML: it is nested too deeply") from None
+    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
+        raise NodeFileError(f"{path} is not TOML: {error}") from None
+    try:
+        return _resolve(data, path.parent)
+    except (NodeFileError, ValueError) as error:
+        raise NodeFileError(f"{path}: {error}") from None
+
+
+def _resolve(data: Mapping[str, Any], folder: Path) -> NodeFile:
+    _check_keys(data, _TOP, "")
+    for key in _REQUIRED:
+        if key not in data:
+            raise NodeFileError(f"{key!r} is missing")
+    for key, value in data.items():
+        if isinstance(value, str) and re.search(r"[\x00-\x1f\x7f]", value):
+            raise NodeFileError(f"{key} is {value!r}; leave out the control characters")
+    if data["role"] not in ("broker", "controller"):
+        raise NodeFileError(f'role is {data["role"]!r}; use "broker" or "controller"')
+    _check_bounds({"node_id": data["node_id"]}, "", 0, INT32_MAX)
+    timings = data.get("timings", "kafka")
+    if timings not in TIMINGS:
+        raise NodeFileError(f"timings is {timings!r}; use {' or '.join(TIMINGS)}")
+    config = NodeConfig(
+        node_id=data["node_id"],
+        role=data["role"],
+        address=_address("listen", data["listen"]),
+        advertised_address=_advertised(data),
+        cluster_id=data["cluster_id"],
+        voters=_voters(data["voters"]),
+        features=profile_features(data.get("profile", "kafka-4.1")),
+        timings=TIMINGS[timings],
+        log=_table(LogConfig, data.get("log", {}), "log."),
+        rules=_rules(data.get("disabled_rules", [])),
+        **_broker_settings(data.get("broker", {})),
+    )
+    is_voter = config.node_id in [voter.node_id for voter in config.voters]
+    if config.role == "controller" and not is_voter:
+        raise NodeFileError(f"voters does not name this controller ({config.node_id})")
+    if config.role == "broker" and is_voter:
+        raise NodeFileError(
+            f"node_id is {config.node_id}, and so is a controller's in voters; "
+            "give every node of the cluster an id of its own"
+        )
+    return NodeFile(
+        config=config,
+        data_dir=folder / data["data_dir"],
+        limits=_table(Limits, data.get("limits", {}), "limits."),
+        events_path=folder / data["events"] if data.get("events") else None,
+        skew_file=folder / data["skew_file"] if data.get("skew_file") else None,
+    )
+
+
+def _broker_settings(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings of the table `broker` as arguments of a `NodeConfig`."""
+    broker = dict(table)
+    group_keys = {item.name: int for item in fields(GroupConfig)}
+    _check_keys(broker, {**_BROKER_KEYS, **group_keys}, "broker.")
+    group = {key: broker.pop(key) for key in list(broker) if key in group_keys}
+    _check_bounds(group, "broker.", 0, INT32_MAX)
+    _check_bounds(broker, "broker.", 1, INT32_MAX)
+    return {"group": GroupConfig(**group), **broker}
+
+
+def _rules(names: list[Any]) -> Rules:
+    for name in names:
+        if not isinstance(name, str):
+            raise NodeFileError(
+                f'disabled_rules has {name!r}; write names of rules, for example "HW-1"'
+            )
+    return Rules(names)
+
+
+def _check_keys(data: Mapping[str, Any], known: Mapping[str, type], prefix: str) -> None:
+    for key, value in data.items():
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            hint = f"; did you mean {prefix}{near[0]}?" if near else ""
+            raise NodeFileError(f"{prefix}{key} is no setting of a node{hint}")
+        if type(value) is not known[key]:
+            raise NodeFileError(
+                f"{prefix}{key} is {value!r}; it has to be of type {known[key].__name__}"
+            )
+
+
+def _check_bounds(data: Mapping[str, Any], prefix: str, least: int, most: int) -> None:
+    for key, value in data.items():
+        if type(value) is not int:
+            continue
+        if value < least:
+            raise NodeFileError(f"{prefix}{key} is {value}; use {least} or more")
+        if value > most:
+            raise NodeFileError(f"{prefix}{key} is {value}; use {most} or less")
+
+
+def _table(kind: type[T], data: Mapping[str, Any], prefix: str) -> T:
+    _check_keys(data, {item.name: int for item in fields(kind)}, prefix)  # type: ignore[arg-type]
+    _check_bounds(data, prefix, 1, INT64_MAX)
+    return kind(**data)
+
+
+def _address(key: str, text: str) -> str:
+    if not _is_address(text):
+        raise NodeFileError(f'{key} is {text!r}; write "host:port"')
+    return text
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    # Only ASCII digits: `int` would take those of every script, and no client would.
+    is_port = re.fullmatch("[0-9]{1,5}", port) is not None and 0 < int(port) < 65536
+    return is_port and re.fullmatch(r"[^\s\0]+", host) is not None
+
+
+def _advertised(data: Mapping[str, Any]) -> str:
+    """Returns the address that others are told; like Kafka, not one at which everybody reaches himself."""
+    key = "advertised" if "advertised" in data else "listen"
+    address = _address(key, data[key])
+    if data["role"] == "broker" and _is_unspecified(address):
+        raise NodeFileError(
+            f"{key} is {address!r}, where nobody can connect to; "
+            'set advertised to the "host:port" at which others reach this broker'
+        )
+    return address
+
+
+def _is_unspecified(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return host == "0"  # the C library's short form of 0.0.0.0
+
+
+def _voters(entries: list[Any]) -> tuple[Voter, ...]:
+    voters = []
+    for entry in entries:
+        node_id, _, address = entry.partition("@") if isinstance(entry, str) else ("", "", "")
+        if not re.fullmatch("[0-9]{1,10}", node_id) or not _is_address(address):
+            raise NodeFileError(f'voters has {entry!r}; write "id@host:port"')
+        if int(node_id) > INT32_MAX:
+            raise NodeFileError(f"voters has {entry!r}; use an id of {INT32_MAX} or less")
+        if _is_unspecified(address):
+            raise NodeFileError(f"voters has {entry!r}; write where others reach that controller")
+        voters.append(Voter(node_id=int(node_id), address=address))
+    if not voters:
+        raise NodeFileError('voters is empty; name every controller as "id@host:port"')
+    voters.sort(key=lambda voter: voter.node_id)
+    if len({voter.node_id for voter in voters}) != len(voters):
+        raise NodeFileError("voters names a controller twice")
+    return tuple(voters)
