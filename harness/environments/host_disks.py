@@ -127,12 +127,20 @@ class DiskFaults(FaultKind):
         probes = await self._each(in_force.nodes, "probe_write")
         in_force.evidence["probe"] = {name: probe["error"] for name, probe in probes.items()}
         broken = any(probe["errno"] == errno.EIO for probe in probes.values())
-        in_force.evidence["bit"] = broken or "ended_by_itself" in in_force.evidence
+        self._has_bitten(in_force, broken)
+
+    def _has_bitten(self, in_force: InForce, is_seen: bool) -> None:
+        """What was seen once stays seen: a power cut ends a tracer, and brings a dead disk back."""
+        ended = "ended_by_itself" in in_force.evidence
+        in_force.evidence["bit"] = is_seen or ended or bool(in_force.evidence.get("bit"))
 
     def _traced(self, in_force: InForce, answers: Mapping[str, Any]) -> None:
-        calls = {name: int(answer["calls"]) for name, answer in answers.items()}
+        before = in_force.evidence.get("calls_hit", {})
+        calls = {
+            name: max(int(answer["calls"]), before.get(name, 0)) for name, answer in answers.items()
+        }
         in_force.evidence["calls_hit"] = calls
-        in_force.evidence["bit"] = any(calls.values()) or "ended_by_itself" in in_force.evidence
+        self._has_bitten(in_force, any(calls.values()))
 
     async def _stuck_disk(
         self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str

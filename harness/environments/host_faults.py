@@ -24,6 +24,9 @@ from nemesis.fault import OUTAGES
 if TYPE_CHECKING:
     from harness.environments.hosts import HostCluster
 
+SHOWN_BY_THE_LIVING = frozenset({"pause", "io_error", "slow_disk"})
+"""Faults whose evidence goes when their node goes, or gets its disk back."""
+
 
 class HostFaults:
     """Injects, heals and proves faults. Mutable: it knows what is in force.
@@ -130,9 +133,10 @@ class HostFaults:
         )
 
     async def look_before_end(self, names: Iterable[str]) -> None:
-        """Notes what shows that nodes stand still, while they are still there to show it."""
+        """Notes what shows that faults bit, while the nodes are still there to show it."""
         ending = set(names)
         for in_force in list(self._in_force.values()):
-            if in_force.token.get("fault") == "pause" and ending & set(in_force.nodes):
+            fault = in_force.token.get("fault")
+            if fault in SHOWN_BY_THE_LIVING and ending & set(in_force.nodes):
                 with contextlib.suppress(AgentError, AgentGoneError):
-                    await self.effect("pause", in_force)
+                    await self.effect(fault, in_force)

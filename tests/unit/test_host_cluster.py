@@ -205,9 +205,9 @@ def test_a_disk_that_died_is_revived_only_if_it_is_dead_and_starts_nobody_that_i
     errno_seen: int, is_revived: bool
 ) -> None:
     async def story(world: World) -> None:
+        world.agent.answers["probe_write"] = {"errno": errno_seen, "error": ""}
         dead = await world.cluster.inject("io_error", ("b1",), {"op": "all"})
         cut = await world.cluster.inject("kill", ("b1",), {})
-        world.agent.answers["probe_write"] = {"errno": errno_seen, "error": ""}
         await world.cluster.heal("io_error", dead)
         assert not world.cluster.is_alive("b1")
         assert bool(world.agent.asked("disk_revives")) == is_revived
@@ -246,6 +246,20 @@ def test_a_pause_is_proved_before_the_node_is_killed(state: str, ticks: int, bit
         await world.cluster.inject("kill", ("b1",), {})
         world.agent.answers["status"] = {"state": "", "pid": pid, "cpu_ticks": 0}
         assert (await world.cluster.effect("pause", paused)).bit is bit
+
+    live(story)
+
+
+def test_what_a_tracer_counted_outlives_it() -> None:
+    async def story(world: World) -> None:
+        traced = await world.cluster.inject("io_error", ("b1",), {"op": "fsync"})
+        world.agent.answers["trace_evidence"] = {"calls": 3}
+        world.agent.answers["power_cut"] = {"nodes": {}, "timings_ms": {}}
+        await world.cluster.inject("power", ("b1",), {})
+        world.agent.answers["trace_evidence"] = world.agent.answers["trace_end"] = {"calls": 0}
+        await world.cluster.heal("io_error", traced)
+        assert traced.evidence["calls_hit"] == {"b1": 3}
+        assert (await world.cluster.effect("io_error", traced)).bit
 
     live(story)
 
