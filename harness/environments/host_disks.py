@@ -125,7 +125,8 @@ class DiskFaults(FaultKind):
             self._traced(in_force, await self._each(in_force.nodes, "trace_evidence"))
             return
         probes = await self._each(in_force.nodes, "probe_write")
-        in_force.evidence["probe"] = {name: probe["error"] for name, probe in probes.items()}
+        if not in_force.evidence.get("bit"):
+            in_force.evidence["probe"] = {name: probe["error"] for name, probe in probes.items()}
         broken = any(probe["errno"] == errno.EIO for probe in probes.values())
         self._has_bitten(in_force, broken)
 
