@@ -32,10 +32,13 @@ LOGS_FOLDER = "logs"
 
 def begin_run(run: Path) -> None:
     """Makes a run's directory and says that this process owns it."""
-    for folder in (run, run / PROCESSES_FOLDER, run / NODES_FOLDER, run / LOGS_FOLDER):
-        folder.mkdir(parents=True, exist_ok=True)
+    run.mkdir(parents=True, exist_ok=True)
     owner = identify(os.getpid())
     _write_json(run / OWNER_FILE, {"pid": owner.pid, "began": owner.began, "boot_id": _boot_id()})
+    # The owner first: with its folders it counts as a run, and without an owner as a leftover, which another run
+    # that starts at the same moment would remove.
+    for folder in (PROCESSES_FOLDER, NODES_FOLDER, LOGS_FOLDER):
+        (run / folder).mkdir(exist_ok=True)
 
 
 def record_process(run: Path, node: str, process: ProcessId) -> None:
