@@ -101,6 +101,11 @@ def leftovers(root: Path) -> list[str]:
     return [run.name for run in _runs(root) if not _is_owned(run)]
 
 
+def has_engine_leftovers(root: Path) -> bool:
+    """Whether a run whose agent is dead had its nodes in containers: only an engine makes interfaces for runs."""
+    return any((run / INTERFACES_FILE).exists() and not _is_owned(run) for run in _runs(root))
+
+
 def reset(root: Path, *, keep: Path | None = None, even_if_alive: bool = False) -> list[str]:
     """Removes leftovers; returns what was removed, one line each.
 

@@ -34,6 +34,7 @@ from harness.environments.subnets import NETWORKS, free_prefix, routed_networks
 from harness.errors import HarnessFailure, UsageError
 
 STATE_ROOT = Path(os.environ.get("LASTSTAND_STATE", "/var/lib/laststand"))
+DEFAULT_SOCKET = Path("/var/run/docker.sock")
 SUBNETS = os.environ.get("LASTSTAND_SUBNETS", "198.18.64")
 """First three numbers of the first /24 that may be used; the next 63 may be used too."""
 LABEL_RUN = "laststand.run"
@@ -401,11 +402,26 @@ def remove_run(engine: Any, run_id: str) -> list[str]:
     return _remove(engine, lambda labels: labels.get(LABEL_RUN) == run_id)[1]
 
 
-def remove_leftovers(engine: Any, *, even_if_alive: bool = False) -> list[str]:
+def remove_leftovers(engine: Any) -> list[str]:
     """Removes containers and networks of runs whose harness is dead; returns what was removed."""
+    return sweep(engine)[0]
+
+
+def sweep(engine: Any, *, even_if_alive: bool = False) -> tuple[list[str], list[str]]:
+    """Removes containers and networks of dead runs; returns what was removed, and what could not be.
+
+    Args:
+        engine: To remove them from.
+        even_if_alive: Also those of runs that live.
+    """
     return _remove(
         engine, lambda labels: even_if_alive or not is_owned(labels.get(LABEL_OWNER, ""))
-    )[0]
+    )
+
+
+def may_have_engine() -> bool:
+    """Whether there are signs of an engine, even if it does not answer: it is named, or has left its socket."""
+    return bool(os.environ.get("DOCKER_HOST")) or DEFAULT_SOCKET.exists()
 
 
 def _remove(engine: Any, is_chosen: Any) -> tuple[list[str], list[str]]:
