@@ -182,3 +182,26 @@ def test_a_run_that_is_refused_for_its_selectors_leaves_nothing(
     assert not list(STATE_ROOT.glob(f"{ours}*"))
     networks = engine.networks.list(filters={"label": LABEL_RUN})
     assert not [n for n in networks if n.attrs["Labels"][LABEL_RUN].startswith(ours)]
+
+
+def test_a_terminated_run_takes_its_containers_along(
+    engine: Any, experiment: Path, tmp_path: Path
+) -> None:
+    experiment.write_text(EXPERIMENT.replace("4000", "60000"))
+    command = [sys.executable, "-m", "harness.cli", "run", str(experiment), "--no-spark", "--quiet"]
+    run = subprocess.Popen(
+        [*command, "--results", str(tmp_path / "runs")], stderr=subprocess.PIPE, text=True
+    )
+    deadline_s = time.monotonic() + 60
+    while not list(STATE_ROOT.glob(f"{run.pid:x}-*/processes/b3.json")):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    run.send_signal(signal.SIGTERM)
+    _, said = run.communicate(timeout=60)
+    assert (run.returncode, said) == (255, "laststand: interrupted\n")
+    ours = f"{run.pid:x}-"
+    assert not list(STATE_ROOT.glob(f"{ours}*"))
+    containers = engine.containers.list(all=True, filters={"label": LABEL_RUN}, ignore_removed=True)
+    assert not [c for c in containers if c.labels[LABEL_RUN].startswith(ours)]
+    networks = engine.networks.list(filters={"label": LABEL_RUN})
+    assert not [n for n in networks if n.attrs["Labels"][LABEL_RUN].startswith(ours)]
