@@ -47,6 +47,12 @@ def reset(options: argparse.Namespace) -> int:
     Raises:
         HarnessFailure: Something may be left, after all else has been removed.
     """
+    if options.hosts:
+        from harness.environments.ssh_inventory import load_inventory
+
+        load_inventory(
+            Path(options.hosts)
+        )  # what is wrong there is said before anything is removed
     here, engine, problem = _reset_here(options.all)
     removed = {"this machine": here}
     if options.hosts:

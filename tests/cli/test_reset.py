@@ -4,11 +4,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from cli_helpers import Outcome, call
 
 from harness.agent import state
 from harness.environments import docker_hosts
 from harness.errors import UsageError
+from tests.cli.cli_helpers import Outcome, call
 
 FAILURE = 255
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_helpers import write
+
+from tests.cli.cli_helpers import write
 
 FAILURE = 255
 LOCAL = """
