@@ -2,16 +2,20 @@
 
 Results go to standard output (a table, or one JSON object with --json), progress to standard error. Exit codes are
 an interface: 0 valid, 1 invalid, 2 unknown, 254 usage, 255 harness failure. Every error a user can cause is one
-sentence.
+sentence. SIGTERM does what SIGINT does: the command takes down what it made, and ends with 255.
 """
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 from harness import cluster_parsers, exit_codes, world_parsers
@@ -63,6 +67,41 @@ class _MisuseError(HarnessError):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
+    with _sigterm_interrupts():
+        return _main(arguments)
+
+
+@contextlib.contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """Makes SIGTERM, which CI systems send, do what SIGINT does while the block is executed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+    before = signal.signal(signal.SIGTERM, _terminated)
+    is_ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # as in a shell's background job
+    if is_ignored:
+        # Blocked instead: asyncio cancels in order only where it finds this handler.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if is_ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _terminated(_: int, frame: FrameType | None) -> None:
+    # Once: `timeout` sends it twice, and the second must not interrupt the cleaning up. Not SIG_IGN, which
+    # programs that are started meanwhile would inherit.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    interrupt = signal.getsignal(signal.SIGINT)
+    if callable(interrupt):
+        interrupt(signal.SIGINT, frame)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     parser = build_parser()
     try:
         options, unknown = parser.parse_known_args(arguments)
@@ -84,6 +123,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exit_codes.FAILURE
     except KeyboardInterrupt:
         print("laststand: interrupted", file=sys.stderr)
+        # Under `python -m`, an interrupt that left an exec(), such as a dataclass's, makes Python end with 130
+        # although it was caught; the next exec() makes it forget that.
+        exec("")
         return exit_codes.FAILURE
     except BrokenPipeError:
         # Whoever read has gone (`laststand list | head`). Python would complain again when it flushes at exit.

@@ -82,27 +82,36 @@ def run_locally(
     environment = {**os.environ, "LASTSTAND_PROGRESS": str(progress_path)}
     answers: list[list[str]] = [[] for _ in range(LOCAL_WORKERS)]
     failures: list[str] = []
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-m", WORKER_MODULE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for _ in range(LOCAL_WORKERS)
+    ]
 
     def work(slot: int) -> None:
         mine = "".join(json.dumps(request) + "\n" for request in requests[slot::LOCAL_WORKERS])
-        finished = subprocess.run(
-            [sys.executable, "-m", WORKER_MODULE],
-            input=mine,
-            text=True,
-            stdout=subprocess.PIPE,
-            env=environment,
-            check=False,
-        )
-        answers[slot] = finished.stdout.splitlines()
-        if finished.returncode != 0:
-            failures.append(f"a worker process ended with code {finished.returncode}")
+        with workers[slot] as worker:
+            answers[slot] = worker.communicate(mine)[0].splitlines()
+        if worker.returncode != 0:
+            failures.append(f"a worker process ended with code {worker.returncode}")
 
     with _Watching(lambda: progress_path.stat().st_size, len(requests), progress):
         threads = [threading.Thread(target=work, args=(slot,)) for slot in range(LOCAL_WORKERS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        except BaseException:
+            # Interrupted. SIGTERM, unlike control-C, reaches this process only, which would wait for its workers.
+            for worker in workers:
+                worker.kill()
+            raise
     progress_path.unlink()
     if failures:
         raise HarnessFailure(failures[0])

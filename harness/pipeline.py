@@ -108,6 +108,7 @@ def _unfinished_summary(directory: Path) -> dict[str, Any]:
     return {
         "experiment": experiment.name,
         "profile": experiment.profile,
+        "on": experiment.on,
         "seed": int(seed) if seed.isdecimal() else None,
         "trace_hash": "",
     }

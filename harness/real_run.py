@@ -142,7 +142,6 @@ class _RealRun:
             lambda row: history.add("faults", row),
             RandomTree(seed).stream("selectors"),
         )
-        self.nemesis.check(self.result.schedule)
         self.phases = Phases(experiment, seed, self.cluster, self.nemesis, history, progress)
         self.progress = progress
 
@@ -150,6 +149,9 @@ class _RealRun:
         """Runs all phases, ends everything, and returns the result."""
         result = self.result
         try:
+            self.nemesis.check(
+                result.schedule
+            )  # here, because a refused world has to be ended, too
             await self._phases()
             result.final_phase_complete = True
         except (TimeoutError, ScenarioStuck) as late:

@@ -13,6 +13,9 @@ from harness.names import unknown_name
 from harness.pipeline import to_json_line
 from harness.progress import ProgressLine
 
+ENGINE, NO_ENGINE, UNREACHABLE = "ok", "none", "unreachable"
+"""What `reset --json` says about the Docker engine."""
+
 MARKS = {YES: "ok", WEAKER: "~", NO: "--"}
 
 
@@ -39,44 +42,78 @@ def image_build(options: argparse.Namespace) -> int:
 
 
 def reset(options: argparse.Namespace) -> int:
-    """Removes leftovers of dead runs, here and on hosts."""
-    removed: dict[str, list[str]] = {"this machine": _reset_here(options.all)}
+    """Removes leftovers of dead runs, here and on hosts.
+
+    Raises:
+        HarnessFailure: Something may be left, after all else has been removed.
+    """
+    if options.hosts:
+        from harness.environments.ssh_inventory import load_inventory
+
+        load_inventory(
+            Path(options.hosts)
+        )  # what is wrong there is said before anything is removed
+    here, engine, problem = _reset_here(options.all)
+    removed = {"this machine": here}
     if options.hosts:
         from harness.environments import ssh_hosts
 
         removed |= ssh_hosts.reset(Path(options.hosts), everything=options.all)
     if options.json:
-        print(to_json_line({"removed": removed}))
-        return exit_codes.VALID
-    for host, things in removed.items():
-        for thing in things:
-            print(f"{host}: removed {thing}")
-    if not any(removed.values()):
-        print("nothing was left behind")
+        print(to_json_line({"removed": removed, "engine": engine, "problem": problem}))
+    else:
+        for host, things in removed.items():
+            for thing in things:
+                print(f"{host}: removed {thing}")
+        if not any(removed.values()) and not problem:
+            print("nothing was left behind")
+        if engine == NO_ENGINE:
+            print("there is no Docker engine here, so nobody looked for containers")
+    if problem:
+        raise HarnessFailure(problem)
     return exit_codes.VALID
 
 
-def _reset_here(everything: bool) -> list[str]:
+def _reset_here(everything: bool) -> tuple[list[str], str, str]:
+    """Returns what was removed from this machine, what became of the engine, and why something may be left."""
     from harness.agent import state
     from harness.environments import docker_hosts
 
-    removed: list[str] = []
-    try:
-        engine = docker_hosts.connect()
-    except UsageError:
-        engine = None  # without an engine there can be no container, but there can be a mount
-    if engine is not None:
-        try:
-            removed += docker_hosts.remove_leftovers(engine, even_if_alive=everything)
-        finally:
-            engine.close()
+    # Asked before the files go that say so.
+    was_needed = docker_hosts.may_have_engine() or state.has_engine_leftovers(
+        docker_hosts.STATE_ROOT
+    )
+    removed, problem = _reset_engine(everything, was_needed)
+    engine = ENGINE if removed is not None else UNREACHABLE if was_needed else NO_ENGINE
+    removed = removed or []
     try:
         removed += state.reset(docker_hosts.STATE_ROOT, even_if_alive=everything)
     except PermissionError as error:
         raise HarnessFailure(f"leftovers can only be removed by root: {error}") from None
     except AgentError as error:
         raise HarnessFailure(f"something is still in use: {error}") from None
-    return removed
+    return removed, engine, problem
+
+
+def _reset_engine(everything: bool, was_needed: bool) -> tuple[list[str] | None, str]:
+    """Returns what was removed of containers and networks, None if nobody looked; and why some may be left."""
+    from docker.errors import DockerException
+    from requests.exceptions import RequestException
+
+    from harness.environments import docker_hosts
+
+    unseen = "containers and networks could not be looked at and may remain"
+    try:
+        engine = docker_hosts.connect()
+    except UsageError as error:
+        return None, f"{unseen}: {error}" if was_needed else ""
+    try:
+        removed, problems = docker_hosts.sweep(engine, even_if_alive=everything)
+    except (DockerException, RequestException) as error:  # it went away, or is ill
+        return None, f"{unseen}: {str(error)[:160]}"
+    finally:
+        engine.close()
+    return removed, f"not removed: {'; '.join(problems)}" if problems else ""
 
 
 def examine_world(world: str, hosts: str | None) -> list[Finding]:

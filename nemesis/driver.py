@@ -81,10 +81,13 @@ class Nemesis:
             )
 
     async def run(self, schedule: Sequence[Fault]) -> None:
-        """Carries out a whole schedule; returns when the last fault has been injected and its time is over."""
+        """Carries out a whole schedule; returns when the last fault has been injected and its time is over.
+
+        Faults come in order of `at_ms`; only those of one instant in the order of the schedule.
+        """
         start_ns = self._cluster.now_ns()
         tasks = []
-        for fault in schedule:
+        for fault in sorted(schedule, key=lambda fault: fault.at_ms):
             delay_ns = start_ns + fault.at_ms * 1_000_000 - self._cluster.now_ns()
             if delay_ns > 0:
                 await asyncio.sleep(delay_ns / 1e9)

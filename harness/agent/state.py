@@ -32,10 +32,13 @@ LOGS_FOLDER = "logs"
 
 def begin_run(run: Path) -> None:
     """Makes a run's directory and says that this process owns it."""
-    for folder in (run, run / PROCESSES_FOLDER, run / NODES_FOLDER, run / LOGS_FOLDER):
-        folder.mkdir(parents=True, exist_ok=True)
+    run.mkdir(parents=True, exist_ok=True)
     owner = identify(os.getpid())
     _write_json(run / OWNER_FILE, {"pid": owner.pid, "began": owner.began, "boot_id": _boot_id()})
+    # The owner first: with its folders it counts as a run, and without an owner as a leftover, which another run
+    # that starts at the same moment would remove.
+    for folder in (PROCESSES_FOLDER, NODES_FOLDER, LOGS_FOLDER):
+        (run / folder).mkdir(exist_ok=True)
 
 
 def record_process(run: Path, node: str, process: ProcessId) -> None:
@@ -96,6 +99,11 @@ def interface_of(address: str) -> str:
 def leftovers(root: Path) -> list[str]:
     """Returns the names of runs whose agent is dead."""
     return [run.name for run in _runs(root) if not _is_owned(run)]
+
+
+def has_engine_leftovers(root: Path) -> bool:
+    """Whether a run whose agent is dead had its nodes in containers: only an engine makes interfaces for runs."""
+    return any((run / INTERFACES_FILE).exists() and not _is_owned(run) for run in _runs(root))
 
 
 def reset(root: Path, *, keep: Path | None = None, even_if_alive: bool = False) -> list[str]:

@@ -30,10 +30,11 @@ from harness.environments.host_capabilities import fault_capabilities, host_capa
 from harness.environments.hosts import HostNode
 from harness.environments.node_files import NodeSettings, node_toml
 from harness.environments.real import HARNESS_HOST
-from harness.environments.subnets import free_prefix, routed_networks
+from harness.environments.subnets import NETWORKS, free_prefix, routed_networks
 from harness.errors import HarnessFailure, UsageError
 
 STATE_ROOT = Path(os.environ.get("LASTSTAND_STATE", "/var/lib/laststand"))
+DEFAULT_SOCKET = Path("/var/run/docker.sock")
 SUBNETS = os.environ.get("LASTSTAND_SUBNETS", "198.18.64")
 """First three numbers of the first /24 that may be used; the next 63 may be used too."""
 LABEL_RUN = "laststand.run"
@@ -95,6 +96,8 @@ def check_machine() -> None:
 class DockerPlacement:
     """Containers on the engine of this machine. Implements `harness.environments.hosts.Placement`.
 
+    The network is made at once, because only then is it certain which addresses nodes have; `end` removes it.
+
     Args:
         settings: What all nodes are told.
         brokers, controllers, clients: How many.
@@ -117,12 +120,22 @@ class DockerPlacement:
         self._filesystem = filesystem
         self._logs_to = logs_to
         self._engine = connect()
-        self._network: Any = None
         self._containers: dict[str, Any] = {}
         self._executions: dict[str, str] = {}
         self._state = STATE_ROOT / self.run_id
-        self._prefix = free_prefix(SUBNETS, networks_in_use(self._engine))
         self._agent = AgentClient(LocalStream(self._state), "this machine")
+        try:
+            # Noted before it is made: an engine that is killed leaves its bridges behind.
+            self._agent.call("own_interface", interface=self._bridge)
+            self._prefix, self._network = make_network(
+                self._engine, f"laststand-{self.run_id}", self._bridge, self._labels()
+            )
+        except BaseException:
+            with contextlib.suppress(AgentError, AgentGoneError):
+                self._agent.call("remove_run")
+            self._agent.close()
+            self._engine.close()
+            raise
         self.packets_at_clients = HARNESS_PSEUDO_NODE
         self.client_addresses = {HARNESS_HOST: f"{self._prefix}.1"}
         for index in range(clients):
@@ -152,11 +165,9 @@ class DockerPlacement:
     # -- life
 
     async def begin(self) -> None:
-        """Removes leftovers, then makes the network, the disks and the containers."""
+        """Removes leftovers, then makes the disks and the containers."""
         await asyncio.to_thread(remove_leftovers, self._engine)
         await self._agent.ask("reset")
-        await self._agent.ask("own_interface", interface=self._bridge)
-        await asyncio.to_thread(self._make_network)
         await asyncio.gather(*(self._make_node(node) for node in self.nodes.values()))
         await self._agent.ask(
             "add_node", node=HARNESS_PSEUDO_NODE, addresses=list(self.client_addresses.values())
@@ -171,18 +182,6 @@ class DockerPlacement:
     @property
     def _bridge(self) -> str:
         return f"ls{zlib.crc32(self.run_id.encode()):08x}"
-
-    def _make_network(self) -> None:
-        from docker.types import IPAMConfig, IPAMPool
-
-        pool = IPAMPool(subnet=f"{self._prefix}.0/24", gateway=f"{self._prefix}.1")
-        self._network = self._engine.networks.create(
-            f"laststand-{self.run_id}",
-            driver="bridge",
-            ipam=IPAMConfig(pool_configs=[pool]),
-            options={"com.docker.network.bridge.name": self._bridge},
-            labels=self._labels(),
-        )
 
     def _labels(self) -> dict[str, str]:
         return {LABEL_RUN: self.run_id, LABEL_OWNER: owner()}
@@ -337,6 +336,41 @@ class DockerPlacement:
         return problems
 
 
+def make_network(engine: Any, name: str, bridge: str, labels: dict[str, str]) -> tuple[str, Any]:
+    """Makes a network of our own; returns the first three numbers of its addresses, and the network.
+
+    Two runs that start at once find the same addresses free. The engine refuses the later one, which then takes
+    others: no attempt repeats a network that was refused.
+
+    Raises:
+        HarnessFailure: All networks that may be used are taken.
+    """
+    from docker.errors import APIError
+    from docker.types import IPAMConfig, IPAMPool
+
+    refused: list[IPv4Network] = []
+    for _ in range(NETWORKS):
+        prefix = free_prefix(SUBNETS, [*networks_in_use(engine), *refused])
+        pool = IPAMPool(subnet=f"{prefix}.0/24", gateway=f"{prefix}.1")
+        try:
+            network = engine.networks.create(
+                name,
+                driver="bridge",
+                ipam=IPAMConfig(pool_configs=[pool]),
+                options={"com.docker.network.bridge.name": bridge},
+                labels=labels,
+            )
+        except APIError as error:
+            if "overlap" not in str(error.explanation).lower():
+                raise
+            refused.append(IPv4Network(f"{prefix}.0/24"))
+            continue
+        return prefix, network
+    raise HarnessFailure(
+        f"the engine refused all {NETWORKS} networks from {SUBNETS}.0/24 on; `docker network ls` shows its own"
+    )
+
+
 def networks_in_use(engine: Any) -> list[IPv4Network]:
     """Returns the networks of the engine, and those that this machine has a route to."""
     used = routed_networks()
@@ -368,11 +402,26 @@ def remove_run(engine: Any, run_id: str) -> list[str]:
     return _remove(engine, lambda labels: labels.get(LABEL_RUN) == run_id)[1]
 
 
-def remove_leftovers(engine: Any, *, even_if_alive: bool = False) -> list[str]:
+def remove_leftovers(engine: Any) -> list[str]:
     """Removes containers and networks of runs whose harness is dead; returns what was removed."""
+    return sweep(engine)[0]
+
+
+def sweep(engine: Any, *, even_if_alive: bool = False) -> tuple[list[str], list[str]]:
+    """Removes containers and networks of dead runs; returns what was removed, and what could not be.
+
+    Args:
+        engine: To remove them from.
+        even_if_alive: Also those of runs that live.
+    """
     return _remove(
         engine, lambda labels: even_if_alive or not is_owned(labels.get(LABEL_OWNER, ""))
-    )[0]
+    )
+
+
+def may_have_engine() -> bool:
+    """Whether there are signs of an engine, even if it does not answer: it is named, or has left its socket."""
+    return bool(os.environ.get("DOCKER_HOST")) or DEFAULT_SOCKET.exists()
 
 
 def _remove(engine: Any, is_chosen: Any) -> tuple[list[str], list[str]]:

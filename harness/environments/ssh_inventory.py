@@ -17,13 +17,16 @@ it is not there: whoever looks at packets must be able to tell two nodes of one 
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
 from typing import Any
 
 from harness.errors import UsageError
 from harness.names import unknown_name
+
+PORT_MAX = 65_535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +96,45 @@ def load_inventory(path: Path) -> Inventory:
                 node_addresses=tuple(str(a) for a in entry.get("node_addresses", ())),
             )
         )
+    _check_hosts(hosts, str(path))
     for key in ("key", "known_hosts"):
         if key in data:
             data[key] = path.parent / Path(data[key]).expanduser()
     return Inventory(hosts=tuple(hosts), **data)
+
+
+def _check_hosts(hosts: Sequence[Host], where: str) -> None:
+    """Raises `UsageError` unless every host is one of its own, and every node address one IPv4 address."""
+    seen: set[tuple[str, int]] = set()
+    taken: dict[str, str] = {}
+    for host in hosts:
+        if not host.address or host.address != host.address.strip():
+            raise UsageError(f"{where}: {host.address!r} is no address of a host")
+        if host.address.replace(".", "").isdecimal():  # else a name, which is SSH's to find
+            _check_ipv4(host.address, f"{where}: the address of a host")
+        if not 0 < host.port <= PORT_MAX:
+            raise UsageError(
+                f"{where}: port of {host.address} is {host.port}, and ports are 1 to {PORT_MAX}"
+            )
+        if (host.address, host.port) in seen:
+            raise UsageError(f"{where}: the host {host.name} is listed twice")
+        seen.add((host.address, host.port))
+        for address in host.node_addresses:
+            _check_ipv4(address, f"{where}: a node address of {host.name}")
+            if address in taken:
+                twice = " twice" if taken[address] == host.name else f", and of {taken[address]}"
+                raise UsageError(
+                    f"{where}: {address} is a node address of {host.name}{twice}; every node needs "
+                    "one of its own"
+                )
+            taken[address] = host.name
+
+
+def _check_ipv4(address: str, what: str) -> None:
+    try:
+        IPv4Address(address)
+    except AddressValueError:
+        raise UsageError(f"{what}, {address!r}, is no IPv4 address") from None
 
 
 def _check_keys(data: Mapping[str, Any], known: Mapping[str, type], where: str) -> None:

@@ -152,7 +152,7 @@ def facts_of(run: RunData) -> list[tuple[str, str]]:
     facts = [
         ("seed", run.fact("seed")),
         ("profile", run.fact("profile")),
-        ("world", run.fact("on", "simulation")),
+        ("world", run.world),
         ("trace hash", run.fact("trace_hash", run.fact("trace", "none"))),
         ("recorded time", seconds(run.end_ns)),
         ("brokers", ", ".join(f"b{broker}" for broker in run.brokers) or "unknown"),

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +23,8 @@ MOMENTS = frozenset({"reset_connections", "restart", "start", "heal"})
 
 DOWN_FAULTS = frozenset({"stop", "kill", "power", "oom", "wipe", "bit_flip", "read_only"})
 """Faults that end when the node is started."""
+
+SIMULATION = "simulation"
 
 _JUDGEMENT_ORDER = [str(judgement) for judgement in Judgement]
 _TIME_COLUMNS = ("invoked_ns", "completed_ns", "healed_ns", "at_ns")
@@ -71,15 +74,36 @@ class RunData:
         known = is_run_name(resolved.name)
         self.id = f"{resolved.parent.name}/{resolved.name}" if known else str(directory)
 
-    @property
-    def replay_command(self) -> str:
-        """Returns what to type to see the same run again; on real machines, to run the same experiment."""
+    @cached_property
+    def world(self) -> str:
+        """Where it ran; a run whose harness died says so in its experiment only."""
         experiment = self.replay.get("experiment")
-        world = experiment.get("on", "simulation") if isinstance(experiment, dict) else "simulation"
-        if world != "simulation":
-            path = shell_word(str(RunFiles(self.directory).experiment))
-            return f"laststand run {path} --seed {self.fact('seed')}"
-        return f"laststand replay {shell_word(self.id)}"
+        for said in (
+            self.summary.get("on"),
+            experiment.get("on") if isinstance(experiment, dict) else None,
+            _world_in(self.experiment_text),
+        ):
+            if isinstance(said, str) and said:
+                return said
+        return SIMULATION
+
+    @property
+    def again_command(self) -> str:
+        """Returns what to type to see the same run again; on real machines, to run the same experiment.
+
+        Empty where that would be refused: a run whose harness died cannot be replayed.
+        """
+        if self.world == SIMULATION:
+            return f"laststand replay {shell_word(self.id)}" if self.replay else ""
+        if not self.experiment_text or not self.fact("seed").isdecimal():
+            return ""
+        path = shell_word(str(RunFiles(self.directory).experiment))
+        return f"laststand run {path} --seed {self.fact('seed')}"
+
+    @property
+    def again_word(self) -> str:
+        """How that is called: only in the simulation a run repeats another."""
+        return "replay" if self.world == SIMULATION else "again"
 
     def fact(self, name: str, default: str = "unknown") -> str:
         """Returns one fact of run.json as text, or of replay.json when run.json does not have it."""
@@ -237,6 +261,13 @@ def _read_or_none(path: Path) -> dict[str, Any] | None:
     try:
         return read_json(path)
     except FileNotFoundError:
+        return None
+
+
+def _world_in(experiment_text: str) -> Any:
+    try:
+        return tomllib.loads(experiment_text).get("on")
+    except tomllib.TOMLDecodeError:
         return None
 
 

@@ -22,10 +22,11 @@ def markdown(run: RunData, story: Story) -> str:
         ("unexcused lost records", lost),
         ("seed", run.fact("seed")),
         ("profile", run.fact("profile")),
-        ("world", run.fact("on", "simulation")),
+        ("world", run.world),
         ("trace hash", run.fact("trace_hash", run.fact("trace", "none"))),
-        ("replay", f"`{run.replay_command}`"),
     ]
+    if run.again_command:
+        rows.append((run.again_word, f"`{run.again_command}`"))
     lines.extend(f"| {name} | {_md(str(value))} |" for name, value in rows)
     lines.extend(_anomaly_table(run))
     lines.extend(["", "## The story", ""])

@@ -28,7 +28,7 @@ def terminal_summary(run_dir: Path) -> str:
         ("run", run.id),
         ("seed", run.fact("seed")),
         ("profile", run.fact("profile")),
-        ("world", run.fact("on", "simulation")),
+        ("world", run.world),
         ("trace hash", run.fact("trace_hash", run.fact("trace", "none"))),
         ("unexcused lost records", str(lost)),
     ]
@@ -70,7 +70,8 @@ def terminal_summary(run_dir: Path) -> str:
     lines.append("")
     if report.exists():
         lines.append(f"report  {report}")
-    lines.append(f"replay  {run.replay_command}")
+    if run.again_command:
+        lines.append(f"{run.again_word:<6}  {run.again_command}")
     return "\n".join(plain(line) for line in lines) + "\n"
 
 

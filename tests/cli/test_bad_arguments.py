@@ -137,3 +137,24 @@ def test_help_and_version_are_no_errors(
         main(arguments)
     assert end.value.code == 0
     assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["run", "doctor", "reset"])
+def test_hosts_that_make_no_sense_are_refused_everywhere(
+    command: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def never(everything: bool) -> None:
+        raise AssertionError("something is removed before the hosts were read")
+
+    monkeypatch.setattr("harness.world_commands._reset_here", never)
+    hosts = write(tmp_path / "hosts.toml", "[[hosts]]\naddress = '192.0.2.1'\nport = 99999\n")
+    file = write(tmp_path / "some.toml", "name = 'some'\n")
+    words = {
+        "run": ["run", file, "--on", "ssh", "--quiet", "--results", tmp_path / "runs"],
+        "doctor": ["doctor", "--on", "ssh"],
+        "reset": ["reset"],
+    }
+    assert "ports are 1 to 65535" in refused(capsys, *words[command], "--hosts", hosts)

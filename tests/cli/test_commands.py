@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness import experiment as experiments
-from tests.cli.cli_helpers import call, write
+from tests.cli.cli_helpers import call, refused, write
 
 ROOT = Path(__file__).parents[2]
 REPRODUCE = ("reproduce", "last-replica-standing", "--no-spark")
@@ -284,3 +285,21 @@ def test_what_nobody_foresaw_is_one_line_and_a_traceback_in_a_file(
     assert outcome.err.count("\n") == 1
     (traceback,) = tmp_path.glob("*.traceback")
     assert "in explode" in traceback.read_text()
+
+
+@pytest.mark.parametrize("world", ["simulation", "docker"])
+def test_a_run_whose_harness_died_says_where_it_ran_and_promises_no_replay(
+    capsys: pytest.CaptureFixture[str], stored: Path, world: str
+) -> None:
+    for name in ("run.json", "replay.json", "verdict.json", "report.html"):
+        (stored / name).unlink()
+    path = stored / "experiment.toml"
+    path.write_text(path.read_text().replace('on = "simulation"', f'on = "{world}"'))
+    outcome = call(capsys, "check", stored, "--no-spark", "--quiet")
+    assert outcome.code in (0, 1, 2), outcome
+    page = (stored / "report.html").read_text()
+    assert re.search(rf"^world +{world}$", outcome.out, re.MULTILINE), outcome.out
+    assert "laststand replay" not in outcome.out
+    assert "laststand replay" not in page
+    assert ("laststand run" in outcome.out) == ("laststand run" in page) == (world == "docker")
+    assert "replay.json" in refused(capsys, "replay", stored, "--no-spark")

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from harness.agent import state
 from harness.cli import main
-from harness.environments.docker_hosts import STATE_ROOT, DockerPlacement
+from harness.environments.docker_hosts import LABEL_RUN, STATE_ROOT, DockerPlacement
 
 EXPERIMENT = """
 name = "short"
@@ -150,3 +151,57 @@ def test_a_bridge_that_a_killed_engine_left_is_removed_with_its_run(
         assert not Path("/sys/class/net", name).exists()
     finally:
         subprocess.run(["ip", "link", "del", name], check=False, capture_output=True)
+
+
+def test_two_runs_that_start_at_once_get_networks_of_their_own(
+    engine: Any, experiment: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "harness.cli", "run", str(experiment), "--no-spark", "--quiet"]
+    runs = [
+        subprocess.Popen(
+            [*command, "--results", str(tmp_path / str(number))],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    said = [run.communicate(timeout=120)[1] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], said
+
+
+def test_a_run_that_is_refused_for_its_selectors_leaves_nothing(
+    engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "nobody.toml"
+    path.write_text(EXPERIMENT.replace("isr_follower:t-0", "b9"))
+    words = ["run", str(path), "--no-spark", "--quiet", "--results", str(tmp_path / "runs")]
+    assert main(words) == 254
+    assert "b9" in capsys.readouterr().err
+    ours = f"{os.getpid():x}-"
+    assert not list(STATE_ROOT.glob(f"{ours}*"))
+    networks = engine.networks.list(filters={"label": LABEL_RUN})
+    assert not [n for n in networks if n.attrs["Labels"][LABEL_RUN].startswith(ours)]
+
+
+def test_a_terminated_run_takes_its_containers_along(
+    engine: Any, experiment: Path, tmp_path: Path
+) -> None:
+    experiment.write_text(EXPERIMENT.replace("4000", "60000"))
+    command = [sys.executable, "-m", "harness.cli", "run", str(experiment), "--no-spark", "--quiet"]
+    run = subprocess.Popen(
+        [*command, "--results", str(tmp_path / "runs")], stderr=subprocess.PIPE, text=True
+    )
+    deadline_s = time.monotonic() + 60
+    while not list(STATE_ROOT.glob(f"{run.pid:x}-*/processes/b3.json")):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    run.send_signal(signal.SIGTERM)
+    _, said = run.communicate(timeout=60)
+    assert (run.returncode, said) == (255, "laststand: interrupted\n")
+    ours = f"{run.pid:x}-"
+    assert not list(STATE_ROOT.glob(f"{ours}*"))
+    containers = engine.containers.list(all=True, filters={"label": LABEL_RUN}, ignore_removed=True)
+    assert not [c for c in containers if c.labels[LABEL_RUN].startswith(ours)]
+    networks = engine.networks.list(filters={"label": LABEL_RUN})
+    assert not [n for n in networks if n.attrs["Labels"][LABEL_RUN].startswith(ours)]

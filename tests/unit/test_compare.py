@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -147,9 +145,8 @@ def test_what_cannot_be_varied_is_refused_before_anything_runs(tmp_path: Path, v
 def test_a_local_worker_that_dies_fails_the_campaign(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def died(*_: Any, **__: Any) -> Any:
-        return subprocess.CompletedProcess([sys.executable], -11, stdout="")
-
-    monkeypatch.setattr(distribute.subprocess, "run", died)
+    (tmp_path / "dies.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(distribute, "WORKER_MODULE", "dies")
     with pytest.raises(HarnessFailure, match="a worker process ended with code -11"):
         run_locally([{"seed": 1}], ProgressLine(quiet=True), tmp_path)

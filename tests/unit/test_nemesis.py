@@ -360,3 +360,17 @@ def test_every_fault_lasts_or_is_a_moment():
     assert not HEALABLE & ONE_SHOT
     assert EXCUSES_DEATH <= HEALABLE
     assert OUTAGES <= HEALABLE
+
+
+def test_a_schedule_is_carried_out_in_order_of_time_and_ties_in_the_order_of_the_file():
+    cluster = FakeCluster()
+    nemesis = Nemesis(cluster, lambda row: None, Random(1))
+    schedule = (
+        Fault(id="late", fault="kill", targets=("b1",), at_ms=40),
+        Fault(id="x", fault="pause", targets=("b2",), at_ms=20),
+        Fault(id="y", fault="isolate", targets=("b1",), at_ms=20),
+        Fault(id="early", fault="stop", targets=("b2",), at_ms=0),
+    )
+    asyncio.run(nemesis.run(schedule))
+    injected = [call[1] for call in cluster.calls if call[0] == "inject"]
+    assert injected == ["stop", "pause", "isolate", "kill"]

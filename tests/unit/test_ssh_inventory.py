@@ -42,6 +42,19 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         ("[[hosts]]\naddress = '192.0.2.1'\nport = '22'", "port must be of type int"),
         ("hosts = [1]", "names no hosts"),
         ("user = ", "cannot be read"),
+        (GOOD.replace("192.0.2.21", "192.0.2.12"), "192.0.2.12 is a node address .*, and of"),
+        (GOOD.replace("192.0.2.12", "192.0.2.11"), "192.0.2.11 is a node address .* twice"),
+        (GOOD.replace("192.0.2.21", "300.1.1.1"), "'300.1.1.1', is no IPv4 address"),
+        (GOOD.replace("192.0.2.21", "node-1"), "'node-1', is no IPv4 address"),
+        (GOOD.replace('"192.0.2.21"', "7"), "'7', is no IPv4 address"),
+        (GOOD.replace('"192.0.2.2"', '"300.1.1.1"'), "'300.1.1.1', is no IPv4 address"),
+        (GOOD.replace('"192.0.2.2"', '""'), "is no address of a host"),
+        (GOOD.replace("2222", "99999"), "port of 192.0.2.2 is 99999, and ports are 1 to 65535"),
+        (GOOD.replace("2222", "0"), "port of 192.0.2.2 is 0"),
+        (
+            GOOD.replace('"192.0.2.2"', '"192.0.2.1"').replace("2222", "22"),
+            "the host 192.0.2.1 is listed twice",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(text: str, sentence: str, tmp_path: Path) -> None:
@@ -98,3 +111,11 @@ def test_delays_say_by_which_mechanism() -> None:
     found = host_capabilities({"nfqueue": queue, "netem": netem})["delay"]
     assert (found.level, found.how) == (YES, "tc netem")
     assert host_capabilities({"netem": no_netem})["delay"].level == NO
+
+
+def test_a_name_is_an_address_of_a_host_and_two_hosts_may_share_one(tmp_path: Path) -> None:
+    path = tmp_path / "hosts.toml"
+    path.write_text(
+        GOOD.replace('"192.0.2.1"', '"localhost"').replace('"192.0.2.2"', '"localhost"')
+    )
+    assert [host.name for host in load_inventory(path).hosts] == ["localhost", "localhost:2222"]

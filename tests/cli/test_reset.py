@@ -1,0 +1,98 @@
+"""`laststand reset`: it never claims to have looked where it could not look."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from harness.agent import state
+from harness.environments import docker_hosts
+from harness.errors import UsageError
+from tests.cli.cli_helpers import Outcome, call
+
+FAILURE = 255
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without any engine, whose packet rules nobody touches; returns where runs leave their files."""
+
+    def connect() -> None:
+        raise UsageError("no Docker engine can be reached (no such file); start one")
+
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setattr(docker_hosts, "DEFAULT_SOCKET", tmp_path / "docker.sock")
+    monkeypatch.setattr(docker_hosts, "STATE_ROOT", tmp_path / "state")
+    monkeypatch.setattr(docker_hosts, "connect", connect)
+    monkeypatch.setattr(state, "_reset_own_namespace", list)
+    return tmp_path / "state"
+
+
+def leave(root: Path, name: str, *, in_containers: bool) -> None:
+    run = root / name
+    state.begin_run(run)
+    if in_containers:
+        state.record_interface(run, "ls00000000")
+    (run / state.OWNER_FILE).unlink()
+
+
+def must_fail(outcome: Outcome) -> str:
+    assert outcome.code == FAILURE, outcome
+    assert "nothing was left behind" not in outcome.out
+    (line,) = outcome.err.splitlines()
+    return line
+
+
+def test_without_any_engine_a_clean_reset_says_so(
+    machine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave(machine, "of-hosts", in_containers=False)
+    outcome = call(capsys, "reset")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "removed of-hosts" in outcome.out
+    assert "there is no Docker engine here" in outcome.out
+    assert call(capsys, "reset", "--json").data == {
+        "removed": {"this machine": []},
+        "engine": "none",
+        "problem": "",
+    }
+
+
+def test_an_engine_that_is_named_and_does_not_answer_is_a_failure(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
+    sentence = "containers and networks could not be looked at and may remain: no Docker engine"
+    assert sentence in must_fail(call(capsys, "reset"))
+    outcome = call(capsys, "reset", "--json")
+    must_fail(outcome)
+    assert outcome.data["engine"] == "unreachable"
+    assert sentence in outcome.data["problem"]
+
+
+def test_an_engine_that_left_its_socket_and_does_not_answer_is_a_failure(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "docker.sock").touch()
+    assert "could not be looked at" in must_fail(call(capsys, "reset"))
+
+
+def test_runs_in_containers_need_the_engine_and_their_files_go_all_the_same(
+    machine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave(machine, "of-containers", in_containers=True)
+    outcome = call(capsys, "reset")
+    assert "could not be looked at" in must_fail(outcome)
+    assert "removed of-containers" in outcome.out
+    assert not (machine / "of-containers").exists()
+
+
+def test_what_an_engine_does_not_remove_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docker_hosts, "connect", lambda: SimpleNamespace(close=lambda: None))
+    found = (["network a"], ["container b: it is stuck"])
+    monkeypatch.setattr(docker_hosts, "sweep", lambda engine, even_if_alive: found)
+    outcome = call(capsys, "reset")
+    assert "not removed: container b: it is stuck" in must_fail(outcome)
+    assert "removed network a" in outcome.out

@@ -1,0 +1,104 @@
+"""SIGTERM, which CI systems send, ends a command as SIGINT does: nothing stays, exit code 255."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.cli_helpers import write
+
+FAILURE = 255
+LOCAL = """
+name = "interrupted"
+on = "local"
+timings = "fast"
+duration_ms = 60000
+[workload]
+processes = 2
+"""
+
+
+def started(*arguments: object, ignores_sigint: bool = False) -> "subprocess.Popen[str]":
+    def ignore() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    return subprocess.Popen(
+        [sys.executable, "-m", "harness.cli", *(str(argument) for argument in arguments)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=ignore if ignores_sigint else None,
+    )
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+def processes_with(word: str) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if word.encode() in path.read_bytes() and path.parent.name != str(os.getpid()):
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.wire
+@pytest.mark.parametrize("ignores_sigint", [False, True], ids=["shell", "background-job"])
+def test_a_terminated_run_ends_its_nodes(tmp_path: Path, ignores_sigint: bool) -> None:
+    path = write(tmp_path / "long.toml", LOCAL)
+    store = tmp_path / "runs"
+    run = started(
+        "run", path, "--no-spark", "--quiet", "--results", store, ignores_sigint=ignores_sigint
+    )
+    wait_for(lambda: any(one.stat().st_size for one in store.glob("*/*/nodes/b1/events.jsonl")))
+    assert len(processes_with(str(store))) > 1
+    run.send_signal(signal.SIGTERM)
+    time.sleep(0.05)
+    run.send_signal(signal.SIGTERM)  # as `timeout` does
+    _, said = run.communicate(timeout=60)
+    assert (run.returncode, said) == (FAILURE, "laststand: interrupted\n")
+    assert processes_with(str(store)) == []
+
+
+def test_a_terminated_campaign_does_not_wait_for_its_workers(tmp_path: Path) -> None:
+    words = ("swarm", "--seeds", 100_000, "--no-spark", "--quiet", "--results", tmp_path / "runs")
+    run = started(*words)
+    wait_for(lambda: any(one.stat().st_size for one in tmp_path.rglob("progress")))
+    run.send_signal(signal.SIGTERM)
+    _, said = run.communicate(timeout=30)
+    assert run.returncode == FAILURE
+    assert "laststand: interrupted" in said
+
+
+def test_an_interrupt_in_the_making_of_a_class_has_the_same_exit_code(tmp_path: Path) -> None:
+    code = """
+import sys
+from harness import cli, commands
+
+def doctor(options):
+    exec("interrupt()")
+
+def interrupt():
+    raise KeyboardInterrupt
+
+commands.doctor = doctor
+sys.exit(cli.main(["doctor"]))
+"""
+    write(tmp_path / "interrupted.py", code)
+    command = [sys.executable, "-m", "interrupted"]
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (FAILURE, "laststand: interrupted\n")
