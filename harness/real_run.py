@@ -149,9 +149,8 @@ class _RealRun:
         """Runs all phases, ends everything, and returns the result."""
         result = self.result
         try:
-            self.nemesis.check(
-                result.schedule
-            )  # here, because a refused world has to be ended, too
+            # Here, because a world that refuses the schedule has to be ended, too.
+            self.nemesis.check(result.schedule)
             await self._phases()
             result.final_phase_complete = True
         except (TimeoutError, ScenarioStuck) as late:

@@ -50,9 +50,8 @@ def reset(options: argparse.Namespace) -> int:
     if options.hosts:
         from harness.environments.ssh_inventory import load_inventory
 
-        load_inventory(
-            Path(options.hosts)
-        )  # what is wrong there is said before anything is removed
+        # What is wrong there is said before anything is removed.
+        load_inventory(Path(options.hosts))
     here, engine, problem = _reset_here(options.all)
     removed = {"this machine": here}
     if options.hosts:

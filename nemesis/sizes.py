@@ -35,9 +35,8 @@ def draw_params(fault: str, stream: Stream) -> dict[str, Any]:
         return {"ms": delay_ms, "jitter_ms": int(stream.random() * (delay_ms + 1))}
     if fault == "clock_step":
         return {"ms": _signed(stream, log_uniform(stream, 50, 300_000))}
-    if (
-        fault == "clock_drift"
-    ):  # beyond 500 ppm it is a broken clock, and Raft promises to live with that, too
+    if fault == "clock_drift":
+        # Beyond 500 ppm it is a broken clock, and Raft promises to live with that, too.
         return {"ppm": _signed(stream, log_uniform(stream, 100, 200_000))}
     if fault == "disk_full":
         return {"free_bytes": int(stream.random() * 2048) if stream.random() < 0.5 else 0}

@@ -207,9 +207,8 @@ class HostCluster(RealCluster):
 
     async def start_node(self, name: str) -> bool:
         """Starts a node, with its power if that was cut; returns whether it had to be started."""
-        async with self._changing[
-            name
-        ]:  # two faults may be healed at once, and both start what is down
+        # Two faults may be healed at once, and both start what is down.
+        async with self._changing[name]:
             return await self._start_if_down(self.nodes[name])
 
     async def _start_if_down(self, node: HostNode) -> bool:
