@@ -87,7 +87,7 @@ NEAR_MISSES: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
     ("bandwidth", ("leader:t-0",), {"rate_kib_s": 1 << 20}),
     ("pause", ("idle",), {}),
     ("disk_full", ("leader:t-0",), {"free_bytes": 1 << 40}),
-    ("io_error", ("leader:t-0",), {"every": 1 << 20, "op": "all"}),
+    ("io_error", ("leader:t-0",), {"every": 65_535, "op": "all"}),
     ("clock_strobe", ("leader:t-0",), {"ms": 50, "period_ms": 60_000}),
 ]
 """Faults that are in force and meet nothing. "idle" is a client that does not speak before the end."""

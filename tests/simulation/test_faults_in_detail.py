@@ -100,7 +100,7 @@ def test_a_controller_that_its_disk_ends_is_started_again() -> None:
 
 def test_healing_a_disk_starts_nobody_whom_another_fault_took_down() -> None:
     bench = FaultBench()
-    slow = bench.inject("io_error", "b2", every=1 << 20)
+    slow = bench.inject("io_error", "b2", every=65_535)
     killed = bench.inject("kill", "b2")
     bench.heal(slow)
     bench.let(1500)
@@ -275,7 +275,7 @@ def test_a_strobing_clock_goes_back_once_per_period_and_ends_at_the_truth() -> N
 def test_a_bit_is_flipped_on_a_broken_disk_as_well() -> None:
     """The harness reads the log around the faults that the process meets."""
     bench = FaultBench()
-    broken = bench.inject("io_error", "b2", op="all", every=1 << 20)
+    broken = bench.inject("io_error", "b2", op="all", every=65_535)
     flipped = bench.inject("bit_flip", "b2")
     assert bench.evidence(flipped)["bit"]
     bench.heal(broken)
@@ -286,7 +286,7 @@ def test_a_bit_is_flipped_on_a_broken_disk_as_well() -> None:
 
 def test_a_restart_or_a_mended_disk_starts_nobody_whose_power_is_off() -> None:
     bench = FaultBench()
-    for fault, params in (("read_only", {}), ("io_error", {"every": 1 << 20})):
+    for fault, params in (("read_only", {}), ("io_error", {"every": 65_535})):
         broken = bench.inject(fault, "b2", **params)
         dark = bench.inject("power", "b2")
         assert bench.hit(dark) == ["b2"]

@@ -56,6 +56,7 @@ def test_a_fault_says_which_parameter_it_lacks(fault):
         ("clock_drift", {"ppm": -1_000_000}, "ppm must be a whole number from -999999"),
         ("clock_strobe", {"ms": 5, "period_ms": 0}, "period_ms must be a whole number from 1"),
         ("io_error", {"every": 0}, "every must be a whole number from 1"),
+        ("io_error", {"every": 65_536}, "every must be a whole number from 1 to 65535"),
         ("io_error", {"op": "write"}, "no disk operation is called 'write' .known: fsync, all."),
         ("disk_full", {"free_bytes": -1}, "free_bytes must be a whole number, 0 or more, not -1"),
         ("partition", {"shape": "half"}, "did you mean 'halves'?"),
