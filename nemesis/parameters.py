@@ -22,8 +22,10 @@ LONGEST_MS = 600_000
 """No packet and no fsync is late by more than ten minutes: nobody waits that long for either."""
 
 LARGEST_STEP_MS = 315_360_000_000
-EVERY_MAX = 65_535
 """No clock is wrong by more than ten years."""
+
+EVERY_MAX = 65_535
+"""A tracer counts calls no further."""
 
 PPM_MIN, PPM_MAX = -999_999, 10_000_000
 """From a clock that all but stands to one that runs eleven times as fast."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.contracts.environment import InForce
-from harness.environments.host_fault_kind import FaultKind, Handler
+from harness.environments.host_fault_kind import FaultKind, Handler, is_kept_down
 
 FREEZE_WATCHDOG_S = 120.0
 STUCK_BIT_MS = 50
@@ -115,7 +115,7 @@ class DiskFaults(FaultKind):
                 continue  # a power cut has mounted it anew
             await self._cluster.end_process(name, "kill")
             await self._ask(name, "disk_revives")
-            if not self.is_kept_down(name):
+            if not is_kept_down(name, self._in_force):
                 await self._cluster.start_node(name)
 
     async def _effect_io(self, in_force: InForce, token: str) -> None:

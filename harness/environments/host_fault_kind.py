@@ -31,6 +31,15 @@ class Handler:
     effect: Follow | None = None
 
 
+def is_kept_down(name: str, in_force: Mapping[str, InForce]) -> bool:
+    """Whether an outage is among what is in force on a node; healing that one starts it."""
+    return any(
+        name in other.nodes and other.token.get("fault") in OUTAGES
+        for other in in_force.values()
+        if other.token
+    )
+
+
 class FaultKind:
     """Faults of one kind.
 
@@ -53,14 +62,6 @@ class FaultKind:
     def _of(self, name: str) -> list[InForce]:
         """Returns what is in force on a node."""
         return [entry for entry in self._in_force.values() if name in entry.nodes and entry.token]
-
-    def is_kept_down(self, name: str) -> bool:
-        """Whether an outage is in force on a node; healing that one starts it."""
-        return any(
-            name in other.nodes and other.token.get("fault") in OUTAGES
-            for other in self._in_force.values()
-            if other.token
-        )
 
     def _excused_by(self, nodes: Iterable[str], fault: str, token: str) -> tuple[str, ...]:
         """Marks nodes as allowed to die of a fault; those that have it already are not hit again."""

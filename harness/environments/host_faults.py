@@ -16,7 +16,7 @@ from harness.agent.errors import AgentError
 from harness.contracts.environment import Effect, InForce
 from harness.environments.host_clocks import ClockFaults
 from harness.environments.host_disks import DiskFaults
-from harness.environments.host_fault_kind import FaultKind, Handler
+from harness.environments.host_fault_kind import FaultKind, Handler, is_kept_down
 from harness.environments.host_network import NetworkFaults
 from harness.environments.host_processes import ProcessFaults
 from nemesis.fault import OUTAGES
@@ -128,7 +128,7 @@ class HostFaults:
             *(
                 self._cluster.start_node(name)
                 for name in names
-                if not self._cluster.is_alive(name) and not self._kinds[0].is_kept_down(name)
+                if not self._cluster.is_alive(name) and not is_kept_down(name, self._in_force)
             )
         )
 

@@ -152,11 +152,12 @@ class GroupCoordinator:
 
         Otherwise they would skip the beginning of topics that get the same names later.
         """
+        removed = frozenset(names)
         for shard in self._shards.values():
             if shard.log.is_loaded:
-                self._forget(shard, shard.log.keys_of(set(names).__contains__))
+                self._forget(shard, shard.log.keys_of(removed.__contains__))
             else:
-                shard.removed_meanwhile.update(names)
+                shard.removed_meanwhile |= removed
 
     def _forget(self, shard: _Shard, keys: Iterable[OffsetKey]) -> None:
         every = list(keys)

@@ -126,15 +126,16 @@ class ProduceHandler:
         refusal = _refusal_by_header(topic, records, api_version)
         if refusal is not None:
             return refusal
-        try:
-            newest_ms = newest_timestamp_ms(records)
-        except UnsoundRecordsError:
-            # Damaged on the way, and worth another try; or sent like that, and never to be taken.
-            return ErrorCode.INVALID_RECORD if _is_intact(records) else ErrorCode.CORRUPT_MESSAGE
         context = self._context
-        if newest_ms - context.wall_ms() > context.message_timestamp_after_max_ms:
-            return ErrorCode.INVALID_TIMESTAMP if _is_intact(records) else ErrorCode.CORRUPT_MESSAGE
-        return None
+        try:
+            ahead_ms = newest_timestamp_ms(records) - context.wall_ms()
+            if ahead_ms <= context.message_timestamp_after_max_ms:
+                return None
+            refusal = ErrorCode.INVALID_TIMESTAMP
+        except UnsoundRecordsError:
+            refusal = ErrorCode.INVALID_RECORD
+        # Sent like that, and never to be taken; or damaged on the way, and worth another try.
+        return refusal if _is_intact(records) else ErrorCode.CORRUPT_MESSAGE
 
     def _park(self, request: Any, parts: Parts, pending_count: int) -> "asyncio.Future[Any] | Any":
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
