@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.environments.docker_hosts import DockerPlacement, check_machine
-from harness.environments.hosts import HostCluster
+from harness.environments.hosts.cluster import HostCluster
+from harness.environments.hosts.docker import DockerPlacement, check_machine
 from harness.environments.node_files import NodeSettings
 from harness.errors import UsageError
-from harness.experiment import Experiment
-from harness.history import HistoryWriter
-from harness.phases import Phases
+from harness.history.writer import HistoryWriter
+from harness.runs.experiment import Experiment
+from harness.runs.phases import Phases
 from harness.simulation.randomness import RandomTree
 from nemesis.driver import Nemesis
 from nemesis.fault import POWER_MODES, Fault

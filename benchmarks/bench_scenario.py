@@ -9,8 +9,8 @@ CPU seconds of this process, after a short warm-up run; checks, Parquet and the 
 import time
 from dataclasses import replace
 
-from harness.experiment import ClusterConfig, Experiment, TopicConfig
-from harness.runner import SimulationResult, simulate
+from harness.runs.experiment import ClusterConfig, Experiment, TopicConfig
+from harness.runs.simulated import SimulationResult, simulate
 from nemesis.fault import Fault
 from workloads.append import AppendConfig
 

@@ -24,7 +24,7 @@ from checkers.compose import RunContext, judge_run, verdict_to_json
 from checkers.jobs.check import check_job, plan
 from checkers.spark import spark_context
 from checkers.synthetic import Shape, synthetic_tables
-from harness.history_parquet import write_tables
+from harness.history.parquet import write_tables
 from results.history_files import read_tables
 
 TARGET_S = {1_000_000: 2.0}

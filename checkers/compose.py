@@ -25,7 +25,7 @@ from checkers.kernels.history import Bools
 from checkers.kernels.linearizability import Options, PartitionReport, check_tables
 from checkers.kernels.lost_acked import LossReport, check_losses
 from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict, Witness
-from harness.schema import PARTITIONED_TABLES, TABLES
+from harness.history.schema import PARTITIONED_TABLES, TABLES
 
 RECORDS_LISTED_MAX = 1000
 """How many lost records a verdict lists by offset and value; their count is always exact."""
@@ -307,7 +307,7 @@ def judge_run(tables: Mapping[str, pa.Table], context: RunContext) -> Verdict:
     """Checks every partition of a run and composes the verdict.
 
     Args:
-        tables: The run's tables by name (`harness.schema.TABLES`); a missing table counts as empty.
+        tables: The run's tables by name (`harness.history.schema.TABLES`); a missing table counts as empty.
         context: What the run declares about itself.
     """
     full = {name: tables.get(name, schema.empty_table()) for name, schema in TABLES.items()}

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.kernels.history import I64, Bools
-from harness.schema import TABLES
+from harness.history.schema import TABLES
 
 OPERATION_MEAN_NS = 1_000_000
 """How long one operation takes on average."""

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from harness import exit_codes
-from harness.agent.procfs import process_state
+from harness.environments.local.standing import LocalCluster, LocalNode
+from harness.environments.local.wire_client import ask
 from harness.errors import UsageError
-from harness.local_cluster import LocalCluster, LocalNode
-from harness.pipeline import to_json_line
-from harness.wire_client import ask
+from harness.runs.record import to_json_line
+from nemesis.agent.processes.procfs import process_state
 from system_under_test.config import PROFILES, TIMINGS
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (

@@ -12,15 +12,15 @@ from typing import Any
 
 from checkers.compose import verdict_from_json
 from harness import cluster_commands, exit_codes, world_commands
-from harness import experiment as experiments
 from harness.contracts.verdict import Validity, Verdict
 from harness.errors import HarnessFailure, HistoryError, UsageError
-from harness.experiment import Experiment
-from harness.pipeline import check_world, finish_run, load_replay, record_run, to_json_line
 from harness.progress import ProgressLine
-from harness.scenario import Scenario
+from harness.runs import experiment as experiments
+from harness.runs.experiment import Experiment
+from harness.runs.record import check_world, finish_run, load_replay, record_run, to_json_line
 from harness.scenarios import find_by_name, find_scenario
 from harness.scenarios.outcome import outcome_word, predicted_outcome
+from harness.scenarios.steps import Scenario
 from harness.seeds import check_seed
 from harness.spark_options import SparkOptions, parse_spark_options
 from results.layout import RunFiles, utc_stamp
@@ -259,7 +259,7 @@ def list_runs(options: argparse.Namespace) -> int:
 
 def compare(options: argparse.Namespace) -> int:
     """Runs the same seeds under two settings and tests the difference."""
-    from harness.compare import compare as run_compare
+    from harness.campaigns.compare import compare as run_compare
 
     experiment = experiments.load(
         options.experiment or BUILT_IN_COMPARE, on=options.on, inventory=options.hosts
@@ -269,7 +269,7 @@ def compare(options: argparse.Namespace) -> int:
 
 def swarm(options: argparse.Namespace) -> int:
     """Runs many seeds of one experiment."""
-    from harness.compare import swarm as run_swarm
+    from harness.campaigns.compare import swarm as run_swarm
 
     experiment = experiments.load(
         options.experiment or BUILT_IN_COMPARE,
@@ -297,7 +297,7 @@ cluster_act = cluster_commands.act
 
 def demo(options: argparse.Namespace) -> int:
     """Shows the bug with ELR off, its absence with ELR on, and a small comparison."""
-    from harness.compare import compare as run_compare
+    from harness.campaigns.compare import compare as run_compare
 
     store = _store(options, to_write=True)
     spark = parse_spark_options(options)
@@ -518,7 +518,7 @@ def _record(experiment: Experiment, seed: int, store: RunStore, progress: Progre
 def _check(
     directories: Sequence[Path], store: RunStore, spark: SparkOptions, progress: ProgressLine
 ) -> list[dict[str, Any]]:
-    from harness.check import check_locally, check_on_spark
+    from harness.runs.check import check_locally, check_on_spark
 
     if spark.enabled:
         progress.say("checking on Spark")

@@ -4,14 +4,14 @@ import argparse
 from pathlib import Path
 
 from harness import exit_codes
-from harness.agent.errors import AgentError
 from harness.contracts.capability import NO, WEAKER, YES, Capability
 from harness.doctor import Finding
 from harness.errors import HarnessFailure, UsageError
-from harness.experiment import DOCKER, SSH, WORLDS
 from harness.names import unknown_name
-from harness.pipeline import to_json_line
 from harness.progress import ProgressLine
+from harness.runs.experiment import DOCKER, SSH, WORLDS
+from harness.runs.record import to_json_line
+from nemesis.agent.errors import AgentError
 
 ENGINE, NO_ENGINE, UNREACHABLE = "ok", "none", "unreachable"
 """What `reset --json` says about the Docker engine."""
@@ -21,8 +21,8 @@ MARKS = {YES: "ok", WEAKER: "~", NO: "--"}
 
 def image_build(options: argparse.Namespace) -> int:
     """Builds the image of a node."""
-    from harness.environments import image
-    from harness.environments.docker_hosts import connect
+    from harness.environments.hosts import image
+    from harness.environments.hosts.docker import connect
 
     if options.base and options.from_debootstrap:
         raise UsageError(
@@ -48,16 +48,16 @@ def reset(options: argparse.Namespace) -> int:
         HarnessFailure: Something may be left, after all else has been removed.
     """
     if options.hosts:
-        from harness.environments.ssh_inventory import load_inventory
+        from harness.environments.hosts.inventory import load_inventory
 
         # What is wrong there is said before anything is removed.
         load_inventory(Path(options.hosts))
     here, engine, problem = _reset_here(options.all)
     removed = {"this machine": here}
     if options.hosts:
-        from harness.environments import ssh_hosts
+        from harness.environments.hosts import ssh
 
-        removed |= ssh_hosts.reset(Path(options.hosts), everything=options.all)
+        removed |= ssh.reset(Path(options.hosts), everything=options.all)
     if options.json:
         print(to_json_line({"removed": removed, "engine": engine, "problem": problem}))
     else:
@@ -75,18 +75,16 @@ def reset(options: argparse.Namespace) -> int:
 
 def _reset_here(everything: bool) -> tuple[list[str], str, str]:
     """Returns what was removed from this machine, what became of the engine, and why something may be left."""
-    from harness.agent import state
-    from harness.environments import docker_hosts
+    from harness.environments.hosts import docker
+    from nemesis.agent import state
 
     # Asked before the files go that say so.
-    was_needed = docker_hosts.may_have_engine() or state.has_engine_leftovers(
-        docker_hosts.STATE_ROOT
-    )
+    was_needed = docker.may_have_engine() or state.has_engine_leftovers(docker.STATE_ROOT)
     removed, problem = _reset_engine(everything, was_needed)
     engine = ENGINE if removed is not None else UNREACHABLE if was_needed else NO_ENGINE
     removed = removed or []
     try:
-        removed += state.reset(docker_hosts.STATE_ROOT, even_if_alive=everything)
+        removed += state.reset(docker.STATE_ROOT, even_if_alive=everything)
     except PermissionError as error:
         raise HarnessFailure(f"leftovers can only be removed by root: {error}") from None
     except AgentError as error:
@@ -99,15 +97,15 @@ def _reset_engine(everything: bool, was_needed: bool) -> tuple[list[str] | None,
     from docker.errors import DockerException
     from requests.exceptions import RequestException
 
-    from harness.environments import docker_hosts
+    from harness.environments.hosts import docker
 
     unseen = "containers and networks could not be looked at and may remain"
     try:
-        engine = docker_hosts.connect()
+        engine = docker.connect()
     except UsageError as error:
         return None, f"{unseen}: {error}" if was_needed else ""
     try:
-        removed, problems = docker_hosts.sweep(engine, even_if_alive=everything)
+        removed, problems = docker.sweep(engine, even_if_alive=everything)
     except (DockerException, RequestException) as error:  # it went away, or is ill
         return None, f"{unseen}: {str(error)[:160]}"
     finally:
@@ -124,15 +122,15 @@ def examine_world(world: str, hosts: str | None) -> list[Finding]:
     if world not in WORLDS:
         raise UsageError(unknown_name("world", world, WORLDS))
     if world == DOCKER:
-        from harness.environments import docker_hosts
+        from harness.environments.hosts import docker
 
-        return _docker_findings() + _findings("", docker_hosts.docker_mechanisms())
+        return _docker_findings() + _findings("", docker.docker_mechanisms())
     if world == SSH:
-        from harness.environments import ssh_hosts
+        from harness.environments.hosts import ssh
 
         if not hosts:
             raise UsageError("which hosts? use --hosts FILE")
-        found = ssh_hosts.mechanisms(Path(hosts))
+        found = ssh.mechanisms(Path(hosts))
         return [finding for host, what in found.items() for finding in _findings(f"{host} ", what)]
     return []
 
@@ -140,7 +138,7 @@ def examine_world(world: str, hosts: str | None) -> list[Finding]:
 def _docker_findings() -> list[Finding]:
     import os
 
-    from harness.environments import docker_hosts, image
+    from harness.environments.hosts import docker, image
 
     findings = [
         Finding(
@@ -151,7 +149,7 @@ def _docker_findings() -> list[Finding]:
         )
     ]
     try:
-        engine = docker_hosts.connect()
+        engine = docker.connect()
     except UsageError as error:
         return [*findings, Finding(name="engine", is_good=False, text=str(error))]
     try:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.contracts.environment import Cluster, Effect, InForce
+from harness.contracts.cluster import Cluster, Effect, InForce
 from harness.errors import UsageError
 from harness.names import unknown_name
 from nemesis.fault import EXCLUSIVE, HEALABLE, OF_BROKERS, OF_SERVERS, OUTAGES, Fault
@@ -37,7 +37,7 @@ class Nemesis:
 
     Args:
         cluster: Where the faults go.
-        record: Takes rows of `harness.schema.FAULTS`: one when a fault is in force, one when it is over
+        record: Takes rows of `harness.history.schema.FAULTS`: one when a fault is in force, one when it is over
             (the last row of a fault id counts).
         chooser: Random stream for selectors that choose.
     """

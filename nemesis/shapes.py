@@ -7,7 +7,7 @@ and no group has both. So a bridge is in both groups, and a ring is the list of 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from harness.contracts.environment import Population
+from harness.contracts.cluster import Population
 from nemesis.targets import Chooser
 
 HARNESS_HOST = "harness"

@@ -28,7 +28,7 @@ A choice of one prefers nodes that are up.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from harness.contracts.environment import Population
+from harness.contracts.cluster import Population
 from harness.contracts.metadata import CommittedMetadata, PartitionState
 from harness.errors import UsageError
 from harness.names import unknown_name

@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from harness.errors import HistoryError
-from harness.history_journal import journal_path, read_frames, tables_of
-from harness.history_parquet import (
+from harness.history.journal import journal_path, read_frames, tables_of
+from harness.history.parquet import (
     TableFile,
     is_finished,
     read_file,
@@ -25,7 +25,7 @@ def read_tables(run_dir: Path) -> dict[str, pa.Table]:
     up to the last whole frame, and its open operations are `info`.
 
     Returns:
-        Every table of `harness.schema.TABLES` by name, in canonical order (`history_parquet.in_order`).
+        Every table of `harness.history.schema.TABLES` by name, in canonical order (`history_parquet.in_order`).
 
     Raises:
         HistoryError: The run is missing, or a file is truncated or not ours; the message names it.

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.errors import UsageError
-from harness.history_parquet import history_directory
+from harness.history.parquet import history_directory
 
 DEFAULT_ROOT = Path("results/runs")
 LATEST = "latest"

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from harness.contracts.recorder import Recorder
-from harness.op import Completion, OpKind, Outcome
+from harness.history.op import Completion, OpKind, Outcome
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.record_batch import encode_batch
 from system_under_test.runtime import Host, RandomStream

@@ -33,7 +33,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from harness.contracts.recorder import Recorder
-from harness.op import Completion, OpKind, Outcome, ReadRecord
+from harness.history.op import Completion, OpKind, Outcome, ReadRecord
 from system_under_test.protocol.record_batch import Record
 from system_under_test.runtime import RandomStream
 from workloads.append import ProcessIds

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import crc32c
 
-from harness.op import ReadRecord
+from harness.history.op import ReadRecord
 from system_under_test.protocol.record_batch import Record
 
 _MAGIC = b"LSv1"

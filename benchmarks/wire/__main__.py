@@ -24,7 +24,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from harness.local_cluster import LocalCluster
+from harness.environments.local.standing import LocalCluster
 
 PARTITIONS = 6
 WARM_UP_S = 2.0

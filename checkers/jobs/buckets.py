@@ -38,7 +38,7 @@ from checkers.kernels.lost_acked import FinalLog, final_log
 from checkers.kernels.monoid import BucketElement, RealTimeFacts, bucket_element
 from checkers.kernels.monoid import fold as fold_elements
 from checkers.kernels.real_time import NEVER_NS
-from harness.schema import TABLES
+from harness.history.schema import TABLES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

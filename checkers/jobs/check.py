@@ -40,7 +40,7 @@ from checkers.jobs.stored import (
     tasks_of,
 )
 from harness.errors import HistoryError
-from harness.schema import FAULTS
+from harness.history.schema import FAULTS
 
 TASKS_MAX = 1024
 """More Spark tasks than this only cost scheduling; each gets several partitions then."""

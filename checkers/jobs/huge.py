@@ -42,8 +42,8 @@ from checkers.jobs.buckets import (
 from checkers.jobs.slices import FreeAppends, Part, SliceReport, cut_slice
 from checkers.jobs.stored import CLIENT_TABLES, Task, context_of, file_of, wanted_columns
 from checkers.kernels.history import read_history
-from harness.history_parquet import TableFile, read_file
-from harness.schema import TABLES
+from harness.history.parquet import TableFile, read_file
+from harness.history.schema import TABLES
 
 HUGE_OPERATIONS = 20_000_000
 """From here on a partition is cut: as a whole it would take some 2 GB of a task's memory."""

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from checkers.compose import RunContext
 from harness.errors import HistoryError
-from harness.history_journal import journal_path, read_frames, tables_of
-from harness.history_parquet import TableFile, is_finished, read_file, table_files
-from harness.schema import PARTITIONED_TABLES, TABLES
+from harness.history.journal import journal_path, read_frames, tables_of
+from harness.history.parquet import TableFile, is_finished, read_file, table_files
+from harness.history.schema import PARTITIONED_TABLES, TABLES
 
 CLIENT_TABLES = ("operations", "records_read", "end_offsets_seen")
 """A topic-partition is judged if a client touched it, that is, if one of these has rows of it."""

@@ -234,7 +234,7 @@ def read_history(
         end_offsets_seen: Likewise. Rows that repeat what `operations` says are counted once.
 
     Shape:
-        The columns that are read are those of `harness.schema`; `topic` and `partition` are not looked at.
+        The columns that are read are those of `harness.history.schema`; `topic` and `partition` are not looked at.
     """
     operations = by_op_index(operations)
     op = _ints(operations, "op_index")

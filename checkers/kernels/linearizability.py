@@ -125,7 +125,7 @@ def check_tables(
         Findings (see `checkers.anomalies` for each), coverage, and the intermediate arrays.
 
     Shape:
-        Tables as in `harness.schema`; about 100 bytes of memory per operation, meant for up to some 10^7.
+        Tables as in `harness.history.schema`; about 100 bytes of memory per operation, meant for up to some 10^7.
 
     Source:
         Herlihy and Wing, "Linearizability" (1990); unique values and known places make it a scan.

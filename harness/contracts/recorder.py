@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from harness.op import Completion, ReadRecord
+from harness.history.op import Completion, ReadRecord
 
 
 class Recorder(Protocol):

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
-from harness.contracts.environment import Population
+from harness.contracts.cluster import Population
 from harness.contracts.metadata import CommittedMetadata
-from harness.environments.event_tail import EventTail
-from harness.environments.observation import MetadataWitness, NodeObserver
+from harness.environments.observation.event_tail import EventTail
+from harness.environments.observation.states import MetadataWitness, NodeObserver
 from system_under_test.invariants import InvariantViolation
 from system_under_test.real.events import Event, record_from_text
 from system_under_test.real.host import ClientHost
@@ -29,7 +29,7 @@ AddRow = Callable[[str, tuple[Any, ...]], None]
 
 
 class RealCluster:
-    """The part of `harness.phases.Deployment` that does not depend on where nodes live.
+    """The part of `harness.runs.phases.Deployment` that does not depend on where nodes live.
 
     Args:
         nodes: (name, role, node id) of every node.

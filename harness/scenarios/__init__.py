@@ -2,8 +2,8 @@
 
 from harness.errors import UsageError
 from harness.names import unknown_name
-from harness.scenario import Scenario
 from harness.scenarios.last_replica_standing import VARIANTS
+from harness.scenarios.steps import Scenario
 
 FAMILIES = {"last-replica-standing": VARIANTS}
 DEFAULT_VARIANT = {"last-replica-standing": "V3b"}

@@ -11,7 +11,7 @@ Outcome words: "ok"; "loss" (acks=all records gone, no flagged election); "loss(
 election); "weak" (only acks=1 records gone); "visible" (a record was read and later gone); joined by "+".
 """
 
-from harness.scenario import Append, Join, Poll, Read, Scenario, Step, Wait
+from harness.scenarios.steps import Append, Join, Poll, Read, Scenario, Step, Wait
 from nemesis.fault import Fault
 
 OFF_NO_GATE = "elr-off-no-gate"

@@ -1,8 +1,8 @@
 """What a scripted scenario came to, in the words of its table of expected outcomes."""
 
 from harness.contracts.verdict import Judgement, Validity, Verdict
-from harness.scenario import Scenario
 from harness.scenarios.last_replica_standing import OFF, OFF_NO_GATE, ON
+from harness.scenarios.steps import Scenario
 from system_under_test.config import profile_features
 
 LOST = "lost-acked-write"

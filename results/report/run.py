@@ -55,7 +55,7 @@ class RunData:
         id: "<experiment>/<stamp>-<seed>" when the directory is called like that, otherwise its path.
         summary: run.json; empty when the run did not get so far.
         verdict: verdict.json; None when the run was never judged.
-        tables: Every table of `harness.schema`.
+        tables: Every table of `harness.history.schema`.
         experiment_text: The resolved experiment, empty when missing.
 
     Raises:

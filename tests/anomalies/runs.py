@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from harness.schema import TABLES
+from harness.history.schema import TABLES
 from tests.property.brute_force import Call, ends_table, operations_table, records_table
 
 MS = 1_000_000

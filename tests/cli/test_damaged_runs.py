@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from harness.errors import HistoryError
-from harness.history_journal import file_header
+from harness.history.journal import file_header
 from results.history_files import read_tables
 from tests.cli.cli_helpers import call, refused
 

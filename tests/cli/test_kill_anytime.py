@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from harness.check import check_locally
 from harness.errors import HistoryError
-from harness.history_journal import INVOCATIONS, journal_path
+from harness.history.journal import INVOCATIONS, journal_path
+from harness.runs.check import check_locally
 from results.history_files import is_finished, read_tables
 from results.layout import RunFiles
 from results.store import RunStore
@@ -41,10 +41,10 @@ for_ms = 600
 KILLER = """
 import json, os, random, signal, sys, time
 from pathlib import Path
-from harness.check import check_locally
+from harness.runs.check import check_locally
 from harness.cli import main
-from harness.experiment import load
-from harness.runner import check_possible
+from harness.runs.experiment import load
+from harness.runs.simulated import check_possible
 
 experiment, results, kills = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.agent import state
-from harness.environments import docker_hosts
+from harness.environments.hosts import docker
 from harness.errors import UsageError
+from nemesis.agent import state
 from tests.cli.cli_helpers import Outcome, call
 
 FAILURE = 255
@@ -21,9 +21,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise UsageError("no Docker engine can be reached (no such file); start one")
 
     monkeypatch.delenv("DOCKER_HOST", raising=False)
-    monkeypatch.setattr(docker_hosts, "DEFAULT_SOCKET", tmp_path / "docker.sock")
-    monkeypatch.setattr(docker_hosts, "STATE_ROOT", tmp_path / "state")
-    monkeypatch.setattr(docker_hosts, "connect", connect)
+    monkeypatch.setattr(docker, "DEFAULT_SOCKET", tmp_path / "docker.sock")
+    monkeypatch.setattr(docker, "STATE_ROOT", tmp_path / "state")
+    monkeypatch.setattr(docker, "connect", connect)
     monkeypatch.setattr(state, "_reset_own_namespace", list)
     return tmp_path / "state"
 
@@ -90,9 +90,9 @@ def test_runs_in_containers_need_the_engine_and_their_files_go_all_the_same(
 def test_what_an_engine_does_not_remove_is_said(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(docker_hosts, "connect", lambda: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(docker, "connect", lambda: SimpleNamespace(close=lambda: None))
     found = (["network a"], ["container b: it is stuck"])
-    monkeypatch.setattr(docker_hosts, "sweep", lambda engine, even_if_alive: found)
+    monkeypatch.setattr(docker, "sweep", lambda engine, even_if_alive: found)
     outcome = call(capsys, "reset")
     assert "not removed: container b: it is stuck" in must_fail(outcome)
     assert "removed network a" in outcome.out

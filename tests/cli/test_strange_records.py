@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from harness.cli import main
-from harness.schema import TABLES
+from harness.history.schema import TABLES
 from results.history_files import read_tables, write_tables
 from tests.cli.cli_helpers import Outcome, call
 

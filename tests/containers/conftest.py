@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.environments import docker_hosts, image
+from harness.environments.hosts import docker, image
 from harness.errors import HarnessFailure, UsageError
 
 HERE = Path(__file__).parent
@@ -33,7 +33,7 @@ def root() -> None:
 def engine(root: None) -> Iterator[Any]:
     """Yields a client of a Docker engine that has the node's image; builds that from an earlier base if it can."""
     try:
-        client = docker_hosts.connect()
+        client = docker.connect()
     except UsageError as error:
         pytest.skip(str(error))
     try:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.agent.disk import NodeDisk
-from harness.agent.errors import AgentError
-from harness.agent.power_cut import leftovers, reset
+from nemesis.agent.disks.disk import NodeDisk
+from nemesis.agent.disks.power_cut import leftovers, reset
+from nemesis.agent.errors import AgentError
 
 FILESYSTEMS = ("ext4", "xfs")
 SIZE_MIB = 300

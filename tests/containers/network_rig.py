@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from harness.agent.namespace import Namespace
+from nemesis.agent.packets.namespace import Namespace
 
 T = TypeVar("T")
 

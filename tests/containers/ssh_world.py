@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.environments import docker_hosts, image
-from harness.environments.ssh_inventory import load_inventory
-from harness.environments.subnets import free_prefix
+from harness.environments.hosts import docker, image
+from harness.environments.hosts.inventory import load_inventory
+from harness.environments.hosts.subnets import free_prefix
 
 IMAGE = "laststand-sshd"
 PACKAGES = (
@@ -62,7 +62,7 @@ def up(engine: Any, folder: Path) -> Path:
     from docker.types import EndpointConfig, IPAMConfig, IPAMPool
 
     folder.mkdir(parents=True, exist_ok=True)
-    prefix = free_prefix(FIRST_PREFIX, docker_hosts.networks_in_use(engine))
+    prefix = free_prefix(FIRST_PREFIX, docker.networks_in_use(engine))
     key = folder / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     pool = IPAMPool(subnet=f"{prefix}.0/24", gateway=f"{prefix}.1")
@@ -170,7 +170,7 @@ def main() -> int:
     parser.add_argument("action", choices=("build", "up", "down"))
     parser.add_argument("folder", nargs="?", type=Path, default=Path("ssh-hosts"))
     options = parser.parse_args()
-    engine = docker_hosts.connect()
+    engine = docker.connect()
     try:
         if options.action == "build":
             build(engine)

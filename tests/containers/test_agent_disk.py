@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.agent import freezer, log_files, mounts
-from harness.agent.disk import NodeDisk
-from harness.agent.disk_capabilities import capabilities
-from harness.agent.errors import AgentError
-from harness.agent.images import image_of
-from harness.agent.power_cut import CutPlan, cut, leftovers, reset
+from nemesis.agent.disks import freezer, log_files, mounts
+from nemesis.agent.disks.disk import NodeDisk
+from nemesis.agent.disks.disk_capabilities import capabilities
+from nemesis.agent.disks.images import image_of
+from nemesis.agent.disks.power_cut import CutPlan, cut, leftovers, reset
+from nemesis.agent.errors import AgentError
 from system_under_test.log.segment import intact_batches
 from system_under_test.protocol.record_batch import encode_batch
 from system_under_test.real.storage import RealStorage
@@ -346,7 +346,7 @@ def test_the_end_of_the_agent_thaws(disk: NodeDisk) -> None:
     agent = start(
         sys.executable,
         "-c",
-        "import sys, time\nfrom pathlib import Path\nfrom harness.agent.disk import NodeDisk\n"
+        "import sys, time\nfrom pathlib import Path\nfrom nemesis.agent.disks.disk import NodeDisk\n"
         "NodeDisk.attach(Path(sys.argv[1])).freeze(60)\nprint('frozen', flush=True)\ntime.sleep(60)",
         os.fspath(disk.directory),
     )

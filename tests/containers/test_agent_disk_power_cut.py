@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.agent.disk import NodeDisk
-from harness.agent.errors import AgentError
-from harness.agent.images import FLUSH, LOG_FLUSH
-from harness.agent.power_cut import CutPlan, CutReport, cut
-from harness.agent.snapshot import take_snapshot
-from harness.agent.synthesis import MODES
+from nemesis.agent.disks.disk import NodeDisk
+from nemesis.agent.disks.images import FLUSH, LOG_FLUSH
+from nemesis.agent.disks.power_cut import CutPlan, CutReport, cut
+from nemesis.agent.disks.snapshot import take_snapshot
+from nemesis.agent.disks.synthesis import MODES
+from nemesis.agent.errors import AgentError
 from system_under_test.protocol.record_batch import encode_batch
 from tests.containers.disk_rig import FILESYSTEMS, disk_folder, make, write
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.agent.errors import AgentError
-from harness.agent.tracing import Tracer, TracerBusyError
+from nemesis.agent.disks.tracing import Tracer, TracerBusyError
+from nemesis.agent.errors import AgentError
 
 LIMIT_S = 5.0
 SYNCER = """
@@ -150,7 +150,7 @@ def test_the_end_of_the_agent_lets_go(syncer: Syncer) -> None:
         [
             sys.executable,
             "-c",
-            "import sys, time\nfrom harness.agent.tracing import Tracer\n"
+            "import sys, time\nfrom nemesis.agent.disks.tracing import Tracer\n"
             "tracer = Tracer()\ntracer.start(int(sys.argv[1]), inject='fsync-error')\n"
             "print('traced', flush=True)\ntime.sleep(60)",
             str(syncer.process.pid),

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from harness.agent import net_netem
-from harness.agent.namespace import Namespace
-from harness.agent.network import PacketRules
+from nemesis.agent.packets import netem
+from nemesis.agent.packets.namespace import Namespace
+from nemesis.agent.packets.network import PacketRules
 from tests.containers.network_rig import (
     PORT,
     RigHost,
@@ -63,7 +63,7 @@ def rule(*pairs: list[str], ms: float = LATE_MS, **more: Any) -> list[dict[str, 
     return [{"kind": "delay", "pairs": list(pairs), "ms": ms, **more}]
 
 
-def netem(evidence: dict[str, Any]) -> dict[str, int]:
+def netem_of(evidence: dict[str, Any]) -> dict[str, int]:
     (only,) = evidence["netem"].values()
     return dict(only)
 
@@ -91,14 +91,19 @@ def test_packets_are_counted_one_by_one_and_nothing_else_is(site: Site) -> None:
     with udp(site.a) as sender, udp(site.b, PORT) as receiver:
         site.net_b.apply("f1", rule(site.pair()))
         time.sleep(1)  # an interface that announces itself would do so now
-        assert netem(site.net_b.evidence("f1"))["delayed"] == 0
+        assert netem_of(site.net_b.evidence("f1"))["delayed"] == 0
         for _ in range(30):
             sender.sendto(b"x", (site.b.address, PORT))
             receiver.recv(9)
         evidence = site.net_b.evidence("f1")
     assert evidence["mechanism"] == "netem"
     assert evidence["packets"] == evidence["seen"] == 30
-    assert netem(evidence) == {"delayed": 30, "bytes": evidence["bytes"], "waiting": 0, "drops": 0}
+    assert netem_of(evidence) == {
+        "delayed": 30,
+        "bytes": evidence["bytes"],
+        "waiting": 0,
+        "drops": 0,
+    }
     assert evidence["bytes"] >= 30 * 29
     assert site.net_b.remove("f1")["packets"] == 30
     assert "queues" not in evidence
@@ -113,7 +118,7 @@ def test_what_waits_when_a_delay_is_healed_still_comes_and_what_comes_later_is_a
         for number in range(50):
             sender.sendto(bytes([number]), (site.b.address, PORT))
         sent_s = time.monotonic()
-        assert wait_for(lambda: netem(site.net_b.evidence("f1"))["waiting"] == 50, 0.4)
+        assert wait_for(lambda: netem_of(site.net_b.evidence("f1"))["waiting"] == 50, 0.4)
         removed = site.net_b.remove("f1")
         assert time.monotonic() - sent_s < 0.8
         assert removed["packets"] == 50
@@ -139,7 +144,7 @@ def test_a_bulk_transfer_comes_whole(site: Site) -> None:
             with contextlib.suppress(TimeoutError):
                 far.settimeout(0.001)
                 received += len(far.recv(1 << 20))
-        taken = netem(site.net_b.remove("f1"))
+        taken = netem_of(site.net_b.remove("f1"))
     assert received == size
     assert taken["drops"] == 0
     assert taken["bytes"] > size
@@ -162,7 +167,7 @@ def test_nodes_of_one_namespace_are_delayed_towards_each_other(site: Site) -> No
     one, two = "127.18.0.1", "127.18.0.2"
     site.net_b.apply("f1", rule([one, two]))
     assert LATE_MS <= median_ms(site, one, two) < 2 * LATE_MS
-    assert netem(site.net_b.evidence("f1"))["delayed"] >= 5
+    assert netem_of(site.net_b.evidence("f1"))["delayed"] >= 5
     assert median_ms(site, one, "127.18.0.3") < LATE_MS
 
 
@@ -204,7 +209,7 @@ def test_rules_of_one_token_are_done_each_in_its_way(site: Site) -> None:
     evidence = site.net_b.remove("f1")
     assert evidence["mechanism"] == "netem, nfqueue"
     assert evidence["no_netem"] == "netem delays what arrives, and this rule what leaves"
-    assert netem(evidence)["delayed"] >= 5
+    assert netem_of(evidence)["delayed"] >= 5
     assert evidence["packets"] >= 10
 
 
@@ -234,7 +239,7 @@ def test_netem_and_limits_of_bandwidth_do_not_touch_each_other(site: Site) -> No
     assert median_ms(site) >= LATE_MS
     assert site.net_b.remove("f1")["packets"] >= 5
     assert median_ms(site) >= LATE_MS
-    assert netem(site.net_b.remove("f2"))["delayed"] >= 10
+    assert netem_of(site.net_b.remove("f2"))["delayed"] >= 10
 
 
 # -- what belongs to somebody else
@@ -288,7 +293,15 @@ def test_the_way_to_the_harness_is_never_delayed(rig: list[RigHost]) -> None:
     harness, host = rig[:2]
     environment = {**os.environ, "SSH_CONNECTION": f"{harness.address} 50022 {host.address} 2222"}
     with subprocess.Popen(
-        ["nsenter", "-t", str(host.pid), "-n", sys.executable, "-m", "harness.agent.network"],
+        [
+            "nsenter",
+            "-t",
+            str(host.pid),
+            "-n",
+            sys.executable,
+            "-m",
+            "nemesis.agent.packets.network",
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=ROOT,
@@ -319,10 +332,10 @@ def test_a_delay_outlives_its_helper_and_the_next_one_counts_and_heals_it(site: 
         assert wait_for(lambda: not site.net_b.is_alive)
         assert statistics.median(round_trips_ms(near, far, 5)) >= LATE_MS
         evidence = site.net_b.evidence("f1")
-        assert netem(evidence)["delayed"] >= 5
+        assert netem_of(evidence)["delayed"] >= 5
         assert "is_interrupted" not in evidence
         assert statistics.median(round_trips_ms(near, far, 5)) >= LATE_MS
-        assert netem(site.net_b.remove("f1"))["delayed"] >= 10
+        assert netem_of(site.net_b.remove("f1"))["delayed"] >= 10
         assert statistics.median(round_trips_ms(near, far, 5)) < LATE_MS
     assert wait_for(lambda: left_behind(site.b) == [])
 
@@ -331,7 +344,7 @@ def test_the_next_helper_ends_what_the_dead_one_had_healed(site: Site) -> None:
     site.net_b.apply("f1", rule(site.pair(), ms=2000))
     with udp(site.a) as sender:
         sender.sendto(b"x", (site.b.address, PORT))
-    assert wait_for(lambda: netem(site.net_b.evidence("f1"))["waiting"] == 1, 1)
+    assert wait_for(lambda: netem_of(site.net_b.evidence("f1"))["waiting"] == 1, 1)
     site.net_b.apply("f2", rule(["192.0.2.1", site.b.address]))
     site.net_b.remove("f1")
     assert len(devices(site.b)) == 2
@@ -348,7 +361,7 @@ def test_closing_waits_for_what_waits_and_leaves_nothing(rig: list[RigHost]) -> 
         try:
             net.apply("f1", rule([rig[0].address, rig[1].address], ms=400))
             sender.sendto(b"x", (rig[1].address, PORT))
-            assert wait_for(lambda: netem(net.evidence("f1"))["waiting"] == 1, 0.3)
+            assert wait_for(lambda: netem_of(net.evidence("f1"))["waiting"] == 1, 0.3)
         finally:
             net.close()
         assert left_behind(rig[1]) == []
@@ -380,7 +393,7 @@ def test_a_reset_removes_what_dead_agents_left_and_nothing_of_others(site: Site)
 def test_filters_that_the_kernel_refuses_leave_no_hook_and_packets_are_queued(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(net_netem, "filter_matches", lambda rule, exempt: [("match nothing", True)])
+    monkeypatch.setattr(netem, "filter_matches", lambda rule, exempt: [("match nothing", True)])
 
     def apply_and_remove() -> tuple[dict[str, Any], list[str]]:
         rules = PacketRules("refused")

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from harness.agent import net_nft, net_qdisc
-from harness.agent.namespace import Namespace, NetworkError
-from harness.agent.network import PacketRules, capabilities
 from harness.contracts.capability import WEAKER, YES
-from harness.environments.host_capabilities import host_capabilities
+from nemesis.agent.packets import nft, qdisc
+from nemesis.agent.packets.namespace import Namespace, NetworkError
+from nemesis.agent.packets.network import PacketRules, capabilities
+from nemesis.hosts.capabilities import host_capabilities
 from tests.containers.network_rig import (
     PORT,
     PROBE_MS,
@@ -480,7 +480,7 @@ def test_closing_removes_what_was_made_and_is_final(rig: list[RigHost]) -> None:
 def test_rules_end_with_the_process_that_wanted_them_however_it_ends(rig: list[RigHost]) -> None:
     program = (
         "import sys, time\n"
-        "from harness.agent.namespace import Namespace\n"
+        "from nemesis.agent.packets.namespace import Namespace\n"
         f"net = Namespace({rig[0].pid})\n"
         f"net.apply('f1', [{{'kind': 'drop', 'pairs': [['*', '{rig[0].address}']]}}])\n"
         "print('applied', flush=True)\n"
@@ -559,7 +559,15 @@ def test_the_way_to_the_harness_stays_open(rig: list[RigHost]) -> None:
     harness, host = rig[:2]
     ssh = f"{harness.address} 50022 {host.address} 2222"
     process = subprocess.Popen(
-        ["nsenter", "-t", str(host.pid), "-n", sys.executable, "-m", "harness.agent.network"],
+        [
+            "nsenter",
+            "-t",
+            str(host.pid),
+            "-n",
+            sys.executable,
+            "-m",
+            "nemesis.agent.packets.network",
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=ROOT,
@@ -596,7 +604,7 @@ def test_the_way_to_the_harness_stays_open(rig: list[RigHost]) -> None:
 def test_the_nft_program_does_the_same_where_the_library_is_missing(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(net_nft, "LIBRARIES", ("libnothing.so",))
+    monkeypatch.setattr(nft, "LIBRARIES", ("libnothing.so",))
 
     def apply_and_probe() -> tuple[str, str, int, str]:
         rules = PacketRules("program")
@@ -660,11 +668,11 @@ def test_filters_where_packets_arrive_are_read_with_what_they_look_for(site: Sit
         f"{add} 9 u32 match ip src 192.0.2.0/24 match ip dst 192.0.2.2/32 flowid :1",
     )
     try:
-        found = site.b.inside(lambda: net_qdisc.arrival_filters("eth0"))
+        found = site.b.inside(lambda: qdisc.arrival_filters("eth0"))
         pairs = [(one.preference, one.pair) for one in found if one.pair is not None]
         assert pairs == [(7, ("192.0.2.1", "192.0.2.2")), (8, ("*", "192.0.2.2"))]
         assert {(one.preference, one.kind) for one in found} == {(n, "u32") for n in (7, 8, 9)}
-        assert site.a.inside(lambda: net_qdisc.arrival_filters("eth0")) == []
+        assert site.a.inside(lambda: qdisc.arrival_filters("eth0")) == []
     finally:
         site.b.run(["tc", "qdisc", "del", "dev", "eth0", "ingress"])
 
@@ -672,7 +680,7 @@ def test_filters_where_packets_arrive_are_read_with_what_they_look_for(site: Sit
 def test_interfaces_are_known_with_what_is_below_and_above_them(site: Site) -> None:
     site.b.ip("link add w0 type veth peer name w1\nlink add w2 type bridge\nlink set w0 master w2")
     try:
-        found = {one.name: (one.below, one.above) for one in site.b.inside(net_qdisc.links)}
+        found = {one.name: (one.below, one.above) for one in site.b.inside(qdisc.links)}
         assert (found["w0"], found["w1"]) == (("w1", "w2"), ("w0", ""))
         # The other end of this one is in another namespace.
         assert found["eth0"] == found["lo"] == ("", "")

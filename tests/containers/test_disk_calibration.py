@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.agent.disk import NodeDisk
-from harness.agent.images import sync_filesystem
-from harness.agent.power_cut import CutPlan, CutReport, cut
-from harness.agent.synthesis import MODES
 from harness.simulation.disk import SimDisk
 from harness.simulation.weather import CALM
 from harness.simulation.world import World
+from nemesis.agent.disks.disk import NodeDisk
+from nemesis.agent.disks.images import sync_filesystem
+from nemesis.agent.disks.power_cut import CutPlan, CutReport, cut
+from nemesis.agent.disks.synthesis import MODES
 from tests.containers import storage_traces as traces
 from tests.containers.disk_rig import FILESYSTEMS, disk_folder, make
 from tests.containers.legal_outcomes import Files, Lengths, is_legal, why_illegal

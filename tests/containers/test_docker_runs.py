@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from harness.agent import state
 from harness.cli import main
-from harness.environments.docker_hosts import LABEL_RUN, STATE_ROOT, DockerPlacement
+from harness.environments.hosts.docker import LABEL_RUN, STATE_ROOT, DockerPlacement
+from nemesis.agent import state
 
 EXPERIMENT = """
 name = "short"
@@ -95,7 +95,7 @@ def test_neither_teardown_nor_logs_nor_plots_change_a_verdict(
 
     monkeypatch.setattr(DockerPlacement, "end", end_badly)
     monkeypatch.setattr(DockerPlacement, "collect", collect_badly)
-    monkeypatch.setattr("harness.pipeline.build_report", no_report)
+    monkeypatch.setattr("harness.runs.record.build_report", no_report)
     answer = carry_out(experiment, tmp_path, capsys)
     assert (answer["exit_code"], answer["verdict"]) == (0, "valid")
     assert answer["world"]["left_behind"] == [
@@ -111,11 +111,11 @@ def test_a_fault_that_this_world_cannot_do_is_refused_before_anything_starts(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from harness.environments import docker_hosts
+    from harness.environments.hosts import docker
 
     missing = {"strace": {"level": "no", "how": "", "why": "install strace"}}
-    found = {**docker_hosts._mechanisms(), **missing}
-    monkeypatch.setattr(docker_hosts, "_mechanisms", lambda: found)
+    found = {**docker._mechanisms(), **missing}
+    monkeypatch.setattr(docker, "_mechanisms", lambda: found)
     path = tmp_path / "slow.toml"
     path.write_text(EXPERIMENT.replace('"isolate"', '"io_error"'))
     words = ["run", str(path), "--no-spark", "--results", str(tmp_path / "runs")]

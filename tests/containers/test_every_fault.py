@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from test_harness_killed import what_is_left
 
-from harness import experiment as experiments
 from harness.cli import main
+from harness.runs import experiment as experiments
 from nemesis.fault import FAULT_NAMES
 from results.history_files import read_tables
 

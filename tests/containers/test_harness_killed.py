@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from harness.agent import state
-from harness.check import check_locally
-from harness.environments import docker_hosts
-from harness.environments.docker_hosts import LABEL_OWNER, LABEL_RUN, STATE_ROOT, is_owned
+from harness.environments.hosts import docker
+from harness.environments.hosts.docker import LABEL_OWNER, LABEL_RUN, STATE_ROOT, is_owned
 from harness.errors import HistoryError
+from harness.runs.check import check_locally
+from nemesis.agent import state
 from results.history_files import read_tables
 from results.layout import RunFiles
 from results.store import RunStore
@@ -88,7 +88,7 @@ def test_a_killed_harness_loses_no_completed_operation_and_the_next_start_heals(
         completed += _check_history(store)
     assert completed > 0, "no kill came late enough to prove anything"
 
-    left = docker_hosts.remove_leftovers(engine)  # of the last kill; the next start does the same
+    left = docker.remove_leftovers(engine)  # of the last kill; the next start does the same
     subprocess.run([sys.executable, "-m", "harness.cli", "reset"], check=True, capture_output=True)
     print(f"{KILLS} kills, {completed} completed operations, last left {len(left)} containers")
     assert what_is_left(engine) == []
@@ -174,7 +174,7 @@ def _agents() -> list[str]:
                 words = path.read_bytes().split(b"\0")
             except OSError:
                 continue
-            if b"harness.agent" in words or b"harness.agent.network" in words:
+            if b"nemesis.agent" in words or b"nemesis.agent.packets.network" in words:
                 found.append(f"process {path.parent.name}")
         if not found:
             break

@@ -20,10 +20,10 @@ from typing import Any, Protocol
 
 import pytest
 
-from harness.agent.namespace import Namespace
 from harness.simulation.connect import LISTEN_BACKLOG, SYN_LINEAR_TIMEOUTS
 from harness.simulation.pipe import SEND_BUFFER_BYTES
 from harness.simulation.weather import CALM
+from nemesis.agent.packets.namespace import Namespace
 from tests.containers.network_rig import RigHost, segment, why_not
 from tests.simulation.sim_helpers import MS, Echo, S, pair
 

@@ -9,7 +9,7 @@ import pytest
 import ssh_world
 
 from harness.cli import main
-from harness.environments.ssh_inventory import load_inventory
+from harness.environments.hosts.inventory import load_inventory
 from results.history_files import read_tables
 
 EXPERIMENT = """

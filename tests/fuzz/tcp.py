@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
+from harness.environments.local.standing import LocalCluster, broker_count
 from harness.errors import HarnessFailure
-from harness.local_cluster import LocalCluster, broker_count
 from tests.fuzz import frames
 from tests.fuzz.report import Finding
 

@@ -16,15 +16,15 @@ from typing import Any
 from checkers.compose import judge_run
 from harness.contracts.metadata import PartitionState
 from harness.contracts.verdict import Judgement, Validity, Verdict
-from harness.environments.simulated_processes import kept_bytes
-from harness.experiment import ClusterConfig, Experiment, TopicConfig
-from harness.history import HistoryWriter
-from harness.judge import run_context
-from harness.op import Completion, Outcome
-from harness.phases import RunRecorder
-from harness.runner import SimulationResult, _Run
-from harness.scenario import Wait
+from harness.history.op import Completion, Outcome
+from harness.history.writer import HistoryWriter
+from harness.runs.experiment import ClusterConfig, Experiment, TopicConfig
+from harness.runs.judge import run_context
+from harness.runs.phases import RunRecorder
+from harness.runs.simulated import SimulationResult, _Run
+from harness.scenarios.steps import Wait
 from nemesis.fault import Fault
+from nemesis.simulated.processes import kept_bytes
 from system_under_test.config import DEFAULT_PROFILE
 from system_under_test.defects import DEFECTS, Defect
 from system_under_test.protocol.messages import alter_partition_request
@@ -155,7 +155,7 @@ class Story(_Run):
         self.world.run_for(int(ms * 1e6))
 
     def wait(self, **conditions: Any) -> None:
-        """Waits until committed metadata is as described; see `harness.scenario.Wait`."""
+        """Waits until committed metadata is as described; see `harness.scenarios.steps.Wait`."""
         wait = Wait(**conditions)
         self.until(lambda: wait.holds(self.cluster.metadata, PARTITION))
 

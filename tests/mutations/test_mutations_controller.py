@@ -1,6 +1,6 @@
 """What happens without the rules by which the controller chooses leaders, keeps ISR and ELR, and fences."""
 
-from harness.judge import unavailable_ms
+from harness.runs.judge import unavailable_ms
 from system_under_test.controller.isr_changes import alter_partition
 from system_under_test.protocol.errors import ErrorCode
 from tests import controller_story

@@ -13,8 +13,8 @@ from system_under_test.protocol.messages import fetch_response, millis
 from system_under_test.rules import Rules
 from tests.mutations.coverage import shows
 from tests.mutations.mutation_story import Story, expect_defect
-from tests.unit.node_fakes import FakeRandom
-from tests.unit.replica_fakes import TOPIC_ID, Broker, batch, only_produced
+from tests.unit.system_under_test.broker.node_fakes import FakeRandom
+from tests.unit.system_under_test.broker.replica_fakes import TOPIC_ID, Broker, batch, only_produced
 
 # --- FETCH-5
 

@@ -1,9 +1,9 @@
 """What happens without the rules about the high watermark and what clients are told of it."""
 
-from harness.op import Outcome
+from harness.history.op import Outcome
 from tests.mutations.coverage import shows
 from tests.mutations.mutation_story import Story, expect_defect, play
-from tests.unit.replica_fakes import Broker
+from tests.unit.system_under_test.broker.replica_fakes import Broker
 
 
 def alone(story: Story) -> list[object]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from checkers.kernels.linearizability import Options, check_tables
-from harness.schema import END_OFFSETS_SEEN, OPERATIONS, RECORDS_READ
+from harness.history.schema import END_OFFSETS_SEEN, OPERATIONS, RECORDS_READ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

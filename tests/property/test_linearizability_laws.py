@@ -25,7 +25,7 @@ from checkers.kernels.monoid import (
 from checkers.kernels.real_time import check_real_time
 from checkers.kernels.time_order import LiveMonitor
 from checkers.synthetic import Shape, synthetic_tables
-from harness.schema import END_OFFSETS_SEEN, OPERATIONS, RECORDS_READ
+from harness.history.schema import END_OFFSETS_SEEN, OPERATIONS, RECORDS_READ
 from tests.property.brute_force import (
     Call,
     ends_table,

@@ -8,8 +8,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.history import HistoryWriter
-from harness.op import Completion, OpKind, Outcome, ReadRecord
+from harness.history.op import Completion, OpKind, Outcome, ReadRecord
+from harness.history.writer import HistoryWriter
 from results.layout import RunFiles
 from results.store import RunStore, write_json
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HistoryError
-from harness.history import HistoryWriter
-from harness.op import Completion, OpKind, Outcome
+from harness.history.op import Completion, OpKind, Outcome
+from harness.history.writer import HistoryWriter
 from results.layout import RunFiles
 from results.report.build import build_report
 from results.report.lanes import INTERVALS_MAX

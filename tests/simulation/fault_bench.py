@@ -4,11 +4,11 @@ import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from harness.environments.simulated import HARNESS_NODE
-from harness.experiment import Experiment
-from harness.history import HistoryWriter
-from harness.judge import judge_result
-from harness.runner import START_LIMIT_MS, SimulationResult, _Run
+from harness.environments.simulated.cluster import HARNESS_NODE
+from harness.history.writer import HistoryWriter
+from harness.runs.experiment import Experiment
+from harness.runs.judge import judge_result
+from harness.runs.simulated import START_LIMIT_MS, SimulationResult, _Run
 from nemesis.fault import Fault
 from workloads.append import AppendConfig
 

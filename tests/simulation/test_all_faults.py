@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from harness import experiment as experiments
 from harness.contracts.verdict import Judgement, Verdict
-from harness.experiment import Experiment
-from harness.judge import judge_result
-from harness.runner import simulate
+from harness.runs import experiment as experiments
+from harness.runs.experiment import Experiment
+from harness.runs.judge import judge_result
+from harness.runs.simulated import simulate
 from nemesis.fault import FAULT_NAMES
 from nemesis.schedule import FAMILIES
 

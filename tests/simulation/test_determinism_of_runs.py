@@ -18,9 +18,9 @@ CHILD = """
 import json, sys
 from dataclasses import replace
 from pathlib import Path
-from harness import experiment
-from harness.judge import judge_result
-from harness.runner import simulate
+from harness.runs import experiment
+from harness.runs.judge import judge_result
+from harness.runs.simulated import simulate
 storm = replace(experiment.load(Path(sys.argv[1])), duration_ms=6000, profile=sys.argv[4])
 result = simulate(storm, int(sys.argv[3]), directory=Path(sys.argv[2]))
 verdict, summary = judge_result(storm, int(sys.argv[3]), result)

@@ -13,7 +13,12 @@ from system_under_test.protocol.apis import APIS, BROKER, CONTROLLER, Api
 from system_under_test.protocol.metadata_codec import METADATA_TOPIC_ID
 from system_under_test.protocol.wire import ServerCodec
 from system_under_test.runtime import RequestContext
-from tests.unit.wire_examples import VERSIONS, answer_of, arbitrary_request, frame_of
+from tests.unit.system_under_test.protocol.wire_examples import (
+    VERSIONS,
+    answer_of,
+    arbitrary_request,
+    frame_of,
+)
 
 CONTEXT = RequestContext(peer="stranger:1", connection_id=1)
 ANSWERS_BY_ITSELF = "ApiVersions"

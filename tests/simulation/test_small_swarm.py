@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import harness
-from harness import experiment as experiments
 from harness.contracts.verdict import Verdict
-from harness.judge import judge_result
-from harness.runner import simulate
+from harness.runs import experiment as experiments
+from harness.runs.judge import judge_result
+from harness.runs.simulated import simulate
 
 STORM = experiments.load(Path(harness.__path__[0]) / "experiments" / "elr-compare.toml")
 

@@ -27,7 +27,7 @@ def real_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from datetime import UTC, datetime
 
     from harness.commands import scenario_experiment
-    from harness.pipeline import record_run
+    from harness.runs.record import record_run
     from harness.scenarios import find_scenario
     from results.store import RunStore
 

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 from checkers.compose import RunContext, judge_run, verdict_to_json
 from checkers.jobs.stored import Task, tasks_of
 from checkers.synthetic import Shape, synthetic_tables
-from harness.history import HistoryWriter
-from harness.history_parquet import table_files, write_tables
-from harness.op import Completion, Outcome
+from harness.history.op import Completion, Outcome
+from harness.history.parquet import table_files, write_tables
+from harness.history.writer import HistoryWriter
 from results.history_files import read_tables
 
 CONTEXT = RunContext(profile="kafka-4.1", acked_during_faults_min=0)

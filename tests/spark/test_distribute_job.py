@@ -9,13 +9,13 @@ import pytest
 
 from checkers.jobs.distribute import ROWS, _Worker, distribute_job, totals_of, write_rows
 from checkers.spark import sql_session
-from harness import experiment as experiments
-from harness.compare import arm_totals
-from harness.distribute import WORKER_MODULE, run_locally
+from harness.campaigns.compare import arm_totals
+from harness.campaigns.distribution import WORKER_MODULE, run_locally
+from harness.campaigns.worker import failed_row
 from harness.errors import HarnessFailure
-from harness.experiment import Experiment
 from harness.progress import ProgressLine
-from harness.worker import failed_row
+from harness.runs import experiment as experiments
+from harness.runs.experiment import Experiment
 from tests.spark.local_spark import LocalSpark
 
 ARMS = ("profile=kafka-4.0", "profile=kafka-4.1")

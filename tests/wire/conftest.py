@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from wire_helpers import BROKER_SETTINGS, SharedCluster
 
-from harness.local_cluster import LocalCluster
+from harness.environments.local.standing import LocalCluster
 
 
 @pytest.fixture(scope="session")

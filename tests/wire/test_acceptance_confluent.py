@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from wire_helpers import BROKER_SETTINGS, SharedCluster, eventually, new_name
 
-from harness.local_cluster import LocalCluster
+from harness.environments.local.standing import LocalCluster
 
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 

@@ -25,7 +25,7 @@ from confluent_kafka import (  # noqa: E402
     TopicPartition,
 )
 
-from harness.op import Outcome  # noqa: E402
+from harness.history.op import Outcome  # noqa: E402
 from system_under_test.protocol.messages import offset_for_leader_epoch_request  # noqa: E402
 from workloads.clients.confluent import ConfluentClient  # noqa: E402
 

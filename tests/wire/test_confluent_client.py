@@ -9,7 +9,7 @@ import pytest
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 
 from harness.errors import UsageError  # noqa: E402
-from harness.op import Completion, Outcome  # noqa: E402
+from harness.history.op import Completion, Outcome  # noqa: E402
 from system_under_test.protocol.record_batch import encode_batch  # noqa: E402
 from workloads.clients import confluent  # noqa: E402
 from workloads.clients.confluent import (  # noqa: E402

@@ -12,8 +12,8 @@ from wire_helpers import SharedCluster, new_name
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 
 from checkers.kernels.linearizability import check_tables
-from harness.history import HistoryWriter
-from harness.phases import RunRecorder
+from harness.history.writer import HistoryWriter
+from harness.runs.phases import RunRecorder
 from system_under_test.real.host import ClientHost
 from workloads.append import AppendConfig, AppendProcess, ProcessIds
 from workloads.consumer_group import ConsumerGroup, GroupWorkloadConfig

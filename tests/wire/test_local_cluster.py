@@ -10,9 +10,9 @@ import pytest
 from wire_helpers import eventually
 
 from harness import exit_codes
-from harness.agent.procfs import process_start
 from harness.cli import main
-from harness.local_cluster import LocalCluster
+from harness.environments.local.standing import LocalCluster
+from nemesis.agent.processes.procfs import process_start
 
 pytestmark = pytest.mark.wire
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from harness import experiment as experiments
-from harness.agent.procfs import process_start
 from harness.cli import main
 from harness.errors import UsageError
-from harness.experiment import Experiment, TopicConfig
-from harness.judge import judge_result
-from harness.phases import Phases
-from harness.real_run import run_real
+from harness.runs import experiment as experiments
+from harness.runs.experiment import Experiment, TopicConfig
+from harness.runs.judge import judge_result
+from harness.runs.phases import Phases
+from harness.runs.real import run_real
+from nemesis.agent.processes.procfs import process_start
 from nemesis.fault import Fault
 from workloads.append import AppendConfig
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from wire_helpers import eventually
 
-from harness.local_cluster import LocalCluster, LocalNode, broker_count
+from harness.environments.local.standing import LocalCluster, LocalNode, broker_count
 from system_under_test.real.events import parse_event
 from system_under_test.real.node_file import NodeFileError, read_node_file
 from system_under_test.real.observer import open_events
@@ -266,7 +266,7 @@ def test_nodes_of_a_run_end_with_the_process_that_started_them(tmp_path: Path) -
     script = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from harness.local_cluster import LocalCluster\n"
+        "from harness.environments.local.standing import LocalCluster\n"
         "cluster = LocalCluster.create(Path(sys.argv[1]), brokers=1, controllers=1, timings='fast')\n"
         "cluster.start()\n"
         "cluster.wait_ready(60)\n"

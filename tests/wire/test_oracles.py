@@ -29,7 +29,7 @@ from system_under_test.protocol.record_batch import (
 )
 from system_under_test.protocol.wire import ServerCodec
 from tests.memory_storage import MemoryStorage
-from tests.unit.wire_examples import (
+from tests.unit.system_under_test.protocol.wire_examples import (
     VERSIONS,
     api_of,
     arbitrary_request,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from harness.local_cluster import LocalCluster
+from harness.environments.local.standing import LocalCluster
 from system_under_test.protocol.messages import (
     create_topics_request,
     metadata_request,

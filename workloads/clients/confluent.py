@@ -36,7 +36,7 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from harness.errors import UsageError
-from harness.op import Completion, Outcome
+from harness.history.op import Completion, Outcome
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.record_batch import BatchHeader, Record, decode_records
 from system_under_test.runtime import Host

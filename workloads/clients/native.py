@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from harness.op import Completion, Outcome
+from harness.history.op import Completion, Outcome
 from system_under_test.protocol.entities import fetch_of, fetch_partition, fetch_topic, produce_of
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (

@@ -1,0 +1,1 @@
+"""Many runs: comparisons and swarms, distributed over processes or Spark, and their statistics."""

@@ -1,0 +1,1 @@
+"""A cluster on hosts with agents: containers, or machines over SSH."""

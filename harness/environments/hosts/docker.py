@@ -1,0 +1,469 @@
+"""Nodes in containers: one container per node, its disk on a loop-mounted image, its packets under our rules.
+
+The container is the host: it lives as long as the run and only waits, while the node's process is started in it,
+killed, and started again. So its network namespace, and every packet rule in it, outlives the node.
+
+Everything carries the run's name in a label together with the process that owns the run, so that whatever a
+dead harness left behind is recognised and removed by the next one.
+"""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import zlib
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Any
+
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
+
+from harness.contracts.capability import Capability
+from harness.environments.hosts import image
+from harness.environments.hosts.cluster import HostNode
+from harness.environments.hosts.subnets import NETWORKS, free_prefix, routed_networks
+from harness.environments.node_files import NodeSettings, node_toml
+from harness.environments.observation.event_tail import EventSource, LocalFiles
+from harness.environments.real import HARNESS_HOST
+from harness.errors import HarnessFailure, UsageError
+from nemesis.agent import capabilities
+from nemesis.agent.client import AgentClient, AgentGoneError, LocalStream
+from nemesis.agent.errors import AgentError
+from nemesis.agent.processes.procfs import process_start
+from nemesis.hosts.capabilities import fault_capabilities, host_capabilities
+
+STATE_ROOT = Path(os.environ.get("LASTSTAND_STATE", "/var/lib/laststand"))
+DEFAULT_SOCKET = Path("/var/run/docker.sock")
+SUBNETS = os.environ.get("LASTSTAND_SUBNETS", "198.18.64")
+"""First three numbers of the first /24 that may be used; the next 63 may be used too."""
+LABEL_RUN = "laststand.run"
+LABEL_OWNER = "laststand.owner"
+BROKER_PORT = 9092
+CONTROLLER_PORT = 9093
+FIRST_CONTROLLER_ID = 11
+CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "KILL", "NET_BIND_SERVICE", "SYS_NICE")
+"""What a container keeps; faults are done from outside and need nothing inside."""
+HARNESS_PSEUDO_NODE = HARNESS_HOST
+START_POLL_S = 0.005
+START_LIMIT_S = 20.0
+DISK_MIB = 512
+
+_patiently = retry(
+    retry=retry_if_exception_type((OSError,)),
+    stop=stop_after_attempt(4),
+    wait=wait_exponential(multiplier=0.1, max=2),
+    reraise=True,
+)
+
+
+def connect() -> Any:
+    """Returns a client of the engine.
+
+    Raises:
+        UsageError: There is none, or it cannot be reached.
+    """
+    import docker
+    from docker.errors import DockerException
+
+    try:
+        engine = docker.from_env(timeout=120)
+        engine.ping()
+    except DockerException as error:
+        raise UsageError(
+            f"no Docker engine can be reached ({str(error)[:160]}); start one, or set DOCKER_HOST"
+        ) from None
+    return engine
+
+
+def check_machine() -> None:
+    """Raises `UsageError` if faults cannot be done from this machine, or there is no image."""
+    if os.geteuid() != 0:
+        raise UsageError(
+            "faults in containers are done from outside, by root; run laststand as root"
+        )
+    engine = connect()
+    try:
+        if not image.has_image(engine):
+            raise UsageError(
+                f"the engine has no image {image.image_name()}; `laststand image build` makes it "
+                "(--from-debootstrap where there is no registry)"
+            )
+    finally:
+        engine.close()
+
+
+class DockerPlacement:
+    """Containers on the engine of this machine. Implements `harness.environments.hosts.cluster.Placement`.
+
+    The network is made at once, because only then is it certain which addresses nodes have; `end` removes it.
+
+    Args:
+        settings: What all nodes are told.
+        brokers, controllers, clients: How many.
+        filesystem: "ext4" or "xfs".
+        logs_to: Where what nodes said is brought at the end.
+    """
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        *,
+        brokers: int,
+        controllers: int,
+        clients: int,
+        filesystem: str,
+        logs_to: Path,
+    ) -> None:
+        self.run_id = f"{os.getpid():x}-{secrets.token_hex(3)}"
+        self._settings = settings
+        self._filesystem = filesystem
+        self._logs_to = logs_to
+        self._engine = connect()
+        self._containers: dict[str, Any] = {}
+        self._executions: dict[str, str] = {}
+        self._state = STATE_ROOT / self.run_id
+        self._agent = AgentClient(LocalStream(self._state), "this machine")
+        try:
+            # Noted before it is made: an engine that is killed leaves its bridges behind.
+            self._agent.call("own_interface", interface=self._bridge)
+            self._prefix, self._network = make_network(
+                self._engine, f"laststand-{self.run_id}", self._bridge, self._labels()
+            )
+        except BaseException:
+            with contextlib.suppress(AgentError, AgentGoneError):
+                self._agent.call("remove_run")
+            self._agent.close()
+            self._engine.close()
+            raise
+        self.packets_at_clients = HARNESS_PSEUDO_NODE
+        self.client_addresses = {HARNESS_HOST: f"{self._prefix}.1"}
+        for index in range(clients):
+            self.client_addresses[f"client-{index}"] = f"{self._prefix}.{100 + index}"
+        self.client_sources = self.client_addresses
+        self.nodes: dict[str, HostNode] = {}
+        for index in range(controllers):
+            self._add("controller", FIRST_CONTROLLER_ID + index, 20, CONTROLLER_PORT)
+        for index in range(brokers):
+            self._add("broker", 1 + index, 10, BROKER_PORT)
+
+    def _add(self, role: str, node_id: int, first: int, port: int) -> None:
+        name = f"{role[0]}{node_id}"
+        self.nodes[name] = HostNode(
+            name=name,
+            role=role,
+            node_id=node_id,
+            address=f"{self._prefix}.{first + node_id}",
+            port=port,
+            agent=self._agent,
+        )
+
+    def capabilities(self) -> dict[str, Capability]:
+        """Returns what every fault can be done with here."""
+        return docker_capabilities()
+
+    # -- life
+
+    async def begin(self) -> None:
+        """Removes leftovers, then makes the disks and the containers."""
+        await asyncio.to_thread(remove_leftovers, self._engine)
+        await self._agent.ask("reset")
+        await asyncio.gather(*(self._make_node(node) for node in self.nodes.values()))
+        await self._agent.ask(
+            "add_node", node=HARNESS_PSEUDO_NODE, addresses=list(self.client_addresses.values())
+        )
+        await self._agent.ask("enter_namespace", node=HARNESS_PSEUDO_NODE, pid=None)
+        await self._agent.ask(
+            "add_addresses",
+            addresses=[a for name, a in self.client_addresses.items() if name != HARNESS_HOST],
+            interface=self._bridge,
+        )
+
+    @property
+    def _bridge(self) -> str:
+        return f"ls{zlib.crc32(self.run_id.encode()):08x}"
+
+    def _labels(self) -> dict[str, str]:
+        return {LABEL_RUN: self.run_id, LABEL_OWNER: owner()}
+
+    async def _make_node(self, node: HostNode) -> None:
+        made = await self._agent.ask(
+            "add_node",
+            node=node.name,
+            addresses=[node.address],
+            filesystem=self._filesystem,
+            size_mib=DISK_MIB,
+        )
+        text = node_toml(
+            node.name,
+            node.role,
+            node.node_id,
+            node.listen,
+            self._voters(),
+            self._settings,
+            data_dir="/data/disk/data",
+        )
+        (Path(made["log"]) / "node.toml").write_text(text, encoding="utf-8")
+        container = await asyncio.to_thread(
+            self._make_container, node, made["directory"], made["log"]
+        )
+        self._containers[node.name] = container
+        pid = await asyncio.to_thread(_pid_of, container)
+        await self._agent.ask("enter_namespace", node=node.name, pid=pid)
+
+    def _voters(self) -> list[str]:
+        return [
+            f"{node.node_id}@{node.listen}"
+            for node in self.nodes.values()
+            if node.role == "controller"
+        ]
+
+    @_patiently
+    def _make_container(self, node: HostNode, directory: str, log: str) -> Any:
+        from docker.types import EndpointConfig, Mount
+
+        api = self._engine.api
+        host_config = api.create_host_config(
+            mounts=[
+                Mount("/data", directory, type="bind", propagation="rslave"),
+                Mount("/log", log, type="bind"),
+            ],
+            init=True,
+            cap_drop=["ALL"],
+            cap_add=list(CAPABILITIES),
+            security_opt=["no-new-privileges"],
+            sysctls={"net.ipv4.tcp_retries2": "8"},
+        )
+        name = f"laststand-{self.run_id}-{node.name}"
+        created = api.create_container(
+            image.image_name(),
+            name=name,
+            hostname=node.name,
+            host_config=host_config,
+            networking_config=api.create_networking_config(
+                {
+                    self._network.name: EndpointConfig(
+                        api.api_version, ipv4_address=node.address, aliases=[node.name]
+                    )
+                }
+            ),
+            labels=self._labels(),
+        )
+        container = self._engine.containers.get(created["Id"])
+        container.start()
+        return container
+
+    async def start_process(self, node: HostNode) -> int:
+        """Starts a node's process in its container; returns its pid on this machine, 0 if it ended at once."""
+        pid = await asyncio.to_thread(self._execute, node)
+        if pid:
+            with contextlib.suppress(AgentError):  # it has ended already
+                await self._agent.ask("watch", node=node.name, pid=pid)
+                return pid
+        return 0
+
+    @_patiently
+    def _execute(self, node: HostNode) -> int:
+        import time
+
+        api = self._engine.api
+        command = "exec python3 -m system_under_test --config /log/node.toml >>/log/node.log 2>&1"
+        execution = api.exec_create(self._containers[node.name].id, ["sh", "-c", command])["Id"]
+        api.exec_start(execution, detach=True)
+        self._executions[node.name] = execution
+        deadline_s = time.monotonic() + START_LIMIT_S
+        while time.monotonic() < deadline_s:
+            state = api.exec_inspect(execution)
+            if state["Pid"]:
+                return int(state["Pid"])
+            if state["ExitCode"] is not None and not state["Running"]:
+                return 0
+            time.sleep(START_POLL_S)
+        raise HarnessFailure(f"the engine did not start {node.name} within {START_LIMIT_S:g} s")
+
+    async def exit_code(self, node: HostNode) -> int | None:
+        """Returns how a node's last process ended; None if the engine does not know yet."""
+        execution = self._executions.get(node.name)
+        if execution is None:
+            return None
+        for _ in range(20):
+            state = await asyncio.to_thread(self._engine.api.exec_inspect, execution)
+            if not state["Running"]:
+                code: int | None = state["ExitCode"]
+                return code
+            await asyncio.sleep(0.01)
+        return None
+
+    async def last_words(self, node: HostNode) -> str:
+        """Returns the last line that a node said."""
+        path = self._log(node.name) / "node.log"
+        with contextlib.suppress(OSError):
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            return lines[-1] if lines else ""
+        return ""
+
+    def source(self) -> EventSource:
+        """Returns the event logs, which are files of this machine."""
+        return LocalFiles({name: self._log(name) / "events.jsonl" for name in self.nodes})
+
+    def _log(self, name: str) -> Path:
+        return self._state / "logs" / name
+
+    async def collect(self) -> None:
+        """Copies what nodes said into the run's directory."""
+        for name in self.nodes:
+            target = self._logs_to / name
+            target.mkdir(parents=True, exist_ok=True)
+            for file in ("node.toml", "node.log"):
+                with contextlib.suppress(OSError):
+                    shutil.copyfile(self._log(name) / file, target / file)
+
+    async def end(self) -> list[str]:
+        """Removes containers, network, disks and files; returns what could not be removed."""
+        problems: list[str] = []
+        for node in self.nodes.values():
+            # A process on a frozen disk cannot die, and its container with it.
+            with contextlib.suppress(AgentError, AgentGoneError):
+                await self._agent.ask("thaw_disk", node=node.name)
+        problems += await asyncio.to_thread(remove_run, self._engine, self.run_id)
+        with contextlib.suppress(AgentGoneError):
+            try:
+                await self._agent.ask("remove_run")
+            except AgentError as error:
+                problems.append(str(error))
+        await asyncio.to_thread(self._agent.close)
+        self._engine.close()
+        return problems
+
+
+def make_network(engine: Any, name: str, bridge: str, labels: dict[str, str]) -> tuple[str, Any]:
+    """Makes a network of our own; returns the first three numbers of its addresses, and the network.
+
+    Two runs that start at once find the same addresses free. The engine refuses the later one, which then takes
+    others: no attempt repeats a network that was refused.
+
+    Raises:
+        HarnessFailure: All networks that may be used are taken.
+    """
+    from docker.errors import APIError
+    from docker.types import IPAMConfig, IPAMPool
+
+    refused: list[IPv4Network] = []
+    for _ in range(NETWORKS):
+        prefix = free_prefix(SUBNETS, [*networks_in_use(engine), *refused])
+        pool = IPAMPool(subnet=f"{prefix}.0/24", gateway=f"{prefix}.1")
+        try:
+            network = engine.networks.create(
+                name,
+                driver="bridge",
+                ipam=IPAMConfig(pool_configs=[pool]),
+                options={"com.docker.network.bridge.name": bridge},
+                labels=labels,
+            )
+        except APIError as error:
+            if "overlap" not in str(error.explanation).lower():
+                raise
+            refused.append(IPv4Network(f"{prefix}.0/24"))
+            continue
+        return prefix, network
+    raise HarnessFailure(
+        f"the engine refused all {NETWORKS} networks from {SUBNETS}.0/24 on; `docker network ls` shows its own"
+    )
+
+
+def networks_in_use(engine: Any) -> list[IPv4Network]:
+    """Returns the networks of the engine, and those that this machine has a route to."""
+    used = routed_networks()
+    for network in engine.networks.list():
+        for config in (network.attrs.get("IPAM") or {}).get("Config") or ():
+            with contextlib.suppress(ValueError):  # none, or IPv6
+                used.append(IPv4Network(config.get("Subnet", ""), strict=False))
+    return used
+
+
+def owner() -> str:
+    """Returns this process as a label: its pid, and when it began."""
+    return f"{os.getpid()}:{process_start(os.getpid())}"
+
+
+def is_owned(label: str) -> bool:
+    """Whether the process that a label names as the owner is alive."""
+    pid, _, began = label.partition(":")
+    return pid.isdecimal() and began.isdecimal() and process_start(int(pid)) == int(began) > 0
+
+
+def _pid_of(container: Any) -> int:
+    container.reload()
+    return int(container.attrs["State"]["Pid"])
+
+
+def remove_run(engine: Any, run_id: str) -> list[str]:
+    """Removes the containers and networks of one run; returns what could not be removed."""
+    return _remove(engine, lambda labels: labels.get(LABEL_RUN) == run_id)[1]
+
+
+def remove_leftovers(engine: Any) -> list[str]:
+    """Removes containers and networks of runs whose harness is dead; returns what was removed."""
+    return sweep(engine)[0]
+
+
+def sweep(engine: Any, *, even_if_alive: bool = False) -> tuple[list[str], list[str]]:
+    """Removes containers and networks of dead runs; returns what was removed, and what could not be.
+
+    Args:
+        engine: To remove them from.
+        even_if_alive: Also those of runs that live.
+    """
+    return _remove(
+        engine, lambda labels: even_if_alive or not is_owned(labels.get(LABEL_OWNER, ""))
+    )
+
+
+def may_have_engine() -> bool:
+    """Whether there are signs of an engine, even if it does not answer: it is named, or has left its socket."""
+    return bool(os.environ.get("DOCKER_HOST")) or DEFAULT_SOCKET.exists()
+
+
+def _remove(engine: Any, is_chosen: Any) -> tuple[list[str], list[str]]:
+    from docker.errors import APIError, NotFound
+
+    removed, problems = [], []
+    filters = {"label": LABEL_RUN}
+    for container in engine.containers.list(all=True, filters=filters, ignore_removed=True):
+        if is_chosen(container.labels):
+            try:
+                container.remove(force=True)
+                removed.append(f"container {container.name}")
+            except NotFound:
+                continue
+            except APIError as error:
+                problems.append(f"container {container.name}: {error.explanation}")
+    for network in engine.networks.list(filters=filters):
+        if is_chosen(network.attrs.get("Labels") or {}):
+            try:
+                network.remove()
+                removed.append(f"network {network.name}")
+            except NotFound:
+                continue
+            except APIError as error:
+                problems.append(f"network {network.name}: {error.explanation}")
+    return removed, problems
+
+
+_found: dict[str, dict[str, Any]] = {}
+
+
+def _mechanisms() -> dict[str, dict[str, Any]]:
+    if not _found:
+        _found.update(capabilities.find())
+    return _found
+
+
+def docker_mechanisms() -> dict[str, Capability]:
+    """Returns every mechanism of this machine that faults in containers use; found out once."""
+    return host_capabilities(_mechanisms())
+
+
+def docker_capabilities() -> dict[str, Capability]:
+    """Returns what every fault can be done with in containers of this machine; found out once."""
+    return fault_capabilities(_mechanisms())

@@ -1,0 +1,515 @@
+"""Nodes on hosts over SSH: one agent per host, kept open through one paramiko session.
+
+The hosts are in a TOML file, see `inventory.py`.
+"""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shlex
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
+
+from harness.contracts.capability import NO, WEAKER, YES, Capability
+from harness.environments.hosts.bundle import PYTHON, bundle_version, make_bundle
+from harness.environments.hosts.cluster import HostNode
+from harness.environments.hosts.inventory import Host, Inventory, load_inventory
+from harness.environments.node_files import NodeSettings, node_toml
+from harness.environments.observation.event_tail import EventSource
+from harness.environments.real import HARNESS_HOST
+from harness.errors import HarnessFailure, UsageError
+from harness.runs.experiment import Experiment
+from nemesis.agent.client import AgentClient, AgentGoneError
+from nemesis.agent.errors import AgentError
+from nemesis.hosts.capabilities import fault_capabilities, host_capabilities
+
+BROKER_PORT = 9092
+CONTROLLER_PORT = 9093
+FIRST_CONTROLLER_ID = 11
+DISK_MIB = 512
+CONNECT_LIMIT_S = 15
+COMMAND_LIMIT_S = 60
+PINGS = 9
+PING_EVERY_S = 5.0
+BUNDLES = "bundles"
+
+
+class SshStream:
+    """An agent at the far end of an SSH channel.
+
+    Args:
+        client: A connected paramiko client; closed with the stream.
+        command: What starts the agent.
+    """
+
+    def __init__(self, client: Any, command: str) -> None:
+        self._client = client
+        self._channel = client.get_transport().open_session()
+        self._channel.exec_command(command)
+        self._input = self._channel.makefile("rb", -1)
+        self._errors = b""
+        self._drain = threading.Thread(target=self._read_errors, daemon=True)
+        self._drain.start()
+
+    def write(self, data: bytes) -> None:
+        """Sends bytes."""
+        self._channel.sendall(data)
+
+    def read_line(self) -> bytes:
+        """Returns the next line; empty at the end."""
+        return bytes(self._input.readline())
+
+    def close(self) -> None:
+        """Ends the agent's input, waits a little for its end, and closes the connection."""
+        with contextlib.suppress(OSError, EOFError):
+            self._channel.shutdown_write()
+        deadline_s = time.monotonic() + CONNECT_LIMIT_S
+        while not self._channel.exit_status_ready() and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        self._client.close()
+
+    def last_words(self) -> str:
+        """Returns what the agent said on standard error."""
+        return self._errors.decode(errors="replace")
+
+    def _read_errors(self) -> None:
+        with contextlib.suppress(OSError, EOFError):
+            while data := self._channel.recv_stderr(4096):
+                self._errors = (self._errors + data)[-2000:]
+
+
+class RemoteHost:
+    """One host: a connection, the code on it, an agent.
+
+    Args:
+        inventory: How to get at it.
+        host: Which.
+        run_id: Of the run whose agent it is.
+
+    Raises:
+        UsageError: It cannot be reached, does not prove who it is, or has another Python.
+        HarnessFailure: The code cannot be brought there.
+    """
+
+    def __init__(self, inventory: Inventory, host: Host, run_id: str) -> None:
+        self.host = host
+        self._inventory = inventory
+        self.run = f"{inventory.state_dir}/{run_id}"
+        self.bundle = f"{inventory.state_dir}/{BUNDLES}/{bundle_version(with_agent=True)}"
+        client = _connect(inventory, host)
+        try:
+            self._bring_code(client)
+            command = (
+                f"PYTHONPATH={shlex.quote(self.bundle)} PYTHONDONTWRITEBYTECODE=1 "
+                f"exec {inventory.python} -m nemesis.agent --run {shlex.quote(self.run)}"
+            )
+            self.agent = AgentClient(SshStream(client, self._as_root(command)), host.name)
+        except BaseException:
+            client.close()
+            raise
+
+    def _as_root(self, command: str) -> str:
+        return f"sudo -n sh -c {shlex.quote(command)}" if self._inventory.sudo else command
+
+    def _bring_code(self, client: Any) -> None:
+        """Unpacks the bundle on the host unless it is there."""
+        python = self._inventory.python
+        code, said = self._run(
+            client,
+            f"{python} -c 'import sys, platform; print(\"%d.%d\" % sys.version_info[:2])'; "
+            f"test -d {shlex.quote(self.bundle)} && echo there",
+        )
+        words = said.split()
+        if not words or words[0] != PYTHON:
+            found = words[0] if words else "none"
+            raise UsageError(
+                f"{self.host.name} needs Python {PYTHON}, as here; {python!r} is {found} "
+                "(set python in the hosts file)"
+            )
+        if "there" in words:
+            return
+        temporary = f"/tmp/laststand-{secrets.token_hex(6)}.tar"
+        sftp = client.open_sftp()
+        try:
+            with sftp.open(temporary, "wb") as file:
+                file.set_pipelined(True)
+                file.write(make_bundle())
+        finally:
+            sftp.close()
+        new = f"{self.bundle}.{secrets.token_hex(4)}"
+        code, said = self._run(
+            client,
+            f"mkdir -p {shlex.quote(new)} && "
+            f"{python} -m tarfile -e {temporary} {shlex.quote(new)} && "
+            f"mv -T {shlex.quote(new)} {shlex.quote(self.bundle)}; r=$?; rm -f {temporary}; exit $r",
+        )
+        if code != 0:
+            raise HarnessFailure(f"the code cannot be brought to {self.host.name}: {said.strip()}")
+
+    def _run(self, client: Any, command: str) -> tuple[int, str]:
+        _, output, errors = client.exec_command(self._as_root(command), timeout=COMMAND_LIMIT_S)
+        text = output.read().decode(errors="replace") + errors.read().decode(errors="replace")
+        return output.channel.recv_exit_status(), text
+
+
+def _connect(inventory: Inventory, host: Host) -> Any:
+    """Returns a connected paramiko client.
+
+    Raises:
+        UsageError: The host cannot be reached, or is not who it should be.
+    """
+    import paramiko
+
+    client = paramiko.SSHClient()
+    known = inventory.known_hosts.expanduser()
+    try:
+        client.load_host_keys(os.fspath(known))
+    except OSError as error:
+        raise UsageError(f"the host keys in {known} cannot be read: {error.strerror}") from None
+    client.set_missing_host_key_policy(paramiko.RejectPolicy())
+    try:
+        _open(client, inventory, host)
+    except paramiko.BadHostKeyException:
+        raise UsageError(
+            f"{host.name} shows another host key than {known} has; either it was installed anew "
+            "(put its new key there) or it is not the host it claims to be"
+        ) from None
+    except paramiko.AuthenticationException:
+        raise UsageError(f"{host.name} does not let {inventory.user} in with that key") from None
+    except (paramiko.SSHException, OSError) as error:
+        raise UsageError(f"{host.name} cannot be reached by SSH: {error}") from None
+    transport = client.get_transport()
+    assert transport is not None
+    transport.set_keepalive(15)
+    return client
+
+
+@retry(
+    retry=retry_if_exception_type((ConnectionError, TimeoutError, EOFError)),
+    stop=stop_after_attempt(4),
+    wait=wait_exponential(multiplier=0.2, max=3),
+    reraise=True,
+)
+def _open(client: Any, inventory: Inventory, host: Host) -> None:
+    client.connect(
+        host.address,
+        port=host.port,
+        username=inventory.user,
+        key_filename=None if inventory.key is None else os.fspath(inventory.key),
+        timeout=CONNECT_LIMIT_S,
+        banner_timeout=CONNECT_LIMIT_S,
+        auth_timeout=CONNECT_LIMIT_S,
+        allow_agent=inventory.key is None,
+        look_for_keys=inventory.key is None,
+    )
+
+
+class RemoteLogs:
+    """Event logs on hosts, read through their agents. Implements `EventSource`.
+
+    The hosts' monotonic clocks are mapped to this machine's by the quickest of several questions, again and again.
+
+    Args:
+        hosts: Agent and event log of every node.
+    """
+
+    def __init__(self, hosts: Mapping[str, tuple[AgentClient, str]]) -> None:
+        self._hosts = dict(hosts)
+        self._offsets = dict.fromkeys(hosts, 0)
+        self._behind_ns: dict[int, int] = {}
+        self._best_ns: dict[int, int] = {}
+        self._pinged_s = 0.0
+
+    async def synchronise(self, pings: int = PINGS) -> None:
+        """Asks every host for its time."""
+        for agent in self._agents():
+            for _ in range(pings):
+                await self._ping(agent)
+        self._pinged_s = time.monotonic()
+
+    async def read(self) -> dict[str, bytes]:
+        """Returns what was added to each node's log since the last call."""
+        if time.monotonic() - self._pinged_s > PING_EVERY_S:
+            await self.synchronise(1)
+        news: dict[str, bytes] = {}
+        for agent in self._agents():
+            paths = {path: name for name, (a, path) in self._hosts.items() if a is agent}
+            with contextlib.suppress(AgentError, AgentGoneError):
+                offsets = {path: self._offsets[name] for path, name in paths.items()}
+                answer = await agent.ask("tail", offsets=offsets)
+                for path, added in answer.items():
+                    self._offsets[paths[path]] = added["offset"]
+                    news[paths[path]] = added["text"].encode()
+        return news
+
+    def time_of(self, node: str, at_ns: int) -> int:
+        """Returns a node's time on this machine's monotonic clock."""
+        return at_ns + self._behind_ns.get(id(self._hosts[node][0]), 0)
+
+    def close(self) -> None:
+        """Has nothing to let go of: the agents belong to somebody else."""
+
+    def _agents(self) -> list[AgentClient]:
+        return list({id(agent): agent for agent, _ in self._hosts.values()}.values())
+
+    async def _ping(self, agent: AgentClient) -> None:
+        sent_ns = time.monotonic_ns()
+        with contextlib.suppress(AgentError, AgentGoneError):
+            answer = await agent.ask("hello")
+            took_ns = time.monotonic_ns() - sent_ns
+            key = id(agent)
+            # A slow answer says little about the moment at which it was given.
+            if took_ns <= 2 * self._best_ns.get(key, took_ns):
+                self._best_ns[key] = min(took_ns, self._best_ns.get(key, took_ns))
+                self._behind_ns[key] = sent_ns + took_ns // 2 - int(answer["monotonic_ns"])
+
+
+class SshPlacement:
+    """Nodes as processes on hosts. Implements `harness.environments.hosts.cluster.Placement`.
+
+    Args:
+        settings: What all nodes are told.
+        inventory: The hosts; nodes are dealt out to them in turn, controllers first.
+        brokers, controllers, clients: How many.
+        filesystem: "ext4" or "xfs".
+        logs_to: Where what nodes said is brought at the end.
+
+    Raises:
+        UsageError: A host cannot be reached, or has too few addresses.
+    """
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        inventory: Inventory,
+        *,
+        brokers: int,
+        controllers: int,
+        clients: int,
+        filesystem: str,
+        logs_to: Path,
+    ) -> None:
+        self.run_id = f"{os.getpid():x}-{secrets.token_hex(3)}"
+        self._settings = settings
+        self._inventory = inventory
+        self._filesystem = filesystem
+        self._logs_to = logs_to
+        names = [("controller", FIRST_CONTROLLER_ID + index) for index in range(controllers)]
+        names += [("broker", 1 + index) for index in range(brokers)]
+        placed = deal_out(names, inventory.hosts)
+        self._remotes = [RemoteHost(inventory, host, self.run_id) for host in inventory.hosts]
+        by_host = {remote.host: remote for remote in self._remotes}
+        self._remote_of: dict[str, RemoteHost] = {}
+        self.nodes: dict[str, HostNode] = {}
+        for role, node_id, host, address in placed:
+            name = f"{role[0]}{node_id}"
+            self._remote_of[name] = by_host[host]
+            self.nodes[name] = HostNode(
+                name=name,
+                role=role,
+                node_id=node_id,
+                address=address,
+                port=BROKER_PORT if role == "broker" else CONTROLLER_PORT,
+                agent=by_host[host].agent,
+            )
+        self.packets_at_clients = ""
+        self.client_sources: dict[str, str] = {}
+        here = str(self._remotes[0].agent.call("hello")["harness_address"])
+        hosts = [HARNESS_HOST, *(f"client-{index}" for index in range(clients))]
+        self.client_addresses = dict.fromkeys(hosts, here)
+        self._logs = RemoteLogs(
+            {
+                name: (node.agent, f"{self._remote_of[name].run}/logs/{name}/events.jsonl")
+                for name, node in self.nodes.items()
+            }
+        )
+
+    def capabilities(self) -> dict[str, Capability]:
+        """Returns what every fault can be done with: what every host can."""
+        found = [remote.agent.call("capabilities") for remote in self._remotes]
+        return weakest([fault_capabilities(what) for what in found])
+
+    async def begin(self) -> None:
+        """Removes leftovers, adds addresses, makes disks and files."""
+        await asyncio.gather(*(remote.agent.ask("reset") for remote in self._remotes))
+        for remote in self._remotes:
+            mine = [n.address for n in self.nodes.values() if n.agent is remote.agent]
+            await remote.agent.ask("add_addresses", addresses=mine, beside=remote.host.address)
+        await asyncio.gather(*(self._make_node(node) for node in self.nodes.values()))
+        await self._logs.synchronise()
+
+    async def _make_node(self, node: HostNode) -> None:
+        made = await node.agent.ask(
+            "add_node",
+            node=node.name,
+            addresses=[node.address],
+            filesystem=self._filesystem,
+            size_mib=DISK_MIB,
+        )
+        voters = [
+            f"{other.node_id}@{other.listen}"
+            for other in self.nodes.values()
+            if other.role == "controller"
+        ]
+        text = node_toml(
+            node.name,
+            node.role,
+            node.node_id,
+            node.listen,
+            voters,
+            self._settings,
+            data_dir=f"{made['directory']}/disk/data",
+        )
+        await node.agent.ask("write_file", path=f"{made['log']}/node.toml", text=text)
+        await node.agent.ask("enter_namespace", node=node.name, pid=None)
+
+    async def start_process(self, node: HostNode) -> int:
+        """Starts a node's process on its host; returns its pid there, 0 if it ended at once."""
+        remote = self._remote_of[node.name]
+        log = f"{remote.run}/logs/{node.name}"
+        answer = await node.agent.ask(
+            "spawn",
+            node=node.name,
+            argv=[
+                self._inventory.python,
+                "-m",
+                "system_under_test",
+                "--config",
+                f"{log}/node.toml",
+            ],
+            env={"PYTHONPATH": remote.bundle, "PYTHONDONTWRITEBYTECODE": "1"},
+            output=f"{log}/node.log",
+        )
+        return int(answer["pid"])
+
+    async def exit_code(self, node: HostNode) -> int | None:
+        """Returns how a node's last process ended."""
+        with contextlib.suppress(AgentError, AgentGoneError):
+            code: int | None = (await node.agent.ask("status", node=node.name)).get("exit_code")
+            return code
+        return None
+
+    async def last_words(self, node: HostNode) -> str:
+        """Returns the last line that a node said."""
+        path = f"{self._remote_of[node.name].run}/logs/{node.name}/node.log"
+        answer = await node.agent.ask("read_file", path=path, last_bytes=4096)
+        lines = str(answer["text"]).splitlines()
+        return lines[-1] if lines else ""
+
+    def source(self) -> EventSource:
+        """Returns the event logs on the hosts."""
+        return self._logs
+
+    async def collect(self) -> None:
+        """Copies what nodes said into the run's directory."""
+        for name, node in self.nodes.items():
+            target = self._logs_to / name
+            target.mkdir(parents=True, exist_ok=True)
+            for file in ("node.toml", "node.log"):
+                path = f"{self._remote_of[name].run}/logs/{name}/{file}"
+                with contextlib.suppress(AgentError, AgentGoneError, OSError):
+                    answer = await node.agent.ask("read_file", path=path)
+                    (target / file).write_text(answer["text"], encoding="utf-8")
+
+    async def end(self) -> list[str]:
+        """Removes everything from the hosts; returns what could not be removed."""
+        problems = []
+        for remote in self._remotes:
+            try:
+                await remote.agent.ask("remove_run")
+            except (AgentError, AgentGoneError) as error:
+                problems.append(f"{remote.host.name}: {error}")
+            await asyncio.to_thread(remote.agent.close)
+        return problems
+
+
+def deal_out(
+    nodes: list[tuple[str, int]], hosts: tuple[Host, ...]
+) -> list[tuple[str, int, Host, str]]:
+    """Deals nodes out to hosts in turn; returns role, id, host and address of each.
+
+    Raises:
+        UsageError: A host has too few addresses.
+    """
+    used = dict.fromkeys(hosts, 0)
+    placed = []
+    for index, (role, node_id) in enumerate(nodes):
+        host = hosts[index % len(hosts)]
+        if used[host] >= len(host.node_addresses):
+            wanted = -(-len(nodes) // len(hosts))
+            raise UsageError(
+                f"{host.name} has {len(host.node_addresses)} node_addresses and needs {wanted}: "
+                "every node needs one of its own"
+            )
+        placed.append((role, node_id, host, host.node_addresses[used[host]]))
+        used[host] += 1
+    return placed
+
+
+def weakest(found: list[dict[str, Capability]]) -> dict[str, Capability]:
+    """Returns what all hosts can: the weakest of each."""
+    order = (NO, WEAKER, YES)
+    names = {name: None for capabilities in found for name in capabilities}
+    missing = Capability(level=NO, why="not known on every host")
+    return {
+        name: min(
+            (capabilities.get(name, missing) for capabilities in found),
+            key=lambda capability: order.index(capability.level),
+        )
+        for name in names
+    }
+
+
+def mechanisms(path: Path) -> dict[str, dict[str, Capability]]:
+    """Returns per host every mechanism that faults use.
+
+    Raises:
+        UsageError: A host cannot be reached.
+    """
+    return {
+        name: host_capabilities(found) for name, found in _ask_all(path, "capabilities").items()
+    }
+
+
+def reset(path: Path, *, everything: bool = False) -> dict[str, list[str]]:
+    """Removes leftovers from all hosts of a file; returns per host what was removed."""
+    answers = _ask_all(path, "reset", everything=everything)
+    return {name: list(answer["removed"]) for name, answer in answers.items()}
+
+
+def check_hosts(experiment: Experiment) -> dict[str, str]:
+    """Returns the faults that some host cannot do, with the reason.
+
+    Raises:
+        UsageError: A host cannot be reached, or there are too few addresses.
+    """
+    path = Path(experiment.inventory)
+    inventory = load_inventory(path)
+    names = [
+        ("node", i) for i in range(experiment.cluster.brokers + experiment.cluster.controllers)
+    ]
+    deal_out(names, inventory.hosts)
+    found = _ask_all(path, "capabilities")
+    all_can = weakest([fault_capabilities(what) for what in found.values()])
+    return {name: can.why for name, can in all_can.items() if not can.is_there}
+
+
+def _ask_all(path: Path, command: str, **arguments: Any) -> dict[str, Any]:
+    inventory = load_inventory(path)
+    answers = {}
+    for host in inventory.hosts:
+        remote = RemoteHost(inventory, host, f"ask-{os.getpid():x}-{secrets.token_hex(3)}")
+        try:
+            answers[host.name] = remote.agent.call(command, **arguments)
+            remote.agent.call("remove_run")
+        except (AgentError, AgentGoneError) as error:
+            raise HarnessFailure(f"{host.name}: {error}") from None
+        finally:
+            remote.agent.close()
+    return answers

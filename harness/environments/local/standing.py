@@ -1,0 +1,472 @@
+"""A cluster of real processes on loopback: what `laststand cluster` starts, and what runs and tests live on.
+
+Everything about it is in one directory:
+
+    cluster.json          who there is: addresses, pids and when each process began
+    b1/node.toml          what the node is told
+    b1/data/              its logs
+    b1/node.log           what it said on standard output and error: logs that became shorter, why it ended
+    b1/events.jsonl       its event log, if one was asked for
+    b1/skew               through which its clock is skewed
+
+A pid is believed only together with the start time that the kernel gives for it, so a process of somebody else
+that got the same number is never touched.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.environments.local.wire_client import ask
+from harness.environments.node_files import NodeSettings, node_toml
+from harness.errors import HarnessFailure, UsageError
+from nemesis.agent.processes.procfs import process_start
+from nemesis.agent.processes.signals import ProcessId, freeze
+from system_under_test.protocol.messages import metadata_request
+
+LOOPBACK = "127.0.0.1"
+STATE_FILE = "cluster.json"
+FIRST_CONTROLLER_ID = 11
+STOP_LIMIT_S = 30.0
+POLL_S = 0.02
+LOG_TAIL_LINES = 5
+
+
+@dataclass(slots=True, kw_only=True)
+class LocalNode:
+    """One node of the cluster. Mutable: its process comes and goes.
+
+    Attributes:
+        name: "b1", "c11".
+        pid: Of its last process, 0 before the first.
+        began: Start time of that process in clock ticks since boot, as the kernel says.
+        is_paused: Whether it was paused through this object.
+    """
+
+    name: str
+    node_id: int
+    role: str
+    address: str
+    directory: Path
+    pid: int = 0
+    began: int = 0
+    is_paused: bool = False
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its process runs (or is paused)."""
+        if self.process is not None and self.process.poll() is not None:
+            return False
+        return self.pid > 0 and process_start(self.pid) == self.began
+
+    @property
+    def exit_code(self) -> int | None:
+        """How its last process ended, as far as this object started it; negative for a signal."""
+        return None if self.process is None else self.process.poll()
+
+    def log_tail(self) -> str:
+        """Returns the last lines that it said."""
+        try:
+            text = (self.directory / "node.log").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+        return "\n".join(text.splitlines()[-LOG_TAIL_LINES:])
+
+
+class LocalCluster:
+    """Processes on loopback. Use `create` or `attach`; a context manager that ends in `down`.
+
+    Attributes:
+        directory: Everything about it.
+        nodes: By name, controllers first.
+        profile, timings: What all nodes were told.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        nodes: dict[str, LocalNode],
+        *,
+        profile: str,
+        timings: str,
+        ends_with_parent: bool,
+    ) -> None:
+        self.directory = directory
+        self.nodes = nodes
+        self.profile = profile
+        self.timings = timings
+        self._ends_with_parent = ends_with_parent
+
+    @classmethod
+    def create(
+        cls,
+        directory: Path | None = None,
+        *,
+        brokers: int = 3,
+        controllers: int = 3,
+        profile: str = "kafka-4.1",
+        timings: str = "kafka",
+        first_port: int | None = None,
+        with_events: bool = False,
+        ends_with_parent: bool = True,
+        log: Mapping[str, Any] | None = None,
+        broker: Mapping[str, Any] | None = None,
+        limits: Mapping[str, Any] | None = None,
+        disabled_rules: tuple[str, ...] = (),
+    ) -> "LocalCluster":
+        """Writes the files of a new cluster; starts nothing.
+
+        Args:
+            directory: Where; a temporary one if None.
+            brokers: How many.
+            controllers: How many.
+            profile: As in an experiment.
+            timings: As in an experiment.
+            first_port: Brokers listen at this port and the following; free ones if None.
+            with_events: Whether nodes keep an event log.
+            ends_with_parent: Nodes end when this process ends, however it ends.
+            log: The table of `node.toml`.
+            broker: The table of `node.toml`.
+            limits: The table of `node.toml`.
+            disabled_rules: Defects.
+
+        Raises:
+            UsageError: There is a cluster in that directory, nothing can be written there, or a port is taken.
+        """
+        directory = directory or Path(tempfile.mkdtemp(prefix="laststand-cluster-"))
+        with _usable(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            if (directory / STATE_FILE).exists():
+                raise UsageError(
+                    f"there is a cluster in {directory} already; `laststand cluster down` removes it"
+                )
+        ports = _ports(brokers + controllers, first_port)
+        nodes: dict[str, LocalNode] = {}
+        for index in range(controllers):
+            _add(
+                nodes, directory, "controller", FIRST_CONTROLLER_ID + index, ports[brokers + index]
+            )
+        for index in range(brokers):
+            _add(nodes, directory, "broker", 1 + index, ports[index])
+        settings = NodeSettings(
+            profile=profile,
+            timings=timings,
+            with_events=with_events,
+            disabled_rules=disabled_rules,
+            log=dict(log or {}),
+            broker={
+                "default_replication_factor": min(brokers, 3),
+                "offsets_topic_replication_factor": min(brokers, 3),
+                **(broker or {}),
+            },
+            limits=dict(limits or {}),
+        )
+        voters = [
+            f"{node.node_id}@{node.address}" for node in nodes.values() if node.role == "controller"
+        ]
+        cluster = cls(
+            directory, nodes, profile=profile, timings=timings, ends_with_parent=ends_with_parent
+        )
+        with _usable(directory):
+            for node in nodes.values():
+                node.directory.mkdir(parents=True, exist_ok=True)
+                text = node_toml(node.name, node.role, node.node_id, node.address, voters, settings)
+                (node.directory / "node.toml").write_text(text, encoding="utf-8")
+            cluster.save()
+        return cluster
+
+    @classmethod
+    def attach(cls, directory: Path) -> "LocalCluster":
+        """Returns the cluster in a directory, running or not.
+
+        Raises:
+            UsageError: There is none, or its state file is damaged.
+        """
+        path = directory / STATE_FILE
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            nodes = {
+                entry["name"]: LocalNode(
+                    name=str(entry["name"]),
+                    node_id=int(entry["node_id"]),
+                    role=str(entry["role"]),
+                    address=str(entry["address"]),
+                    directory=directory / str(entry["name"]),
+                    pid=int(entry["pid"]),
+                    began=int(entry["began"]),
+                )
+                for entry in data["nodes"]
+            }
+            return cls(
+                directory,
+                nodes,
+                profile=str(data["profile"]),
+                timings=str(data["timings"]),
+                ends_with_parent=False,
+            )
+        except (FileNotFoundError, NotADirectoryError):
+            raise UsageError(
+                f"there is no cluster in {directory}; `laststand cluster up` starts one"
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{path} is damaged: {error}") from None
+
+    @property
+    def bootstrap(self) -> str:
+        """Addresses of all brokers, as clients want them."""
+        return ",".join(node.address for node in self.nodes.values() if node.role == "broker")
+
+    def save(self) -> None:
+        """Writes the state file; it is replaced in one step."""
+        data = {
+            "profile": self.profile,
+            "timings": self.timings,
+            "nodes": [
+                {
+                    "name": node.name,
+                    "node_id": node.node_id,
+                    "role": node.role,
+                    "address": node.address,
+                    "pid": node.pid,
+                    "began": node.began,
+                }
+                for node in self.nodes.values()
+            ],
+        }
+        temporary = self.directory / (STATE_FILE + ".new")
+        temporary.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+        temporary.replace(self.directory / STATE_FILE)
+
+    # -- life
+
+    def start(self) -> None:
+        """Starts every node that does not run."""
+        for node in self.nodes.values():
+            if not node.is_alive:
+                self._spawn(node)
+        self.save()
+
+    def start_node(self, name: str) -> None:
+        """Starts one node; does nothing if it runs."""
+        node = self._node(name)
+        if not node.is_alive:
+            self._spawn(node)
+            self.save()
+
+    def kill(self, name: str) -> int | None:
+        """Ends a node with SIGKILL; returns its exit code if this process had started it."""
+        return self._end(self._node(name), signal.SIGKILL, STOP_LIMIT_S)
+
+    def stop(self, name: str, limit_s: float = STOP_LIMIT_S) -> int | None:
+        """Ends a node in order with SIGTERM; with SIGKILL if it takes longer than `limit_s`."""
+        return self._end(self._node(name), signal.SIGTERM, limit_s)
+
+    def pause(self, name: str) -> None:
+        """Freezes a node with SIGSTOP; returns when it stands."""
+        node = self._node(name)
+        if node.is_alive:
+            node.is_paused = True
+            freeze(ProcessId(pid=node.pid, began=node.began))
+
+    def resume(self, name: str) -> None:
+        """Thaws a node with SIGCONT."""
+        node = self._node(name)
+        if node.is_alive:
+            os.kill(node.pid, signal.SIGCONT)
+        node.is_paused = False
+
+    def down(self, *, keep: bool = False) -> None:
+        """Ends every node and removes the directory; idempotent.
+
+        Args:
+            keep: Leave the nodes' files, and only them, where they are.
+        """
+        alive = [node for node in self.nodes.values() if node.is_alive]
+        # Brokers first: a controlled shutdown needs a controller.
+        for role in ("broker", "controller"):
+            ours = [node for node in alive if node.role == role]
+            for node in ours:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(node.pid, signal.SIGCONT)
+                    os.kill(node.pid, signal.SIGTERM)
+            deadline_s = time.monotonic() + STOP_LIMIT_S
+            for node in ours:
+                self._wait(node, deadline_s)
+        for node in self.nodes.values():
+            if node.process is not None and node.process.stdin is not None:
+                node.process.stdin.close()
+        with contextlib.suppress(FileNotFoundError):
+            (self.directory / STATE_FILE).unlink()
+        if not keep:
+            for node in self.nodes.values():
+                shutil.rmtree(node.directory, ignore_errors=True)
+            # The directory may hold what is not ours.
+            with contextlib.suppress(OSError):
+                self.directory.rmdir()
+
+    def dead_nodes(self) -> Iterator[LocalNode]:
+        """Yields the nodes whose process has ended."""
+        for node in self.nodes.values():
+            if node.pid and not node.is_alive:
+                yield node
+
+    def __enter__(self) -> "LocalCluster":
+        """Returns itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends everything."""
+        self.down()
+
+    # -- readiness
+
+    def wait_ready(self, timeout_s: float = 60.0) -> None:
+        """Waits until every broker tells clients of all brokers.
+
+        Raises:
+            HarnessFailure: A node died, or time is up.
+        """
+        brokers = [node for node in self.nodes.values() if node.role == "broker"]
+        deadline_s = time.monotonic() + timeout_s
+        waiting = list(brokers)
+        while waiting:
+            for node in self.nodes.values():
+                if not node.is_alive:
+                    raise HarnessFailure(f"{node.name} died while it started: {node.log_tail()}")
+            if time.monotonic() > deadline_s:
+                names = ", ".join(node.name for node in waiting)
+                raise HarnessFailure(f"after {timeout_s:g} s these brokers are not ready: {names}")
+            waiting = [node for node in waiting if broker_count(node.address) < len(brokers)]
+            if waiting:
+                time.sleep(POLL_S)
+
+    # -- processes
+
+    def _node(self, name: str) -> LocalNode:
+        if name not in self.nodes:
+            raise UsageError(f"no node is called {name!r} (known: {', '.join(self.nodes)})")
+        return self.nodes[name]
+
+    def _spawn(self, node: LocalNode) -> None:
+        command = [sys.executable, "-m", "system_under_test", "--config"]
+        command.append(str(node.directory / "node.toml"))
+        if self._ends_with_parent:
+            command.append("--until-stdin-closes")
+        log_path = node.directory / "node.log"
+        if self._ends_with_parent:
+            if node.process is not None and node.process.stdin is not None:
+                node.process.stdin.close()
+            with open(log_path, "ab") as log:
+                node.process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            node.pid = node.process.pid
+        else:
+            node.pid = _spawn_detached(command, log_path)
+        node.began = process_start(node.pid)
+        node.is_paused = False
+
+    def _end(self, node: LocalNode, number: int, limit_s: float) -> int | None:
+        if node.is_alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(node.pid, number)
+                if number != signal.SIGKILL:
+                    os.kill(node.pid, signal.SIGCONT)
+            self._wait(node, time.monotonic() + limit_s)
+        node.is_paused = False
+        return node.exit_code
+
+    def _wait(self, node: LocalNode, deadline_s: float) -> None:
+        """Waits for a process to end; kills it when time is up."""
+        while node.is_alive:
+            if time.monotonic() > deadline_s:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(node.pid, signal.SIGKILL)
+                deadline_s = float("inf")
+            time.sleep(POLL_S / 4)
+        if node.process is not None:
+            node.process.wait()  # a child that has ended is a zombie until somebody asks how
+
+
+def _spawn_detached(command: list[str], log_path: Path) -> int:
+    """Starts a process that outlives this one and that nobody waits for; returns its pid."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    return os.posix_spawn(
+        command[0],
+        command,
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, os.fspath(log_path), flags, 0o644),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+
+
+def broker_count(address: str) -> int:
+    """Returns how many brokers the broker at an address tells clients of; 0 if it does not answer."""
+    request = metadata_request.MetadataRequest(
+        topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False
+    )
+    try:
+        return len(ask(address, request, timeout_s=1.0).brokers)
+    except (OSError, ValueError):
+        return 0
+
+
+@contextlib.contextmanager
+def _usable(directory: Path) -> Iterator[None]:
+    """Says in one sentence that the directory somebody chose cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"{directory} cannot hold a cluster ({error.strerror}); choose another with --directory"
+        ) from None
+
+
+def _add(nodes: dict[str, LocalNode], directory: Path, role: str, node_id: int, port: int) -> None:
+    name = f"{role[0]}{node_id}"
+    nodes[name] = LocalNode(
+        name=name,
+        node_id=node_id,
+        role=role,
+        address=f"{LOOPBACK}:{port}",
+        directory=directory / name,
+    )
+
+
+def _ports(count: int, first: int | None) -> list[int]:
+    """Returns free ports, all different; they are held together until all are known."""
+    with contextlib.ExitStack() as stack:
+        ports = []
+        for index in range(count):
+            probe = stack.enter_context(socket.socket())
+            wanted = 0 if first is None else first + index
+            # What clients of an earlier cluster left in TIME_WAIT does not count.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((LOOPBACK, wanted))
+            except OSError as error:
+                raise UsageError(
+                    f"port {wanted} is taken ({error.strerror}); choose another with --port"
+                ) from None
+            ports.append(int(probe.getsockname()[1]))
+        return ports

@@ -1,0 +1,1 @@
+"""Turns what nodes report into history rows and committed metadata."""

@@ -1,0 +1,222 @@
+"""A cluster in the simulated world: the reference system, client hosts and the harness in one process.
+
+It wires nodes to the world and turns what controllers commit and what brokers say of themselves into rows. Faults
+are carried out with the world's own means, in `nemesis.simulated`.
+Broker objects are looked into in one place only, the invariant
+monitor; workloads and nemeses see the `Cluster` contract.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any
+
+from harness.contracts.cluster import Effect, InForce, Population
+from harness.contracts.metadata import CommittedMetadata
+from harness.environments.observation.states import MetadataWitness, NodeObserver
+from harness.simulation.node import IdleProcess
+from harness.simulation.world import World
+from nemesis.fault import FAULT_NAMES
+from nemesis.simulated.clocks import ClockFaults
+from nemesis.simulated.disks import DiskFaults
+from nemesis.simulated.mechanism import Mechanism
+from nemesis.simulated.network import NetworkFaults
+from nemesis.simulated.processes import ProcessFaults
+from system_under_test.broker.broker import BrokerNode
+from system_under_test.config import LogConfig, NodeConfig, Timings, Voter
+from system_under_test.config import profile_features as features_of
+from system_under_test.rules import Rules
+from system_under_test.runtime import Host
+from system_under_test.server import build_node
+
+CONTROLLER_ID_FIRST = 11
+BROKER_PORT = 9092
+CONTROLLER_PORT = 9093
+CLUSTER_ID = "laststand"
+HARNESS_NODE = "harness"
+
+AddRow = Callable[[str, tuple[Any, ...]], None]
+"""Takes (table, row in schema order)."""
+
+
+class SimulatedCluster:
+    """A cluster in a `World`. Implements `harness.contracts.cluster.Cluster`.
+
+    Args:
+        world: The world to live in; nothing else may live there.
+        add_row: Takes history rows.
+        brokers, controllers, clients: How many of each.
+        profile, timings, log, min_isr, disabled_rules: What the nodes are told.
+    """
+
+    supported_faults = frozenset(FAULT_NAMES)
+
+    def __init__(
+        self,
+        world: World,
+        add_row: AddRow,
+        *,
+        brokers: int,
+        controllers: int,
+        clients: int,
+        profile: str,
+        timings: Timings,
+        log: LogConfig,
+        unclean_leader_election: bool = False,
+        disabled_rules: tuple[str, ...] = (),
+    ) -> None:
+        self.world = world
+        self._add_row = add_row
+        self.metadata = CommittedMetadata()
+        self.features = features_of(profile)
+        self.voters = tuple(
+            Voter(node_id=node_id, address=f"c{node_id}:{CONTROLLER_PORT}")
+            for node_id in range(CONTROLLER_ID_FIRST, CONTROLLER_ID_FIRST + controllers)
+        )
+        self._template = NodeConfig(
+            node_id=0,
+            role="broker",
+            address="",
+            cluster_id=CLUSTER_ID,
+            voters=self.voters,
+            features=self.features,
+            timings=timings,
+            log=log,
+            unclean_leader_election_enable=unclean_leader_election,
+            rules=Rules(disabled_rules),
+        )
+        self.witness = MetadataWitness(self.metadata, add_row, lambda: world.now)
+        self.brokers = {f"b{index}": index for index in range(1, brokers + 1)}
+        self.controllers = {f"c{voter.node_id}": voter.node_id for voter in self.voters}
+        self.clients = tuple(f"client-{index}" for index in range(clients))
+        self.harness_host = HARNESS_NODE
+        self.bootstrap = tuple(f"{name}:{BROKER_PORT}" for name in self.brokers)
+        self._add_nodes()
+        processes = ProcessFaults(world, self._log_ends)
+        self._mechanisms: tuple[Mechanism, ...] = (
+            NetworkFaults(world, self.population),
+            processes,
+            ClockFaults(world),
+            DiskFaults(world, processes.note_pauses),
+        )
+        self._by_fault = {
+            fault: mechanism for mechanism in self._mechanisms for fault in mechanism.faults
+        }
+
+    def now_ns(self) -> int:
+        """Returns the world's true time."""
+        return self.world.now
+
+    def population(self) -> Population:
+        """Returns who there is, and who is down."""
+        names = (*self.brokers, *self.controllers)
+        return Population(
+            brokers=tuple(self.brokers.items()),
+            controllers=tuple(self.controllers.items()),
+            clients=self.clients,
+            down=tuple(name for name in names if self._is_down(name)),
+        )
+
+    def start(self) -> None:
+        """Starts every node: harness and clients, controllers, brokers."""
+        for name in (HARNESS_NODE, *self.clients, *self.controllers, *self.brokers):
+            self.world.nodes[name].start()
+
+    def spawn(self, node: str, coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        """Runs a coroutine on the loop of a node."""
+        return self.world.spawn(node, coroutine)
+
+    def client_host(self, name: str) -> Host:
+        """Returns the doors of a client host."""
+        return self.world.nodes[name].host
+
+    async def call(self, node: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Runs a coroutine on another node's loop and waits for it on this one."""
+        here = asyncio.get_running_loop()
+        done: asyncio.Future[None] = here.create_future()
+        task = self.spawn(node, coroutine)
+        task.add_done_callback(lambda _: here.call_soon(_finish, done))
+        await done
+        return task.result()
+
+    async def inject(
+        self, fault: str, nodes: tuple[str, ...], params: Mapping[str, Any]
+    ) -> InForce:
+        """Injects a fault; returns when it is in force."""
+        return await self._by_fault[fault].inject(fault, nodes, params)
+
+    async def heal(self, fault: str, in_force: InForce) -> None:
+        """Removes what this injection added; starts the nodes that it took down."""
+        self._by_fault[fault].heal(fault, in_force)
+
+    async def effect(self, fault: str, in_force: InForce) -> Effect:
+        """Returns whether the fault bit."""
+        if not in_force.nodes:
+            return Effect(bit=False, evidence={**in_force.evidence, "hit": "nobody"})
+        return self._by_fault[fault].effect(fault, in_force)
+
+    def flagged_partitions(self) -> frozenset[str]:
+        """Returns the partitions in which a flagged election was committed."""
+        return self.witness.flagged_partitions
+
+    def true_high_watermark(self, topic: str, partition: int) -> int:
+        """Returns the largest high watermark that any leader of the partition ever had."""
+        return self.witness.true_high_watermarks.get((topic, partition), 0)
+
+    def running_broker(self, name: str) -> BrokerNode | None:
+        """Returns the broker process of a node that is alive, for the invariant monitor."""
+        process = self.world.nodes[name].process if self.world.nodes[name].is_alive else None
+        return process if isinstance(process, BrokerNode) else None
+
+    def down_nodes(self) -> tuple[str, ...]:
+        """Returns the nodes that are down and that nobody heals any more."""
+        return self.population().down
+
+    async def settle(self) -> None:
+        """Heals everything, resets connections that may be stuck, and starts whatever is down."""
+        for mechanism in self._mechanisms:
+            mechanism.settle()
+        for name in self.down_nodes():
+            self.world.nodes[name].start()
+
+    def _log_ends(self, name: str) -> dict[str, int]:
+        broker = self.running_broker(name)
+        if broker is None:
+            return {}
+        return {
+            f"{topic}-{index}": partition.log.log_end_offset
+            for (topic, index), partition in sorted(broker.replica_manager.partitions.items())
+            if partition.log is not None
+        }
+
+    # -- wiring
+
+    def _add_nodes(self) -> None:
+        add = self.world.add_node
+        add(HARNESS_NODE, kind="harness", address="harness:0", main=IdleProcess, observer=None)
+        for name in self.clients:
+            add(name, kind="client", address=f"{name}:0", main=IdleProcess, observer=None)
+        for name, node_id in self.controllers.items():
+            self._add_server(name, node_id, "controller", CONTROLLER_PORT)
+        for name, node_id in self.brokers.items():
+            self._add_server(name, node_id, "broker", BROKER_PORT)
+
+    def _add_server(self, name: str, node_id: int, role: str, port: int) -> None:
+        config = replace(self._template, node_id=node_id, role=role, address=f"{name}:{port}")
+        observer = NodeObserver(name, node_id, self.witness, self._add_row, lambda: self.world.now)
+        node = self.world.add_node(
+            name,
+            kind=role,
+            address=config.address,
+            main=lambda host: build_node(config, host),
+            observer=observer,
+        )
+        node.on_exit.append(observer.node_went_down)
+
+    def _is_down(self, name: str) -> bool:
+        return not self.world.nodes[name].is_alive
+
+
+def _finish(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

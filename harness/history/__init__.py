@@ -1,0 +1,1 @@
+"""The recorded history: operations, the schema of its tables, and how they are written and read."""

@@ -1,0 +1,201 @@
+"""The unfinished form of a history: one append-only journal of frames.
+
+The journal begins with a header (magic, format version, fingerprint of the schemas). Then come frames:
+
+    magic (4 bytes) | payload length (u32) | CRC-32 of the payload (u32) | payload
+
+and a payload is a sequence of sections, one for every table that has rows since the last frame:
+
+    table number (u8) | section length (u32) | one Arrow record batch in IPC form, without its schema
+
+All integers are little-endian. A frame holds *everything* that was recorded since the last one, so the journal
+up to any whole frame is a consistent cut of the history: whoever reads stops at the first frame that is not
+whole. The schemas are not repeated, because a frame may hold a single row; the fingerprint in the header
+makes sure that they are ours.
+
+Invocations and completions are separate tables here, and `tables_of` pairs them into `operations`: what was
+open when the harness died is an open operation, therefore `info`.
+"""
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from harness.errors import HistoryError
+from harness.history.parquet import history_directory, in_order
+from harness.history.schema import OPERATIONS, TABLES
+
+JOURNAL_NAME = "history.journal"
+
+_FRAME_MAGIC = b"LSF1"
+_FRAME_HEADER = struct.Struct("<4sII")
+_SECTION_HEADER = struct.Struct("<BI")
+_FILE_MAGIC = b"laststand journal 1\n"
+
+
+def _schema(*columns: str) -> pa.Schema:
+    return pa.schema([OPERATIONS.field(column) for column in columns])
+
+
+INVOCATIONS = _schema(
+    "op_index",
+    "process",
+    "kind",
+    "topic",
+    "partition",
+    "invoked_ns",
+    "acks",
+    "sequence",
+    "key",
+    "position",
+    "final",
+)
+COMPLETIONS = _schema(
+    "op_index",
+    "completed_ns",
+    "outcome",
+    "offset",
+    "record_count",
+    "end_offset",
+    "error_code",
+    "error",
+    "node",
+    "leader_epoch",
+)
+
+JOURNAL_TABLES: dict[str, pa.Schema] = {
+    "invocations": INVOCATIONS,
+    "completions": COMPLETIONS,
+    **{name: schema for name, schema in TABLES.items() if name != "operations"},
+}
+"""What a journal holds; the position of a name is its number in a section."""
+
+_NAMES = tuple(JOURNAL_TABLES)
+_OPEN_DEFAULTS = {"outcome": "info", "record_count": 0, "error": "", "node": "", "leader_epoch": -1}
+"""What the columns of a completion are while the operation is open; the others are null."""
+
+
+def journal_path(run_dir: Path) -> Path:
+    """Returns where a run's journal is."""
+    return history_directory(run_dir) / JOURNAL_NAME
+
+
+def file_header() -> bytes:
+    """Returns the first bytes of every journal of this version."""
+    fingerprint = hashlib.sha256()
+    for name, schema in JOURNAL_TABLES.items():
+        columns = [(field.name, str(field.type), field.nullable) for field in schema]
+        fingerprint.update(repr((name, columns)).encode())
+    return _FILE_MAGIC + fingerprint.digest()[:16]
+
+
+def encode_frame(batches: Mapping[str, pa.RecordBatch]) -> bytes:
+    """Returns the bytes of one frame.
+
+    Args:
+        batches: The new rows by journal table; tables without new rows are left out.
+    """
+    sections = []
+    for name, batch in batches.items():
+        body = batch.serialize()
+        sections.append(_SECTION_HEADER.pack(_NAMES.index(name), body.size))
+        sections.append(body.to_pybytes())
+    payload = b"".join(sections)
+    return _FRAME_HEADER.pack(_FRAME_MAGIC, len(payload), zlib.crc32(payload)) + payload
+
+
+def read_frames(path: Path) -> Iterator[dict[str, pa.RecordBatch]]:
+    """Yields the frames of a journal up to the last whole one.
+
+    Raises:
+        HistoryError: The file is missing, or not a journal that this version wrote.
+    """
+    header = file_header()
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise HistoryError(f"{path} cannot be opened: {error.strerror}") from None
+    with file:
+        found = file.read(len(header))
+        # A harness that died within the header leaves an empty history, not a foreign file.
+        if found != header and not (len(found) < len(header) and header.startswith(found)):
+            if found.startswith(_FILE_MAGIC):
+                raise HistoryError(f"{path} was written by another version of laststand")
+            raise HistoryError(f"{path} is not a history journal of laststand")
+        while payload := _next_payload(file.read):
+            yield _decode(payload, path)
+
+
+def tables_of(frames: Iterable[Mapping[str, pa.RecordBatch]]) -> dict[str, pa.Table]:
+    """Assembles frames into the tables of `harness.history.schema`, in canonical order."""
+    batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in JOURNAL_TABLES}
+    for frame in frames:
+        for name, batch in frame.items():
+            batches[name].append(batch)
+    raw = {
+        name: pa.Table.from_batches(batches[name], schema=schema)
+        for name, schema in JOURNAL_TABLES.items()
+    }
+    operations = _paired(raw.pop("invocations"), raw.pop("completions"))
+    result = {"operations": operations, **raw}
+    return {name: in_order(name, result[name]) for name in TABLES}
+
+
+def _next_payload(read: Callable[[int], bytes]) -> bytes:
+    header = read(_FRAME_HEADER.size)
+    if len(header) < _FRAME_HEADER.size:
+        return b""
+    magic, length, checksum = _FRAME_HEADER.unpack(header)
+    if magic != _FRAME_MAGIC:
+        return b""
+    payload = read(length)
+    if len(payload) < length or zlib.crc32(payload) != checksum:
+        return b""
+    return payload
+
+
+def _decode(payload: bytes, path: Path) -> dict[str, pa.RecordBatch]:
+    frame = {}
+    position = 0
+    try:
+        while position < len(payload):
+            number, length = _SECTION_HEADER.unpack_from(payload, position)
+            position += _SECTION_HEADER.size
+            name = _NAMES[number]
+            # A copy, because Arrow wants its buffers aligned, and sections begin anywhere.
+            body = payload[position : position + length]
+            batch = pa.ipc.read_record_batch(pa.py_buffer(body), JOURNAL_TABLES[name])
+            batch.validate(full=True)
+            frame[name] = batch
+            position += length
+    except (IndexError, struct.error, OSError, pa.ArrowException) as error:
+        # The checksum holds, so this is no torn write: somebody else wrote the frame.
+        raise HistoryError(f"{path} holds a frame that is not ours: {error}") from None
+    return frame
+
+
+def _paired(invocations: pa.Table, completions: pa.Table) -> pa.Table:
+    """Joins completions to invocations; op_index counts invocations, so the join is a look-up."""
+    count = invocations.num_rows
+    which = np.zeros(count, dtype=np.int64)
+    is_open = np.ones(count, dtype=bool)
+    ended = completions.column("op_index").to_numpy()
+    which[ended] = np.arange(len(ended))
+    is_open[ended] = False
+    indices: Any = pa.array(which, mask=is_open)
+    columns = []
+    for field in OPERATIONS:
+        if field.name in INVOCATIONS.names:
+            columns.append(invocations.column(field.name).combine_chunks())
+            continue
+        column = completions.column(field.name).combine_chunks().take(indices)
+        if field.name in _OPEN_DEFAULTS:
+            column = column.fill_null(pa.scalar(_OPEN_DEFAULTS[field.name], type=field.type))
+        columns.append(column)
+    return pa.Table.from_arrays(columns, schema=OPERATIONS)

@@ -1,0 +1,292 @@
+"""The finished form of a history: Parquet, one file per table and topic-partition.
+
+A run directory holds its history in `history/`. While the run lasts there is only the journal
+(`harness.history.journal`); `write_tables` writes the Parquet files and, last of all and by an atomic rename,
+the manifest. A history is finished when its manifest exists: a harness that dies in between leaves the
+journal, and nothing half-written is ever mistaken for a history.
+
+Every row has one place: tables have a canonical order (`in_order`), which does not depend on how rows were
+buffered, and files carry neither times nor random identifiers. The same history is the same bytes.
+
+Spark jobs distribute the paths of `table_files` and read them with PyArrow; the columns use only encodings
+that Spark reads too.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from harness.errors import HistoryError
+from harness.history.schema import PARTITIONED_TABLES, TABLES
+
+HISTORY_DIRECTORY = "history"
+MANIFEST_NAME = "manifest.json"
+FORMAT_VERSION = 1
+
+CANONICAL_ORDER: dict[str, tuple[str, ...]] = {
+    "operations": ("op_index",),
+    "records_read": ("op_index",),
+    "end_offsets_seen": ("op_index",),
+    "faults": ("invoked_ns",),
+    "partition_states": ("at_ns", "metadata_offset", "topic", "partition"),
+    "broker_states": ("at_ns", "metadata_offset"),
+    "replica_states": ("at_ns", "topic", "partition"),
+    "marks": ("at_ns",),
+}
+"""The order of each table; rows that tie keep the order in which they were recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFile:
+    """One Parquet file of a finished history.
+
+    Attributes:
+        table: Name in `harness.history.schema.TABLES`.
+        topic, partition: Whose rows it holds; "" and -1 for tables that are stored in one file.
+        rows: How many.
+        path: Where.
+    """
+
+    table: str
+    topic: str
+    partition: int
+    rows: int
+    path: Path
+
+
+def history_directory(run_dir: Path) -> Path:
+    """Returns the directory of a run's history."""
+    return run_dir / HISTORY_DIRECTORY
+
+
+def is_finished(run_dir: Path) -> bool:
+    """Returns whether the run's history was finished, that is, whether its Parquet files are complete."""
+    return (history_directory(run_dir) / MANIFEST_NAME).is_file()
+
+
+def in_order(name: str, table: pa.Table) -> pa.Table:
+    """Returns a table in its canonical order; of several rows about one fault the last one stays."""
+    if name == "faults":
+        table = _latest_per_fault(table)
+    keys: Any = [(column, "ascending") for column in CANONICAL_ORDER[name]]
+    # Most tables are recorded in order already; sorting costs far more than looking.
+    if len(keys) == 1 and _is_sorted(table.column(keys[0][0])):
+        return table.combine_chunks()
+    return table.take(pc.sort_indices(table, sort_keys=keys)).combine_chunks()
+
+
+def write_tables(run_dir: Path, tables: Mapping[str, pa.Table], *, durable: bool = False) -> None:
+    """Writes a history; the manifest comes last.
+
+    Args:
+        run_dir: The run's directory; created when missing.
+        tables: Tables by name, each with its schema of `harness.history.schema`; a missing one is empty.
+        durable: Whether everything is fsynced, so that the journal may be removed afterwards.
+
+    Raises:
+        HistoryError: A table is unknown or has another schema.
+    """
+    directory = history_directory(run_dir)
+    directory.mkdir(parents=True, exist_ok=True)
+    manifest_path = directory / MANIFEST_NAME
+    manifest_path.unlink(missing_ok=True)
+    for name in sorted(set(tables) - set(TABLES)):
+        raise HistoryError(f"no table is called {name!r}; harness/history/schema.py lists them")
+    entries: dict[str, list[list[Any]]] = {}
+    written: list[Path] = []
+    for name, schema in TABLES.items():
+        table = tables.get(name)
+        if table is None:
+            table = schema.empty_table()
+        _require_schema(table.schema, name, f"the table {name}")
+        entries[name] = []
+        for topic, partition, part in _parts(name, in_order(name, table)):
+            path = _path_of(directory, name, topic, partition)
+            _write_file(path, part.cast(schema))
+            written.append(path)
+            entries[name].append([topic, partition, part.num_rows])
+    _remove_strays(directory, set(written))
+    text = (
+        json.dumps({"format": FORMAT_VERSION, "tables": entries}, sort_keys=True, indent=1) + "\n"
+    )
+    partial = manifest_path.with_suffix(".partial")
+    partial.write_text(text, encoding="utf-8")
+    if durable:
+        _sync([*written, partial, *sorted({path.parent for path in written})])
+    partial.replace(manifest_path)
+    if durable:
+        _sync([directory])
+
+
+def table_files(run_dir: Path) -> tuple[TableFile, ...]:
+    """Lists the files of a finished history.
+
+    Raises:
+        HistoryError: There is no run, it was not finished, or its manifest is not ours.
+    """
+    directory = history_directory(run_dir)
+    path = directory / MANIFEST_NAME
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise HistoryError(f"{run_dir} holds no finished history") from None
+    except (OSError, ValueError) as error:
+        raise HistoryError(f"{path} cannot be read as a history manifest: {error}") from None
+    try:
+        if manifest["format"] != FORMAT_VERSION:
+            raise HistoryError(
+                f"{path} is of history format {manifest['format']}, this version reads {FORMAT_VERSION}"
+            )
+        return tuple(
+            TableFile(
+                table=name,
+                topic=str(topic),
+                partition=int(partition),
+                rows=int(rows),
+                path=_path_of(directory, name, str(topic), int(partition)),
+            )
+            for name in TABLES
+            for topic, partition, rows in manifest["tables"][name]
+        )
+    except (KeyError, TypeError, ValueError):
+        raise HistoryError(f"{path} is not a history manifest of laststand") from None
+
+
+def read_file(file: TableFile, columns: list[str] | None = None) -> pa.Table:
+    """Reads one file of a finished history, with its schema asserted.
+
+    Args:
+        file: What to read.
+        columns: The columns wanted; all when None.
+
+    Raises:
+        HistoryError: The file is missing, truncated, or not a table of ours.
+    """
+    try:
+        # One file, opened as such: the dataset reader would read column values out of the path.
+        with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
+            _require_schema(parquet.schema_arrow, file.table, str(file.path))
+            table = parquet.read(columns=columns)
+    except FileNotFoundError:
+        raise HistoryError(f"{file.path} is missing from the history") from None
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise HistoryError(f"{file.path} is damaged or not a Parquet file: {reason}") from None
+    if table.num_rows != file.rows:
+        raise HistoryError(
+            f"{file.path} holds {table.num_rows} rows, but the manifest says {file.rows}"
+        )
+    wanted = TABLES[file.table]
+    return table.cast(pa.schema([wanted.field(column) for column in table.column_names]))
+
+
+def read_finished(run_dir: Path) -> dict[str, pa.Table]:
+    """Reads every table of a finished history into memory, in canonical order.
+
+    Raises:
+        HistoryError: Anything is missing, truncated or not ours; the message names the file.
+    """
+    parts: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
+    for file in table_files(run_dir):
+        parts[file.table].append(read_file(file))
+    return {
+        name: in_order(name, pa.concat_tables(tables)) if tables else TABLES[name].empty_table()
+        for name, tables in parts.items()
+    }
+
+
+def _latest_per_fault(table: pa.Table) -> pa.Table:
+    """A fault is recorded when it begins and again when more is known of it (bit, healed)."""
+    last = {fault_id: row for row, fault_id in enumerate(table.column("fault_id").to_pylist())}
+    return table.take(pa.array(sorted(last.values()), type=pa.int64()))
+
+
+def _is_sorted(column: Any) -> bool:
+    array = column.combine_chunks()
+    if len(array) < 2:
+        return True
+    return bool(pc.all(pc.less_equal(array[:-1], array[1:])).as_py())
+
+
+def _parts(name: str, table: pa.Table) -> Iterable[tuple[str, int, pa.Table]]:
+    """Splits a table into (topic, partition, rows), ordered by topic and partition."""
+    if name not in PARTITIONED_TABLES:
+        return [("", -1, table)]
+    places = table.group_by(["topic", "partition"]).aggregate([]).to_pylist()
+    wheres = sorted((row["topic"], row["partition"]) for row in places)
+    if len(wheres) == 1:
+        return [(*wheres[0], table)]
+    return [
+        (
+            topic,
+            partition,
+            table.filter(
+                pc.and_(
+                    pc.equal(table.column("topic"), topic),
+                    pc.equal(table.column("partition"), partition),
+                )
+            ),
+        )
+        for topic, partition in wheres
+    ]
+
+
+def _path_of(directory: Path, name: str, topic: str, partition: int) -> Path:
+    if name not in PARTITIONED_TABLES:
+        return directory / f"{name}.parquet"
+    # Legal topic names pass unchanged; whatever else a table may hold cannot leave the directory.
+    return directory / name / f"{quote(topic, safe='')}-{partition}.parquet"
+
+
+def _write_file(path: Path, table: pa.Table) -> None:
+    path.parent.mkdir(exist_ok=True)
+    numbers = [field.name for field in table.schema if pa.types.is_int64(field.type)]
+    others: Any = [field.name for field in table.schema if pa.types.is_string(field.type)]
+    pq.write_table(
+        table,
+        path,
+        compression="zstd",
+        use_dictionary=others,
+        column_encoding={name: "DELTA_BINARY_PACKED" for name in numbers},
+        write_page_checksum=True,
+    )
+
+
+def _require_schema(found: pa.Schema, name: str, where: str) -> None:
+    wanted = TABLES[name]
+    if found.equals(wanted, check_metadata=False):
+        return
+    for field in wanted:
+        index = found.get_field_index(field.name)
+        if index < 0:
+            raise HistoryError(f"{where} is not a table of ours: column {field.name} is missing")
+        if not found.field(index).equals(field, check_metadata=False):
+            raise HistoryError(
+                f"{where} is not a table of ours: column {field.name} is {found.field(index)}, "
+                f"not {field}"
+            )
+    raise HistoryError(f"{where} is not a table of ours: its columns differ from {name}'s")
+
+
+def _remove_strays(directory: Path, written: set[Path]) -> None:
+    """Removes files of an earlier attempt, so that a directory listing is the truth."""
+    for path in sorted(directory.rglob("*.parquet")):
+        if path not in written:
+            path.unlink()
+
+
+def _sync(paths: Iterable[Path]) -> None:
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

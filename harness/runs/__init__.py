@@ -1,0 +1,1 @@
+"""One run, from an experiment to a stored and judged result."""

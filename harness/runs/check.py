@@ -1,0 +1,44 @@
+"""Judging stored runs: on Spark in a child process, or with the same kernels in this one."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from checkers.compose import judge_run, verdict_to_json
+from checkers.jobs.check import plan
+from checkers.spark import run_in_child
+from harness.runs.judge import stored_context
+from harness.spark_options import SparkOptions
+from results.history_files import read_tables
+from results.layout import RunFiles
+
+
+def check_locally(directories: Sequence[Path]) -> list[dict[str, Any]]:
+    """Judges runs with the kernels in this process; verdicts as JSON, in the same order.
+
+    Raises:
+        HistoryError: A history is missing, truncated or not ours.
+    """
+    return [
+        verdict_to_json(judge_run(read_tables(directory), stored_context(directory)))
+        for directory in directories
+    ]
+
+
+def check_on_spark(directories: Sequence[Path], spark: SparkOptions) -> list[dict[str, Any]]:
+    """Judges runs in one Spark job; verdicts as JSON, in the same order.
+
+    Raises:
+        HistoryError: A history is missing, truncated or not ours; what can be seen without Spark is said before
+            Spark is started.
+        HarnessFailure: The job failed; the sentence names its log.
+    """
+    contexts = [asdict(stored_context(directory)) for directory in directories]
+    answer = run_in_child(
+        "check",
+        {**plan(directories, contexts), "master": spark.master, "conf": dict(spark.conf)},
+        log_path=RunFiles(directories[0]).spark_log,
+    )
+    verdicts: list[dict[str, Any]] = answer["verdicts"]
+    return verdicts

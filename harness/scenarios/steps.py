@@ -1,0 +1,239 @@
+"""Scripted scenarios: steps as data, and the interpreter that carries them out.
+
+A step waits for conditions on committed metadata, never for time, so a scenario means the same on every machine
+and in every world. The steps of a scenario are stored with the run.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from harness.contracts.cluster import Cluster
+from harness.contracts.metadata import CommittedMetadata
+from harness.history.op import Completion, Outcome
+from nemesis.driver import Nemesis
+from nemesis.fault import Fault
+from workloads.append import AppendProcess
+
+WAIT_LIMIT_MS = 120_000
+"""Longest wait for a condition, in (virtual) time: far more than any protocol timeout."""
+
+
+class ScenarioStuck(Exception):  # noqa: N818 - it is a finding, not a fault of the harness
+    """A condition did not come true in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Waits until committed metadata is as described; None means "anything".
+
+    Attributes:
+        isr, elr: Exact sets.
+        leader: Broker id, or -1 for none.
+        has_leader: Whether there is any leader.
+        fenced, unfenced: Brokers that must be so.
+    """
+
+    isr: tuple[int, ...] | None = None
+    elr: tuple[int, ...] | None = None
+    leader: int | None = None
+    has_leader: bool | None = None
+    fenced: tuple[int, ...] = ()
+    unfenced: tuple[int, ...] = ()
+
+    def holds(self, metadata: CommittedMetadata, partition: str) -> bool:
+        """Whether the condition is true now."""
+        state = metadata.partitions.get(partition)
+        if state is None:
+            return False
+        return (
+            (self.isr is None or set(state.isr) == set(self.isr))
+            and (self.elr is None or set(state.elr) == set(self.elr))
+            and (self.leader is None or state.leader == self.leader)
+            and (self.has_leader is None or (state.leader >= 0) == self.has_leader)
+            and all(metadata.is_fenced(broker) for broker in self.fenced)
+            and not any(metadata.is_fenced(broker) for broker in self.unfenced)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """Appends records one after the other.
+
+    Attributes:
+        count: How many.
+        acks: -1 (all), 1 or 0.
+        until_ok: Whether each must be acknowledged, with new records appended until `count` were.
+        in_background: Starts the appends and goes on; `Join` waits for them.
+    """
+
+    count: int
+    acks: int = -1
+    until_ok: bool = True
+    in_background: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """Waits for the appends in the background."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """The consumer reads from where it is to the log end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poll:
+    """The consumer polls a number of times from where it is, whatever comes back."""
+
+    count: int = 1
+
+
+Step = Wait | Append | Join | Read | Poll | Fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A scripted scenario.
+
+    Attributes:
+        name: For example "last-replica-standing:V3b".
+        title: One line.
+        replication_factor, min_insync_replicas: The topic it needs.
+        steps: In order.
+        expected: Outcome word per profile family: "elr-off-no-gate", "elr-off", "elr-on".
+    """
+
+    name: str
+    title: str
+    replication_factor: int
+    min_insync_replicas: int
+    steps: tuple[Step, ...]
+    expected: dict[str, str]
+
+    def steps_json(self) -> list[dict[str, Any]]:
+        """Returns the steps for the replay file."""
+        return [{"step": type(step).__name__.lower(), **_plain(step)} for step in self.steps]
+
+
+class Story:
+    """Carries out the steps of a scenario. Mutable: it knows what runs in the background.
+
+    Args:
+        cluster: Where it happens.
+        nemesis: Injects the faults of the scenario.
+        producer, consumer: The two processes.
+        topic, partition: What they work on.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        nemesis: Nemesis,
+        producer: AppendProcess,
+        consumer: AppendProcess,
+        *,
+        topic: str,
+        partition: int,
+        run_on_client: Callable[[AppendProcess, Any], "asyncio.Future[Any]"],
+    ) -> None:
+        self._cluster = cluster
+        self._nemesis = nemesis
+        self._producer = producer
+        self._consumer = consumer
+        self._topic = topic
+        self._partition = partition
+        self._run_on_client = run_on_client
+        self._background: list[asyncio.Future[Any]] = []
+
+    async def run(self, steps: Sequence[Step]) -> None:
+        """Carries out the steps in order.
+
+        Raises:
+            ScenarioStuck: A condition did not come true within `WAIT_LIMIT_MS`.
+        """
+        for step in steps:
+            await self._step(step)
+
+    async def _step(self, step: Step) -> None:
+        if isinstance(step, Fault):
+            await self._nemesis.inject(step)
+        elif isinstance(step, Wait):
+            await self._wait(step)
+        elif isinstance(step, Append):
+            work = self._run_on_client(self._producer, self._append(step))
+            if step.in_background:
+                self._background.append(work)
+            else:
+                await work
+        elif isinstance(step, Read):
+            await self._run_on_client(
+                self._consumer,
+                self._consumer.read_to_end(self._topic, self._partition, lambda: True, final=False),
+            )
+        elif isinstance(step, Poll):
+            await self._run_on_client(self._consumer, self._poll(step.count))
+        else:
+            for work in self._background:
+                await work
+            self._background.clear()
+
+    async def _append(self, step: Append) -> None:
+        done = 0
+        while done < step.count:
+            completion: Completion = await self._producer.append(
+                self._topic, self._partition, step.acks
+            )
+            if completion.outcome == Outcome.OK or not step.until_ok or step.acks == 0:
+                done += 1
+            else:
+                await asyncio.sleep(0.02)
+
+    async def _poll(self, count: int) -> None:
+        for _ in range(count):
+            await self._consumer.poll(self._topic, self._partition)
+
+    async def _wait(self, wait: Wait) -> None:
+        metadata = self._cluster.metadata
+        name = f"{self._topic}-{self._partition}"
+        if wait.holds(metadata, name):
+            return
+        loop = asyncio.get_running_loop()
+        came_true: asyncio.Future[None] = loop.create_future()
+
+        def look() -> None:
+            if not came_true.done() and wait.holds(metadata, name):
+                loop.call_soon(_set, came_true)
+
+        metadata.watch(look)
+        try:
+            await asyncio.wait_for(came_true, WAIT_LIMIT_MS / 1e3)
+        except TimeoutError:
+            raise ScenarioStuck(
+                f"waited {WAIT_LIMIT_MS / 1e3:.0f} s for {_describe(wait)}; committed metadata is "
+                f"{metadata.partitions.get(name)}"
+            ) from None
+        finally:
+            metadata.unwatch(look)
+
+
+def _set(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _plain(step: Step) -> dict[str, Any]:
+    if isinstance(step, Fault):
+        return step.to_json()
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in asdict(step).items()
+        if value is not None
+    }
+
+
+def _describe(wait: Wait) -> str:
+    parts = [f"{key}={value}" for key, value in _plain(wait).items() if value != []]
+    return ", ".join(parts)

@@ -1,0 +1,132 @@
+"""What can be done on this host, found out by doing it to something of our own."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from nemesis.agent.disks import disk_capabilities
+from nemesis.agent.packets import network
+from nemesis.agent.processes.groups import OwnGroup
+
+Answer = dict[str, Any]
+
+SETTINGS = (
+    "net/ipv4/tcp_retries2",
+    "net/ipv4/tcp_syn_retries",
+    "vm/dirty_expire_centisecs",
+    "vm/dirty_writeback_centisecs",
+    "vm/dirty_background_ratio",
+    "vm/dirty_ratio",
+)
+"""What decides how long a cut connection hangs, and how much of what was not fsynced a power cut finds."""
+
+
+def facts() -> Answer:
+    """Returns the kernel and those of its settings that runs depend on."""
+    settings = {}
+    for name in SETTINGS:
+        with contextlib.suppress(OSError):
+            text = Path("/proc/sys", name).read_text(encoding="ascii").strip()
+            settings[name.replace("/", ".")] = text
+    return {"kernel": os.uname().release, "settings": settings}
+
+
+def find(scratch: Path | None = None) -> dict[str, Answer]:
+    """Returns every mechanism with its level ("yes", "weaker", "no"), how it is done and what is missing.
+
+    Args:
+        scratch: Where disks may be made to try things on; in a run's own folder, a crash leaves nothing that
+            `reset` does not find.
+    """
+    if os.geteuid() != 0:
+        why = "the agent is not root; nothing that it does can be done by anybody else"
+        return {"root": {"level": "no", "how": "", "why": why}}
+    return {
+        "root": {"level": "yes", "how": "", "why": ""},
+        **network.capabilities(),
+        **disk_capabilities.capabilities(scratch),
+        "memory-cgroup": _memory_group(),
+        "cpu": _cpu_group(),
+        "ip": _tool("ip", "iproute2"),
+        "time-namespace": _tries(
+            ["unshare", "--time", "true"], "unshare --time", "install util-linux"
+        ),
+        "host-clock": {
+            "level": "no",
+            "how": "",
+            "why": "never set: hosts share it, and nodes read a skew file instead",
+        },
+        "libfaketime": _libfaketime(),
+        "device-mapper": _file("/dev/mapper/control", "the shutdown ioctl and strace do its work"),
+        "fail-make-request": _file(
+            "/sys/kernel/debug/fail_make_request", "strace and the shutdown ioctl do its work"
+        ),
+    }
+
+
+def _file(path: str, instead: str) -> Answer:
+    """Something that is only reported, because nothing here needs it."""
+    if os.path.exists(path):
+        return {"level": "yes", "how": f"{path}, not used", "why": ""}
+    return {"level": "no", "how": "", "why": f"the kernel has no {path}; {instead}"}
+
+
+def _tries(command: list[str], how: str, hint: str) -> Answer:
+    """Something that is tried by doing it."""
+    if shutil.which(command[0]) is None:
+        return {"level": "no", "how": "", "why": hint}
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return {"level": "yes", "how": how, "why": ""}
+    return {"level": "no", "how": "", "why": done.stderr.strip()[:120]}
+
+
+def _memory_group() -> Answer:
+    return _group("memory", "the kernel's own killer, by a memory limit", "")
+
+
+def _cpu_group() -> Answer:
+    return _group("cpu", "cpu quota of a control group", "the process is stopped in turns")
+
+
+def _group(controller: str, how: str, instead: str) -> Answer:
+    try:
+        with OwnGroup(f"laststand-probe-{os.getpid()}") as group:
+            if group.has(controller):
+                return {"level": "yes", "how": how, "why": ""}
+            why = f"no writable {controller} control group"
+    except OSError as error:
+        why = f"no writable control group: {error.strerror}"
+    return {"level": "weaker" if instead else "no", "how": instead, "why": why}
+
+
+def _tool(name: str, package: str) -> Answer:
+    path = shutil.which(name)
+    if path is None:
+        return {"level": "no", "how": "", "why": f"install {package}"}
+    return {"level": "yes", "how": path, "why": ""}
+
+
+def _libfaketime() -> Answer:
+    """Our own nodes read a skew file; programs of others need the library."""
+    for folder in (
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib",
+    ):
+        path = f"{folder}/faketime/libfaketimeMT.so.1"
+        if os.path.exists(path):
+            return {
+                "level": "weaker",
+                "how": "libfaketime, for programs of others only",
+                "why": "it breaks time.sleep, and programs that do not use libc do not see it",
+            }
+    return {
+        "level": "no",
+        "how": "",
+        "why": "install libfaketime to skew the clocks of programs of others",
+    }

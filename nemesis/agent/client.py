@@ -1,0 +1,210 @@
+"""The harness's end of an agent: commands go out, answers and events come back.
+
+Where the agent runs does not matter: a child of this process, or the far end of an SSH channel. Both are a pair
+of streams.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from pathlib import Path
+from typing import Any, Protocol
+
+from nemesis.agent.errors import AgentError
+
+ANSWER_LIMIT_S = 60.0
+END_LIMIT_S = 15.0
+
+Answer = dict[str, Any]
+
+
+class AgentGoneError(Exception):
+    """The agent ended, or cannot be reached any more."""
+
+
+class Stream(Protocol):
+    """A pair of byte streams to an agent."""
+
+    def write(self, data: bytes) -> None:
+        """Sends bytes."""
+        ...
+
+    def read_line(self) -> bytes:
+        """Returns the next line; empty at the end."""
+        ...
+
+    def close(self) -> None:
+        """Ends the agent's input and waits until the agent has ended."""
+        ...
+
+    def last_words(self) -> str:
+        """Returns what the agent said on standard error."""
+        ...
+
+
+class LocalStream:
+    """An agent that is a child of this process.
+
+    Args:
+        run: State directory of the run.
+    """
+
+    def __init__(self, run: Path) -> None:
+        run.mkdir(parents=True, exist_ok=True)
+        self._errors = run / "agent.log"
+        with open(self._errors, "ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "nemesis.agent", "--run", os.fspath(run)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def write(self, data: bytes) -> None:
+        """Sends bytes."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(data)
+        self._process.stdin.flush()
+
+    def read_line(self) -> bytes:
+        """Returns the next line; empty at the end."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def close(self) -> None:
+        """Ends the agent's input and waits until the agent has ended."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # it is dead already
+            self._process.stdin.close()
+        try:
+            self._process.wait(END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def close_output(self) -> None:
+        """Closes the reading end, when nobody reads any more."""
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def last_words(self) -> str:
+        """Returns what the agent said on standard error."""
+        try:
+            return self._errors.read_text(encoding="utf-8", errors="replace")[-2000:]
+        except OSError:
+            return ""
+
+
+class AgentClient:
+    """Sends commands to one agent. Any thread may.
+
+    Args:
+        stream: To the agent.
+        name: Of its host, for messages.
+        on_event: Takes what the agent says unasked, on the reader's thread.
+    """
+
+    def __init__(
+        self, stream: Stream, name: str, on_event: Callable[[Answer], None] | None = None
+    ) -> None:
+        self.name = name
+        self.on_event = on_event
+        self._stream = stream
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, Future[Any]] = {}
+        self._lock = threading.Lock()
+        self._is_gone = False
+        self._reader = threading.Thread(target=self._read, name=f"agent-{name}", daemon=True)
+        self._reader.start()
+
+    def submit(self, command: str, **arguments: Any) -> "Future[Any]":
+        """Sends a command; the future is its answer.
+
+        Raises:
+            AgentGoneError: The agent is gone; also in the future.
+        """
+        future: Future[Any] = Future()
+        request_id = next(self._ids)
+        line = json.dumps({"id": request_id, "do": command, "args": arguments}).encode() + b"\n"
+        with self._lock:
+            if self._is_gone:
+                raise AgentGoneError(self._farewell())
+            self._waiting[request_id] = future
+            try:
+                self._stream.write(line)
+            except OSError:
+                del self._waiting[request_id]
+                raise AgentGoneError(self._farewell()) from None
+        return future
+
+    def call(self, command: str, *, limit_s: float = ANSWER_LIMIT_S, **arguments: Any) -> Any:
+        """Sends a command and waits for its answer.
+
+        Raises:
+            AgentError: The command failed.
+            AgentGoneError: The agent is gone, or silent.
+        """
+        try:
+            return self.submit(command, **arguments).result(limit_s)
+        except FutureTimeoutError:
+            raise AgentGoneError(
+                f"the agent on {self.name} did not answer {command!r} within {limit_s:g} s"
+            ) from None
+
+    async def ask(self, command: str, *, limit_s: float = ANSWER_LIMIT_S, **arguments: Any) -> Any:
+        """Sends a command and awaits its answer; raises as `call` does."""
+        future = self.submit(command, **arguments)
+        try:
+            async with asyncio.timeout(limit_s):
+                return await asyncio.wrap_future(future)
+        except TimeoutError:
+            raise AgentGoneError(
+                f"the agent on {self.name} did not answer {command!r} within {limit_s:g} s"
+            ) from None
+
+    def close(self) -> None:
+        """Ends the agent; idempotent."""
+        self._stream.close()
+        self._reader.join(END_LIMIT_S)
+        if isinstance(self._stream, LocalStream):
+            self._stream.close_output()
+
+    def _read(self) -> None:
+        try:
+            while line := self._stream.read_line():
+                self._take(line)
+        except (OSError, ValueError):
+            pass  # closed while it was read: the same as its end
+        with self._lock:
+            self._is_gone = True
+            waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            future.set_exception(AgentGoneError(self._farewell()))
+
+    def _take(self, line: bytes) -> None:
+        message = json.loads(line)
+        if "event" in message:
+            if self.on_event is not None:
+                self.on_event(message)
+            return
+        with self._lock:
+            future = self._waiting.pop(message["id"], None)
+        if future is None or future.cancelled():
+            return
+        if "error" in message:
+            future.set_exception(AgentError(message["error"]))
+        else:
+            future.set_result(message["ok"])
+
+    def _farewell(self) -> str:
+        words = self._stream.last_words().strip().splitlines()
+        return f"the agent on {self.name} is gone" + (f": {words[-1]}" if words else "")

@@ -1,0 +1,1 @@
+"""Disk faults and power cuts on file systems in image files."""

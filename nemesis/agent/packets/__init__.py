@@ -1,0 +1,1 @@
+"""Packet faults: nft rules, queueing disciplines and sockets of a network namespace."""

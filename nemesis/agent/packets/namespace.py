@@ -1,0 +1,304 @@
+"""A network namespace, as the agent sees it: a helper process that lives in it, and does what it is told.
+
+A process can be in one network namespace only (more exactly, a thread can), so each namespace gets a process of
+its own. It is told by JSON lines what to do, which takes a millisecond; starting a program for each change would
+take many. Should a helper die, the next request starts another one in the same namespace, which takes over the
+rules of the dead one.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from pathlib import Path
+from typing import Any
+
+from nemesis.agent.packets.nft_rules import NetworkError
+
+__all__ = ["Namespace", "NetworkError"]
+
+ANSWER_LIMIT_S = 30.0
+END_LIMIT_S = 10.0
+_SERIAL = itertools.count(1)
+_OWNER_CHARS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+Answer = dict[str, Any]
+
+
+class Namespace:
+    """One network namespace. Safe to use from several threads.
+
+    Args:
+        pid: A process in the namespace; None for this process's own.
+        is_scratch: A new namespace instead, which ends with this object.
+
+    Raises:
+        NetworkError: There is no such process, or its namespace cannot be entered.
+    """
+
+    def __init__(self, pid: int | None, *, is_scratch: bool = False) -> None:
+        self.pid = pid
+        self._is_scratch = is_scratch
+        # Several of these may be in one namespace, with the same tokens.
+        self._owner = f"{_base36(os.getpid())}_{_base36(next(_SERIAL))}"
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._descriptor = -1
+        self._applied: dict[str, list[Answer]] = {}
+        if not is_scratch:
+            path = f"/proc/{pid if pid is not None else 'thread-self'}/ns/net"
+            try:
+                self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                raise NetworkError(
+                    f"the network namespace of process {pid} cannot be opened: {error.strerror}"
+                ) from None
+        try:
+            self._helper = self._start()
+        except BaseException:
+            self._close_descriptor()
+            raise
+
+    def _start(self) -> "_Helper":
+        arguments = ["--owner", self._owner]
+        if self._is_scratch:
+            arguments.append("--scratch")
+        elif self.pid is not None:
+            arguments += ["--descriptor", str(self._descriptor)]
+        return _Helper(arguments, () if self._descriptor < 0 else (self._descriptor,))
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its helper process runs."""
+        return not self._is_closed and self._helper.is_alive
+
+    def apply(self, token: str, rules: list[Answer]) -> Answer:
+        """Puts rules in force; returns when they are. Idempotent by token.
+
+        Args:
+            token: Names the rules, for everything that follows.
+            rules: Each with `kind` ("drop", "reject", "loss", "delay", "bandwidth"), `pairs` of source and
+                destination address ("*" for any), `hook` ("input" or "output") and, by kind, `percent`, `ms`,
+                `jitter_ms`, `by` ("netem" or "nfqueue", to insist on one), `rate_kib_s`.
+
+        Returns:
+            `in_force_ns` (monotonic) and `took_ms`.
+
+        Raises:
+            NetworkError: That cannot be done; then nothing of it is in force.
+        """
+        answer: Answer = self._ask("apply", token=token, rules=rules)
+        self._applied[token] = rules
+        return answer
+
+    def evidence(self, token: str) -> Answer:
+        """Returns what a token's rules have caught; after they were removed, what they had caught by then.
+
+        Returns:
+            `packets` that were dropped, answered, delayed or limited, their `bytes`, and more by kind: `seen`
+            (packets of the pairs, hit or not); of delays the `mechanism` ("netem", "nfqueue" or both), what each
+            rule's `netem` or its `queues` took, and why there is `no_netem`; `overlimits`, `sent_bytes` of limits.
+
+        Raises:
+            NetworkError: The token was never in force here.
+        """
+        answer: Answer = self._ask("evidence", token=token)
+        return answer
+
+    def remove(self, token: str) -> Answer:
+        """Removes exactly a token's rules and returns the last evidence; idempotent."""
+        answer: Answer = self._ask("remove", token=token)
+        self._applied.pop(token, None)
+        return answer
+
+    def tokens(self) -> list[str]:
+        """Returns the tokens in force, oldest first."""
+        tokens: list[str] = self._ask("tokens")
+        return tokens
+
+    def reset(self) -> list[str]:
+        """Removes what any run ever left in this namespace; returns one line for each thing removed."""
+        removed: list[str] = self._ask("reset")
+        self._applied.clear()
+        return removed
+
+    def reset_connections(self, addresses: list[str], ports: list[int] | None = None) -> Answer:
+        """Destroys every TCP connection one of whose ends has one of the addresses.
+
+        Args:
+            addresses: Local or remote.
+            ports: Only if one of the two ports is among them; None for all.
+
+        Returns:
+            `before` and `after`: how many there were, and how many of these are left.
+
+        Raises:
+            NetworkError: The kernel cannot.
+        """
+        answer: Answer = self._ask("reset_connections", addresses=addresses, ports=ports)
+        return answer
+
+    def probe(self, address: str, port: int, timeout_ms: int, source: str = "") -> Answer:
+        """Tries to open a TCP connection from inside.
+
+        Returns:
+            `outcome`: "connected", "refused", "reset", "timeout" or "unreachable", and `ms`.
+
+        Raises:
+            NetworkError: It could not even be tried.
+        """
+        answer: Answer = self._ask(
+            "probe",
+            limit_s=ANSWER_LIMIT_S + timeout_ms / 1000,
+            address=address,
+            port=port,
+            timeout_ms=timeout_ms,
+            source=source,
+        )
+        return answer
+
+    def try_out(self) -> dict[str, dict[str, str]]:
+        """Returns what can be done to packets here; see `nemesis.agent.packets.network.capabilities`."""
+        found: dict[str, dict[str, str]] = self._ask("try_out", is_scratch=self._is_scratch)
+        return found
+
+    def close(self) -> None:
+        """Removes all rules that were made through this object and ends the helper. Idempotent."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        self._helper.close()
+        self._close_descriptor()
+
+    def _close_descriptor(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _ask(self, command: str, *, limit_s: float = ANSWER_LIMIT_S, **arguments: Any) -> Any:
+        with self._lock:
+            if self._is_closed:
+                raise NetworkError("this network namespace was left already")
+            if not self._helper.is_alive and not self._is_scratch:
+                self._helper.close()
+                self._helper = self._start()
+                self._hand_over()
+            future = self._helper.submit(command, arguments)
+        try:
+            return future.result(limit_s)
+        except FutureTimeoutError:
+            raise NetworkError(
+                f"the network helper did not answer {command!r} within {limit_s:g} s"
+            ) from None
+
+    def _hand_over(self) -> None:
+        try:
+            self._helper.submit("adopt", {"tokens": self._applied}).result(ANSWER_LIMIT_S)
+        except (NetworkError, FutureTimeoutError) as error:
+            self._helper.close()  # so that the next request tries again
+            raise NetworkError(f"the rules of a dead network helper are lost: {error}") from None
+
+
+class _Helper:
+    """The process in the namespace.
+
+    Args:
+        arguments: For `nemesis.agent.packets.network`.
+        descriptors: Open files that it inherits.
+    """
+
+    def __init__(self, arguments: list[str], descriptors: tuple[int, ...]) -> None:
+        root = Path(__file__).resolve().parents[3]
+        paths = [os.fspath(root), *filter(None, [os.environ.get("PYTHONPATH")])]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "nemesis.agent.packets.network", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=descriptors,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        )
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, Future[Any]] = {}
+        self._lock = threading.Lock()
+        self._is_gone = False
+        self._farewell = "the network helper process ended"
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        try:
+            self.submit("hello", {}).result(ANSWER_LIMIT_S)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs and can be talked to."""
+        return not self._is_gone and self._process.poll() is None
+
+    def submit(self, command: str, arguments: Answer) -> "Future[Any]":
+        """Sends a request; the future is its answer."""
+        future: Future[Any] = Future()
+        request_id = next(self._ids)
+        request = {"id": request_id, "do": command, "args": arguments}
+        data = json.dumps(request, separators=(",", ":")).encode() + b"\n"
+        stdin = self._process.stdin
+        assert stdin is not None
+        with self._lock:
+            if self._is_gone:
+                raise NetworkError(self._farewell)
+            self._waiting[request_id] = future
+            try:
+                stdin.write(data)
+                stdin.flush()
+            except (OSError, ValueError):
+                pass  # the reader sees its end, too, and fails the future
+        return future
+
+    def close(self) -> None:
+        """Ends its input and waits for its end; idempotent."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with self._lock, contextlib.suppress(OSError):  # it may be dead already
+            self._process.stdin.close()
+        try:
+            self._process.wait(END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join()
+        self._process.stdout.close()
+
+    def _read(self) -> None:
+        stdout = self._process.stdout
+        assert stdout is not None
+        for line in stdout:
+            message = json.loads(line)
+            if message["id"] is None:
+                self._farewell = message["error"]
+                continue
+            with self._lock:
+                future = self._waiting.pop(message["id"])
+            if "error" in message:
+                future.set_exception(NetworkError(message["error"]))
+            else:
+                future.set_result(message["ok"])
+        with self._lock:
+            self._is_gone = True
+            waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            future.set_exception(NetworkError(self._farewell))
+
+
+def _base36(number: int) -> str:
+    digits = ""
+    while number:
+        number, rest = divmod(number, 36)
+        digits = _OWNER_CHARS[rest] + digits
+    return digits or "0"

@@ -1,0 +1,217 @@
+"""TCP sockets of a network namespace: which there are, how to destroy them, and whether one can be opened.
+
+Destroying needs no tool on the host: it is a netlink message (`SOCK_DESTROY`, kernel option INET_DIAG_DESTROY).
+The local process gets ECONNABORTED, the peer a reset.
+
+Source: linux/inet_diag.h, linux/sock_diag.h.
+"""
+
+import errno
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from nemesis.agent.packets.nft_rules import NetworkError
+
+_NETLINK_SOCK_DIAG = 4
+_BY_FAMILY = 20
+_DESTROY = 21
+_ERROR, _DONE = 2, 3
+_REQUEST, _ACK, _DUMP = 0x1, 0x4, 0x300
+_TIME_WAIT, _CLOSE, _LISTEN = 6, 7, 10
+_STATES = ((1 << 13) - 1) & ~(1 << _CLOSE) & ~(1 << _LISTEN) & ~1
+_ID_BYTES = 48
+_LIMIT_S = 5.0
+_GONE_LIMIT_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TcpSocket:
+    """A TCP socket as the kernel names it.
+
+    Attributes:
+        family: AF_INET or AF_INET6.
+        state: The kernel's number.
+        identity: What names the socket in a request; it includes a cookie that no later socket gets.
+        local, remote: Address and port; addresses of IPv4 in IPv6 sockets are given as IPv4.
+    """
+
+    family: int
+    state: int
+    identity: bytes
+    local: tuple[str, int]
+    remote: tuple[str, int]
+
+
+def reset_connections(
+    addresses: Collection[str], ports: Collection[int] | None = None
+) -> dict[str, int]:
+    """Destroys every TCP connection of this namespace one of whose ends has one of the addresses.
+
+    Args:
+        addresses: Local or remote.
+        ports: Only if one of the two ports is among them; None for all.
+
+    Returns:
+        `before`: how many connections there were; `after`: how many of these are still there; `waiting_out`: how
+        many closed ones were forgotten besides (TIME_WAIT).
+
+    Raises:
+        NetworkError: The kernel cannot destroy sockets, or this process may not.
+    """
+    chosen = [one for one in tcp_sockets() if _is_chosen(one, addresses, ports)]
+    live = [one for one in chosen if one.state != _TIME_WAIT]
+    with _open() as netlink:
+        for one in chosen:
+            _destroy(netlink, one)
+    deadline_s = time.monotonic() + _GONE_LIMIT_S
+    while True:
+        there = {one.identity for one in tcp_sockets()}
+        after = sum(one.identity in there for one in live)
+        if after == 0 or time.monotonic() > deadline_s:
+            break
+        time.sleep(0.002)
+    return {"before": len(live), "after": after, "waiting_out": len(chosen) - len(live)}
+
+
+def _is_chosen(one: TcpSocket, addresses: Collection[str], ports: Collection[int] | None) -> bool:
+    if one.local[0] not in addresses and one.remote[0] not in addresses:
+        return False
+    return ports is None or one.local[1] in ports or one.remote[1] in ports
+
+
+def tcp_sockets() -> list[TcpSocket]:
+    """Returns the TCP sockets of this namespace, except those that listen or are closed.
+
+    Raises:
+        NetworkError: The kernel does not tell.
+    """
+    found: list[TcpSocket] = []
+    with _open() as netlink:
+        for family in (socket.AF_INET, socket.AF_INET6):
+            body = _request(family, _STATES, bytes(_ID_BYTES))
+            netlink.send(_message(_BY_FAMILY, _REQUEST | _DUMP, body))
+            for kind, answer in _answers(netlink):
+                if kind == _ERROR:
+                    code = -struct.unpack_from("=i", answer)[0]
+                    if family == socket.AF_INET:
+                        raise NetworkError(f"the kernel lists no sockets: {os.strerror(code)}")
+                    break  # no IPv6 here
+                found.append(_parse(answer))
+    return found
+
+
+def _open() -> socket.socket:
+    try:
+        netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG)
+    except OSError as error:
+        raise NetworkError(f"the kernel has no sock_diag netlink ({error.strerror})") from None
+    netlink.settimeout(_LIMIT_S)
+    return netlink
+
+
+def _request(family: int, states: int, identity: bytes) -> bytes:
+    return struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 0, 0, states) + identity
+
+
+def _message(kind: int, flags: int, body: bytes) -> bytes:
+    return struct.pack("=IHHII", 16 + len(body), kind, flags, 1, 0) + body
+
+
+def _answers(netlink: socket.socket) -> Iterator[tuple[int, bytes]]:
+    """Yields kind and body of the answers, up to the end of a dump or an error number."""
+    while True:
+        data = netlink.recv(1 << 18)
+        at = 0
+        while at + 16 <= len(data):
+            length, kind = struct.unpack_from("=IH", data, at)
+            if kind == _DONE:
+                return
+            yield kind, data[at + 16 : at + length]
+            if kind == _ERROR:
+                return
+            at += (length + 3) & ~3
+
+
+def _parse(answer: bytes) -> TcpSocket:
+    family, state = answer[0], answer[1]
+    identity = answer[4 : 4 + _ID_BYTES]
+    local_port, remote_port = struct.unpack_from(">HH", identity)
+    return TcpSocket(
+        family=family,
+        state=state,
+        identity=identity,
+        local=(_address(family, identity[4:20]), local_port),
+        remote=(_address(family, identity[20:36]), remote_port),
+    )
+
+
+def _address(family: int, data: bytes) -> str:
+    if family == socket.AF_INET:
+        return socket.inet_ntop(socket.AF_INET, data[:4])
+    if data[:12] == b"\0" * 10 + b"\xff\xff":
+        return socket.inet_ntop(socket.AF_INET, data[12:])
+    return socket.inet_ntop(socket.AF_INET6, data)
+
+
+def _destroy(netlink: socket.socket, one: TcpSocket) -> None:
+    # Every state: the socket may have gone on to another one since it was listed.
+    body = _request(one.family, 0xFFFFFFFF, one.identity)
+    netlink.send(_message(_DESTROY, _REQUEST | _ACK, body))
+    for kind, answer in _answers(netlink):
+        if kind != _ERROR:
+            continue
+        code = -struct.unpack_from("=i", answer)[0]
+        if code in (errno.EOPNOTSUPP, errno.EPERM):
+            raise NetworkError(
+                f"the kernel destroys no sockets ({os.strerror(code)}): "
+                "it needs CONFIG_INET_DIAG_DESTROY and the right NET_ADMIN"
+            )
+        # Otherwise it ended by itself meanwhile; counting again tells.
+
+
+def connect_probe(
+    address: str, port: int, timeout_ms: float, source: str = ""
+) -> dict[str, object]:
+    """Tries to open a TCP connection from this namespace.
+
+    Returns:
+        `outcome`: "connected", "refused", "reset", "timeout" or "unreachable"; `ms`: how long that took.
+
+    Raises:
+        NetworkError: It could not even be tried, for example because the source address is not here.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    began_ns = time.monotonic_ns()
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            if source:
+                probe.bind((source, 0))
+            code = probe.connect_ex((address, port))
+        except OSError as error:
+            raise NetworkError(f"no probe from {source or 'here'}: {error.strerror}") from None
+        if code == errno.EINPROGRESS:
+            _, ready, _ = select.select([], [probe], [], timeout_ms / 1000)
+            code = (
+                probe.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if ready else errno.ETIMEDOUT
+            )
+        elapsed_ms = (time.monotonic_ns() - began_ns) / 1e6
+    outcome = _OUTCOMES.get(code)
+    if outcome is None:
+        raise NetworkError(f"the probe of {address}:{port} failed: {os.strerror(code)}")
+    return {"outcome": outcome, "ms": round(elapsed_ms, 3)}
+
+
+_OUTCOMES = {
+    0: "connected",
+    errno.ECONNREFUSED: "refused",
+    errno.ECONNRESET: "reset",
+    errno.ETIMEDOUT: "timeout",
+    errno.EHOSTUNREACH: "unreachable",
+    errno.ENETUNREACH: "unreachable",
+}

@@ -1,0 +1,1 @@
+"""Process faults: signals, memory and processor time."""

@@ -1,0 +1,1 @@
+"""How each fault is injected in the simulation."""

@@ -1,0 +1,196 @@
+"""The composition: what makes a run unknown, and that it never fails on a history that can be read."""
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from checkers.anomalies import ANOMALIES, LEVELS
+from checkers.compose import RunContext, compose, judge_partition, judge_run
+from checkers.expectations import Case, Expectations, judge
+from harness.contracts.verdict import Judgement, Validity
+from harness.history.schema import TABLES
+from tests.anomalies.runs import append, fault, final_read, run
+
+CALLS = [append(0, 0, at=10), append(1, 1, at=20), *final_read(50, 0, 1)]
+
+
+def test_a_quiet_run_without_faults_is_valid() -> None:
+    verdict = judge_run(run(CALLS), RunContext())
+    assert verdict.validity == Validity.VALID
+    assert verdict.reasons == ()
+    assert verdict.coverage["appends_acked"] == 2
+
+
+def test_an_empty_run_is_unknown() -> None:
+    verdict = judge_run({}, RunContext())
+    assert verdict.validity == Validity.UNKNOWN
+    assert verdict.reasons == ("no append was acknowledged in the whole run",)
+
+
+UNKNOWN = {
+    "nothing acknowledged during the fault": (
+        [fault(30, "cut", ["b1"], healed=40)],
+        RunContext(),
+        "only 0 appends were acknowledged",
+    ),
+    "a fault did not bite": (
+        [fault(5, "cut", ["b1"], healed=40, bit=False)],
+        RunContext(),
+        "the fault 'cut' never bit",
+    ),
+    "an enabled fault never came": ([], RunContext(enabled_faults=("pause",)), "'pause' never bit"),
+    "the final phase was cut short": (
+        [],
+        RunContext(final_phase_complete=False),
+        "final phase did not end as planned",
+    ),
+    "the run ended early": ([], RunContext(incomplete_reason="no events left"), "no events left"),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_a_run_that_could_not_have_failed_is_unknown(name: str) -> None:
+    faults, context, reason = UNKNOWN[name]
+    verdict = judge_run(run(CALLS, faults=faults), context)
+    assert verdict.validity == Validity.UNKNOWN
+    assert any(reason in text for text in verdict.reasons)
+
+
+def test_faults_that_bit_while_appends_were_acknowledged_leave_the_run_valid() -> None:
+    faults = [
+        fault(5, "cut", ["b1"], healed=40),
+        fault(6, "cut", ["b2"], healed=40, bit=False),
+        fault(45, "heal", ["b1"], bit=False),
+    ]
+    verdict = judge_run(run(CALLS, faults=faults), RunContext(enabled_faults=("cut", "heal")))
+    assert verdict.validity == Validity.VALID
+    assert verdict.coverage["acked_during_faults"] == 2
+    assert verdict.coverage["faults_bit"] == 1
+
+
+def test_a_scripted_schedule_may_declare_that_nothing_is_acknowledged_during_its_faults() -> None:
+    faults = [fault(30, "cut", ["b1"], healed=40)]
+    context = RunContext(acked_during_faults_min=0)
+    assert judge_run(run(CALLS, faults=faults), context).validity == Validity.VALID
+
+
+def test_invalid_beats_unknown() -> None:
+    calls = [append(0, 0, at=1), append(1, 0, at=5)]
+    verdict = judge_run(run(calls), RunContext(final_phase_complete=False))
+    assert verdict.validity == Validity.INVALID
+    assert any("final phase" in reason for reason in verdict.reasons)
+
+
+def test_a_broken_invariant_makes_the_run_invalid() -> None:
+    verdict = judge_run(run(CALLS), RunContext(invariants_broken=("INV-1: two leaders",)))
+    assert verdict.validity == Validity.INVALID
+    assert verdict.anomalies[0].sentence == "INV-1: two leaders"
+
+
+def test_a_failing_checker_is_recorded_and_does_not_take_other_partitions_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import checkers.compose as module
+
+    original = module.judge_partition
+
+    def fails_on_zero(topic: str, partition: int, *rest: object) -> object:
+        if partition == 0:
+            raise RuntimeError("boom")
+        return original(topic, partition, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "judge_partition", fails_on_zero)
+    one, other = run(CALLS), run([append(7, 0, at=1), append(8, 0, at=5)])
+    tables = {name: pa.concat_tables([one[name], _moved(other[name], 1)]) for name in one}
+    verdict = judge_run(tables, RunContext())
+    assert verdict.validity == Validity.INVALID
+    assert {a.partition for a in verdict.anomalies} == {1}
+    assert "t-0: the checker failed (RuntimeError: boom)" in verdict.reasons
+
+
+def _moved(table: pa.Table, partition: int) -> pa.Table:
+    if "partition" not in table.column_names:
+        return table.slice(0, 0)
+    at = table.schema.get_field_index("partition")
+    column = pa.array([partition] * table.num_rows, pa.int32())
+    return table.set_column(at, table.schema.field(at), column)
+
+
+def test_partitions_are_judged_apart_and_in_any_order() -> None:
+    parts = [run(CALLS), run([append(7, 0, at=1), append(8, 0, at=5)])]
+    judged = [
+        judge_partition("t", 0, parts[0], RunContext()),
+        judge_partition("t", 1, parts[1], RunContext()),
+    ]
+    operations = pa.concat_tables([parts[0]["operations"], _moved(parts[1]["operations"], 1)])
+    faults = parts[0]["faults"]
+    verdict = compose(judged, operations, faults, RunContext())
+    assert verdict == compose(judged[::-1], operations, faults, RunContext())
+    whole = {
+        name: pa.concat_tables([parts[0][name], _moved(parts[1][name], 1)]) for name in parts[0]
+    }
+    assert judge_run(whole, RunContext()) == verdict
+
+
+# --- the matrix ---
+
+
+@pytest.mark.parametrize("identifier", ANOMALIES)
+@pytest.mark.parametrize("is_weak", [False, True])
+@pytest.mark.parametrize("is_excused", [False, True])
+@pytest.mark.parametrize("elr_on", [False, True])
+def test_the_matrix_has_a_row_for_every_case(
+    identifier: str, is_weak: bool, is_excused: bool, elr_on: bool
+) -> None:
+    row = judge(
+        Case(
+            id=identifier,
+            is_weak=is_weak,
+            is_excused=is_excused,
+            expectations=Expectations(elr_on=elr_on),
+        )
+    )
+    assert row.rule
+    level = ANOMALIES[identifier].level
+    assert level in LEVELS
+    if level == "fresh":
+        assert row.judgement == Judgement.INFORMATIONAL
+    if not is_weak and not is_excused and level in ("integrity", "order"):
+        assert row.judgement == Judgement.FORBIDDEN
+
+
+# --- totality ---
+
+HOSTILE = [-(2**63), -(2**62), -2, -1, 0, 1, 2, 3, 7, 2**31, 2**61, 2**62, 2**62 + 1, 2**63 - 1]
+
+
+def _hostile_table(rng: random.Random, name: str, rows: int) -> pa.Table:
+    words = ["append", "poll", "latest", "ok", "fail", "info", "corrupt", "foreign", "", "t"]
+    columns = []
+    for field in TABLES[name]:
+        values: list[object] = []
+        for _ in range(rows):
+            if field.nullable and rng.random() < 0.2:
+                values.append(None)
+            elif pa.types.is_int64(field.type):
+                values.append(rng.choice(HOSTILE))
+            elif pa.types.is_int32(field.type):
+                values.append(rng.choice([-(2**31), -1, 0, 0, 0, 1, 2**31 - 1]))
+            elif pa.types.is_boolean(field.type):
+                values.append(rng.random() < 0.5)
+            elif pa.types.is_string(field.type):
+                values.append("t" if field.name == "topic" else rng.choice(words))
+            else:
+                values.append([1, 2] if pa.types.is_int32(field.type.value_type) else ["b1"])
+        columns.append(pa.array(values, field.type))
+    return pa.Table.from_arrays(columns, schema=TABLES[name])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_readable_history_gets_a_verdict_and_no_checker_fails(seed: int) -> None:
+    rng = random.Random(seed)
+    tables = {name: _hostile_table(rng, name, rng.choice([0, 1, 3, 12])) for name in TABLES}
+    verdict = judge_run(tables, RunContext(elr_on=rng.random() < 0.5))
+    assert verdict.validity in (Validity.INVALID, Validity.UNKNOWN)
+    assert not [reason for reason in verdict.reasons if "the checker failed" in reason]

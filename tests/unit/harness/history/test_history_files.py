@@ -1,0 +1,179 @@
+"""Parquet files of a history: same content, same bytes; anything else is refused in one sentence."""
+
+import json
+import shutil
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from harness.errors import HistoryError
+from harness.history.op import OpKind
+from harness.history.schema import PARTITIONED_TABLES, TABLES
+from harness.history.writer import HistoryWriter
+from results.history_files import is_finished, read_file, read_tables, table_files, write_tables
+from tests.unit.harness.history.test_history import fill
+
+
+@pytest.fixture
+def tables() -> dict[str, pa.Table]:
+    writer = HistoryWriter(None)
+    fill(writer)
+    return writer.close()
+
+
+def files_of(directory):
+    return {
+        path.relative_to(directory): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_the_same_history_is_the_same_bytes(tmp_path, tables):
+    write_tables(tmp_path / "a", tables)
+    write_tables(tmp_path / "b", {name: tables[name] for name in reversed(tables)})
+    assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
+    assert len(files_of(tmp_path / "a")) > len(TABLES)
+
+
+def test_rows_in_any_order_become_the_same_bytes(tmp_path, tables):
+    write_tables(tmp_path / "a", tables)
+    operations = tables["operations"]
+    backwards = operations.take(pa.array(range(operations.num_rows - 1, -1, -1)))
+    write_tables(tmp_path / "b", {**tables, "operations": backwards})
+    assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
+
+
+def test_a_partitioned_table_has_one_file_per_partition(tmp_path, tables):
+    write_tables(tmp_path, tables)
+    files = [file for file in table_files(tmp_path) if file.table == "operations"]
+    assert [(file.topic, file.partition) for file in files] == [("t", 0), ("t", 1), ("t", 2)]
+    for file in files:
+        table = read_file(file, columns=["op_index", "partition"])
+        assert table.num_rows == file.rows > 0
+        assert set(table.column("partition").to_pylist()) == {file.partition}
+        assert table.column("op_index").to_pylist() == sorted(table.column("op_index").to_pylist())
+    names = {file.table for file in table_files(tmp_path)}
+    assert {"faults", "broker_states", "marks"} <= names
+    assert "partition_states" not in names  # no rows, no partition, no file
+
+
+def test_64_bit_columns_are_delta_encoded_without_dictionary(tmp_path, tables):
+    write_tables(tmp_path, tables)
+    for file in table_files(tmp_path):
+        row_group = pq.ParquetFile(file.path).metadata.row_group(0)
+        for index, field in enumerate(TABLES[file.table]):
+            if not pa.types.is_int64(field.type) or not file.rows:
+                continue
+            column = row_group.column(index)
+            assert column.path_in_schema == field.name
+            assert "DELTA_BINARY_PACKED" in column.encodings
+            assert not column.has_dictionary_page
+            assert column.compression == "ZSTD"
+
+
+def test_hostile_topic_names_stay_in_the_directory(tmp_path):
+    for topic in ("../../escaped", "a/b", "..", "", "day=1"):
+        writer = HistoryWriter(None)
+        writer.invoke(process=0, kind=OpKind.LATEST, topic=topic, partition=0, invoked_ns=0)
+        run = tmp_path / "run"
+        write_tables(run, writer.close())
+        assert read_tables(run)["operations"].column("topic").to_pylist() == [topic]
+        (file,) = (file for file in table_files(run) if file.table == "operations")
+        assert file.path.parent == run / "history" / "operations"
+        assert len(list(file.path.parent.iterdir())) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_missing_run_is_one_sentence(tmp_path):
+    with pytest.raises(HistoryError, match=r"there is no run at .*nowhere; `laststand list`"):
+        read_tables(tmp_path / "nowhere")
+    with pytest.raises(HistoryError, match="holds no history"):
+        read_tables(tmp_path)
+
+
+def test_a_truncated_file_is_named(tmp_path, tables):
+    write_tables(tmp_path, tables)
+    path = tmp_path / "history" / "operations" / "t-1.parquet"
+    whole = path.read_bytes()
+    for size in (0, 3, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(HistoryError, match=r"operations/t-1\.parquet is damaged") as caught:
+            read_tables(tmp_path)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_flipped_byte_is_found_or_harmless(tmp_path, tables):
+    """Pages carry checksums and the footer is parsed: damage is refused, never read as other rows."""
+    write_tables(tmp_path, tables)
+    path = tmp_path / "history" / "records_read" / "t-0.parquet"
+    whole = path.read_bytes()
+    expected = read_tables(tmp_path)
+    refused = 0
+    for position in range(4, len(whole), 23):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x41]) + whole[position + 1 :])
+        try:
+            found = read_tables(tmp_path)
+        except HistoryError:
+            refused += 1
+            continue
+        assert found["records_read"].equals(expected["records_read"])
+    assert refused
+
+
+def test_a_foreign_table_is_refused_with_the_column(tmp_path, tables):
+    write_tables(tmp_path, tables)
+    path = tmp_path / "history" / "marks.parquet"
+    pq.write_table(pa.table({"at_ns": [1]}), path)
+    with pytest.raises(HistoryError, match=r"marks\.parquet is not a table of ours: column at_ns"):
+        read_tables(tmp_path)
+    nullable = pa.schema([pa.field("at_ns", pa.int64(), nullable=False)])
+    pq.write_table(pa.table({"at_ns": [1]}, schema=nullable), path)
+    with pytest.raises(HistoryError, match="column node is missing"):
+        read_tables(tmp_path)
+
+
+def test_a_file_with_other_rows_than_the_manifest_says_is_refused(tmp_path, tables):
+    write_tables(tmp_path, tables)
+    directory = tmp_path / "history" / "operations"
+    shutil.copy(directory / "t-0.parquet", directory / "t-2.parquet")
+    manifest = json.loads((tmp_path / "history" / "manifest.json").read_text())
+    rows = {partition: rows for _, partition, rows in manifest["tables"]["operations"]}
+    assert rows[0] != rows[2]
+    with pytest.raises(HistoryError, match=rf"holds {rows[0]} rows, but the manifest says"):
+        read_tables(tmp_path)
+
+
+def test_a_missing_file_and_a_foreign_manifest_are_refused(tmp_path, tables):
+    write_tables(tmp_path, tables)
+    (tmp_path / "history" / "marks.parquet").unlink()
+    with pytest.raises(HistoryError, match=r"marks\.parquet is missing"):
+        read_tables(tmp_path)
+    manifest = tmp_path / "history" / "manifest.json"
+    for text, message in (
+        ("{", "cannot be read as a history manifest"),
+        ('{"format": 99}', "is of history format 99"),
+        ('{"format": 1, "tables": []}', "is not a history manifest"),
+        ("[]", "is not a history manifest"),
+    ):
+        manifest.write_text(text)
+        with pytest.raises(HistoryError, match=message):
+            read_tables(tmp_path)
+
+
+def test_writing_again_replaces_the_history_and_leaves_no_strays(tmp_path, tables):
+    write_tables(tmp_path, tables)
+    assert "operations" in PARTITIONED_TABLES
+    write_tables(tmp_path, {})
+    assert is_finished(tmp_path)
+    assert read_tables(tmp_path)["operations"].num_rows == 0
+    assert not list((tmp_path / "history").rglob("t-*.parquet"))
+
+
+def test_unknown_tables_and_wrong_schemas_are_not_written(tmp_path, tables):
+    with pytest.raises(HistoryError, match="no table is called 'opperations'"):
+        write_tables(tmp_path, {"opperations": tables["operations"]})
+    with pytest.raises(HistoryError, match="the table marks is not a table of ours"):
+        write_tables(tmp_path, {"marks": tables["operations"]})
+    assert not is_finished(tmp_path)

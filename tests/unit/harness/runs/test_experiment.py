@@ -1,0 +1,92 @@
+from pathlib import Path
+
+import pytest
+
+from harness.errors import UsageError
+from harness.runs import experiment as experiments
+from harness.runs.experiment import Experiment, dumps, loads
+from nemesis.fault import Fault
+
+ROOT = Path(__file__).parents[4]
+
+
+def test_an_experiment_survives_the_trip_through_toml():
+    original = Experiment(
+        name="trip",
+        profile="kafka-3.9",
+        weather="stormy",
+        disabled_rules=("HW-1",),
+        schedule=(
+            Fault(
+                id="a",
+                fault="cut",
+                targets=("b1", "b2"),
+                at_ms=5,
+                params={"planes": ("controller",)},
+            ),
+            Fault(
+                id="b",
+                fault="power",
+                targets=("leader:t-0",),
+                at_ms=9,
+                for_ms=70,
+                params={"mode": "zero_tail"},
+            ),
+        ),
+    )
+    again = loads(dumps(original), origin="test")
+    assert experiments.to_data(again) == experiments.to_data(original)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('profil = "kafka-4.0"', "did you mean 'profile'"),
+        ('profile = "kafka-40"', "did you mean 'kafka-4.0'"),
+        ("[workload]\nprocesess = 3", "did you mean 'processes'"),
+        ('[workload]\nacks = ["two"]', "no acks is called 'two'"),
+        ('[nemesis]\nfaults = ["powr"]', "did you mean 'power'"),
+        ("duration_ms = -4", "must not be negative"),
+        ('duration_ms = "long"', "must be of type int"),
+        ("[topic]\nreplication_factor = 9", "there are 3 brokers"),
+        ('[[schedule]]\nfault = "kil"\ntargets = ["b1"]', "did you mean 'kill'"),
+        ('[[schedule]]\nfault = "kill"', "needs at least one target"),
+        (
+            '[[schedule]]\nfault = "power"\ntargets = ["b1"]\nparams = { mode = "most" }',
+            "no power mode",
+        ),
+        ('[[schedule]]\ntargets = ["b1"]', "has no key 'fault'"),
+        ("a = \nb = 2", "line 1"),
+    ],
+)
+def test_bad_toml_is_one_sentence_with_a_hint(text, expected):
+    with pytest.raises(UsageError) as error:
+        loads(text, origin="x.toml")
+    message = str(error.value)
+    assert message.startswith("x.toml")
+    assert expected in message
+    assert "\n" not in message
+
+
+def test_vary_sets_one_key_and_keeps_the_rest():
+    base = Experiment(name="v")
+    varied = base.vary("topic.min_insync_replicas", "1")
+    assert varied.topic.min_insync_replicas == 1
+    assert varied.vary("topic.min_insync_replicas", "2") == base
+    with pytest.raises(UsageError, match="did you mean 'profile'"):
+        base.vary("profiel", "kafka-4.0")
+
+
+def test_every_experiment_file_that_ships_can_be_read():
+    files = [*ROOT.glob("examples/*.toml"), *ROOT.glob("harness/experiments/*.toml")]
+    assert len(files) >= 3
+    for file in files:
+        assert experiments.load(file).name
+
+
+def test_what_flags_override_is_checked_together_with_the_file() -> None:
+    text = 'on = "ssh"\n[workload]\nclient = "confluent"\n'
+    assert loads(text, origin="e.toml", inventory="hosts.toml").inventory == "hosts.toml"
+    assert loads(text, origin="e.toml", on="local", inventory=None).on == "local"
+    with pytest.raises(UsageError, match=r"e\.toml: on ssh the experiment needs its hosts"):
+        loads(text, origin="e.toml")
