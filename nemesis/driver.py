@@ -9,14 +9,12 @@ from typing import Any
 from harness.contracts.cluster import Cluster, Effect, InForce
 from harness.errors import UsageError
 from harness.names import unknown_name
-from nemesis.fault import EXCLUSIVE, HEALABLE, OF_BROKERS, OF_SERVERS, OUTAGES, Fault
+from nemesis.fault import Fault
+from nemesis.faults import Targets
 from nemesis.shapes import split
 from nemesis.targets import Chooser, check_selector, resolve_all
 
 FaultRow = tuple[Any, ...]
-
-OF_TWO = frozenset({"cut", "reject", "partition"})
-"""Faults that lie between nodes: with fewer than two they hit nobody."""
 
 OF_CONTROLLERS = ("active_controller", "one_controller", "controllers")
 
@@ -67,15 +65,17 @@ class Nemesis:
     def _check_kind(self, fault: Fault, selector: str) -> None:
         population = self._cluster.population()
         what = ""
-        if fault.fault in OF_BROKERS:
+        is_for_brokers = fault.type.targets is Targets.BROKERS
+        if is_for_brokers:
             if selector in (name for name, _ in population.controllers):
                 what = "is a controller"
             elif selector in OF_CONTROLLERS:
                 what = "means controllers"
-        if fault.fault in OF_SERVERS and selector in population.clients:
+        is_for_servers = is_for_brokers or fault.type.targets is Targets.SERVERS
+        if is_for_servers and selector in population.clients:
             what = "is a client"
         if what:
-            whom = "brokers" if fault.fault in OF_BROKERS else "brokers and controllers"
+            whom = "brokers" if is_for_brokers else "brokers and controllers"
             raise UsageError(
                 f"fault {fault.id}: {selector} {what}, and {fault.fault!r} is for {whom}"
             )
@@ -109,7 +109,7 @@ class Nemesis:
         in_force = await self._cluster.inject(fault.fault, nodes, params)
         self.resolved[fault.id] = in_force.nodes
         active = _Active(fault, params, in_force, invoked_ns, self._cluster.now_ns())
-        if fault.fault in HEALABLE and in_force.nodes:
+        if not fault.type.is_momentary and in_force.nodes:
             self._active[fault.id] = active
         else:
             active.effect = await self._cluster.effect(fault.fault, in_force)
@@ -123,17 +123,17 @@ class Nemesis:
         nodes, params = self._resolve(fault.targets), fault.params
         if fault.fault == "partition":
             return self._split(fault, nodes)
-        if fault.fault in OF_TWO and len(nodes) < 2:
+        if fault.type.targets is Targets.LINKS and len(nodes) < 2:
             return (), params
-        if fault.fault in OF_BROKERS:
+        if fault.type.targets is Targets.BROKERS:
             brokers = {name for name, _ in self._cluster.population().brokers}
             nodes = tuple(name for name in nodes if name in brokers)
-        kind = EXCLUSIVE.get(fault.fault)
-        if kind is not None:
+        kind = fault.type.exclusive
+        if kind:
             taken = {
                 name
                 for active in self._active.values()
-                if EXCLUSIVE.get(active.fault.fault) == kind
+                if active.fault.type.exclusive == kind
                 for name in active.in_force.nodes
             }
             nodes = tuple(name for name in nodes if name not in taken)
@@ -182,8 +182,7 @@ class Nemesis:
     async def _end_outages(self, started: tuple[str, ...]) -> None:
         """Ends the faults that had taken these nodes down: starting a node is how they are healed."""
         for fault_id, active in list(self._active.items()):
-            is_outage = active.fault.fault in OUTAGES
-            if is_outage and set(active.in_force.nodes) <= set(started):
+            if active.fault.type.is_outage and set(active.in_force.nodes) <= set(started):
                 await self.heal(fault_id)
 
     async def _heal_named(self, fault: Fault, invoked_ns: int) -> None:

@@ -1,7 +1,7 @@
-"""The parameters of every fault: which it takes, which it needs, and what they may be.
+"""The kinds of parameters that faults take, and how they are checked.
 
-A schedule is checked against this table when it is read, long before anything is injected. An environment may
-therefore take a parameter for what the table says it is.
+`nemesis.faults` lists the parameters of each fault. A schedule is checked when it is read, long before anything is
+injected, so mechanisms can rely on the types.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,12 +38,16 @@ class Parameter:
     Attributes:
         legal: In words, for the sentence "... must be <legal>".
         is_legal: Whether a value is.
-        is_needed: Whether the fault is nothing without it.
+        is_needed: Whether the fault cannot be injected without it.
+        kind: What a word is, where it must be one of `choices`.
+        choices: The words that are possible; empty if any value that `is_legal` accepts is.
     """
 
     legal: str
     is_legal: Callable[[object], bool]
     is_needed: bool = False
+    kind: str = ""
+    choices: tuple[str, ...] = ()
 
 
 def _is_whole(value: object, least: int, most: int) -> bool:
@@ -72,15 +76,13 @@ def _are_counts(value: object) -> bool:
     )
 
 
-def _word() -> Parameter:
-    return Parameter(legal="a word", is_legal=lambda value: isinstance(value, str))
-
-
-def _count() -> Parameter:
+def count() -> Parameter:
+    """Returns a parameter that is a whole number, 0 or more."""
     return Parameter(legal="a whole number, 0 or more", is_legal=_is_count)
 
 
-def _from_to(least: int, most: int, *, is_needed: bool = False) -> Parameter:
+def whole_number(least: int, most: int, *, is_needed: bool = False) -> Parameter:
+    """Returns a parameter that is a whole number between two ends, both included."""
     return Parameter(
         legal=f"a whole number from {least} to {most}",
         is_legal=lambda value: _is_whole(value, least, most),
@@ -88,7 +90,8 @@ def _from_to(least: int, most: int, *, is_needed: bool = False) -> Parameter:
     )
 
 
-def _not_zero(least: int, most: int) -> Parameter:
+def non_zero(least: int, most: int) -> Parameter:
+    """Returns a parameter that is needed and is a whole number between two ends, but not 0."""
     return Parameter(
         legal=f"a whole number from {least} to {most}, and not 0",
         is_legal=lambda value: _is_whole(value, least, most) and value != 0,
@@ -96,75 +99,54 @@ def _not_zero(least: int, most: int) -> Parameter:
     )
 
 
-_NAMES = Parameter(legal="a list of planes", is_legal=_are_names)
-_PACKETS = {"planes": _NAMES, "at": _word()}
-
-PARAMETERS: dict[str, dict[str, Parameter]] = {
-    "cut": {**_PACKETS, "direction": _word()},
-    "isolate": _PACKETS,
-    "partition": {
-        **_PACKETS,
-        "shape": _word(),
-        "groups": Parameter(
-            legal="a list of two or more lists of nodes or selectors", is_legal=_are_groups
-        ),
-    },
-    "reject": {"planes": _NAMES},
-    "reset_connections": {},
-    "loss": {"planes": _NAMES, "percent": _from_to(1, 100, is_needed=True)},
-    "delay": {
-        "planes": _NAMES,
-        "ms": _from_to(1, LONGEST_MS, is_needed=True),
-        "jitter_ms": _from_to(0, LONGEST_MS),
-    },
-    "bandwidth": {"rate_kib_s": _from_to(1, 1 << 30, is_needed=True)},
-    "pause": {},
-    "stop": {"grace_ms": _count()},
-    "kill": {},
-    "restart": {"grace_ms": _count()},
-    "oom": {},
-    "slow_cpu": {"percent": _from_to(1, 99, is_needed=True)},
-    "power": {
-        "mode": _word(),
-        "keep_records": Parameter(
-            legal="a whole number, 0 or more, or a table of one per node", is_legal=_are_counts
-        ),
-        "torn_bytes": _count(),
-    },
-    "clock_step": {"ms": _not_zero(-LARGEST_STEP_MS, LARGEST_STEP_MS)},
-    "clock_drift": {"ppm": _not_zero(PPM_MIN, PPM_MAX)},
-    "clock_strobe": {
-        "ms": _not_zero(-LARGEST_STEP_MS, LARGEST_STEP_MS),
-        "period_ms": _from_to(1, LONGEST_MS, is_needed=True),
-    },
-    "wipe": {},
-    "disk_full": {"free_bytes": _count()},
-    "io_error": {"op": _word(), "every": _from_to(1, EVERY_MAX)},
-    "slow_disk": {"ms": _from_to(1, LONGEST_MS, is_needed=True)},
-    "stuck_disk": {},
-    "read_only": {},
-    "bit_flip": {},
-    "start": {},
-    "heal": {"faults": Parameter(legal="a list of fault ids", is_legal=_are_names)},
-}
-"""Fault to the parameters that it takes."""
-
-_CHOICES = (
-    ("mode", "power mode", POWER_MODES),
-    ("direction", "direction", DIRECTIONS),
-    ("at", "place to drop packets", PLACES),
-    ("shape", "shape of a partition", SHAPES),
-    ("op", "disk operation", IO_OPERATIONS),
-)
+def choice(kind: str, choices: tuple[str, ...]) -> Parameter:
+    """Returns a parameter that is one of several words; `kind` is what a word is, for messages."""
+    return Parameter(
+        legal="a word",
+        is_legal=lambda value: isinstance(value, str),
+        kind=kind,
+        choices=choices,
+    )
 
 
-def check_params(fault_id: str, fault: str, params: Mapping[str, Any]) -> None:
+def planes() -> Parameter:
+    """Returns a parameter that is a list of planes."""
+    return Parameter(legal="a list of planes", is_legal=_are_names, kind="plane", choices=PLANES)
+
+
+def groups() -> Parameter:
+    """Returns the parameter that lists the groups of a partition."""
+    return Parameter(
+        legal="a list of two or more lists of nodes or selectors", is_legal=_are_groups
+    )
+
+
+def counts_by_node() -> Parameter:
+    """Returns a parameter that is one count, or a table of one per node."""
+    return Parameter(
+        legal="a whole number, 0 or more, or a table of one per node", is_legal=_are_counts
+    )
+
+
+def fault_ids() -> Parameter:
+    """Returns a parameter that is a list of fault ids."""
+    return Parameter(legal="a list of fault ids", is_legal=_are_names)
+
+
+def check_params(
+    fault_id: str, fault: str, known: Mapping[str, Parameter], params: Mapping[str, Any]
+) -> None:
     """Checks the parameters of one fault.
 
+    Args:
+        fault_id: Its id, for messages.
+        fault: Its name, for messages.
+        known: The parameters that it takes.
+        params: The parameters that it was given.
+
     Raises:
-        UsageError: One is unknown, missing or impossible; the sentence says what is possible.
+        UsageError: One is unknown, missing or impossible; the sentence lists what is possible.
     """
-    known = PARAMETERS[fault]
     for name, value in params.items():
         if name not in known:
             raise UsageError(unknown_name(f"parameter of fault {fault!r}", name, known))
@@ -175,18 +157,13 @@ def check_params(fault_id: str, fault: str, params: Mapping[str, Any]) -> None:
             raise UsageError(
                 f"fault {fault_id} ({fault}) needs the parameter {name}: {parameter.legal}"
             )
-    for plane in params.get("planes", ()):
-        if plane not in PLANES:
-            raise UsageError(unknown_name("plane", plane, PLANES))
-    for name, kind, choices in _CHOICES:
-        if name in params and params[name] not in choices:
-            raise UsageError(unknown_name(kind, params[name], choices))
+    for name, value in params.items():
+        choices = known[name].choices
+        for word in value if isinstance(value, list | tuple) else (value,):
+            if choices and word not in choices:
+                raise UsageError(unknown_name(known[name].kind, word, choices))
     if "jitter_ms" in params and params["jitter_ms"] > params["ms"]:
         raise UsageError(f"fault {fault_id}: jitter_ms must not be more than ms")
-    _check_groups(fault_id, params)
-
-
-def _check_groups(fault_id: str, params: Mapping[str, Any]) -> None:
     if ("groups" in params) != (params.get("shape") == "groups"):
         raise UsageError(
             f"fault {fault_id}: a partition of shape 'groups' needs the parameter groups, "

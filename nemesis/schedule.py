@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from nemesis.fault import ONE_SHOT, Fault
+from nemesis.fault import Fault
+from nemesis.faults import FAULTS
 from nemesis.sizes import draw_params
 
 _FIRST = ("cut", "isolate", "pause", "stop", "kill", "power", "controller")
@@ -276,6 +277,6 @@ class _Draw:
             fault=fault,
             targets=targets,
             at_ms=at_ms,
-            for_ms=None if fault in ONE_SHOT else for_ms,
+            for_ms=None if FAULTS[fault].is_momentary else for_ms,
             params=params,
         )

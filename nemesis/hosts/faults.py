@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from harness.contracts.cluster import Effect, InForce
 from nemesis.agent.client import AgentGoneError
 from nemesis.agent.errors import AgentError
-from nemesis.fault import OUTAGES
+from nemesis.faults import FAULTS
 from nemesis.hosts.clocks import ClockFaults
 from nemesis.hosts.disks import DiskFaults
 from nemesis.hosts.mechanism import FaultKind, Handler, is_kept_down
@@ -123,7 +123,9 @@ class HostFaults:
     async def _start_dead(self, fault: str, in_force: InForce) -> None:
         """Starts the nodes that a fault took down, or that ended because of it."""
         ended = in_force.evidence.get("ended_by_itself", {})
-        names = in_force.nodes if fault in OUTAGES else [n for n in in_force.nodes if n in ended]
+        names = (
+            in_force.nodes if FAULTS[fault].is_outage else [n for n in in_force.nodes if n in ended]
+        )
         await asyncio.gather(
             *(
                 self._cluster.start_node(name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.contracts.cluster import InForce
 from harness.environments.real import HARNESS_HOST
-from nemesis.fault import OUTAGES
+from nemesis.faults import FAULTS
 
 if TYPE_CHECKING:
     from harness.environments.hosts.cluster import HostCluster, HostNode
@@ -34,7 +34,7 @@ class Handler:
 def is_kept_down(name: str, in_force: Mapping[str, InForce]) -> bool:
     """Whether an outage is among what is in force on a node; healing that one starts it."""
     return any(
-        name in other.nodes and other.token.get("fault") in OUTAGES
+        name in other.nodes and FAULTS[other.token["fault"]].is_outage
         for other in in_force.values()
         if other.token
     )

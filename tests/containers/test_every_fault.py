@@ -9,7 +9,7 @@ from test_harness_killed import what_is_left
 
 from harness.cli import main
 from harness.runs import experiment as experiments
-from nemesis.fault import FAULT_NAMES
+from nemesis.faults import FAULT_NAMES
 from results.history_files import read_tables
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "every-fault.toml"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nemesis.fault import FAULT_NAMES, ONE_SHOT, OUTAGES
+from nemesis.faults import FAULT_NAMES, names
 from results.report.fault_words import fault_sentence
 from results.report.run import DOWN_FAULTS, MOMENTS
 
@@ -58,5 +58,5 @@ def test_a_fault_of_another_version_is_told_by_its_name():
 
 
 def test_the_report_knows_which_faults_last_and_which_end_with_a_start():
-    assert MOMENTS == ONE_SHOT
-    assert DOWN_FAULTS == OUTAGES
+    assert names(where="is_momentary") == MOMENTS
+    assert names(where="is_outage") == DOWN_FAULTS

@@ -16,7 +16,7 @@ from harness.runs import experiment as experiments
 from harness.runs.experiment import Experiment
 from harness.runs.judge import judge_result
 from harness.runs.simulated import simulate
-from nemesis.fault import FAULT_NAMES
+from nemesis.faults import FAULT_NAMES
 from nemesis.schedule import FAMILIES
 
 STORM = experiments.load(Path(__file__).parents[2] / "examples" / "all-faults.toml")

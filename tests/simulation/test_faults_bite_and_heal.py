@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fault_bench import FaultBench
 
-from nemesis.fault import FAULT_NAMES, ONE_SHOT
+from nemesis.faults import FAULT_NAMES, FAULTS
 
 BITES: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
     ("cut", ("b1", "b2"), {}),
@@ -64,7 +64,7 @@ def test_a_fault_bites_and_is_healed_without_a_trace(
         bench.inject("kill", *targets)
     injected = bench.inject(fault, *targets, **params)
     assert bench.hit(injected)
-    if fault not in ONE_SHOT:
+    if not FAULTS[fault].is_momentary:
         bench.let(1200)
         assert not bench.is_clean()
         bench.heal(injected)

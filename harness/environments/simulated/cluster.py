@@ -16,7 +16,7 @@ from harness.contracts.metadata import CommittedMetadata
 from harness.environments.observation.states import MetadataWitness, NodeObserver
 from harness.simulation.node import IdleProcess
 from harness.simulation.world import World
-from nemesis.fault import FAULT_NAMES
+from nemesis.faults import FAULT_NAMES
 from nemesis.simulated.clocks import ClockFaults
 from nemesis.simulated.disks import DiskFaults
 from nemesis.simulated.mechanism import Mechanism

@@ -6,20 +6,13 @@ from random import Random
 
 import pytest
 
-from checkers.kernels.elections import BROKEN_DISKS, UNCLEAN_FAULTS
+from checkers.kernels.elections import BROKEN_DISKS, LOSSY_FAULTS, UNCLEAN_FAULTS
 from harness.contracts.cluster import Effect, InForce, Population
 from harness.contracts.metadata import CommittedMetadata, PartitionState
 from harness.errors import UsageError
 from nemesis.driver import Nemesis
-from nemesis.fault import (
-    EXCUSES_DEATH,
-    FAULT_NAMES,
-    HEALABLE,
-    ONE_SHOT,
-    OUTAGES,
-    Fault,
-    fault_from_json,
-)
+from nemesis.fault import Fault, fault_from_json
+from nemesis.faults import FAULT_NAMES, FAULTS, names
 from nemesis.schedule import FAMILIES, Rhythm, random_schedule
 from nemesis.targets import resolve
 
@@ -151,7 +144,7 @@ def test_faults_begin_in_time_in_order_and_every_one_is_healed():
         faults = draw(seed)
         assert [f.at_ms for f in faults] == sorted(f.at_ms for f in faults)
         assert all(0 <= f.at_ms < 20000 for f in faults)
-        assert all((f.for_ms is None) == (f.fault in ONE_SHOT) for f in faults)
+        assert all((f.for_ms is None) == f.type.is_momentary for f in faults)
         assert len({f.id for f in faults}) == len(faults)
 
 
@@ -308,7 +301,7 @@ def test_a_second_fault_of_a_kind_hits_nobody_until_the_first_is_healed():
     assert rows["d"][8] is False
 
 
-@pytest.mark.parametrize("fault", sorted(OUTAGES))
+@pytest.mark.parametrize("fault", sorted(names(where="is_outage")))
 def test_whatever_took_a_node_down_is_over_when_the_node_is_started(fault):
     _, rows = carried_out(
         Fault(id="k", fault=fault, targets=("b1",)), Fault(id="s", fault="start", targets=("b1",))
@@ -350,16 +343,20 @@ def test_the_controllers_among_the_nodes_that_are_down_are_not_wiped():
 
 
 def test_the_checkers_know_what_ends_a_node_in_no_order():
-    assert BROKEN_DISKS == EXCUSES_DEATH
+    assert names(where="excuses_death") == BROKEN_DISKS
     assert {"kill", "oom", "power", "wipe", "bit_flip", "read_only"} == UNCLEAN_FAULTS
-    assert UNCLEAN_FAULTS | {"stop"} == OUTAGES
+    assert names(where="ends_uncleanly") == UNCLEAN_FAULTS
+    assert names(where="can_lose_data") == LOSSY_FAULTS
+    assert names(where="is_outage") == UNCLEAN_FAULTS | {"stop"}
 
 
-def test_every_fault_lasts_or_is_a_moment():
-    assert set(FAULT_NAMES) == HEALABLE | ONE_SHOT
-    assert not HEALABLE & ONE_SHOT
-    assert EXCUSES_DEATH <= HEALABLE
-    assert OUTAGES <= HEALABLE
+def test_faults_that_are_over_at_once_neither_last_nor_excuse_anything():
+    momentary = names(where="is_momentary")
+    assert momentary == {"reset_connections", "restart", "start", "heal"}
+    assert not momentary & names(where="excuses_death")
+    assert not momentary & names(where="is_outage")
+    assert names(where="is_repair") <= momentary
+    assert all(row.sentence and row.evidence for row in FAULTS.values())
 
 
 def test_a_schedule_is_carried_out_in_order_of_time_and_ties_in_the_order_of_the_file():

@@ -3,8 +3,9 @@
 import pytest
 
 from harness.errors import UsageError
-from nemesis.fault import FAULT_NAMES, Fault, fault_from_json
-from nemesis.parameters import PARAMETERS, PLANES, POWER_MODES, SHAPES
+from nemesis.fault import Fault, fault_from_json
+from nemesis.faults import FAULT_NAMES, FAULTS
+from nemesis.parameters import PLANES, POWER_MODES, SHAPES
 
 EXAMPLES = {
     "loss": {"percent": 30},
@@ -31,7 +32,7 @@ def test_every_fault_can_be_written_down_and_read_back(fault):
 
 @pytest.mark.parametrize("fault", sorted(EXAMPLES))
 def test_a_fault_says_which_parameter_it_lacks(fault):
-    needed = [name for name, parameter in PARAMETERS[fault].items() if parameter.is_needed]
+    needed = [name for name, parameter in FAULTS[fault].parameters.items() if parameter.is_needed]
     assert needed
     for name in needed:
         rest = {key: value for key, value in EXAMPLES[fault].items() if key != name}

@@ -9,7 +9,7 @@ import pytest
 from harness.contracts.capability import YES, Capability
 from harness.environments.hosts.cluster import HostCluster, HostNode
 from nemesis.agent.errors import AgentError
-from nemesis.fault import FAULT_NAMES
+from nemesis.faults import FAULT_NAMES
 from nemesis.hosts.clocks import _rate_ppm
 
 

@@ -8,7 +8,7 @@ from harness.contracts.capability import NO, WEAKER, YES, Capability
 from harness.environments.hosts.inventory import Host, load_inventory
 from harness.environments.hosts.ssh import deal_out, weakest
 from harness.errors import UsageError
-from nemesis.fault import FAULT_NAMES
+from nemesis.faults import FAULT_NAMES
 from nemesis.hosts.capabilities import fault_capabilities, host_capabilities
 
 GOOD = """
