@@ -10,7 +10,8 @@ import time
 from dataclasses import replace
 
 from harness.runs.experiment import ClusterConfig, Experiment, TopicConfig
-from harness.runs.simulated import SimulationResult, simulate
+from harness.runs.result import RunResult
+from harness.runs.simulated import simulate
 from nemesis.fault import Fault
 from workloads.append import AppendConfig
 
@@ -47,7 +48,7 @@ def standard_experiment() -> Experiment:
     )
 
 
-def timed(experiment: Experiment, seed: int) -> tuple[float, SimulationResult]:
+def timed(experiment: Experiment, seed: int) -> tuple[float, RunResult]:
     """Returns the CPU seconds of one run, and the run."""
     began = time.process_time()
     result = simulate(experiment, seed)
@@ -96,7 +97,7 @@ def main() -> None:
                 strict=True,
             )
         )
-        virtual_s = result.virtual_ms / 1e3
+        virtual_s = result.elapsed_ms / 1e3
         print(
             f"{name:<34}{cpu_s:>8.2f}{virtual_s:>11.1f}{virtual_s / cpu_s:>13.0f}"
             f"{result.counters['messages'] / cpu_s:>12.0f}{acked / cpu_s:>14.0f}"

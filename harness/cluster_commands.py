@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from harness import exit_codes
 from harness.environments.local.standing import LocalCluster, LocalNode
-from harness.environments.local.wire_client import ask
 from harness.errors import UsageError
 from harness.runs.record import to_json_line
+from harness.systems.reference.wire_client import ask
 from nemesis.agent.processes.procfs import process_state
 from system_under_test.config import PROFILES, TIMINGS
 from system_under_test.protocol.errors import ErrorCode

@@ -15,9 +15,10 @@ from harness import cluster_commands, exit_codes, world_commands
 from harness.contracts.verdict import Validity, Verdict
 from harness.errors import HarnessFailure, HistoryError, UsageError
 from harness.progress import ProgressLine
-from harness.runs import experiment as experiments
-from harness.runs.experiment import Experiment
-from harness.runs.record import check_world, finish_run, load_replay, record_run, to_json_line
+from harness.runs import experiment_file as experiments
+from harness.runs.experiment import Experiment, with_overrides
+from harness.runs.record import check_world, finish_run, record_run, to_json_line
+from harness.runs.replay import load_replay
 from harness.scenarios import find_by_name, find_scenario
 from harness.scenarios.outcome import outcome_word, predicted_outcome
 from harness.scenarios.steps import Scenario
@@ -27,6 +28,7 @@ from results.layout import RunFiles, utc_stamp
 from results.report import build_compare_report, build_report
 from results.report.terminal import plain, terminal_summary
 from results.store import RunStore, read_json, write_json
+from workloads.append import AppendConfig
 
 EXIT_CODE_OF = {
     "valid": exit_codes.VALID,
@@ -75,7 +77,7 @@ def doctor(options: argparse.Namespace) -> int:
 def reproduce(options: argparse.Namespace) -> int:
     """Carries out a scripted scenario, judges it and says whether it came out as predicted."""
     scenario = find_scenario(options.scenario, options.variant)
-    experiment = experiments.with_overrides(
+    experiment = with_overrides(
         scenario_experiment(scenario, options.profile, sim_wire=options.sim_wire),
         on=options.on,
         inventory=options.hosts,
@@ -116,7 +118,7 @@ def replay(options: argparse.Namespace) -> int:
     progress = ProgressLine(quiet=options.quiet)
     if options.on is not None and options.on != experiment.on:
         return _replay_elsewhere(options, store, original, experiment, seed)
-    if experiment.on != experiments.SIMULATION:
+    if not experiment.environment.is_simulated:
         raise UsageError(
             f"{store.run_id(original)} ran on {experiment.on}, where no run repeats another; "
             "run its experiment.toml again instead, or name another world with --on"
@@ -155,7 +157,7 @@ def _replay_elsewhere(
         "attempts": options.attempts,
     }
     try:
-        elsewhere = experiments.with_overrides(experiment, on=options.on, inventory=options.hosts)
+        elsewhere = with_overrides(experiment, on=options.on, inventory=options.hosts)
         check_world(elsewhere, seed)
     except UsageError as error:
         answer |= {"answer": "cannot be expressed", "why": str(error)}
@@ -361,8 +363,8 @@ def scenario_experiment(
         min_insync_replicas=scenario.min_insync_replicas,
     )
     # The produce request of V5 must outlive one and a half lag limits, or it times out before the ISR shrinks.
-    workload = replace(base.workload, request_timeout_ms=4000)
-    return experiments.with_overrides(base, profile=profile, topic=topic, workload=workload)
+    workload = AppendConfig(request_timeout_ms=4000)
+    return with_overrides(base, profile=profile, topic=topic, workload=workload)
 
 
 def _campaign(
@@ -505,11 +507,11 @@ def _record(experiment: Experiment, seed: int, store: RunStore, progress: Progre
     directory, result = record_run(
         experiment, seed, store, now=datetime.now(UTC), progress=progress.bar
     )
-    if experiment.on != experiments.SIMULATION:
-        progress.say(f"ran {result.virtual_ms / 1e3:.1f} s on {experiment.on}, seed {seed}")
+    if not experiment.environment.is_simulated:
+        progress.say(f"ran {result.elapsed_ms / 1e3:.1f} s on {experiment.on}, seed {seed}")
         return directory
     progress.say(
-        f"simulated {result.virtual_ms / 1e3:.1f} s, {result.counters.get('messages', 0)} messages, "
+        f"simulated {result.elapsed_ms / 1e3:.1f} s, {result.counters.get('messages', 0)} messages, "
         f"trace {result.trace_hash}, seed {seed}"
     )
     return directory

@@ -6,10 +6,10 @@ from pathlib import Path
 from harness import exit_codes
 from harness.contracts.capability import NO, WEAKER, YES, Capability
 from harness.doctor import Finding
+from harness.environments.registry import ENVIRONMENTS
 from harness.errors import HarnessFailure, UsageError
 from harness.names import unknown_name
 from harness.progress import ProgressLine
-from harness.runs.experiment import DOCKER, SSH, WORLDS
 from harness.runs.record import to_json_line
 from nemesis.agent.errors import AgentError
 
@@ -119,13 +119,13 @@ def examine_world(world: str, hosts: str | None) -> list[Finding]:
     Raises:
         UsageError: There is no such world, or it cannot be reached.
     """
-    if world not in WORLDS:
-        raise UsageError(unknown_name("world", world, WORLDS))
-    if world == DOCKER:
+    if world not in ENVIRONMENTS:
+        raise UsageError(unknown_name("world", world, ENVIRONMENTS))
+    if world == "docker":
         from harness.environments.hosts import docker
 
         return _docker_findings() + _findings("", docker.docker_mechanisms())
-    if world == SSH:
+    if world == "ssh":
         from harness.environments.hosts import ssh
 
         if not hosts:

@@ -18,25 +18,26 @@ afterwards. Only then can a record that nobody read be called lost. Analyses (in
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
 
+from harness.contracts.client import OFFSET_OUT_OF_RANGE, KeepGoing, LogClient
+from harness.contracts.host import ClientHost, RandomStream
 from harness.contracts.recorder import Recorder
+from harness.contracts.workload import Task, WorkloadContext, WorkloadType
+from harness.errors import UsageError
 from harness.history.op import Completion, OpKind, Outcome
-from system_under_test.protocol.errors import ErrorCode
-from system_under_test.protocol.record_batch import encode_batch
-from system_under_test.runtime import Host, RandomStream
-from workloads.clients.native import NativeClient, PollResult
+from harness.names import unknown_name
+from workloads.registry import CLIENTS
 from workloads.values import encode_value, read_record
 
 KEY_COUNT = 16
 """Records carry one of a few keys, as real records do; nothing in the protocol looks at them."""
 
 FINAL_RETRY_MS = 50
-NATIVE = "native"
-CONFLUENT = "confluent"
-CLIENTS = (NATIVE, CONFLUENT)
+PROCESSES_MAX = 1000
+ACKS = {"all": -1, "1": 1, "0": 0}
+"""Acknowledgements as settings name them, and as the protocol does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,71 +47,57 @@ class AppendConfig:
     Attributes:
         processes: Concurrent processes.
         appends_per_s, polls_per_s, latests_per_s: Mean rates while operations are quick; a process that
-            waits for an answer falls behind and does not catch up.
-        acks: Drawn from for every append, for example (-1,) or (-1, -1, 1).
-        client: Which client speaks to the cluster: "native", ours, which never retries, or "confluent"
-            (confluent-kafka, idempotent, with retries), which only a cluster on TCP can have.
-        group_members: Members of a consumer group that reads beside the processes (`workloads.consumer_group`); on
-            TCP only.
+            waits for a response falls behind and does not catch up.
+        acks: Drawn from for every append: "all", "1" or "0". A word that occurs twice is twice as likely.
+        client: Which kind of client speaks to the cluster (`workloads.registry.CLIENTS`).
         request_timeout_ms: Client side; also the produce request's own timeout.
+        connect_timeout_ms: After which a connection attempt is given up.
         poll_max_bytes, poll_max_wait_ms: As in Fetch.
+
+    Raises:
+        UsageError: A setting makes no sense.
     """
 
     processes: int = 6
     appends_per_s: float = 100.0
     polls_per_s: float = 100.0
     latests_per_s: float = 10.0
-    acks: tuple[int, ...] = (-1,)
-    client: str = NATIVE
-    group_members: int = 0
+    acks: tuple[str, ...] = ("all",)
+    client: str = "native"
     request_timeout_ms: int = 1500
     connect_timeout_ms: int = 300
     poll_max_bytes: int = 16384
     poll_max_wait_ms: int = 20
 
-    checkers: ClassVar[tuple[str, ...]] = ("linearizability", "lost-acked")
+    def __post_init__(self) -> None:
+        """Checks names and numbers."""
+        for word in self.acks:
+            if word not in ACKS:
+                raise UsageError(unknown_name("acks", word, ACKS))
+        if not self.acks:
+            raise UsageError("workload.acks must name at least one of all, 1, 0")
+        _check_range("processes", self.processes, PROCESSES_MAX)
+        _check_range("request_timeout_ms", self.request_timeout_ms)
+        _check_range("connect_timeout_ms", self.connect_timeout_ms)
+        _check_range("poll_max_bytes", self.poll_max_bytes)
+        rates = (self.appends_per_s, self.polls_per_s, self.latests_per_s)
+        if min(rates) < 0 or sum(rates) <= 0:
+            raise UsageError("workload: at least one of the rates must be greater than 0")
+
+    @property
+    def client_hosts(self) -> int:
+        """Every process has a client host of its own."""
+        return self.processes
 
 
-class Client(Protocol):
-    """What a process speaks to the cluster with. One operation at a time; nothing ever raises."""
-
-    async def append(self, topic: str, partition: int, batch: bytes, acks: int) -> Completion:
-        """Appends one batch of one record."""
-        ...
-
-    async def poll(
-        self, topic: str, partition: int, position: int, *, max_bytes: int, max_wait_ms: int
-    ) -> PollResult:
-        """Reads once from a position."""
-        ...
-
-    async def latest(self, topic: str, partition: int) -> Completion:
-        """Asks for the log end."""
-        ...
-
-    def close(self) -> None:
-        """Closes connections and whatever else the client has."""
-        ...
-
-
-def _make_client(host: Host, bootstrap: tuple[str, ...], config: AppendConfig) -> Client:
-    kind: type[Any] = NativeClient
-    if config.client == CONFLUENT:
-        # Only when it is asked for: the package is optional, and its threads never meet a simulation.
-        from workloads.clients.confluent import ConfluentClient
-
-        kind = ConfluentClient
-    client: Client = kind(
-        host,
-        bootstrap,
-        request_timeout_ms=config.request_timeout_ms,
-        connect_timeout_ms=config.connect_timeout_ms,
-    )
-    return client
+def _check_range(name: str, value: int, largest: int | None = None) -> None:
+    if value < 1 or (largest is not None and value > largest):
+        upper = "or more" if largest is None else f"to {largest}"
+        raise UsageError(f"workload.{name} is {value}; choose 1 {upper}")
 
 
 class ProcessIds:
-    """Hands out process numbers, each once in a run."""
+    """Returns process numbers, each once in a run."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -125,7 +112,7 @@ class AppendProcess:
     """One place in which processes do operations, one after the other. Mutable: it is the process.
 
     Args:
-        host: Doors of the client host it lives on.
+        host: The client host it lives on.
         config: Settings.
         recorder: Where the history goes.
         run_id: Stands in every payload.
@@ -136,7 +123,7 @@ class AppendProcess:
 
     def __init__(
         self,
-        host: Host,
+        host: ClientHost,
         config: AppendConfig,
         recorder: Recorder,
         *,
@@ -152,12 +139,17 @@ class AppendProcess:
         self._topic_partitions = tuple(topic_partitions)
         self._ids = ids
         self._random: RandomStream = host.random.stream("workload")
-        self._client = _make_client(host, bootstrap, config)
+        self._client: LogClient = CLIENTS.get(config.client).make(
+            host,
+            bootstrap,
+            request_timeout_ms=config.request_timeout_ms,
+            connect_timeout_ms=config.connect_timeout_ms,
+        )
         self._process = ids.take()
         self._sequence = 0
         self._positions = dict.fromkeys(self._topic_partitions, 0)
 
-    async def run(self, keep_going: Callable[[], bool]) -> None:
+    async def run(self, keep_going: KeepGoing) -> None:
         """Does operations at random until `keep_going()` is false; finishes the one it is in."""
         config = self._config
         weights = (config.appends_per_s, config.polls_per_s, config.latests_per_s)
@@ -171,7 +163,7 @@ class AppendProcess:
             draw = self._random.random() * total
             if draw < weights[0]:
                 acks = config.acks[int(self._random.random() * len(config.acks))]
-                await self.append(topic, partition, acks)
+                await self.append(topic, partition, ACKS[acks])
             elif draw < weights[0] + weights[1]:
                 await self.poll(topic, partition)
             else:
@@ -202,8 +194,7 @@ class AppendProcess:
             topic=topic,
             partition=partition,
         )
-        batch = encode_batch([(key.encode(), value)], timestamp_ms=self._host.clock.wall_ms())
-        completion = await self._client.append(topic, partition, batch, acks)
+        completion = await self._client.append(topic, partition, key.encode(), value, acks)
         self._recorder.complete(op_index, completion)
         if completion.outcome == Outcome.INFO and acks != 0:
             self._process = self._ids.take()
@@ -234,15 +225,15 @@ class AppendProcess:
                 run_id=self._run_id,
                 topic=topic,
                 partition=partition,
-                leader_epoch=header.leader_epoch,
+                leader_epoch=batch.leader_epoch,
             )
-            for header, records in result.batches
-            for record in records
+            for batch in result.batches
+            for record in batch.records
         ]
         self._recorder.complete(op_index, result.completion, read)
         if read:
             self._positions[(topic, partition)] = read[-1].offset + 1
-        elif result.completion.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        elif result.completion.error == OFFSET_OUT_OF_RANGE:
             await self._reset_position(topic, partition, final=final)
         return result.completion
 
@@ -260,7 +251,7 @@ class AppendProcess:
         return completion
 
     async def read_to_end(
-        self, topic: str, partition: int, keep_going: Callable[[], bool], *, final: bool
+        self, topic: str, partition: int, keep_going: KeepGoing, *, final: bool
     ) -> bool:
         """Polls from the present position until the log end that was asked for first is reached.
 
@@ -279,7 +270,7 @@ class AppendProcess:
             await asyncio.sleep(FINAL_RETRY_MS / 1e3)
         return False
 
-    async def final_phase(self, keep_going: Callable[[], bool]) -> bool:
+    async def final_phase(self, keep_going: KeepGoing) -> bool:
         """Appends until one append is acknowledged, then reads everything; for every partition.
 
         Returns:
@@ -314,3 +305,64 @@ class AppendProcess:
         if len(self._topic_partitions) == 1:
             return self._topic_partitions[0]
         return self._topic_partitions[int(self._random.random() * len(self._topic_partitions))]
+
+
+class AppendWorkload:
+    """The workload of one run. Implements `Workload` and `Scriptable`.
+
+    Args:
+        config: Settings.
+        context: The run.
+    """
+
+    def __init__(self, config: AppendConfig, context: WorkloadContext) -> None:
+        self._config = config
+        self._context = context
+        self.process_ids = ProcessIds()
+        self._processes: list[AppendProcess] = []
+
+    def process(self, host: str) -> AppendProcess:
+        """Makes a process on a client host."""
+        context = self._context
+        return AppendProcess(
+            context.client_host(host),
+            self._config,
+            context.recorder,
+            run_id=context.run_id,
+            topic_partitions=context.topic_partitions,
+            bootstrap=context.bootstrap,
+            ids=self.process_ids,
+        )
+
+    def tasks(self) -> Sequence[Task]:
+        """Makes the processes of the main phase, one per client host."""
+        hosts = self._context.hosts[: self._config.processes]
+        self._processes = [self.process(host) for host in hosts]
+        return [
+            Task(host=host, run=process.run)
+            for host, process in zip(hosts, self._processes, strict=True)
+        ]
+
+    def close(self) -> None:
+        """Closes the clients of the phase that has ended."""
+        for process in self._processes:
+            process.close()
+        self._processes.clear()
+
+    async def final_phase(self, keep_going: KeepGoing) -> bool:
+        """Appends and reads with one more process; see the module."""
+        process = self.process(self._context.hosts[-1])
+        self._processes.append(process)
+        return await process.final_phase(keep_going)
+
+    def counters(self) -> Mapping[str, int]:
+        """Counts nothing: the history says it all."""
+        return {}
+
+
+APPEND = WorkloadType(
+    name="append",
+    config=AppendConfig,
+    make=AppendWorkload,
+    checkers=("linearizability", "lost-acked"),
+)

@@ -32,12 +32,11 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from harness.contracts.host import RandomStream
 from harness.contracts.recorder import Recorder
 from harness.history.op import Completion, OpKind, Outcome, ReadRecord
-from system_under_test.protocol.record_batch import Record
-from system_under_test.runtime import RandomStream
 from workloads.append import ProcessIds
-from workloads.clients.confluent import ConfluentClient, common_settings, library
+from workloads.clients.confluent import ConfluentClient, LibraryRecord, common_settings, library
 from workloads.values import read_record
 
 POLL_S = 0.2
@@ -308,12 +307,7 @@ class GroupMember:
             self._positions[key] = read[-1].offset + 1
 
     def _read_record(self, key: Key, message: Any) -> ReadRecord:
-        record = Record(
-            offset=message.offset(),
-            timestamp_ms=message.timestamp()[1],
-            key=message.key(),
-            value=message.value(),
-        )
+        record = LibraryRecord(message.offset(), message.key(), message.value())
         return read_record(
             record,
             run_id=self._run_id,

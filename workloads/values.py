@@ -1,4 +1,4 @@
-"""Self-describing values: a record says who wrote it, so a phantom or misplaced one is a named anomaly.
+"""Self-describing values: a record names its writer, so that a phantom or misplaced one is a named anomaly.
 
 Layout, big-endian: magic "LSv1", run id u64, process i64, sequence i64, op index i64, partition i32,
 CRC-32C of topic name u32, CRC-32C of everything before it u32. The key is the record's Kafka key.
@@ -9,8 +9,8 @@ from functools import lru_cache
 
 import crc32c
 
+from harness.contracts.client import FetchedRecord
 from harness.history.op import ReadRecord
-from system_under_test.protocol.record_batch import Record
 
 _MAGIC = b"LSv1"
 _BODY = struct.Struct(">4sQqqqiI")
@@ -32,9 +32,9 @@ def encode_value(
 
 
 def read_record(
-    record: Record, *, run_id: int, topic: str, partition: int, leader_epoch: int
+    record: FetchedRecord, *, run_id: int, topic: str, partition: int, leader_epoch: int
 ) -> ReadRecord:
-    """Returns what a record that was read says of itself.
+    """Returns a record that was read, with what its payload claims about it.
 
     A payload of the wrong size, magic or checksum is "corrupt"; one that is intact but of another run, topic or
     partition is "foreign". Neither has a value that can be trusted.
@@ -50,7 +50,7 @@ def read_record(
     )
 
 
-# Every process reads the records of every other. What comes out is frozen, so they may share it.
+# Every process reads the records of every other. The result is frozen, so they may share it.
 @lru_cache(maxsize=4096)
 def _read(
     offset: int,

@@ -22,7 +22,7 @@ from harness.campaigns.statistics import (
 )
 from harness.errors import HarnessFailure, UsageError
 from harness.progress import ProgressLine
-from harness.runs import experiment as experiments
+from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
 from harness.spark_options import SparkOptions
 
@@ -68,7 +68,7 @@ def compare(
             f"--vary takes a key and at least two different values, like "
             f"profile=kafka-4.0,kafka-4.1, not {vary!r}"
         )
-    arms = {f"{key}={name}": experiment.vary(key, name) for name in names}
+    arms = {f"{key}={name}": experiments.vary(experiment, key, name) for name in names}
     if len({arm.on for arm in arms.values()}) > 1:
         raise UsageError(
             "the arms of a comparison live in one world; to compare worlds, replay a run in another "
@@ -111,7 +111,7 @@ def _run(
         for seed in range(first_seed, first_seed + seeds)
         for name, arm in arms.items()
     ]
-    if next(iter(arms.values())).on != experiments.SIMULATION:
+    if not next(iter(arms.values())).environment.is_simulated:
         campaign = run_one_by_one(requests, progress, directory)
     elif spark.enabled:
         campaign = run_on_spark(requests, spark, progress, directory)

@@ -14,7 +14,7 @@ from harness.campaigns.distribution import Campaign
 from harness.campaigns.worker import SUMMARY_KEYS, failed_row
 from harness.errors import HarnessError, HarnessFailure
 from harness.progress import ProgressLine
-from harness.runs import experiment as experiments
+from harness.runs import experiment_file as experiments
 from harness.runs.judge import judge_result
 from harness.runs.record import finish_run, record_run
 from results.store import RunStore

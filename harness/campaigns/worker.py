@@ -21,7 +21,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NoReturn, TextIO
 
-from harness.runs import experiment as experiments
+from harness.runs import experiment_file as experiments
 from harness.runs.judge import judge_result
 from harness.runs.simulated import simulate
 
@@ -38,7 +38,7 @@ SUMMARY_KEYS = (
     "anomalies",
     "trace_hash",
     "unavailable_ms",
-    "virtual_ms",
+    "elapsed_ms",
     "operations",
     "faults",
     "counters",
@@ -98,7 +98,7 @@ def failed_row(request: Mapping[str, Any], error: str) -> dict[str, Any]:
         "anomalies": [],
         "trace_hash": "",
         "unavailable_ms": 0.0,
-        "virtual_ms": 0.0,
+        "elapsed_ms": 0.0,
         "operations": 0,
         "faults": 0,
         "counters": {},

@@ -1,9 +1,11 @@
 """What a cluster offers the harness, wherever it lives."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
 
 
@@ -83,4 +85,36 @@ class Cluster(Protocol):
 
     async def effect(self, fault: str, in_force: InForce) -> Effect:
         """Returns whether the fault bit. Most telling just before and after it is healed."""
+        ...
+
+
+class Deployment(Cluster, Protocol):
+    """A cluster together with the hosts on which clients live.
+
+    Attributes:
+        brokers: Node ids by name.
+        clients: Names of client hosts.
+        harness_host: Name of the host from which the harness itself talks to the cluster.
+        bootstrap: Addresses of all brokers.
+    """
+
+    brokers: dict[str, int]
+    clients: tuple[str, ...]
+    harness_host: str
+    bootstrap: tuple[str, ...]
+
+    def client_host(self, name: str) -> ClientHost:
+        """Returns a client host, or that of the harness."""
+        ...
+
+    def spawn(self, node: str, coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        """Runs a coroutine on a client host."""
+        ...
+
+    async def call(self, node: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Runs a coroutine on a client host and waits for it."""
+        ...
+
+    async def settle(self) -> None:
+        """Removes whatever is still wrong and starts whatever is down; the first step of the final phase."""
         ...

@@ -13,7 +13,7 @@ from typing import Any
 from harness.contracts.cluster import Population
 from harness.contracts.metadata import CommittedMetadata
 from harness.environments.observation.event_tail import EventTail
-from harness.environments.observation.states import MetadataWitness, NodeObserver
+from harness.systems.reference.states import MetadataWitness, NodeObserver
 from system_under_test.invariants import InvariantViolation
 from system_under_test.real.events import Event, record_from_text
 from system_under_test.real.host import ClientHost
@@ -29,7 +29,7 @@ AddRow = Callable[[str, tuple[Any, ...]], None]
 
 
 class RealCluster:
-    """The part of `harness.runs.phases.Deployment` that does not depend on where nodes live.
+    """The part of `harness.contracts.cluster.Deployment` that does not depend on where nodes live.
 
     Args:
         nodes: (name, role, node id) of every node.

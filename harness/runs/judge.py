@@ -15,12 +15,11 @@ import pyarrow as pa
 from checkers.compose import RunContext, judge_run
 from harness.contracts.verdict import Verdict
 from harness.errors import HistoryError, UsageError
-from harness.runs import experiment as experiments
+from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
-from harness.runs.simulated import SimulationResult
+from harness.runs.result import RunResult
 from results.layout import RunFiles
 from results.store import read_json
-from system_under_test.config import profile_features
 
 UNCHECKED = "unchecked"
 MARK_COUNT_MAX = 60
@@ -28,7 +27,7 @@ MARK_COUNT_MAX = 60
 
 
 def judge_result(
-    experiment: Experiment, seed: int, result: SimulationResult
+    experiment: Experiment, seed: int, result: RunResult
 ) -> tuple[Verdict, dict[str, Any]]:
     """Judges a run with the kernels in this process.
 
@@ -40,7 +39,7 @@ def judge_result(
     return verdict, summarize(experiment, seed, result, context, verdict)
 
 
-def run_context(experiment: Experiment, result: SimulationResult) -> RunContext:
+def run_context(experiment: Experiment, result: RunResult) -> RunContext:
     """Returns what a simulated run declares about itself."""
     base = _configured(experiment)
     enabled = {
@@ -62,7 +61,7 @@ def run_context(experiment: Experiment, result: SimulationResult) -> RunContext:
 def summarize(
     experiment: Experiment,
     seed: int,
-    result: SimulationResult,
+    result: RunResult,
     context: RunContext,
     verdict: Verdict | None,
 ) -> dict[str, Any]:
@@ -79,14 +78,14 @@ def summarize(
         **verdict_summary(verdict),
         "trace_hash": result.trace_hash,
         "unavailable_ms": unavailable_ms(result.tables),
-        "virtual_ms": result.virtual_ms,
+        "elapsed_ms": result.elapsed_ms,
         "operations": result.tables["operations"].num_rows,
         "faults": result.tables["faults"].num_rows,
         "counters": dict(result.counters),
         "marks": dict(sorted(marks.items())[:MARK_COUNT_MAX]),
         "violations": list(result.violations),
         "on": experiment.on,
-        "world": result.world,
+        "environment": result.environment,
         "context": asdict(context),
     }
 
@@ -194,10 +193,10 @@ def _context_of_unfinished(directory: Path) -> RunContext:
 
 
 def _configured(experiment: Experiment) -> dict[str, Any]:
-    features = profile_features(experiment.profile)
+    promises = experiment.system_under_test.profiles[experiment.profile]
     return {
         "profile": experiment.profile,
-        "elr_on": features.elr_on,
+        "elr_on": promises.elr_on,
         "min_isr": min(experiment.topic.min_insync_replicas, experiment.topic.replication_factor),
         "replication_factor": experiment.topic.replication_factor,
         "unclean_election_enabled": experiment.cluster.unclean_leader_election,

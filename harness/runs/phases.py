@@ -10,56 +10,24 @@ Who drives them, and what time means, is the business of the world: `simulated.p
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from harness.contracts.cluster import Cluster
+from harness.contracts.cluster import Deployment
+from harness.contracts.system import Topic
+from harness.contracts.workload import Scriptable, Workload, WorkloadContext
+from harness.errors import UsageError
 from harness.history.op import Completion, ReadRecord
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
 from harness.scenarios.steps import Scenario, Story
 from nemesis.driver import Nemesis
 from nemesis.fault import Fault
-from system_under_test.protocol.errors import ErrorCode
-from system_under_test.protocol.messages import create_topics_request, millis
-from system_under_test.runtime import Host
-from workloads.append import AppendProcess, ProcessIds
 
-RECENTLY_MS = 20
+FAST = "fast"
+
 Progress = Callable[[str, float], None]
 """Takes the phase's name and the fraction of it that is done."""
-
-
-class Deployment(Cluster, Protocol):
-    """A cluster together with the hosts on which clients live.
-
-    Attributes:
-        brokers: Node ids by name.
-        clients: Names of client hosts.
-        harness_host: Name of the host from which the harness itself speaks to the cluster.
-        bootstrap: Addresses of all brokers.
-    """
-
-    brokers: dict[str, int]
-    clients: tuple[str, ...]
-    harness_host: str
-    bootstrap: tuple[str, ...]
-
-    def client_host(self, name: str) -> Host:
-        """Returns the doors of a client host, or of the harness's."""
-        ...
-
-    def spawn(self, node: str, coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        """Runs a coroutine on a client host."""
-        ...
-
-    async def call(self, node: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Runs a coroutine on a client host and waits for it."""
-        ...
-
-    async def settle(self) -> None:
-        """Removes whatever is still wrong and starts whatever is down; the beginning of every end."""
-        ...
 
 
 class RunRecorder:
@@ -112,14 +80,14 @@ class Phases:
 
     Args:
         experiment: What to run.
-        seed: Stands in every payload.
+        seed: Written into every payload.
         cluster: Where.
-        nemesis: Carries out the faults.
+        nemesis: Injects and heals the faults.
         history: Where operations go.
-        progress: Told about phases.
+        progress: Called with the name of a phase and the fraction of it that is done.
 
     Attributes:
-        process_ids: Process numbers of the run.
+        workload: Made when the main phase begins.
     """
 
     def __init__(
@@ -132,46 +100,37 @@ class Phases:
         progress: Progress,
     ) -> None:
         self._experiment = experiment
-        self._seed = seed
         self._cluster = cluster
         self._nemesis = nemesis
-        self._recorder = RunRecorder(cluster.now_ns, history)
         self._progress = progress
         self._topic = experiment.topic
-        self.process_ids = ProcessIds()
         self._is_main_phase = True
-        self.group = self._consumer_group() if experiment.workload.group_members else None
+        self.workload: Workload = experiment.workload_type.make(
+            experiment.workload,
+            WorkloadContext(
+                run_id=seed,
+                topic_partitions=self._topic.topic_partitions(),
+                bootstrap=cluster.bootstrap,
+                hosts=cluster.clients,
+                client_host=cluster.client_host,
+                recorder=RunRecorder(cluster.now_ns, history),
+                has_fast_timings=experiment.timings == FAST,
+            ),
+        )
 
     async def start(self) -> None:
         """Waits for the brokers and creates the topic."""
-        await self._wait_until(
-            lambda: all(
-                not self._cluster.metadata.is_fenced(broker)
-                for broker in self._cluster.brokers.values()
-            )
-        )
+        await self._wait_until(self._all_brokers_are_up)
         await self._create_topic()
-        await self._wait_until(
-            lambda: (
-                sum(
-                    state.topic == self._topic.name
-                    for state in self._cluster.metadata.partitions.values()
-                )
-                >= self._topic.partitions
-            )
-        )
+        await self._wait_until(self._all_partitions_exist)
 
     async def main(self, schedule: tuple[Fault, ...]) -> None:
         """Runs the workload, and the faults beside it."""
-        processes = self._processes(self._experiment.workload.processes)
         working = [
-            self._cluster.spawn(client, process.run(lambda: self._is_main_phase))
-            for client, process in processes
+            self._cluster.spawn(task.host, task.run(lambda: self._is_main_phase))
+            for task in self.workload.tasks()
         ]
         faults = asyncio.get_running_loop().create_task(self._nemesis.run(schedule))
-        if self.group is not None:
-            client = self._cluster.clients[-1]
-            working.append(self._cluster.spawn(client, self.group.run(lambda: self._is_main_phase)))
         for tenth in range(10):
             self._progress("main", tenth / 10)
             await asyncio.sleep(self._experiment.duration_ms / 1e4)
@@ -179,16 +138,20 @@ class Phases:
         self._is_main_phase = False
         self._progress("main", 1.0)
         here = asyncio.get_running_loop()
-        for task in working:
-            await _task_done(task, here)
-            task.result()
-        for _, process in processes:
-            process.close()
+        for work in working:
+            await _task_done(work, here)
+            work.result()
+        self.workload.close()
 
     async def scripted(self, scenario: Scenario) -> None:
-        """Carries out the steps of a scenario."""
-        ((client, producer), (other, consumer)) = self._processes(2)
-        hosts = {producer: client, consumer: other}
+        """Runs the steps of a scenario."""
+        if not isinstance(self.workload, Scriptable):
+            raise UsageError(
+                f"the workload {self._experiment.workload_name!r} cannot be driven by a scenario"
+            )
+        client, other = self._cluster.clients[:2]
+        producer, consumer = self.workload.process(client), self.workload.process(other)
+        hosts = {id(producer): client, id(consumer): other}
         story = Story(
             self._cluster,
             self._nemesis,
@@ -197,7 +160,7 @@ class Phases:
             topic=self._topic.name,
             partition=0,
             run_on_client=lambda process, work: asyncio.get_running_loop().create_task(
-                self._cluster.call(hosts[process], work)
+                self._cluster.call(hosts[id(process)], work)
             ),
         )
         await story.run(scenario.steps)
@@ -207,56 +170,27 @@ class Phases:
         self._is_main_phase = False
         await self._nemesis.heal_all()
         await self._cluster.settle()
-        await self._wait_until(self._recovered)
-        client = self._cluster.clients[-1]
-        process = self._process(client)
-        complete = await self._cluster.call(client, process.final_phase(lambda: True))
-        process.close()
+        await self._wait_until(self.is_recovered)
+        complete = await self._cluster.call(
+            self._cluster.clients[-1], self.workload.final_phase(lambda: True)
+        )
+        self.workload.close()
         assert complete
-        if self.group is not None:
-            await self._cluster.call(client, self.group.drain(lambda: True))
 
-    def _recovered(self) -> bool:
-        """Whether every broker is unfenced and every partition has a leader and a full ISR."""
+    def _all_brokers_are_up(self) -> bool:
         metadata = self._cluster.metadata
-        return all(
-            not metadata.is_fenced(broker) for broker in self._cluster.brokers.values()
-        ) and all(
+        return all(not metadata.is_fenced(broker) for broker in self._cluster.brokers.values())
+
+    def _all_partitions_exist(self) -> bool:
+        partitions = self._cluster.metadata.partitions.values()
+        known = sum(state.topic == self._topic.name for state in partitions)
+        return known >= self._topic.partitions
+
+    def is_recovered(self) -> bool:
+        """Whether every broker is unfenced and every partition has a leader and a full ISR."""
+        return self._all_brokers_are_up() and all(
             state.leader >= 0 and len(state.isr) == len(state.replicas)
-            for state in metadata.partitions.values()
-        )
-
-    # -- helpers
-
-    def _processes(self, count: int) -> list[tuple[str, AppendProcess]]:
-        return [(client, self._process(client)) for client in self._cluster.clients[:count]]
-
-    def _consumer_group(self) -> Any:
-        # Only when it is asked for: confluent-kafka is optional, and its threads never meet a simulation.
-        from workloads.consumer_group import ConsumerGroup, GroupWorkloadConfig
-
-        return ConsumerGroup(
-            self._cluster.bootstrap,
-            GroupWorkloadConfig(
-                members=self._experiment.workload.group_members,
-                session_timeout_ms=2000 if self._experiment.timings == "fast" else 10_000,
-            ),
-            self._recorder,
-            run_id=self._seed,
-            topic_partitions=self._topic.topic_partitions(),
-            ids=self.process_ids,
-            random=self._cluster.client_host(self._cluster.clients[-1]).random.stream("group"),
-        )
-
-    def _process(self, client: str) -> AppendProcess:
-        return AppendProcess(
-            self._cluster.client_host(client),
-            self._experiment.workload,
-            self._recorder,
-            run_id=self._seed,
-            topic_partitions=self._topic.topic_partitions(),
-            bootstrap=self._cluster.bootstrap,
-            ids=self.process_ids,
+            for state in self._cluster.metadata.partitions.values()
         )
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
@@ -278,47 +212,19 @@ class Phases:
     async def _create_topic(self) -> None:
         """Creates the topic with an explicit round-robin assignment, so that broker 1 leads partition 0."""
         brokers = list(self._cluster.brokers.values())
-        count = len(brokers)
-        assignments = tuple(
-            create_topics_request.CreatableReplicaAssignment(
-                partition_index=index,
-                broker_ids=tuple(
-                    brokers[(index + place) % count]
+        topic = Topic(
+            name=self._topic.name,
+            min_insync_replicas=self._topic.min_insync_replicas,
+            assignments=tuple(
+                tuple(
+                    brokers[(index + place) % len(brokers)]
                     for place in range(self._topic.replication_factor)
-                ),
-            )
-            for index in range(self._topic.partitions)
-        )
-        request = create_topics_request.CreateTopicsRequest(
-            topics=(
-                create_topics_request.CreatableTopic(
-                    name=self._topic.name,
-                    num_partitions=-1,
-                    replication_factor=-1,
-                    assignments=assignments,
-                    configs=(
-                        create_topics_request.CreatableTopicConfig(
-                            name="min.insync.replicas", value=str(self._topic.min_insync_replicas)
-                        ),
-                    ),
-                ),
+                )
+                for index in range(self._topic.partitions)
             ),
-            timeout=millis(5000),
-            validate_only=False,
         )
         host = self._cluster.client_host(self._cluster.harness_host)
-        while True:
-            for address in self._cluster.bootstrap:
-                try:
-                    connection = await host.network.connect(address, 500)
-                    answer = await connection.request(request, 5000)
-                except OSError:
-                    continue
-                code = ErrorCode(answer.topics[0].error_code)
-                connection.close()
-                if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                    return
-            await asyncio.sleep(RECENTLY_MS / 1e3)
+        await self._experiment.system_under_test.create_topic(host, self._cluster.bootstrap, topic)
 
 
 async def _task_done(task: "asyncio.Task[Any]", here: asyncio.AbstractEventLoop) -> None:

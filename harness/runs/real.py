@@ -12,19 +12,22 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Protocol
 
+from harness.contracts.cluster import Deployment
 from harness.environments.local.cluster import ProcessCluster
 from harness.environments.local.standing import LocalCluster
 from harness.environments.node_files import NodeSettings
 from harness.errors import UsageError
 from harness.history.writer import HistoryWriter
-from harness.runs.experiment import DOCKER, LOCAL, SSH, Experiment
-from harness.runs.phases import Deployment, Phases, Progress
-from harness.runs.simulated import SCENARIO_CLIENTS, SimulationResult, planned_schedule
+from harness.runs.experiment import Experiment
+from harness.runs.phases import Phases, Progress
+from harness.runs.planned import planned_faults, planned_schedule
+from harness.runs.result import RunResult
+from harness.runs.simulated import SCENARIO_CLIENTS
 from harness.scenarios import find_by_name
 from harness.scenarios.steps import Scenario, ScenarioStuck
 from harness.simulation.randomness import RandomTree
 from nemesis.driver import Nemesis
-from nemesis.fault import Fault
+from workloads.group_workload import ConsumerGroupWorkload
 
 START_LIMIT_MS = 60_000
 SCENARIO_LIMIT_MS = 300_000
@@ -52,7 +55,7 @@ class RealDeployment(Deployment, Protocol):
 def check_possible(experiment: Experiment, seed: int) -> None:
     """Raises `UsageError` if this world cannot carry out this experiment; starts and stores nothing."""
     supported: frozenset[str] = ProcessCluster.supported_faults
-    if experiment.on == DOCKER:
+    if experiment.on == "docker":
         from harness.environments.hosts import docker
 
         docker.check_machine()
@@ -63,12 +66,12 @@ def check_possible(experiment: Experiment, seed: int) -> None:
             {name: can.why for name, can in capabilities.items() if not can.is_there},
         )
         return
-    if experiment.on == SSH:
+    if experiment.on == "ssh":
         from harness.environments.hosts import ssh
 
         _check_faults(experiment, seed, ssh.check_hosts(experiment))
         return
-    for fault in _faults_of(experiment, seed):
+    for fault in planned_faults(experiment, seed):
         if fault.fault not in supported:
             raise UsageError(
                 f"fault {fault.id}: local processes cannot suffer {fault.fault!r} (they can: "
@@ -77,18 +80,11 @@ def check_possible(experiment: Experiment, seed: int) -> None:
 
 
 def _check_faults(experiment: Experiment, seed: int, impossible: dict[str, str]) -> None:
-    for fault in _faults_of(experiment, seed):
+    for fault in planned_faults(experiment, seed):
         if fault.fault in impossible:
             raise UsageError(
                 f"fault {fault.id}: {fault.fault!r} is not possible here: {impossible[fault.fault]}"
             )
-
-
-def _faults_of(experiment: Experiment, seed: int) -> list[Fault]:
-    if experiment.scenario:
-        steps = find_by_name(experiment.scenario).steps
-        return [step for step in steps if isinstance(step, Fault)]
-    return list(planned_schedule(experiment, seed))
 
 
 def run_real(
@@ -97,7 +93,7 @@ def run_real(
     *,
     directory: Path,
     progress: Progress | None = None,
-) -> SimulationResult:
+) -> RunResult:
     """Runs one experiment on a real cluster that lives and ends with it.
 
     Args:
@@ -135,7 +131,7 @@ class _RealRun:
         self.scenario: Scenario | None = (
             find_by_name(experiment.scenario) if experiment.scenario else None
         )
-        self.result = SimulationResult(schedule=planned_schedule(experiment, seed))
+        self.result = RunResult(schedule=planned_schedule(experiment, seed))
         self.cluster = _make_cluster(experiment, seed, history, directory, self.result)
         self.nemesis = Nemesis(
             self.cluster,
@@ -145,7 +141,7 @@ class _RealRun:
         self.phases = Phases(experiment, seed, self.cluster, self.nemesis, history, progress)
         self.progress = progress
 
-    async def carry_out(self) -> SimulationResult:
+    async def carry_out(self) -> RunResult:
         """Runs all phases, ends everything, and returns the result."""
         result = self.result
         try:
@@ -157,17 +153,17 @@ class _RealRun:
             result.stuck = str(late)
         finally:
             # Whatever went wrong: nothing stays, and what was recorded is written.
-            result.virtual_ms = self.cluster.now_ns() / 1e6
+            result.elapsed_ms = self.cluster.now_ns() / 1e6
             await self.cluster.end()
             result.tables = self.history.close()
-            if self.phases.group is not None:
-                result.violations.extend(self.phases.group.findings(result.tables))
+            workload = self.phases.workload
+            if isinstance(workload, ConsumerGroupWorkload):
+                result.violations.extend(workload.group.findings(result.tables))
             self._remove_data()
         result.resolved = dict(self.nemesis.resolved)
-        result.world = self.cluster.describe()
+        result.environment = self.cluster.describe()
         result.counters = {"operations": result.tables["operations"].num_rows}
-        if self.phases.group is not None:
-            result.counters |= self.phases.group.ledger.counters()
+        result.counters |= self.phases.workload.counters()
         return result
 
     async def _phases(self) -> None:
@@ -205,16 +201,16 @@ def _make_cluster(
     seed: int,
     history: HistoryWriter,
     directory: Path,
-    result: SimulationResult,
+    result: RunResult,
 ) -> RealDeployment:
     settings = experiment.cluster
-    clients = SCENARIO_CLIENTS if experiment.scenario else experiment.workload.processes + 1
+    clients = SCENARIO_CLIENTS if experiment.scenario else experiment.workload.client_hosts + 1
     log = {"segment_bytes": settings.segment_bytes, "flush_messages": settings.flush_messages}
     broker = {
         "unclean_leader_election_enable": settings.unclean_leader_election,
         **(QUICK_GROUPS if experiment.timings == "fast" else {}),
     }
-    if experiment.on == LOCAL:
+    if experiment.on == "local":
         local = LocalCluster.create(
             directory / NODES_FOLDER,
             brokers=settings.brokers,
@@ -243,7 +239,7 @@ def _make_cluster(
         },
     )
     placement: Placement
-    if experiment.on == DOCKER:
+    if experiment.on == "docker":
         from harness.environments.hosts.docker import DockerPlacement
 
         placement = DockerPlacement(

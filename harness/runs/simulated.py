@@ -10,19 +10,19 @@
 A run is a function of (experiment, seed, code version). Nothing after phase 5 can change what was recorded.
 """
 
-from collections.abc import Coroutine
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Coroutine
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
 
 from harness.environments.simulated.cluster import HARNESS_NODE, SimulatedCluster
 from harness.environments.simulated.monitor import InvariantMonitor
 from harness.errors import UsageError
 from harness.history.writer import HistoryWriter
-from harness.runs.experiment import SIMULATION, Experiment
+from harness.runs.experiment import Experiment
 from harness.runs.phases import Phases, Progress
+from harness.runs.planned import planned_schedule
+from harness.runs.result import RunResult
 from harness.scenarios import find_by_name
 from harness.scenarios.steps import Scenario, ScenarioStuck
 from harness.simulation.errors import LimitReached
@@ -31,8 +31,6 @@ from harness.simulation.randomness import RandomTree
 from harness.simulation.weather import CALM, Weather, draw_weather
 from harness.simulation.world import Failure, World
 from nemesis.driver import Nemesis
-from nemesis.fault import Fault
-from nemesis.schedule import random_schedule
 from system_under_test.config import TIMINGS, LogConfig
 from system_under_test.invariants import InvariantViolation
 
@@ -48,49 +46,6 @@ LIGHT = replace(
     shuffle_ties=True,
     fsync_tail_ns=1_000_000,
 )
-
-
-@dataclass(slots=True, kw_only=True)
-class SimulationResult:
-    """What one simulated run left behind. Mutable while the run goes on.
-
-    Attributes:
-        tables: The history, one Arrow table per name of `harness.history.schema.TABLES`.
-        schedule: The faults as injected, and `resolved` the nodes that each hit.
-        final_phase_complete: Whether everything was healed, appended to and read to its end in time.
-        stuck: Why a phase did not come to its end; empty when all did.
-        violations: Invariants that did not hold, and crashes of nodes, one sentence each.
-        trace_hash: Of the whole run.
-        virtual_ms: How long it lasted in the world.
-        counters: Messages, callbacks and events of the world.
-        world: What a real world says about itself: how faults are done there, kernels of its hosts.
-    """
-
-    tables: dict[str, pa.Table] = field(default_factory=dict)
-    schedule: tuple[Fault, ...] = ()
-    resolved: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    final_phase_complete: bool = False
-    stuck: str = ""
-    violations: list[str] = field(default_factory=list)
-    trace_hash: str = ""
-    virtual_ms: float = 0.0
-    counters: dict[str, int] = field(default_factory=dict)
-    weather: dict[str, Any] = field(default_factory=dict)
-    world: dict[str, Any] = field(default_factory=dict)
-
-
-def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
-    """Returns the faults of a run: the explicit schedule, or one drawn from the seed."""
-    if experiment.schedule or experiment.scenario or not experiment.nemesis.faults:
-        return experiment.schedule
-    return random_schedule(
-        RandomTree(seed).stream("fault"),
-        families=experiment.nemesis.faults,
-        duration_ms=experiment.duration_ms,
-        partitions=[f"{topic}-{index}" for topic, index in experiment.topic.topic_partitions()],
-        rhythm=experiment.nemesis.rhythm(),
-        every_family=experiment.nemesis.every_family,
-    )
 
 
 def weather_of(experiment: Experiment, seed: int) -> Weather:
@@ -116,7 +71,7 @@ def weather_of(experiment: Experiment, seed: int) -> Weather:
 
 def check_simulated(experiment: Experiment) -> None:
     """Raises `UsageError` if an experiment is for another world; seeds by the thousand are simulated."""
-    if experiment.on != SIMULATION:
+    if not experiment.environment.is_simulated:
         raise UsageError(
             f"the experiment runs on {experiment.on!r}, and only simulated seeds can be run many at a time; "
             'use `laststand run`, or set on = "simulation"'
@@ -125,7 +80,7 @@ def check_simulated(experiment: Experiment) -> None:
 
 def check_possible(experiment: Experiment, seed: int) -> None:
     """Raises `UsageError` if the simulation cannot carry out this experiment; records and stores nothing."""
-    _Run(experiment, seed, HistoryWriter(None), lambda *_: None).world.close()
+    SimulatedRun(experiment, seed, HistoryWriter(None)).world.close()
 
 
 def simulate(
@@ -134,7 +89,7 @@ def simulate(
     *,
     directory: Path | None = None,
     progress: Progress | None = None,
-) -> SimulationResult:
+) -> RunResult:
     """Runs one experiment in a simulated world.
 
     Args:
@@ -149,30 +104,48 @@ def simulate(
     Raises:
         UsageError: The experiment asks for something that this environment cannot do.
     """
-    run = _Run(experiment, seed, HistoryWriter(directory), progress or (lambda *_: None))
-    return run.carry_out()
+    run = SimulatedRun(experiment, seed, HistoryWriter(directory), progress)
+    return run.run()
 
 
-class _Run:
-    """One run; its methods are the phases."""
+class SimulatedRun:
+    """One run in a simulated world. Mutable: it is the run.
+
+    Args:
+        experiment: What to run.
+        seed: Decides everything that the experiment leaves open.
+        history: Where the history is written.
+        progress: Called with the name of a phase and the fraction of it that is done.
+
+    Attributes:
+        world, cluster, nemesis, monitor, phases: The parts of the run, for tests that drive it step by step.
+        result: What is known so far.
+
+    Raises:
+        UsageError: The experiment asks for something that the simulation cannot do.
+    """
 
     def __init__(
-        self, experiment: Experiment, seed: int, history: HistoryWriter, progress: Progress
+        self,
+        experiment: Experiment,
+        seed: int,
+        history: HistoryWriter,
+        progress: Progress | None = None,
     ) -> None:
         check_simulated(experiment)
         self.experiment = experiment
         self.seed = seed
         self.history = history
-        self._progress = progress
+        self._progress = progress or (lambda *_: None)
         self.scenario: Scenario | None = (
             find_by_name(experiment.scenario) if experiment.scenario else None
         )
         weather = weather_of(experiment, seed)
         self.world = World(seed, weather=weather, sim_wire=experiment.sim_wire)
-        self.result = SimulationResult(
+        self.result = RunResult(
             schedule=planned_schedule(experiment, seed), weather=asdict(weather)
         )
-        clients = SCENARIO_CLIENTS if self.scenario else experiment.workload.processes + 1
+        clients = SCENARIO_CLIENTS if self.scenario else experiment.workload.client_hosts + 1
         self.cluster = SimulatedCluster(
             self.world,
             history.add,
@@ -197,11 +170,15 @@ class _Run:
         self.monitor = InvariantMonitor(self.cluster)
         self.phases = Phases(experiment, seed, self.cluster, self.nemesis, history, self.progress)
 
-    def carry_out(self) -> SimulationResult:
-        """Runs all phases and returns the result."""
+    def run(self, play: Callable[[], None] | None = None) -> RunResult:
+        """Runs all phases and returns the result.
+
+        Args:
+            play: Drives the world instead of the phases; for tests.
+        """
         result = self.result
         try:
-            self._phases()
+            (play or self._phases)()
         except ScenarioStuck as stuck:
             result.stuck = str(stuck)
         except LimitReached as limit:
@@ -215,7 +192,7 @@ class _Run:
         self.world.close()
         result.tables = self.history.close()
         result.resolved = dict(self.nemesis.resolved)
-        result.virtual_ms = self.world.now / 1e6
+        result.elapsed_ms = self.world.now / 1e6
         result.counters = {
             "messages": self.world.messages,
             "callbacks": self.world.callbacks,
@@ -232,19 +209,19 @@ class _Run:
         self.cluster.start()
         self.monitor.start()
         self.progress("start", 0.0)
-        self._drive(self.phases.start(), START_LIMIT_MS)
+        self.drive(self.phases.start(), START_LIMIT_MS)
         if self.scenario is not None:
-            self._drive(self.phases.scripted(self.scenario), 60 * START_LIMIT_MS)
+            self.drive(self.phases.scripted(self.scenario), 60 * START_LIMIT_MS)
         else:
-            self._drive(
+            self.drive(
                 self.phases.main(self.result.schedule),
                 2 * self.experiment.duration_ms + START_LIMIT_MS,
             )
         self.progress("final", 0.0)
-        self._drive(self.phases.final(), self.experiment.final_phase_ms)
+        self.drive(self.phases.final(), self.experiment.final_phase_ms)
         self.result.final_phase_complete = True
 
-    def _drive(self, phase: Coroutine[Any, Any, None], limit_ms: float) -> None:
+    def drive(self, phase: Coroutine[Any, Any, None], limit_ms: float) -> None:
         """Runs the world until a phase has come to its end."""
         task = self.cluster.spawn(HARNESS_NODE, phase)
         self.world.run(until=task.done, limit_ns=int(limit_ms * 1e6))

@@ -1,9 +1,10 @@
 """What a scripted scenario came to, in the words of its table of expected outcomes."""
 
 from harness.contracts.verdict import Judgement, Validity, Verdict
-from harness.scenarios.last_replica_standing import OFF, OFF_NO_GATE, ON
+from harness.errors import UsageError
+from harness.names import unknown_name
 from harness.scenarios.steps import Scenario
-from system_under_test.config import profile_features
+from harness.systems.registry import REFERENCE, SYSTEMS
 
 LOST = "lost-acked-write"
 LOST_WEAK = "lost-acked-write-acks1"
@@ -11,16 +12,16 @@ VISIBLE = "visible-regress"
 INVARIANT = "invariant-broken"
 
 
-def predicted_outcome(scenario: Scenario, profile: str) -> str:
+def predicted_outcome(scenario: Scenario, profile: str, *, system: str = REFERENCE) -> str:
     """Returns the outcome word that the table predicts for a profile.
 
     Raises:
         UsageError: There is no such profile.
     """
-    features = profile_features(profile)
-    if features.elr_on:
-        return scenario.expected[ON]
-    return scenario.expected[OFF if features.hw_min_isr_gate else OFF_NO_GATE]
+    promises = SYSTEMS.get(system).profiles
+    if profile not in promises:
+        raise UsageError(unknown_name("profile", profile, promises))
+    return scenario.expected[promises[profile].outcome_family]
 
 
 def outcome_word(verdict: Verdict) -> str:

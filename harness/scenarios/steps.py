@@ -11,10 +11,10 @@ from typing import Any
 
 from harness.contracts.cluster import Cluster
 from harness.contracts.metadata import CommittedMetadata
+from harness.contracts.workload import ScriptedProcess
 from harness.history.op import Completion, Outcome
 from nemesis.driver import Nemesis
 from nemesis.fault import Fault
-from workloads.append import AppendProcess
 
 WAIT_LIMIT_MS = 120_000
 """Longest wait for a condition, in (virtual) time: far more than any protocol timeout."""
@@ -132,12 +132,12 @@ class Story:
         self,
         cluster: Cluster,
         nemesis: Nemesis,
-        producer: AppendProcess,
-        consumer: AppendProcess,
+        producer: ScriptedProcess,
+        consumer: ScriptedProcess,
         *,
         topic: str,
         partition: int,
-        run_on_client: Callable[[AppendProcess, Any], "asyncio.Future[Any]"],
+        run_on_client: Callable[[ScriptedProcess, Any], "asyncio.Future[Any]"],
     ) -> None:
         self._cluster = cluster
         self._nemesis = nemesis

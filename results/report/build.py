@@ -170,7 +170,7 @@ def facts_of(run: RunData) -> list[tuple[str, str]]:
 
 def world_of(run: RunData) -> list[tuple[str, list[tuple[str, str]]]]:
     """Returns what a real world says about itself: tables of names and values, by title."""
-    world = run.summary.get("world")
+    world = run.summary.get("environment")
     if not isinstance(world, dict):
         return []
     tables: list[tuple[str, list[tuple[str, str]]]] = []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.runs import experiment as experiments
+from harness.runs import experiment_file as experiments
 from tests.cli.cli_helpers import call, refused, write
 
 ROOT = Path(__file__).parents[2]

@@ -43,7 +43,7 @@ import json, os, random, signal, sys, time
 from pathlib import Path
 from harness.runs.check import check_locally
 from harness.cli import main
-from harness.runs.experiment import load
+from harness.runs.experiment_file import load
 from harness.runs.simulated import check_possible
 
 experiment, results, kills = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])

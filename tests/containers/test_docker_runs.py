@@ -98,7 +98,7 @@ def test_neither_teardown_nor_logs_nor_plots_change_a_verdict(
     monkeypatch.setattr("harness.runs.record.build_report", no_report)
     answer = carry_out(experiment, tmp_path, capsys)
     assert (answer["exit_code"], answer["verdict"]) == (0, "valid")
-    assert answer["world"]["left_behind"] == [
+    assert answer["environment"]["left_behind"] == [
         "collect_badly: PermissionError: no logs today",
         "OSError: the engine fell over",
     ]

@@ -8,7 +8,7 @@ import pytest
 from test_harness_killed import what_is_left
 
 from harness.cli import main
-from harness.runs import experiment as experiments
+from harness.runs import experiment_file as experiments
 from nemesis.faults import FAULT_NAMES
 from results.history_files import read_tables
 
@@ -33,5 +33,5 @@ def test_every_fault_bites_in_containers(
     harmless = {name: row["evidence"] for name, row in rows.items() if not row["bit"]}
     assert harmless == {}
     assert (code, answer["verdict"]) == (0, "valid"), answer["reasons"]
-    assert answer["world"]["left_behind"] == []
+    assert answer["environment"]["left_behind"] == []
     assert what_is_left(engine) == []

@@ -85,7 +85,7 @@ def test_faults_bite_on_two_hosts_and_nothing_stays(
     )
     tables = read_tables(Path(answer["directory"]))
     assert all(row["bit"] for row in tables["faults"].to_pylist() if row["healed_ns"])
-    assert (code, answer["world"]["left_behind"]) == (0, []), answer["reasons"]
+    assert (code, answer["environment"]["left_behind"]) == (0, []), answer["reasons"]
     code, answer = call(capsys, "reset", "--hosts", hosts, "--json")
     names = [host.name for host in load_inventory(hosts).hosts]
     assert {name: answer["removed"][name] for name in names} == {name: [] for name in names}

@@ -21,14 +21,15 @@ from harness.history.writer import HistoryWriter
 from harness.runs.experiment import ClusterConfig, Experiment, TopicConfig
 from harness.runs.judge import run_context
 from harness.runs.phases import RunRecorder
-from harness.runs.simulated import SimulationResult, _Run
+from harness.runs.result import RunResult
+from harness.runs.simulated import SimulatedRun
 from harness.scenarios.steps import Wait
 from nemesis.fault import Fault
 from nemesis.simulated.processes import kept_bytes
 from system_under_test.config import DEFAULT_PROFILE
 from system_under_test.defects import DEFECTS, Defect
 from system_under_test.protocol.messages import alter_partition_request
-from workloads.append import AppendConfig, AppendProcess
+from workloads.append import AppendConfig, AppendProcess, AppendWorkload
 
 TOPIC = "t"
 PARTITION = "t-0"
@@ -54,7 +55,7 @@ class Ending:
         complaints: What the plot itself found unavailable or too late.
     """
 
-    result: SimulationResult
+    result: RunResult
     verdict: Verdict
     complaints: tuple[str, ...]
 
@@ -106,7 +107,7 @@ class Ending:
         )
 
 
-class Story(_Run):
+class Story:
     """A run whose main phase is a plot. Mutable: it is the run.
 
     Attributes:
@@ -116,7 +117,15 @@ class Story(_Run):
     """
 
     def __init__(self, plot: Plot, experiment: Experiment, *, is_watched: bool) -> None:
-        super().__init__(experiment, 1, HistoryWriter(None), lambda *_: None)
+        self.run = SimulatedRun(experiment, 1, HistoryWriter(None))
+        self.experiment = experiment
+        self.world = self.run.world
+        self.cluster = self.run.cluster
+        self.nemesis = self.run.nemesis
+        self.result = self.run.result
+        workload = self.run.phases.workload
+        assert isinstance(workload, AppendWorkload)
+        self.ids = workload.process_ids
         self._plot = plot
         self._is_watched = is_watched
         self._fault_count = 0
@@ -127,15 +136,19 @@ class Story(_Run):
         self.consumer: AppendProcess
         self._home: dict[AppendProcess, str] = {}
 
-    def _phases(self) -> None:
+    def to_its_end(self) -> RunResult:
+        """Plays the plot and the final phase, and returns what came of them."""
+        return self.run.run(self._play)
+
+    def _play(self) -> None:
         self.cluster.start()
         if self._is_watched:
-            self.monitor.start()
-        self.do(self.phases.start())
+            self.run.monitor.start()
+        self.do(self.run.phases.start())
         self.producer = self.new_client()
         self.consumer = self.new_client()
         self._plot(self)
-        self._drive(self.phases.final(), self.experiment.final_phase_ms)
+        self.run.drive(self.run.phases.final(), self.experiment.final_phase_ms)
         self.result.final_phase_complete = True
 
     # -- time
@@ -173,11 +186,11 @@ class Story(_Run):
         process = AppendProcess(
             self.cluster.client_host(host),
             self.experiment.workload,
-            RunRecorder(self.cluster.now_ns, self.history),
-            run_id=self.seed,
+            RunRecorder(self.cluster.now_ns, self.run.history),
+            run_id=self.run.seed,
             topic_partitions=self.experiment.topic.topic_partitions(),
             bootstrap=bootstrap if asks is None else bootstrap[asks - 1 : asks],
-            ids=self.phases.process_ids,
+            ids=self.ids,
         )
         self._home[process] = host
         return process
@@ -460,7 +473,7 @@ def play(
         disabled_rules=tuple(off),
     )
     story = Story(plot, experiment, is_watched=is_watched)
-    result = story.carry_out()
+    result = story.to_its_end()
     context = replace(run_context(experiment, result), acked_during_faults_min=0)
     verdict = judge_run(result.tables, context)
     return Ending(result=result, verdict=verdict, complaints=tuple(story.complaints))

@@ -8,7 +8,8 @@ from harness.environments.simulated.cluster import HARNESS_NODE
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
 from harness.runs.judge import judge_result
-from harness.runs.simulated import START_LIMIT_MS, SimulationResult, _Run
+from harness.runs.result import RunResult
+from harness.runs.simulated import START_LIMIT_MS, SimulatedRun
 from nemesis.fault import Fault
 from workloads.append import AppendConfig
 
@@ -29,7 +30,7 @@ class FaultBench:
             workload=AppendConfig(processes=3, appends_per_s=60.0, polls_per_s=20.0),
         )
         self.rows: dict[str, tuple[Any, ...]] = {}
-        self.run = _Run(experiment, seed, HistoryWriter(None), lambda *_: None)
+        self.run = SimulatedRun(experiment, seed, HistoryWriter(None))
         self.world, self.cluster = self.run.world, self.run.cluster
         self.nemesis = self.run.nemesis
         record = self.nemesis._record
@@ -41,7 +42,7 @@ class FaultBench:
         self.nemesis._record = note
         self.cluster.start()
         self.run.monitor.start()
-        self.run._drive(self.run.phases.start(), START_LIMIT_MS)
+        self.run.drive(self.run.phases.start(), START_LIMIT_MS)
         self.cluster.spawn(HARNESS_NODE, self.run.phases.main(()))
         self.idle_client = self.cluster.clients[-1]
         self.let(1500)
@@ -115,7 +116,7 @@ class FaultBench:
                 and self.broker(name).broker_epoch == registered[broker_id].broker_epoch
                 for name, broker_id in self.cluster.brokers.items()
             )
-            and self.run.phases._recovered()
+            and self.run.phases.is_recovered()
         )
 
     def is_clean(self) -> bool:
@@ -133,7 +134,7 @@ class FaultBench:
         """Ends the run and holds it against every promise: no invariant broken, no acknowledged record lost."""
         self.do(self.run.phases.final(), 120_000)
         self.world.close()
-        result = SimulationResult(tables=self.run.history.close(), final_phase_complete=True)
+        result = RunResult(tables=self.run.history.close(), final_phase_complete=True)
         result.violations = [str(failure.error) for failure in self.world.failures]
         verdict, _ = judge_result(self.run.experiment, self.run.seed, result)
         assert result.violations == []

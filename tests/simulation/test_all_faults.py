@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.contracts.verdict import Judgement, Verdict
-from harness.runs import experiment as experiments
+from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
 from harness.runs.judge import judge_result
 from harness.runs.simulated import simulate

@@ -16,7 +16,8 @@ from harness.commands import scenario_experiment
 from harness.contracts.verdict import Verdict
 from harness.runs.experiment import Experiment
 from harness.runs.judge import judge_result
-from harness.runs.simulated import SimulationResult, simulate
+from harness.runs.result import RunResult
+from harness.runs.simulated import simulate
 from harness.scenarios import find_by_name
 from harness.scenarios.last_replica_standing import VARIANTS
 from harness.scenarios.outcome import outcome_word, predicted_outcome
@@ -60,7 +61,7 @@ class Row(NamedTuple):
     partition_epoch: int
 
 
-def run(experiment: Experiment) -> tuple[SimulationResult, Verdict]:
+def run(experiment: Experiment) -> tuple[RunResult, Verdict]:
     result = simulate(experiment, SEED)
     verdict, _ = judge_result(experiment, SEED, result)
     assert result.final_phase_complete, result.stuck
@@ -69,14 +70,14 @@ def run(experiment: Experiment) -> tuple[SimulationResult, Verdict]:
 
 
 @cache
-def run_variant(variant: str, profile: str) -> tuple[SimulationResult, Verdict]:
+def run_variant(variant: str, profile: str) -> tuple[RunResult, Verdict]:
     scenario = find_by_name(f"last-replica-standing:{variant}")
     result = simulate(scenario_experiment(scenario, profile), SEED)
     verdict, _ = judge_result(scenario_experiment(scenario, profile), SEED, result)
     return result, verdict
 
 
-def committed(result: SimulationResult) -> list[Row]:
+def committed(result: RunResult) -> list[Row]:
     rows = sorted(
         result.tables["partition_states"].to_pylist(), key=lambda row: row["metadata_offset"]
     )
@@ -93,7 +94,7 @@ def committed(result: SimulationResult) -> list[Row]:
     ]
 
 
-def marks(result: SimulationResult) -> list[str]:
+def marks(result: RunResult) -> list[str]:
     names: list[str] = result.tables["marks"].column("mark").to_pylist()
     return names
 
@@ -287,7 +288,7 @@ def test_elr_brings_a_leader_back_within_a_session_while_elr_off_waits_for_the_l
 
 def varied(
     monkeypatch: pytest.MonkeyPatch, change: Callable[[Fault], Fault], profile: str, **cluster: Any
-) -> tuple[SimulationResult, Verdict]:
+) -> tuple[RunResult, Verdict]:
     """Runs V3b with its faults changed, and with other broker settings."""
     original = VARIANTS["V3b"]
     steps = tuple(change(step) if isinstance(step, Fault) else step for step in original.steps)

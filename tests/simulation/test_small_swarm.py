@@ -11,7 +11,7 @@ import pytest
 
 import harness
 from harness.contracts.verdict import Verdict
-from harness.runs import experiment as experiments
+from harness.runs import experiment_file as experiments
 from harness.runs.judge import judge_result
 from harness.runs.simulated import simulate
 

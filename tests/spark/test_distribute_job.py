@@ -14,7 +14,7 @@ from harness.campaigns.distribution import WORKER_MODULE, run_locally
 from harness.campaigns.worker import failed_row
 from harness.errors import HarnessFailure
 from harness.progress import ProgressLine
-from harness.runs import experiment as experiments
+from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
 from tests.spark.local_spark import LocalSpark
 
@@ -26,7 +26,9 @@ def _requests(seeds: int) -> list[dict[str, Any]]:
     base = Experiment(weather="calm", duration_ms=400, final_phase_ms=20000)
     return [
         {
-            "experiment": experiments.to_data(base.vary("profile", arm.partition("=")[2])),
+            "experiment": experiments.to_data(
+                experiments.vary(base, "profile", arm.partition("=")[2])
+            ),
             "seed": seed,
             "arm": arm,
         }

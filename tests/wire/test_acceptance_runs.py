@@ -22,10 +22,11 @@ replication_factor = 3
 min_insync_replicas = 2
 
 [workload]
+name = "consumer-group"
 client = "confluent"
 processes = 3
 acks = ["all", "all", "1"]
-group_members = 2
+members = 2
 
 [[schedule]]
 fault = "kill"
@@ -64,7 +65,7 @@ def test_a_run_with_the_confluent_client_and_a_group_is_valid(
 def test_a_simulation_refuses_real_clients(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for line in ('client = "confluent"', "group_members = 2"):
+    for line in ('client = "confluent"', 'name = "consumer-group"'):
         path = tmp_path / "wrong.toml"
         path.write_text(f"[workload]\n{line}\n", encoding="utf-8")
         assert main(["run", str(path), "--quiet"]) == 254

@@ -13,7 +13,7 @@ import pytest
 from wire_helpers import eventually
 
 from harness.environments.local.standing import LocalCluster, broker_count
-from harness.environments.local.wire_client import ask
+from harness.systems.reference.wire_client import ask
 from system_under_test.protocol.messages import (
     create_topics_request,
     fetch_by_name_request,

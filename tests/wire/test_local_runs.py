@@ -11,7 +11,7 @@ import pytest
 
 from harness.cli import main
 from harness.errors import UsageError
-from harness.runs import experiment as experiments
+from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment, TopicConfig
 from harness.runs.judge import judge_result
 from harness.runs.phases import Phases

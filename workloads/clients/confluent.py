@@ -32,15 +32,21 @@ Nothing here can run in the simulation: librdkafka has its own threads and socke
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, TypeVar
 
+from kio.schema.errors import ErrorCode
+
+from harness.contracts.client import (
+    OFFSET_OUT_OF_RANGE,
+    ClientType,
+    FetchedBatch,
+    PollResult,
+)
+from harness.contracts.host import ClientHost
 from harness.errors import UsageError
 from harness.history.op import Completion, Outcome
-from system_under_test.protocol.errors import ErrorCode
-from system_under_test.protocol.record_batch import BatchHeader, Record, decode_records
-from system_under_test.runtime import Host
-from workloads.clients.native import PollResult
 
 try:
     import confluent_kafka
@@ -67,14 +73,14 @@ _T = TypeVar("_T")
 
 _NEVER_APPENDED = frozenset(
     {
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.INVALID_REQUIRED_ACKS,
-        ErrorCode.INVALID_TIMESTAMP,
-        ErrorCode.INVALID_RECORD,
+        ErrorCode.corrupt_message,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.leader_not_available,
+        ErrorCode.message_too_large,
+        ErrorCode.not_enough_replicas,
+        ErrorCode.invalid_required_acks,
+        ErrorCode.invalid_timestamp,
+        ErrorCode.invalid_record,
     }
 )
 """Produce errors that prove, for a record that was sent at most once, that it was not appended."""
@@ -129,7 +135,7 @@ class ConfluentClient:
 
     def __init__(
         self,
-        host: Host | None,
+        host: ClientHost | None,
         bootstrap: tuple[str, ...],
         *,
         request_timeout_ms: int,
@@ -151,9 +157,11 @@ class ConfluentClient:
         self._reader: _Reader | None = None
         self._is_closed = False
 
-    async def append(self, topic: str, partition: int, batch: bytes, acks: int) -> Completion:
-        """Produces the one record of a batch."""
-        return await self._call(lambda: self._append(topic, partition, batch, acks))
+    async def append(
+        self, topic: str, partition: int, key: bytes, value: bytes, acks: int
+    ) -> Completion:
+        """Produces one record."""
+        return await self._call(lambda: self._append(topic, partition, key, value, acks))
 
     async def poll(
         self, topic: str, partition: int, position: int, *, max_bytes: int, max_wait_ms: int
@@ -181,20 +189,18 @@ class ConfluentClient:
 
     # -- everything below runs on the client's thread
 
-    def _append(self, topic: str, partition: int, batch: bytes, acks: int) -> Completion:
-        ((_, records),) = decode_records(batch)
-        (record,) = records
+    def _append(
+        self, topic: str, partition: int, key: bytes, value: bytes, acks: int
+    ) -> Completion:
         reports: list[tuple[Any, Any]] = []
         try:
             producer = self._producer(acks)
             producer.produce(
                 topic,
-                record.value,
-                record.key,
+                value,
+                key,
                 partition,
                 on_delivery=lambda error, message: reports.append((error, message)),
-                timestamp=record.timestamp_ms,
-                headers=list(record.headers) or None,
             )
         except BufferError:
             return _ended(Outcome.FAIL, None, "_QUEUE_FULL")
@@ -418,10 +424,10 @@ def error_name(code: int, name: str, text: str) -> str:
     if code < 0 and "truncation" in text.lower():
         return "LOG_TRUNCATION"
     if code < 0 and "offset out of range" in text.lower():
-        return ErrorCode.OFFSET_OUT_OF_RANGE.name
+        return OFFSET_OUT_OF_RANGE
     if code >= 0:
         try:
-            return ErrorCode(code).name
+            return str(ErrorCode(code).name).upper()
         except ValueError:
             return name
     return name
@@ -432,46 +438,39 @@ def _code_and_name(error: Any) -> tuple[int | None, str]:
     word = error_name(error.code(), error.name(), error.str())
     if error.code() >= 0:
         return error.code(), word
-    is_out_of_range = word == ErrorCode.OFFSET_OUT_OF_RANGE.name
-    return (int(ErrorCode.OFFSET_OUT_OF_RANGE) if is_out_of_range else None), word
+    is_out_of_range = word == OFFSET_OUT_OF_RANGE
+    return (int(ErrorCode.offset_out_of_range) if is_out_of_range else None), word
 
 
 def _ended(outcome: Outcome, code: int | None, error: str) -> Completion:
     return Completion(outcome=outcome, error_code=code, error=error)
 
 
-def _by_epoch(messages: list[Any]) -> tuple[tuple[BatchHeader, tuple[Record, ...]], ...]:
-    """Returns messages as batches, one per run of a leader epoch; consumers are not told the real boundaries."""
-    batches = []
-    for epoch, run in groupby(messages, key=_epoch_of):
-        records = tuple(
-            Record(
-                offset=message.offset(),
-                timestamp_ms=message.timestamp()[1],
-                key=message.key(),
-                value=message.value(),
-                headers=tuple(message.headers() or ()),
-            )
-            for message in run
-        )
-        header = BatchHeader(
-            base_offset=records[0].offset,
-            last_offset_delta=records[-1].offset - records[0].offset,
+@dataclass(frozen=True, slots=True)
+class LibraryRecord:
+    """A record as librdkafka returned it. Implements `FetchedRecord`."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+def _by_epoch(messages: list[Any]) -> tuple[FetchedBatch, ...]:
+    """Returns messages as batches, one per run of a leader epoch; consumers do not learn the real boundaries."""
+    return tuple(
+        FetchedBatch(
             leader_epoch=epoch,
-            size_bytes=-1,
-            crc=-1,
-            attributes=0,
-            base_timestamp_ms=records[0].timestamp_ms,
-            max_timestamp_ms=max(record.timestamp_ms for record in records),
-            producer_id=-1,
-            producer_epoch=-1,
-            base_sequence=-1,
-            record_count=len(records),
+            records=tuple(
+                LibraryRecord(message.offset(), message.key(), message.value()) for message in run
+            ),
         )
-        batches.append((header, records))
-    return tuple(batches)
+        for epoch, run in groupby(messages, key=_epoch_of)
+    )
 
 
 def _epoch_of(message: Any) -> int:
     epoch = message.leader_epoch()
     return -1 if epoch is None else int(epoch)
+
+
+CONFLUENT = ClientType(name="confluent", make=ConfluentClient)

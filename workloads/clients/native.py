@@ -1,19 +1,21 @@
 """A Kafka client without retries: every request is sent at most once, so every outcome can be classified.
 
-Errors become completions by the table of linearizability.md section 11:
+Errors become completions by these rules:
 
 * an append is `ok` with its offset, `fail` only when it certainly was not appended (refused before the append,
   or never sent), else `info`;
 * a poll or a latest that failed has no effect, so it is `fail` whatever the error.
 
-A request that times out closes its connection, as Kafka's clients do: a late answer must not be taken for the
-answer to the next request.
+A request that times out closes its connection, as Kafka's clients do: a late response must not be taken for the
+response to the next request.
 """
 
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from harness.contracts.client import ClientType, FetchedBatch, PollResult
+from harness.contracts.host import ClientHost, Connection
 from harness.history.op import Completion, Outcome
 from system_under_test.protocol.entities import fetch_of, fetch_partition, fetch_topic, produce_of
 from system_under_test.protocol.errors import ErrorCode
@@ -27,8 +29,8 @@ from system_under_test.protocol.record_batch import (
     CorruptBatchError,
     Record,
     decode_records,
+    encode_batch,
 )
-from system_under_test.runtime import Connection, Host
 
 LATEST_TIMESTAMP = -1
 CONSUMER_REPLICA_ID = -1
@@ -75,19 +77,11 @@ class Leader:
     host: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PollResult:
-    """A poll's completion and the records it returned, batch by batch."""
-
-    completion: Completion
-    batches: tuple[tuple[BatchHeader, tuple[Record, ...]], ...] = ()
-
-
 class NativeClient:
     """One client; one operation at a time. Mutable: connections and metadata.
 
     Args:
-        host: The client host's doors.
+        host: The client host it lives on.
         bootstrap: Addresses of brokers to ask for metadata, in turn.
         request_timeout_ms: After which a request counts as lost.
         connect_timeout_ms: After which a connection attempt is given up.
@@ -95,7 +89,7 @@ class NativeClient:
 
     def __init__(
         self,
-        host: Host,
+        host: ClientHost,
         bootstrap: tuple[str, ...],
         *,
         request_timeout_ms: int,
@@ -109,8 +103,11 @@ class NativeClient:
         self._connections: dict[str, Connection] = {}
         self._leaders: dict[tuple[str, int], Leader] = {}
 
-    async def append(self, topic: str, partition: int, batch: bytes, acks: int) -> Completion:
+    async def append(
+        self, topic: str, partition: int, key: bytes, value: bytes, acks: int
+    ) -> Completion:
         """Produces one batch of one record."""
+        batch = encode_batch([(key, value)], timestamp_ms=self._host.clock.wall_ms())
         leader = await self._leader(topic, partition)
         connection = await self._connection(leader) if leader is not None else None
         if leader is None or connection is None:
@@ -170,7 +167,9 @@ class NativeClient:
             return PollResult(completion=_refused(leader, code))
         batches = tuple(
             [
-                (header, _from_position(records, position))
+                FetchedBatch(
+                    leader_epoch=header.leader_epoch, records=_from_position(records, position)
+                )
                 for header, records in _decode(result.records or b"")
             ]
         )
@@ -336,3 +335,6 @@ def _refused(leader: Leader, code: ErrorCode) -> Completion:
     return Completion(
         outcome=Outcome.FAIL, error_code=int(code), error=code.name, node=_node(leader)
     )
+
+
+NATIVE = ClientType(name="native", make=NativeClient, runs_in_simulation=True)

@@ -114,7 +114,7 @@ class Placement(Protocol):
 
 
 class HostCluster(RealCluster):
-    """Implements `harness.runs.phases.Deployment` over hosts with agents.
+    """Implements `harness.contracts.cluster.Deployment` over hosts with agents.
 
     Args:
         placement: The hosts; not begun yet.

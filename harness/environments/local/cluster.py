@@ -19,7 +19,7 @@ from system_under_test.real.host import ClientHost
 
 
 class ProcessCluster(RealCluster):
-    """Implements `harness.runs.phases.Deployment` over a `LocalCluster` that was created with event logs.
+    """Implements `harness.contracts.cluster.Deployment` over a `LocalCluster` that was created with event logs.
 
     Args:
         local: The processes; not started yet.

@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.environments.local.wire_client import ask
 from harness.environments.node_files import NodeSettings, node_toml
 from harness.errors import HarnessFailure, UsageError
+from harness.systems.reference.wire_client import ask
 from nemesis.agent.processes.procfs import process_start
 from nemesis.agent.processes.signals import ProcessId, freeze
 from system_under_test.protocol.messages import metadata_request

@@ -13,9 +13,9 @@ from typing import Any
 
 from harness.contracts.cluster import Effect, InForce, Population
 from harness.contracts.metadata import CommittedMetadata
-from harness.environments.observation.states import MetadataWitness, NodeObserver
 from harness.simulation.node import IdleProcess
 from harness.simulation.world import World
+from harness.systems.reference.states import MetadataWitness, NodeObserver
 from nemesis.faults import FAULT_NAMES
 from nemesis.simulated.clocks import ClockFaults
 from nemesis.simulated.disks import DiskFaults

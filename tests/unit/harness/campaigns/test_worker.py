@@ -10,7 +10,7 @@ import pytest
 
 from harness.campaigns import worker
 from harness.campaigns.worker import SUMMARY_KEYS, failed_row, main, run_seed, run_seed_forked
-from harness.runs import experiment as experiments
+from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
 
 REQUEST = {"experiment": {}, "seed": 7, "arm": "profile=kafka-4.1"}

@@ -7,7 +7,7 @@ import pytest
 
 from harness.runs.experiment import Experiment
 from harness.runs.judge import run_context
-from harness.runs.simulated import SimulationResult
+from harness.runs.result import RunResult
 
 
 @pytest.mark.parametrize(
@@ -26,5 +26,5 @@ def test_a_fault_must_bite_if_it_hit_somebody_or_could_not_be_injected(
         "resolved": pa.array([resolved], pa.list_(pa.string())),
         "evidence": pa.array([json.dumps(evidence)]),
     }
-    result = SimulationResult(tables={"faults": pa.table(rows)})
+    result = RunResult(tables={"faults": pa.table(rows)})
     assert run_context(Experiment(), result).enabled_faults == enabled

@@ -1,0 +1,125 @@
+"""What a workload's process talks to the log with: one operation at a time, and no operation ever raises.
+
+A client decides how an operation ended, and that decision is the most delicate of the whole harness: `fail`
+means that the operation certainly did not happen, `info` that it may have happened or may still happen. A
+client that calls an indeterminate append a failure makes the checkers report phantoms; one that calls it a
+success makes them report losses.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from harness.contracts.host import ClientHost
+from harness.history.op import Completion
+
+OFFSET_OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
+"""The `error` of a poll whose position is not in the log; the workload then starts again at another position."""
+
+
+class FetchedRecord(Protocol):
+    """A record as it was read."""
+
+    @property
+    def offset(self) -> int:
+        """Its offset in the partition."""
+        ...
+
+    @property
+    def key(self) -> bytes | None:
+        """Its key."""
+        ...
+
+    @property
+    def value(self) -> bytes | None:
+        """Its value."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedBatch:
+    """Records of one leader epoch, in the order of their offsets.
+
+    Attributes:
+        leader_epoch: Epoch stamped on them; -1 where the log has none.
+    """
+
+    leader_epoch: int
+    records: tuple[FetchedRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollResult:
+    """A poll's completion and the records it returned."""
+
+    completion: Completion
+    batches: tuple[FetchedBatch, ...] = ()
+
+
+class LogClient(Protocol):
+    """A client of a replicated log."""
+
+    async def append(
+        self, topic: str, partition: int, key: bytes, value: bytes, acks: int
+    ) -> Completion:
+        """Appends one record; `acks` is 0, 1 or -1 (all), as in Kafka."""
+        ...
+
+    async def poll(
+        self, topic: str, partition: int, position: int, *, max_bytes: int, max_wait_ms: int
+    ) -> PollResult:
+        """Reads once from a position. It has no effect, so a poll that failed for any reason is `fail`."""
+        ...
+
+    async def latest(self, topic: str, partition: int) -> Completion:
+        """Returns the log end in the completion's `offset`."""
+        ...
+
+    def close(self) -> None:
+        """Closes connections and whatever else the client has."""
+        ...
+
+
+class MakeClient(Protocol):
+    """Makes a client."""
+
+    def __call__(
+        self,
+        host: ClientHost,
+        bootstrap: tuple[str, ...],
+        *,
+        request_timeout_ms: int,
+        connect_timeout_ms: int,
+    ) -> LogClient:
+        """Returns a client that lives on a host.
+
+        Args:
+            host: Where it lives.
+            bootstrap: Addresses of nodes to begin with.
+            request_timeout_ms: After which a request counts as lost.
+            connect_timeout_ms: After which a connection attempt is given up.
+
+        Raises:
+            UsageError: The client cannot be used here, for example because its library is not installed.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientType:
+    """A kind of client; the entry points of the group `laststand.clients` name values of this type.
+
+    Attributes:
+        name: As in `[workload] client`.
+        make: Makes one.
+        runs_in_simulation: Whether it lives on the host alone. A client with sockets or threads of its own does
+            not.
+    """
+
+    name: str
+    make: MakeClient
+    runs_in_simulation: bool = False
+
+
+KeepGoing = Callable[[], bool]
+"""Whether a process should begin another operation."""

@@ -1,0 +1,212 @@
+"""What the harness has to know about a system under test.
+
+A system says what a node is: its files, its command, how to reach it, what it promises. An environment
+(`harness/environments`) says where nodes live. A system is found by its name through `harness.systems.registry`.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from harness.contracts.host import ClientHost
+from harness.contracts.metadata import CommittedMetadata
+
+EVENTS_FILE = "events.jsonl"
+"""Name of a node's event log, beside its files; systems without one write none."""
+
+AddRow = Callable[[str, tuple[Any, ...]], None]
+"""Takes (name of a history table, row in schema order)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promises:
+    """What a configuration of a system promises; the checkers judge by it.
+
+    Attributes:
+        elr_on: Whether committed records survive as long as one eligible leader replica (KIP-966) has them.
+        outcome_family: The column of a scripted scenario's table of expected outcomes; empty if it has none.
+    """
+
+    elr_on: bool
+    outcome_family: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic to be created.
+
+    Attributes:
+        assignments: Broker ids per partition, the preferred leader first.
+    """
+
+    name: str
+    min_insync_replicas: int
+    assignments: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One node of a cluster, as an environment has placed it.
+
+    Attributes:
+        name: For example "b1" or "c11".
+        role: "broker" or "controller".
+        node_id: Unique in the cluster.
+        address: Where it listens, "host:port".
+    """
+
+    name: str
+    role: str
+    node_id: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What all nodes of a cluster are configured with.
+
+    Attributes:
+        profile, timings: As in an experiment.
+        disabled_rules: Protocol rules that are switched off on purpose.
+        with_events: Whether nodes write an event log that the harness follows.
+        segment_bytes, flush_messages, unclean_leader_election: Kafka's settings of these names.
+        more: Further settings of the system itself, by table.
+    """
+
+    profile: str
+    timings: str
+    disabled_rules: tuple[str, ...] = ()
+    with_events: bool = True
+    segment_bytes: int = 1 << 30
+    flush_messages: int = 2**53
+    unclean_leader_election: bool = False
+    more: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One line of a node's event log.
+
+    Attributes:
+        at_ns: Time on the monotonic clock of the node's machine.
+        node: The node's name.
+        event: What kind of event it is.
+        fields: Everything else.
+    """
+
+    at_ns: int
+    node: str
+    event: str
+    fields: dict[str, Any]
+
+
+class Observation(Protocol):
+    """Turns what nodes report into committed metadata and history rows. Mutable; one per run."""
+
+    def parse(self, line: bytes) -> Event:
+        """Reads one line of an event log.
+
+        Raises:
+            ValueError: The line is not an event.
+        """
+        ...
+
+    def take(self, event: Event, at_ns: int) -> None:
+        """Takes one event, in the order of time.
+
+        Args:
+            event: What a node reported.
+            at_ns: When, in nanoseconds since the start of the run.
+        """
+        ...
+
+    def node_started(self, name: str, at_ns: int) -> None:
+        """Notes that a node's process was started."""
+        ...
+
+    def node_went_down(self, name: str, at_ns: int) -> None:
+        """Notes that a node's process has ended."""
+        ...
+
+
+class RealClientHost(ClientHost, Protocol):
+    """A client host on a real machine."""
+
+    def close(self) -> None:
+        """Closes its connections."""
+        ...
+
+
+class System(Protocol):
+    """A system under test.
+
+    Attributes:
+        name: As in an experiment.
+        environments: Names of the environments in which it can live.
+        default_client: Name of the kind of client that workloads use by default.
+        has_controllers: Whether it has nodes with the role "controller".
+        profiles: Promises by the name of a profile, the default first.
+        timings: Names of its sets of timeouts; "fast" is a tenth of the defaults.
+        switchable_rules: Protocol rules that can be switched off.
+    """
+
+    name: str
+    environments: frozenset[str]
+    default_client: str
+    has_controllers: bool
+    profiles: Mapping[str, Promises]
+    timings: tuple[str, ...]
+    switchable_rules: Collection[str]
+
+    def node_files(
+        self, node: Node, nodes: Sequence[Node], settings: Settings, *, data_dir: str
+    ) -> Mapping[str, str]:
+        """Returns the text of a node's files by name.
+
+        Args:
+            node: Whose files.
+            nodes: All nodes of the cluster, this one included.
+            settings: What all nodes are configured with.
+            data_dir: Where the node must keep what has to survive a crash; relative to its files, or absolute.
+        """
+        ...
+
+    def command(self, directory: str, *, python: str, ends_with_stdin: bool) -> list[str]:
+        """Returns the command that starts a node.
+
+        Args:
+            directory: The node's directory.
+            python: The Python interpreter of the node's host.
+            ends_with_stdin: Whether the node ends when its standard input closes, so that it cannot outlive the
+                harness.
+        """
+        ...
+
+    def is_ready(self, node: Node, nodes: Sequence[Node]) -> bool:
+        """Whether a broker serves clients and knows all brokers; blocking, a second at most."""
+        ...
+
+    def client_host(self, name: str, *, source: str | None = None) -> RealClientHost:
+        """Returns a client host on this machine; `source` is the address from which it connects."""
+        ...
+
+    def observation(
+        self,
+        nodes: Sequence[Node],
+        view: CommittedMetadata,
+        add_row: AddRow,
+        on_violation: Callable[[str], None],
+    ) -> Observation:
+        """Returns what follows the nodes of one run.
+
+        Args:
+            nodes: All of them.
+            view: Committed metadata, which the observation keeps up to date.
+            add_row: Takes history rows.
+            on_violation: Called with one sentence when what nodes report contradicts an invariant of the system.
+        """
+        ...
+
+    async def create_topic(self, host: ClientHost, bootstrap: Sequence[str], topic: Topic) -> None:
+        """Creates a topic; returns when it exists. Tries again until then: the caller bounds the time."""
+        ...

@@ -1,0 +1,272 @@
+"""Experiments as TOML and as nested tables: read, checked, written, and described by a JSON Schema.
+
+msgspec checks types and bounds. What it does not do is done here: a misspelt key gets a suggestion, and every
+error is one sentence that names the file and the key.
+"""
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tomli_w
+
+from harness.contracts.workload import WorkloadConfig
+from harness.errors import UsageError
+from harness.names import unknown_name
+from harness.runs.experiment import (
+    ClusterConfig,
+    Experiment,
+    NemesisConfig,
+    TopicConfig,
+    given,
+)
+from nemesis.fault import Fault, fault_from_json
+from workloads.append import APPEND
+from workloads.registry import WORKLOADS
+
+TABLES: dict[str, type[Any]] = {
+    "cluster": ClusterConfig,
+    "topic": TopicConfig,
+    "nemesis": NemesisConfig,
+}
+"""Tables of an experiment file whose keys are the fields of a class; `workload` and `schedule` are read apart."""
+
+NAME_KEY = "name"
+
+
+def load(path: Path, **overrides: Any) -> Experiment:
+    """Reads an experiment from a TOML file.
+
+    Args:
+        path: The file.
+        overrides: Top-level values that replace those of the file, unless they are None. What concerns both
+            together, such as an environment and its hosts, is checked afterwards.
+
+    Raises:
+        UsageError: The file is missing or not TOML (with the line), or a key or value is wrong.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UsageError(f"there is no experiment file {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the experiment file {path}: {error}") from None
+    return loads(text, origin=str(path), default_name=path.stem, **overrides)
+
+
+def loads(
+    text: str, *, origin: str, default_name: str = "experiment", **overrides: Any
+) -> Experiment:
+    """Reads an experiment from TOML text; see `load`."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{origin} is not valid TOML: {error}") from None
+    data.setdefault("name", default_name)
+    data.update(given(overrides))
+    try:
+        return from_data(data)
+    except UsageError as error:
+        raise UsageError(f"{origin}: {error}") from None
+
+
+def from_data(data: Mapping[str, Any]) -> Experiment:
+    """Builds an experiment from nested tables; see `to_data`.
+
+    Raises:
+        UsageError: A key or value is wrong.
+    """
+    values = dict(data)
+    _check_keys("experiment", values, [*_keys(Experiment), "workload"])
+    for key, kind in TABLES.items():
+        if key in values:
+            values[key] = _table(key, values[key], kind)
+    if "workload" in values:
+        values["workload_name"], values["workload"] = _workload(values["workload"])
+    if "schedule" in values:
+        values["schedule"] = _schedule(values["schedule"])
+    scalars = {key: value for key, value in values.items() if key in _scalar_keys()}
+    _check_numbers("experiment", scalars)
+    for key, value in scalars.items():
+        values[key] = _convert(f"experiment.{key}", value, Experiment.__annotations__[key])
+    return Experiment(**values)
+
+
+def to_data(experiment: Experiment) -> dict[str, Any]:
+    """Returns nested tables with every key, JSON- and TOML-compatible."""
+    data: dict[str, Any] = {key: getattr(experiment, key) for key in _scalar_keys()}
+    data["disabled_rules"] = list(experiment.disabled_rules)
+    for key in TABLES:
+        data[key] = msgspec.to_builtins(getattr(experiment, key))
+    data["workload"] = {
+        NAME_KEY: experiment.workload_name,
+        **msgspec.to_builtins(experiment.workload),
+    }
+    data["schedule"] = [fault.to_json() for fault in experiment.schedule]
+    return data
+
+
+def dumps(experiment: Experiment) -> str:
+    """Returns the experiment as TOML that `loads` reads back to an equal value."""
+    return tomli_w.dumps(to_data(experiment))
+
+
+def vary(experiment: Experiment, key: str, value: str) -> Experiment:
+    """Returns the experiment with one key (dotted for tables) set from text, as `--vary` does.
+
+    Raises:
+        UsageError: There is no such key, or it cannot have that value.
+    """
+    data = to_data(experiment)
+    table: dict[str, Any] = data
+    *path, last = key.split(".")
+    for part in path:
+        if not isinstance(table.get(part), dict):
+            raise UsageError(unknown_name("table of an experiment", part, data))
+        table = table[part]
+    if last not in table:
+        raise UsageError(unknown_name("key of an experiment", key, _all_keys(data)))
+    table[last] = _parse_scalar(key, value, table[last])
+    return from_data(data)
+
+
+def json_schema() -> dict[str, Any]:
+    """Returns the JSON Schema of an experiment file; the settings of third-party workloads are left open."""
+    (known,), components = msgspec.json.schema_components(
+        [Experiment], schema_hook=_schema_hook, ref_template="#/$defs/{name}"
+    )
+    name = str(known["$ref"]).rpartition("/")[2]
+    root = components.pop(name)
+    properties = root["properties"]
+    del properties["workload_name"]
+    workloads = []
+    for workload_name in WORKLOADS.built_in:
+        (reference,), more = msgspec.json.schema_components(
+            [WORKLOADS.get(workload_name).config],
+            schema_hook=_schema_hook,
+            ref_template="#/$defs/{name}",
+        )
+        components |= more
+        table = components[str(reference["$ref"]).rpartition("/")[2]]
+        table["properties"] = {NAME_KEY: {"const": workload_name}, **table["properties"]}
+        table["additionalProperties"] = False
+        if workload_name != APPEND.name:
+            table["required"] = [NAME_KEY]
+        workloads.append(reference)
+    others = {
+        "type": "object",
+        "properties": {NAME_KEY: {"not": {"enum": list(WORKLOADS.built_in)}}},
+        "required": [NAME_KEY],
+    }
+    properties["workload"] = {"anyOf": [*workloads, others]}
+    for key in TABLES:
+        components[TABLES[key].__name__]["additionalProperties"] = False
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A laststand experiment",
+        **root,
+        "additionalProperties": False,
+        "$defs": components,
+    }
+
+
+def _schema_hook(kind: type[Any]) -> dict[str, Any]:
+    if kind is WorkloadConfig:
+        return {"type": "object"}
+    raise NotImplementedError(f"no schema for {kind}")
+
+
+def _scalar_keys() -> tuple[str, ...]:
+    apart = (*TABLES, "workload", "workload_name", "schedule")
+    return tuple(key for key in _keys(Experiment) if key not in apart)
+
+
+def _keys(kind: type[Any]) -> list[str]:
+    return [item.name for item in fields(kind) if item.name != "workload_name"]
+
+
+def _check_keys(where: str, data: Mapping[str, Any], known: list[str]) -> None:
+    for key in data:
+        if key not in known:
+            raise UsageError(unknown_name(f"key of {where}", key, known))
+
+
+def _table(where: str, data: Any, kind: type[Any]) -> Any:
+    if not isinstance(data, Mapping):
+        raise UsageError(f"{where!r} must be a table")
+    _check_keys(where, data, [item.name for item in fields(kind)])
+    _check_numbers(where, data)
+    return _convert(where, data, kind)
+
+
+def _workload(data: Any) -> tuple[str, Any]:
+    if not isinstance(data, Mapping):
+        raise UsageError("'workload' must be a table")
+    name = _convert("workload.name", data.get(NAME_KEY, APPEND.name), str)
+    settings = {key: value for key, value in data.items() if key != NAME_KEY}
+    return name, _table("workload", settings, WORKLOADS.get(name).config)
+
+
+def _schedule(data: Any) -> tuple[Fault, ...]:
+    if not isinstance(data, list | tuple) or not all(isinstance(entry, Mapping) for entry in data):
+        raise UsageError("'schedule' must be an array of tables")
+    return tuple(fault_from_json(entry, default_id=f"f{index}") for index, entry in enumerate(data))
+
+
+def _convert(where: str, value: Any, kind: Any) -> Any:
+    """Converts a value; the error names the key and the value."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, UsageError):
+            raise error.__cause__ from None
+        problem, _, path = str(error).partition(" - at `$")
+        wrong = value
+        keys = [key for key in path.rstrip("`").replace("[", ".[").split(".") if key]
+        for key in keys:
+            if key == "[...]":
+                break
+            wrong = wrong[int(key[1:-1]) if key.startswith("[") else key]
+        name = ".".join([where, *(key for key in keys if not key.startswith("["))])
+        problem = problem.replace("`", "").replace("Expected", "expected")
+        raise UsageError(f"{name} is {json.dumps(wrong, default=str)}: {problem}") from None
+
+
+def _check_numbers(where: str, data: Mapping[str, Any]) -> None:
+    for key, value in data.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        if not math.isfinite(value):
+            raise UsageError(f"{where}.{key} must be a finite number, not {value}")
+        if not 0 <= value < 2**63:
+            problem = "negative" if value < 0 else "that large"
+            raise UsageError(f"{where}.{key} must not be {problem}")
+
+
+def _all_keys(data: Mapping[str, Any]) -> list[str]:
+    keys: list[str] = []
+    for key, value in data.items():
+        if isinstance(value, dict):
+            keys.extend(f"{key}.{name}" for name in value)
+        else:
+            keys.append(key)
+    return keys
+
+
+def _parse_scalar(key: str, text: str, old: Any) -> Any:
+    try:
+        if isinstance(old, bool):
+            return {"true": True, "false": False}[text]
+        if isinstance(old, int):
+            return int(text)
+        if isinstance(old, float):
+            return float(text)
+    except (KeyError, ValueError):
+        kind = {bool: "true or false", int: "a whole number", float: "a number"}[type(old)]
+        raise UsageError(f"{key}: {text!r} is not {kind}") from None
+    return text.split("+") if isinstance(old, list) else text

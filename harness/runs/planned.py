@@ -1,0 +1,29 @@
+"""The faults of a run, known before it begins."""
+
+from harness.runs.experiment import Experiment
+from harness.scenarios import find_by_name
+from harness.simulation.randomness import RandomTree
+from nemesis.fault import Fault
+from nemesis.schedule import random_schedule
+
+
+def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
+    """Returns the faults of a run: the explicit schedule, or one drawn from the seed; none for a scenario."""
+    if experiment.schedule or experiment.scenario or not experiment.nemesis.faults:
+        return experiment.schedule
+    return random_schedule(
+        RandomTree(seed).stream("fault"),
+        families=experiment.nemesis.faults,
+        duration_ms=experiment.duration_ms,
+        partitions=experiment.topic.partition_names(),
+        rhythm=experiment.nemesis.rhythm(),
+        every_family=experiment.nemesis.every_family,
+    )
+
+
+def planned_faults(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
+    """Returns every fault that a run may inject, those of a scripted scenario included."""
+    if experiment.scenario:
+        steps = find_by_name(experiment.scenario).steps
+        return tuple(step for step in steps if isinstance(step, Fault))
+    return planned_schedule(experiment, seed)

@@ -1,0 +1,38 @@
+"""What one run left behind, in every environment."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from nemesis.fault import Fault
+
+
+@dataclass(slots=True, kw_only=True)
+class RunResult:
+    """What one run left behind. Mutable while the run goes on.
+
+    Attributes:
+        tables: The history, one Arrow table per name of `harness.history.schema.TABLES`.
+        schedule: The faults as planned, and `resolved` the nodes that each affected.
+        final_phase_complete: Whether everything was healed, appended to and read to its end in time.
+        stuck: Why a phase did not come to its end; empty when all did.
+        violations: Invariants that did not hold, and crashes of nodes, one sentence each.
+        trace_hash: Of the whole run; empty where time is real.
+        elapsed_ms: How long it lasted, in the run's own time.
+        counters: What was counted: messages, callbacks and events of a simulation, operations elsewhere.
+        weather: Of a simulation.
+        environment: What a real environment reports about itself: how faults are done there, kernels of its hosts.
+    """
+
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+    schedule: tuple[Fault, ...] = ()
+    resolved: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    final_phase_complete: bool = False
+    stuck: str = ""
+    violations: list[str] = field(default_factory=list)
+    trace_hash: str = ""
+    elapsed_ms: float = 0.0
+    counters: dict[str, int] = field(default_factory=dict)
+    weather: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)

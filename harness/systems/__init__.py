@@ -1,0 +1,1 @@
+"""Adapters of the systems under test, one package each."""

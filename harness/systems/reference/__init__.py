@@ -1,0 +1,1 @@
+"""The reference system: our implementation of Kafka's KRaft replication."""

@@ -1,0 +1,88 @@
+"""The reference system as the harness sees it."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from harness.contracts.host import ClientHost
+from harness.contracts.metadata import CommittedMetadata
+from harness.contracts.system import (
+    AddRow,
+    Node,
+    Observation,
+    Promises,
+    RealClientHost,
+    Settings,
+    Topic,
+)
+from harness.systems.reference.node_files import NODE_FILE, node_toml
+from system_under_test.config import DEFAULT_PROFILE, PROFILES, TIMINGS, Features
+from system_under_test.rules import SWITCHABLE_RULES
+
+READY_TIMEOUT_S = 1.0
+
+
+class ReferenceSystem:
+    """Implements `System`."""
+
+    name = "reference"
+    environments = frozenset({"simulation", "local", "docker", "ssh"})
+    default_client = "native"
+    has_controllers = True
+    timings = tuple(TIMINGS)
+    switchable_rules = tuple(SWITCHABLE_RULES)
+
+    def __init__(self) -> None:
+        self.profiles: Mapping[str, Promises] = {
+            name: _promises(PROFILES[name]) for name in (DEFAULT_PROFILE, *PROFILES)
+        }
+
+    def node_files(
+        self, node: Node, nodes: Sequence[Node], settings: Settings, *, data_dir: str
+    ) -> Mapping[str, str]:
+        """Returns `node.toml`."""
+        return {NODE_FILE: node_toml(node, nodes, settings, data_dir=data_dir)}
+
+    def command(self, directory: str, *, python: str, ends_with_stdin: bool) -> list[str]:
+        """Returns the command that starts a node."""
+        command = [python, "-m", "system_under_test", "--config", f"{directory}/{NODE_FILE}"]
+        return [*command, "--until-stdin-closes"] if ends_with_stdin else command
+
+    def is_ready(self, node: Node, nodes: Sequence[Node]) -> bool:
+        """Whether a broker reports all brokers to clients."""
+        from harness.systems.reference.status import broker_count
+
+        brokers = sum(other.role == "broker" for other in nodes)
+        return broker_count(node.address, READY_TIMEOUT_S) >= brokers
+
+    def client_host(self, name: str, *, source: str | None = None) -> RealClientHost:
+        """Returns a client host on this machine."""
+        from system_under_test.real.host import ClientHost as Host
+
+        return Host(name, source=source)
+
+    def observation(
+        self,
+        nodes: Sequence[Node],
+        view: CommittedMetadata,
+        add_row: AddRow,
+        on_violation: Callable[[str], None],
+    ) -> Observation:
+        """Returns what follows the event logs of one run."""
+        from harness.systems.reference.observation import EventObservation
+
+        return EventObservation(nodes, view, add_row, on_violation)
+
+    async def create_topic(self, host: ClientHost, bootstrap: Sequence[str], topic: Topic) -> None:
+        """Creates a topic; returns when it exists."""
+        from harness.systems.reference import topics
+
+        await topics.create_topic(host, bootstrap, topic)
+
+
+def _promises(features: Features) -> Promises:
+    without_elr = "elr-off" if features.hw_min_isr_gate else "elr-off-no-gate"
+    return Promises(
+        elr_on=features.elr_on, outcome_family="elr-on" if features.elr_on else without_elr
+    )
+
+
+SYSTEM = ReferenceSystem()

@@ -1,0 +1,63 @@
+"""The text of a node's configuration file, `node.toml`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tomli_w
+
+from harness.contracts.system import EVENTS_FILE, Node, Settings
+
+CLUSTER_ID = "laststand-local"
+NODE_FILE = "node.toml"
+FAST_GROUPS = {"group_initial_rebalance_delay_ms": 100, "group_min_session_timeout_ms": 1000}
+"""Group settings that go with the fast timings; Kafka's are 3 s and 6 s."""
+REPLICATION_FACTOR_MAX = 3
+
+
+def node_toml(node: Node, nodes: Sequence[Node], settings: Settings, *, data_dir: str) -> str:
+    """Returns the text of a node's file; paths in it are relative to the file.
+
+    Args:
+        node: Whose file.
+        nodes: All nodes of the cluster, this one included.
+        settings: What all nodes are configured with; `more` may hold the tables "log", "broker" and "limits".
+        data_dir: Where the node keeps its logs.
+    """
+    voters = [f"{other.node_id}@{other.address}" for other in nodes if other.role == "controller"]
+    values: dict[str, Any] = {
+        "node_id": node.node_id,
+        "role": node.role,
+        "listen": node.address,
+        "data_dir": data_dir,
+        "cluster_id": CLUSTER_ID,
+        "profile": settings.profile,
+        "timings": settings.timings,
+        "voters": voters,
+        "skew_file": "skew",
+        "disabled_rules": list(settings.disabled_rules),
+    }
+    if settings.with_events:
+        values["events"] = EVENTS_FILE
+    values |= _tables(nodes, settings)
+    return f"# {node.name}\n{tomli_w.dumps(values)}"
+
+
+def _tables(nodes: Sequence[Node], settings: Settings) -> dict[str, Mapping[str, Any]]:
+    brokers = sum(other.role == "broker" for other in nodes)
+    factor = min(brokers, REPLICATION_FACTOR_MAX)
+    more = settings.more
+    return {
+        "log": {
+            "segment_bytes": settings.segment_bytes,
+            "flush_messages": settings.flush_messages,
+            **more.get("log", {}),
+        },
+        "broker": {
+            "default_replication_factor": factor,
+            "offsets_topic_replication_factor": factor,
+            "unclean_leader_election_enable": settings.unclean_leader_election,
+            **(FAST_GROUPS if settings.timings == "fast" else {}),
+            **more.get("broker", {}),
+        },
+        "limits": dict(more.get("limits", {})),
+    }
