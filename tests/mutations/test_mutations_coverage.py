@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from system_under_test.defects import DEFECTS, find_defect
+from system_under_test.defects import DEFECTS, LETTERS, RELATED_BUGS, find_defect
+from system_under_test.rule_catalogue import FAMILIES, RULES
+from system_under_test.rule_catalogue.cluster import CLUSTER_RULES
+from system_under_test.rule_catalogue.partitions import PARTITION_RULES
 from system_under_test.rules import SWITCHABLE_RULES, Rules
 from tests.mutations.coverage import DEFECTS_SHOWN, RULES_SHOWN
 
@@ -53,11 +56,29 @@ def test_defects_are_well_formed() -> None:
     for identifier, defect in DEFECTS.items():
         assert defect.id == identifier
         Rules(defect.rules)
-        assert set(defect.anomalies) <= set("AVDCLU")
+        assert set(defect.anomalies) <= set(LETTERS)
         assert defect.anomalies or defect.invariants
         assert defect.sentence.endswith(".")
     assert list(DEFECTS) == sorted(DEFECTS)
     assert len({defect.name for defect in DEFECTS.values()}) == len(DEFECTS)
+
+
+def test_related_bugs_are_well_formed_and_not_defects() -> None:
+    assert not set(RELATED_BUGS) & set(DEFECTS)
+    assert list(RELATED_BUGS) == sorted(RELATED_BUGS)
+    for bug in RELATED_BUGS.values():
+        assert bug.rule in RULES
+        assert bug.sentence.endswith(".")
+        assert bug.reason.endswith(".")
+
+
+def test_every_rule_has_a_statement_and_a_family() -> None:
+    for identifier, rule in RULES.items():
+        assert rule.id == identifier
+        assert identifier.split("-")[0] in FAMILIES
+        assert rule.statement.endswith((".", ")"))
+    assert set(FAMILIES) == {identifier.split("-")[0] for identifier in RULES}
+    assert len(RULES) == len(PARTITION_RULES) + len(CLUSTER_RULES)
 
 
 def test_a_defect_is_found_by_identifier_and_by_name() -> None:
