@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.scenarios.last_replica_standing import VARIANTS
 from system_under_test.defects import DEFECTS, RELATED_BUGS
-from system_under_test.rule_catalogue import RULES
+from system_under_test.rule_catalogue import FAMILIES, RULES
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = (
@@ -117,6 +117,15 @@ def test_every_cited_variant_is_in_the_document_of_variants():
     groups = {name.rstrip("abcdefghijklmnopqrstuvwxyz") for name in documented}
     undefined = set(found(VARIANT)) - documented - groups - set(NO_IDENTIFIERS)
     assert undefined == set()
+
+
+def test_the_document_of_mechanisms_names_every_family_of_rules_and_only_packages_that_exist():
+    text = (ROOT / "docs" / "mechanisms.md").read_text(encoding="utf-8")
+    families = {name.split("-")[0] for name in IDENTIFIER.findall(text)}
+    assert set(FAMILIES) <= families
+    packages = set(re.findall(r"`([a-z]+)`(?=[^|]*\|$)", text, re.MULTILINE))
+    assert len(packages) > 5
+    assert [name for name in packages if not (ROOT / "system_under_test" / name).is_dir()] == []
 
 
 def test_every_cited_document_exists():
