@@ -231,7 +231,7 @@ _ALL: tuple[Defect, ...] = (
     ),
     Defect(
         id="B-23",
-        name="new-leader-believes-its-log-end",
+        name="new-leader-trusts-its-log-end",
         origin="plausible",
         rules=("HW-9",),
         anomalies=("V",),
@@ -326,7 +326,7 @@ _ALL: tuple[Defect, ...] = (
     ),
     Defect(
         id="B-38",
-        name="answer-before-commit",
+        name="response-before-commit",
         origin="plausible",
         rules=("CTRL-1",),
         anomalies=("A",),

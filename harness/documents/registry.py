@@ -15,7 +15,7 @@ class Document:
 
     Attributes:
         path: Below the root of the repository.
-        text: Returns what the file should contain.
+        text: Returns the text that the file should have.
     """
 
     path: str
@@ -33,7 +33,7 @@ DOCUMENTS: tuple[Document, ...] = (
 
 
 def stale_documents(root: Path = ROOT) -> list[str]:
-    """Returns the paths of documents that are missing or differ from what the code says now."""
+    """Returns the paths of documents that are missing or differ from the code."""
     return [one.path for one in DOCUMENTS if _stored(root / one.path) != one.text()]
 
 

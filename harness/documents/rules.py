@@ -73,7 +73,7 @@ def test_list(tests: list[Place]) -> str:
 
 def _section(rule: Rule, places: list[Place], tests: list[Place]) -> list[str]:
     defects = [defect.id for defect in DEFECTS.values() if rule.id in defect.rules]
-    switched = ", ".join(defects) or ("a test only" if rule.is_switchable else "")
+    switched = ", ".join(defects) or ("no defect, only by tests" if rule.is_switchable else "")
     return [
         "",
         f"### {rule.id}",

@@ -34,7 +34,7 @@ ELR lose data at once. With ELR off, one is enough as soon as the ISR has one me
 ## Set-up
 
 The brokers are 1, 2 and 3, and the topic has one partition, led by broker 1. Ten records are acknowledged by all
-replicas first, and nothing is fsynced. Unless the variant says otherwise, a power cut of broker 1 keeps the first
+replicas first, and nothing is fsynced. Unless stated otherwise, a power cut of broker 1 keeps the first
 five.
 
     laststand reproduce last-replica-standing --variant V3b --profile kafka-4.0
@@ -105,7 +105,7 @@ There is no script for these variants. The outcomes follow from the rules.
 |---|---|---|---|
 | V9 | The only ISR member and the only ELR member both lose power; a third replica, which left earlier, has \
 everything. | loss | loss(f): as many brokers lost data as min ISR |
-| V9k | As V9, but the followers are only killed. The controller cannot tell a kill from a power cut. | loss \
+| V9k | As V9, but the followers are only killed. The controller cannot distinguish the two. | loss \
 | loss(f) |
 | V10 | The disk of the last replica is replaced by an empty one, or one of several log directories is. | loss of \
 everything | ok: a missing marker makes the registration unclean (CS-2) |

@@ -198,7 +198,7 @@ class ServerCodec:
             and _SOFTWARE.fullmatch(message.client_software_version)
         ):
             error = ErrorCode.INVALID_REQUEST
-        answer = api_versions_response.ApiVersionsResponse(
+        response = api_versions_response.ApiVersionsResponse(
             error_code=error,
             api_keys=()
             if error
@@ -214,7 +214,7 @@ class ServerCodec:
             ),
             throttle_time=NO_THROTTLE,
         )
-        return self.encode_response(request, answer)
+        return self.encode_response(request, response)
 
     def _unsupported_api_versions(self, correlation_id: int) -> bytes:
         """KIP-511: a newer client gets version 0 of the response, with the range that it may use instead."""

@@ -146,8 +146,8 @@ _FETCH = (
     ),
     switchable(
         "FETCH-2",
-        "A fetch with an older leader epoch is fenced; one with a newer epoch is told that the epoch is "
-        "unknown.",
+        "A fetch with an older leader epoch is refused with FENCED_LEADER_EPOCH, one with a newer epoch "
+        "with UNKNOWN_LEADER_EPOCH.",
         "KIP-320",
     ),
     always(
@@ -235,7 +235,7 @@ _LEADERS_AND_FOLLOWERS = (
     ),
     always(
         "FOLL-4",
-        "A follower fetches from its log end if it knows the epoch of its last record, else from its high "
+        "A follower fetches from its log end. A log without leader epochs is first truncated to its high "
         "watermark.",
         "`ReplicaManager`",
     ),
@@ -369,7 +369,8 @@ _PRODUCE = (
     ),
     always(
         "PROD-1",
-        "A produce request is checked in a fixed order: acks, partition, leadership, min ISR, batch.",
+        "A produce request is checked in a fixed order: acks, partition, header and records of the batch, "
+        "leadership, min ISR, sequences.",
         "`ReplicaManager`",
     ),
     switchable(
