@@ -40,8 +40,7 @@ format: setup ## Formats the code.
 	$(BIN)/ruff format .
 
 docs: setup ## Generated documents.
-	$(BIN)/python -m results.schema_doc
-	$(BIN)/python -m harness.protocol_doc
+	$(BIN)/python -m harness.documents
 
 benchmarks: setup ## What is measured; prints a table.
 	$(BIN)/python -m benchmarks

@@ -74,7 +74,7 @@ _ROWS = (
         "durability",
         "A record that a consumer had read is gone: what was below the high watermark did not stay.",
         "records",
-        "KIP-966 (high watermark and min ISR); harm H2 of the last-replica-standing note",
+        "KIP-966 (high watermark and min ISR); rule HW-1",
     ),
     (
         "two-acks-one-offset",

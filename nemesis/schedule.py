@@ -48,7 +48,7 @@ POWER_MODE_WEIGHTS = (
     ("zero_tail", 0.15),
     ("pages", 0.15),
 )
-"""The mix of simulation.md section 7.3."""
+"""How often a drawn power cut uses each mode; most of them keep a part of what was not fsynced."""
 
 FAULT_COUNT_MAX = 400
 """A schedule stops somewhere: nobody reads a story of more faults, and the shrinker has to run them."""

@@ -1,6 +1,6 @@
-"""What a node is told when it starts: features (profiles), timings, topology.
+"""What a node is configured with when it starts: features (profiles), timings, topology.
 
-A profile is a set of feature switches that stands for a Kafka release (replication-protocol section 0.1).
+A profile is a set of feature switches that stands for a Kafka release.
 Timings carry Kafka's names and Kafka's defaults; `FAST_TIMINGS` divides them by about ten and keeps the ratios.
 """
 
@@ -15,7 +15,7 @@ NEVER_MS = 2**53
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """Feature switches; see replication-protocol section 0.1 for each."""
+    """Feature switches; the rules they belong to are in `docs/rules.md`."""
 
     profile: str
     elr_version: int = 1
@@ -83,7 +83,7 @@ def profile_features(name: str) -> Features:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """Kafka's timing configuration with Kafka's names and defaults, in milliseconds (section 18)."""
+    """Kafka's timing configuration with Kafka's names and defaults, in milliseconds."""
 
     broker_heartbeat_interval_ms: int = 2000
     broker_session_timeout_ms: int = 9000

@@ -1,23 +1,25 @@
 """Known replication bugs that the reference system can have on purpose.
 
-A defect is rules that are not applied, in a profile. What it does to clients is written next to it in letters, and
-a test in `tests/mutations` proves every line: with the rules the same faults do no harm, without them the harm is
-found. Identifiers are stable; the missing numbers are bugs of parts that do not exist here.
-
-| letter | what clients see                                                                 |
-|--------|----------------------------------------------------------------------------------|
-| A      | a record that was acknowledged with acks=all is lost, and nothing excuses it      |
-| V      | a record that a consumer had read is gone                                         |
-| D      | one offset showed two values                                                      |
-| C      | a corrupt record was read                                                         |
-| L      | something that should work does not, or only after a time-out                     |
-| U      | a record that an idempotent producer sent once is in the log twice                |
+A defect is a set of rules that are not applied, in a profile. Letters (`LETTERS`) name what it does to clients,
+and a test in `tests/mutations` proves each of them: with the rules the same faults do no harm, without them the
+harm is found. `docs/defects.md` lists all defects. Identifiers are stable. Numbers without a defect are bugs of
+parts that do not exist here, or bugs that have no defect of their own (`RELATED_BUGS`).
 """
 
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from system_under_test.config import DEFAULT_PROFILE
+
+LETTERS: dict[str, str] = {
+    "A": "a record that was acknowledged with acks=all is lost, and no flagged election excuses it",
+    "V": "a record that a consumer had read is gone",
+    "D": "one offset showed two values",
+    "C": "a corrupt record was read",
+    "L": "something that should work fails, or works only after a timeout",
+    "U": "a record that an idempotent producer sent once is in the log twice",
+}
+"""What clients see, by letter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +33,8 @@ class Defect:
         rules: Identifiers of the rules that are switched off (`rules.SWITCHABLE_RULES`); none if the profile
             itself lacks what would prevent it.
         profile: Where it does its harm.
-        anomalies: Letters of the table above, what matters most first; empty if only the invariants show it.
-        invariants: Which of them the monitor may find broken first (`docs/invariants.md`).
+        anomalies: Keys of `LETTERS`, the most important first; empty if only the invariants show it.
+        invariants: Those that the monitor may find broken first (`docs/invariants.md`).
         sentence: What goes wrong.
     """
 
@@ -44,6 +46,27 @@ class Defect:
     profile: str = DEFAULT_PROFILE
     anomalies: tuple[str, ...] = ()
     invariants: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelatedBug:
+    """A known bug without a defect of its own, which code or tests mention.
+
+    Attributes:
+        id: Stable identifier, for example "B-48".
+        name: Short name.
+        origin: As for a defect.
+        rule: Identifier of the rule that prevents it.
+        sentence: What goes wrong where the bug exists.
+        reason: Why it is not a defect here.
+    """
+
+    id: str
+    name: str
+    origin: str
+    rule: str
+    sentence: str
+    reason: str
 
 
 _ALL: tuple[Defect, ...] = (
@@ -72,7 +95,7 @@ _ALL: tuple[Defect, ...] = (
         rules=("EC-3",),
         anomalies=("D",),
         invariants=("INV-2", "INV-4"),
-        sentence="A leader that never had a follower's epoch does not say so, and the two logs differ for ever.",
+        sentence="A leader that never had a follower's epoch does not report it, and the two logs stay different.",
     ),
     Defect(
         id="B-03",
@@ -80,7 +103,7 @@ _ALL: tuple[Defect, ...] = (
         origin="KAFKA-7415",
         rules=("LEAD-3",),
         anomalies=("L",),
-        sentence="A leader knows its epoch only from its first append on, and cannot place followers until then.",
+        sentence="A leader records its epoch at its first append, and cannot place followers until then.",
     ),
     Defect(
         id="B-05",
@@ -89,7 +112,7 @@ _ALL: tuple[Defect, ...] = (
         rules=("FETCH-5",),
         anomalies=("A", "D"),
         invariants=("INV-2", "INV-4"),
-        sentence="A leader does not compare its epochs with a follower's and keeps one that has another history.",
+        sentence="A leader does not compare its epochs with a follower's and accepts a different history.",
     ),
     Defect(
         id="B-07",
@@ -98,7 +121,7 @@ _ALL: tuple[Defect, ...] = (
         rules=("EC-1",),
         anomalies=("A", "D"),
         invariants=("INV-4",),
-        sentence="Leader epochs are kept in memory only; after a restart another history looks equal.",
+        sentence="Leader epochs are kept in memory only; after a restart a different history looks equal.",
     ),
     Defect(
         id="B-08",
@@ -125,7 +148,7 @@ _ALL: tuple[Defect, ...] = (
         rules=("APC-3",),
         anomalies=("A",),
         invariants=("INV-2",),
-        sentence="A broker that restarted empty is added to the ISR on the word of its former incarnation.",
+        sentence="A broker that restarted empty is added to the ISR because of a fetch of its former incarnation.",
     ),
     Defect(
         id="B-12",
@@ -179,7 +202,7 @@ _ALL: tuple[Defect, ...] = (
         rules=("HW-1",),
         anomalies=("V",),
         invariants=("INV-2",),
-        sentence="With ELR on, a leader below min ISR moves the high watermark all the same.",
+        sentence="With ELR on, a leader below min ISR still moves the high watermark.",
     ),
     Defect(
         id="B-19",
@@ -187,7 +210,7 @@ _ALL: tuple[Defect, ...] = (
         origin="plausible",
         rules=("PROD-4",),
         anomalies=("A",),
-        sentence="acks=all is answered as soon as the leader has the records.",
+        sentence="acks=all is acknowledged as soon as the leader has the records.",
     ),
     Defect(
         id="B-21",
@@ -196,7 +219,7 @@ _ALL: tuple[Defect, ...] = (
         rules=("PROD-2", "PROD-5", "HW-1"),
         anomalies=("A",),
         invariants=("INV-2",),
-        sentence="A leader that is alone in the ISR acknowledges acks=all, whatever min.insync.replicas says.",
+        sentence="A leader that is the only member of the ISR acknowledges acks=all despite min.insync.replicas.",
     ),
     Defect(
         id="B-22",
@@ -208,7 +231,7 @@ _ALL: tuple[Defect, ...] = (
     ),
     Defect(
         id="B-23",
-        name="new-leader-believes-its-log-end",
+        name="new-leader-trusts-its-log-end",
         origin="plausible",
         rules=("HW-9",),
         anomalies=("V",),
@@ -230,7 +253,7 @@ _ALL: tuple[Defect, ...] = (
         rules=("REG-3",),
         anomalies=("A",),
         invariants=("INV-2",),
-        sentence="A broker that cannot prove an orderly stop keeps its place in ISR and ELR.",
+        sentence="A broker that cannot prove a clean shutdown keeps its place in ISR and ELR.",
     ),
     Defect(
         id="B-26",
@@ -239,7 +262,7 @@ _ALL: tuple[Defect, ...] = (
         rules=("REG-2", "CS-3"),
         anomalies=("A",),
         invariants=("INV-2",),
-        sentence="The clean-shutdown marker of an earlier stop survives, and the controller takes it for proof.",
+        sentence="The marker of an earlier clean shutdown survives, and the controller accepts it as proof.",
     ),
     Defect(
         id="B-27",
@@ -257,7 +280,7 @@ _ALL: tuple[Defect, ...] = (
         rules=("ELR-1",),
         anomalies=("A",),
         invariants=("INV-7",),
-        sentence="The ELR outlives an ISR that has min ISR members again, and commits without it.",
+        sentence="The ELR keeps its members when the ISR, at min ISR again, commits records without them.",
     ),
     Defect(
         id="B-32",
@@ -283,7 +306,7 @@ _ALL: tuple[Defect, ...] = (
         origin="plausible",
         rules=("RAFT-1",),
         invariants=("INV-5", "INV-8"),
-        sentence="A voter of the metadata quorum forgets its vote in a power cut and gives it again.",
+        sentence="A voter of the metadata quorum forgets its vote in a power cut and votes again.",
     ),
     Defect(
         id="B-36",
@@ -299,16 +322,16 @@ _ALL: tuple[Defect, ...] = (
         origin="figure 8 of the Raft paper",
         rules=("RAFT-7",),
         invariants=("INV-5",),
-        sentence="A quorum leader commits a record of an older epoch by its majority alone, and it is replaced.",
+        sentence="A quorum leader commits a record of an older epoch, held by a majority, that is later replaced.",
     ),
     Defect(
         id="B-38",
-        name="answer-before-commit",
+        name="response-before-commit",
         origin="plausible",
         rules=("CTRL-1",),
         anomalies=("A",),
         invariants=("INV-3",),
-        sentence="The controller answers before a change is committed, and its successor never hears of it.",
+        sentence="The controller responds before a change is committed, and its successor never learns of it.",
     ),
     Defect(
         id="B-40",
@@ -317,7 +340,8 @@ _ALL: tuple[Defect, ...] = (
         rules=("FENCE-3",),
         anomalies=("L",),
         invariants=("INV-7",),
-        sentence="Two brokers whose sessions end together are fenced from one state, each in favour of the other.",
+        sentence="Two brokers whose sessions expire together are fenced from one state, and each change elects"
+        " the other.",
     ),
     Defect(
         id="B-42",
@@ -326,7 +350,7 @@ _ALL: tuple[Defect, ...] = (
         rules=("LIFE-1",),
         anomalies=("A", "D"),
         invariants=("INV-2", "INV-4"),
-        sentence="A broker acts on its old metadata before it has caught up, and writes as the leader it was.",
+        sentence="A broker acts on old metadata before it has caught up, and appends as the leader it used to be.",
     ),
     Defect(
         id="B-43",
@@ -334,7 +358,7 @@ _ALL: tuple[Defect, ...] = (
         origin="KAFKA-13091",
         rules=("LEAD-5",),
         anomalies=("L",),
-        sentence="After a shrink of the ISR nobody moves the high watermark of an idle partition.",
+        sentence="After the ISR shrinks, nothing moves the high watermark of an idle partition.",
     ),
     Defect(
         id="B-44",
@@ -342,7 +366,7 @@ _ALL: tuple[Defect, ...] = (
         origin="KAFKA-15021",
         rules=("HW-4-ELIGIBLE",),
         anomalies=("L",),
-        sentence="The high watermark waits for a broker that stopped in order, for as long as the lag limit.",
+        sentence="The high watermark waits for a broker that stopped cleanly, for as long as the lag limit.",
     ),
     Defect(
         id="B-50",
@@ -372,6 +396,69 @@ _ALL: tuple[Defect, ...] = (
 
 DEFECTS: dict[str, Defect] = {defect.id: defect for defect in _ALL}
 """Every defect by its identifier."""
+
+_RELATED: tuple[RelatedBug, ...] = (
+    RelatedBug(
+        id="B-04",
+        name="fetcher-not-restarted",
+        origin="KAFKA-7164",
+        rule="FOLL-2",
+        sentence="A fetcher keeps its position when its leader leads again in a new leader epoch.",
+        reason="The comparison of epochs in every fetch (FETCH-5) finds the difference in full runs.",
+    ),
+    RelatedBug(
+        id="B-06",
+        name="fetch-not-fenced",
+        origin="KIP-320, KAFKA-7395",
+        rule="FETCH-2",
+        sentence="A delayed fetch of an older leader epoch counts as a follower's progress.",
+        reason="Full runs need a directed schedule to show it; a test shows the rule on its own.",
+    ),
+    RelatedBug(
+        id="B-11",
+        name="fetch-of-an-old-incarnation",
+        origin="KAFKA-15221",
+        rule="FS-2",
+        sentence="A delayed fetch of a broker's former incarnation counts as progress of the new one.",
+        reason="The checks of broker epochs in ISR changes (ISR-5, APC-3) catch it.",
+    ),
+    RelatedBug(
+        id="B-34",
+        name="elr-beyond-the-replicas",
+        origin="plausible",
+        rule="ELR-2",
+        sentence="The ELR keeps a broker that is no longer a replica. Added again, it may lead with an empty log.",
+        reason="The ELR is always limited to assigned replicas; there is no switch.",
+    ),
+    RelatedBug(
+        id="B-47",
+        name="no-leader-as-last-known-leader",
+        origin="plausible",
+        rule="ELR-8",
+        sentence="-1 is stored as the last-known leader, after which no broker can be elected.",
+        reason="A missing leader is never stored; there is no switch.",
+    ),
+    RelatedBug(
+        id="B-48",
+        name="elr-cleared-without-a-leader",
+        origin="plausible",
+        rule="ELR-9",
+        sentence="A change of min.insync.replicas erases ELR and last-known leader of a leaderless partition, "
+        "after which no broker can be elected.",
+        reason="A partition with an empty ISR always keeps its ELR; there is no switch.",
+    ),
+    RelatedBug(
+        id="B-49",
+        name="marker-of-one-directory",
+        origin="plausible",
+        rule="CS-2",
+        sentence="The marker of one log directory vouches for another one that was replaced.",
+        reason="A node of a cluster here has one log directory; a test shows the rule on its own.",
+    ),
+)
+
+RELATED_BUGS: dict[str, RelatedBug] = {bug.id: bug for bug in _RELATED}
+"""Bugs that code or tests mention and that are no defects, by identifier."""
 
 
 def find_defect(name: str) -> Defect:

@@ -16,7 +16,7 @@ have it at that moment. Two refinements keep a broken implementation from hiding
 Whether a replica had a record is read off its log end over time. A log end beyond the record's offset is not
 enough: if the replica passed that offset in an older leader epoch than the record's, another record stands there.
 
-Source: last-replica-standing note, section 6.1; KIP-966.
+Source: `docs/variants.md`, "How a loss is judged"; KIP-966.
 """
 
 import json
@@ -280,8 +280,8 @@ class _Lawfulness:
         )
 
     def _left_uncleanly(self, broker: int, after_ns: int, to_ns: int) -> bool:
-        # By time and not by offset: a registration stands behind the partition changes of its own batch
-        # (replication-protocol section 16.2, step 5), and a batch is committed at one moment.
+        # By time and not by offset: a registration comes after the partition changes of its own batch, and a
+        # batch is committed at one moment.
         return any(
             state["broker"] == broker
             and after_ns <= state["at_ns"] <= to_ns

@@ -137,7 +137,7 @@ def check_losses(
         `other` of the first two and the last holds how it is known (PASSED_OVER ...).
 
     Source:
-        Last-replica-standing note, section 6; KIP-966. Jepsen's `lost-write` and `unseen` are the same idea.
+        `docs/variants.md`, "How a loss is judged"; KIP-966. Jepsen's `lost-write` and `unseen` are the same idea.
     """
     final = final_log(history, log_start_offset=log_start_offset, phase_complete=phase_complete)
     reused, reused_by = _reused(history, facts, final)

@@ -1,11 +1,12 @@
 """The last-replica-standing bug and its neighbours: variants V1 to V8 with their expected outcomes.
 
-One acknowledged record lives on three brokers, two of them lose touch, the third stands alone in the ISR, loses
-its un-fsynced tail in a power cut, returns, leads, and everybody truncates good copies to match it. With eligible
-leader replicas (KIP-966) it does not lead. The variants change one thing each.
+Acknowledged records are on three brokers. Two of them lose contact, so that the third is the only member of the
+ISR. It loses its un-fsynced tail in a power cut, returns and leads, and the others truncate good copies to match
+it. With eligible leader replicas (KIP-966) it does not lead. Each variant changes one thing; `docs/variants.md`,
+which is generated from this module, explains them.
 
 Brokers are 1, 2, 3 ("b1" ...), the topic has one partition led by broker 1, records r0 to r9 are acknowledged by
-everybody first, nothing is fsynced. A power cut keeps exactly the first five records (`keep_records`).
+all replicas first, nothing is fsynced. A power cut keeps exactly the first five records (`keep_records`).
 
 Outcome words: "ok"; "loss" (acks=all records gone, no flagged election); "loss(f)" (gone after a flagged
 election); "weak" (only acks=1 records gone); "visible" (a record was read and later gone); joined by "+".
@@ -43,7 +44,7 @@ _TEN_RECORDS: tuple[Step, ...] = (Append(count=10), Read())
 
 
 def _alone_by_isolation(last: int = 1) -> tuple[Step, ...]:
-    """Isolates 2, then 3, one fencing after the other, so that 1 stands alone."""
+    """Isolates 2, then 3, one fencing after the other, so that 1 is the only member of the ISR."""
     return (
         _isolate(2),
         Wait(fenced=(2,), isr=(1, 3)),
@@ -109,7 +110,7 @@ def _v3b() -> Scenario:
         _fault("cut-12", "cut", "b1", "b2", planes=("inter-broker",)),
         _fault("cut-13", "cut", "b1", "b3", planes=("inter-broker",)),
         # A follower whose log end equals the leader's never lags (FS-5), however long it is silent: without one
-        # more record the ISR would not shrink. Nobody is promised anything about this one.
+        # more record the ISR would not shrink. With acks=0 it carries no promise.
         Append(count=1, acks=0),
         Wait(isr=(1,)),
         _power(1, 5),
@@ -120,12 +121,12 @@ def _v3b() -> Scenario:
         Wait(isr=(1, 2, 3)),
         Append(count=5),
     ]
-    title = "the leader loses its followers' links, shrinks the ISR to itself, loses its tail"
+    title = "the leader loses the links to its followers, shrinks the ISR to itself, loses its tail"
     return _scenario("V3b", title, 3, 2, steps, _outcomes("loss", "loss", "ok"))
 
 
 def _v3_away(variant: str, title: str, verb: str) -> Scenario:
-    """V3c and V3d: followers 2 and 3 are stopped in order, or paused, instead of isolated."""
+    """V3c and V3d: followers 2 and 3 are stopped cleanly, or paused, instead of isolated."""
     steps: list[Step] = [
         *_TEN_RECORDS,
         _fault(f"{verb}-b2", verb, "b2"),
@@ -218,37 +219,44 @@ _LOSS_OFF = _outcomes("loss", "loss", "ok")
 VARIANTS: dict[str, Scenario] = {
     "V1": _v1(
         "V1",
-        "two replicas, min ISR 1, the last one loses its tail",
+        "two replicas, min ISR 1, the last replica loses its tail",
         1,
         5,
         _outcomes("loss", "loss", "loss(f)"),
     ),
     "V1b": _v1(
-        "V1b", "as V1, nothing written while alone", 1, 0, _outcomes("loss", "loss", "loss(f)")
+        "V1b",
+        "as V1, nothing written to the last replica",
+        1,
+        0,
+        _outcomes("loss", "loss", "loss(f)"),
     ),
     "V2": _v1("V2", "two replicas, min ISR 2", 2, 0, _LOSS_OFF),
     "V3a": _v3(
         "V3a",
-        "followers isolated and fenced, the last one loses its tail",
+        "followers isolated and fenced, the last replica loses its tail",
         _power(1, 5),
         expected=_LOSS_OFF,
     ),
     "V3b": _v3b(),
-    "V3c": _v3_away("V3c", "followers stopped in order", "stop"),
+    "V3c": _v3_away("V3c", "followers stopped cleanly", "stop"),
     "V3d": _v3_away("V3d", "followers paused", "pause"),
-    "V3e": _v3("V3e", "the last one loses everything", _power(1, 0), expected=_LOSS_OFF),
+    "V3e": _v3("V3e", "the last replica loses everything", _power(1, 0), expected=_LOSS_OFF),
     "V3f": _v3(
         "V3f",
-        "the last one's tail is torn in the middle of a record",
+        "the last replica's tail is torn in the middle of a record",
         _power(1, 5, torn_bytes=20),
         expected=_LOSS_OFF,
     ),
     "V4": _v4(
-        "V4", "acks=1 records while alone", _power(1, 12), _outcomes("weak+visible", "weak", "weak")
+        "V4",
+        "acks=1 records on the last replica",
+        _power(1, 12),
+        _outcomes("weak+visible", "weak", "weak"),
     ),
     "V4c": _v4(
         "V4c",
-        "acks=1 records while alone, then an orderly stop",
+        "acks=1 records on the last replica, which stops cleanly",
         _fault("stop-b1", "stop", "b1"),
         _outcomes("ok", "ok", "weak"),
     ),
@@ -273,4 +281,4 @@ VARIANTS: dict[str, Scenario] = {
         expected=_outcomes("ok", "ok", "ok"),
     ),
 }
-"""Every variant by its name in the project's notes."""
+"""Every variant by its name."""

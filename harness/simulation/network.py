@@ -1,6 +1,6 @@
 """The network between all nodes: who is connected, what is broken, and the door of each node.
 
-Rows of the behaviour table this implements were observed on Linux 6.18 (design note, section 6.2); each is a
+Rows of the behaviour table this implements were observed on Linux 6.18; each is a
 test in tests/simulation/test_sim_network.py.
 """
 

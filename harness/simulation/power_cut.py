@@ -16,7 +16,7 @@ and what was written back after a lost cut may be in the page of the cut, in the
 Bytes below the last completed fsync are never lost (unless the disk lies). An fsync in flight may count as
 done or not; its caller has not been answered.
 
-Source: calibration on ext4 and xfs, design note section 7.4.
+Source: calibration on ext4 and xfs, repeated by `tests/containers/test_disk_calibration.py`.
 """
 
 from dataclasses import dataclass

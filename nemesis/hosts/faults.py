@@ -1,4 +1,4 @@
-"""The faults of the vocabulary, as commands to the agents of the hosts (nemeses.md).
+"""The faults of the vocabulary, as commands to the agents of the hosts (`docs/faults.md`).
 
 Every fault has three parts: `inject` returns when it is in force, `heal` removes exactly what it added, `effect`
 tells what shows that it bit. What an injection has to remember is in `InForce.token`. The kinds of faults are in

@@ -62,7 +62,7 @@ def is_legal_topic_name(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRegistration:
-    """A partition as the controller knows it (section 3.6)."""
+    """A partition as the controller knows it."""
 
     topic: str
     topic_id: UUID
@@ -82,7 +82,7 @@ class PartitionRegistration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistration:
-    """A broker as the controller knows it (section 3.7)."""
+    """A broker as the controller knows it."""
 
     broker_id: int
     broker_epoch: int

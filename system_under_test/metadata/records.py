@@ -1,4 +1,4 @@
-"""Metadata records: what the controller writes into `__cluster_metadata` (replication-protocol section 3.8).
+"""Metadata records: what the controller writes into `__cluster_metadata`.
 
 Names and fields are Kafka's. In `PartitionChangeRecord` None means "unchanged" for every optional field;
 the leader's own "unchanged" is `LEADER_UNCHANGED`, because -1 is a real value there (no leader).

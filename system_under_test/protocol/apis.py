@@ -1,9 +1,8 @@
-"""The table of APIs: what a node serves on the wire, in which versions, and which version its handlers speak.
+"""The table of APIs: what a node serves on the wire, in which versions, and which version its handlers use.
 
-A request arrives in any version between `min_version` and `max_version`. The wire layer turns it into the
-canonical version, a handler answers in that version, and the answer is turned back. What is not in this table is
-neither advertised nor served.
-`docs/protocol.md` is generated from it.
+A request arrives in any version between `min_version` and `max_version`. The wire layer converts it to the
+canonical version, a handler responds in that version, and the response is converted back. APIs that are not in
+this table are neither advertised nor served. `docs/protocol.md` is generated from it.
 """
 
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ CONTROLLER = "controller"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canonical:
-    """The version that handlers speak, and the wire versions that become it.
+    """The version that handlers use, and the wire versions that are converted to it.
 
     Attributes:
         first, last: Inclusive range of wire versions.
@@ -39,10 +38,10 @@ class Api:
         module: Name of the package under `kio.schema` that has all versions.
         roles: Which nodes serve it.
         canonical: One or more ranges, ascending and without a gap.
-        advertised_min: The smallest version in the ApiVersions answer; differs from what is served for
+        advertised_min: The smallest version in the ApiVersions response; differs from what is served for
             Produce only (KAFKA-18659).
         purpose: One line for `docs/protocol.md`.
-        notes: What is special about it, for the same document; whole sentences.
+        notes: Exceptions and limits, for the same document; whole sentences.
     """
 
     key: int
@@ -76,19 +75,19 @@ APIS: tuple[Api, ...] = (
         module="produce",
         roles=(BROKER,),
         canonical=_one(3, 11, m.produce_request.ProduceRequest, m.produce_response.ProduceResponse),
-        # Old librdkafka sends uncompressed, without a word, to brokers that do not say version 0. Kafka says it,
-        # and refuses it.
+        # Old librdkafka silently sends uncompressed batches to brokers that do not advertise version 0. Kafka
+        # advertises version 0 and refuses it.
         advertised_min=0,
         purpose="append record batches to partitions",
         notes=(
             "Versions 0 to 2 are advertised and refused, as by Kafka 4: without them old "
-            "librdkafka silently does not compress. A partition's records are exactly one "
-            "batch of format 2, stored as it came: its checksum is checked, and that its "
-            "records are those of its header; compressed records are never opened. zstd needs "
-            "version 7. Control and transactional batches, writes to `__consumer_offsets`, a "
-            "batch that claims the broker's time, and from profile `kafka-4.0` on records more "
-            "than an hour ahead of the broker's clock are refused. With acks=0 an error closes "
-            "the connection."
+            "librdkafka silently stops compressing. The records of a partition are exactly one "
+            "batch of format 2, which is stored unchanged. Its checksum is verified, and its "
+            "records are compared with its header; compressed records are not decompressed. "
+            "zstd needs version 7. These are refused: control and transactional batches, writes "
+            "to `__consumer_offsets`, batches with the timestamp type LogAppendTime, and, from "
+            "profile `kafka-4.0` on, records more than an hour ahead of the broker's clock. "
+            "With acks=0 an error closes the connection."
         ),
     ),
     Api(
@@ -112,13 +111,13 @@ APIS: tuple[Api, ...] = (
         ),
         purpose="read record batches; followers use it as well",
         notes=(
-            "Versions up to 12 name topics, later ones give ids. Sessions (KIP-227) are "
-            "declined as by a broker whose session cache is full: a full fetch gets session "
-            "id 0, an incremental one FETCH_SESSION_ID_NOT_FOUND. Only leaders are read from; "
-            "the client's rack is ignored. Without transactions what is committed is stable: "
-            "both isolation levels read up to the high watermark, and there are no aborted "
-            "transactions. An answer has at most 55 MiB (fetch.max.bytes). Versions 4 and 5 "
-            "get NOT_LEADER_OR_FOLLOWER instead of KAFKA_STORAGE_ERROR."
+            "Versions up to 12 identify topics by name, later ones by id. Sessions (KIP-227) "
+            "are declined as by a broker whose session cache is full: a full fetch gets session "
+            "id 0, an incremental one FETCH_SESSION_ID_NOT_FOUND. Only leaders serve fetches; "
+            "the client's rack is ignored. There are no transactions, so both isolation levels "
+            "read up to the high watermark, and no transaction is ever aborted. A response has "
+            "at most 55 MiB (fetch.max.bytes). Versions 4 and 5 get NOT_LEADER_OR_FOLLOWER "
+            "instead of KAFKA_STORAGE_ERROR."
         ),
     ),
     Api(
@@ -142,11 +141,12 @@ APIS: tuple[Api, ...] = (
         ),
         purpose="log start, log end, offset of a timestamp",
         notes=(
-            "-3 (the largest timestamp) may be asked for from version 7 on, -4 (the earliest "
-            "local offset) from 8, -5 (the latest tiered one; there is none) from 9; before, "
-            "the answer is UNSUPPORTED_VERSION. Versions up to 4 get LEADER_NOT_AVAILABLE "
-            "instead of OFFSET_NOT_AVAILABLE. Compressed batches are not opened: a timestamp "
-            "inside of one is answered with the batch's first offset."
+            "The timestamp -3 (the largest timestamp) is allowed from version 7 on, -4 (the "
+            "earliest local offset) from 8, and -5 (the latest tiered offset; there is none) "
+            "from 9; earlier versions get UNSUPPORTED_VERSION. Versions up to 4 get "
+            "LEADER_NOT_AVAILABLE instead of OFFSET_NOT_AVAILABLE. Compressed batches are not "
+            "decompressed: for a timestamp inside such a batch the response is the first "
+            "offset of the batch."
         ),
     ),
     Api(
@@ -159,7 +159,7 @@ APIS: tuple[Api, ...] = (
         ),
         purpose="brokers, topics, leaders",
         notes=(
-            "`controller_id` is a broker, as in Kafka with KRaft. In version 0 an empty list "
+            "`controller_id` is the id of a broker, as in Kafka with KRaft. In version 0 an empty list "
             "of topics means all of them, and offline replicas are left out with "
             "REPLICA_NOT_AVAILABLE."
         ),
@@ -175,7 +175,7 @@ APIS: tuple[Api, ...] = (
             m.offset_commit_request.OffsetCommitRequest,
             m.offset_commit_response.OffsetCommitResponse,
         ),
-        purpose="a group stores how far it is",
+        purpose="store the offsets of a group",
     ),
     Api(
         key=9,
@@ -188,10 +188,10 @@ APIS: tuple[Api, ...] = (
             m.offset_fetch_request.OffsetFetchRequest,
             m.offset_fetch_response.OffsetFetchResponse,
         ),
-        purpose="how far a group is",
+        purpose="read the offsets of a group",
         notes=(
-            "Versions up to 7 ask about one group. Version 1 has no error of the group: every "
-            "partition that was asked for gets it."
+            "Versions up to 7 are about one group. Version 1 has no error for the group: every "
+            "requested partition gets it."
         ),
     ),
     Api(
@@ -205,10 +205,9 @@ APIS: tuple[Api, ...] = (
             m.find_coordinator_request.FindCoordinatorRequest,
             m.find_coordinator_response.FindCoordinatorResponse,
         ),
-        purpose="which broker coordinates a group; there are no transactions",
+        purpose="find the coordinator of a group; there are no transactions",
         notes=(
-            "Other types of keys than groups get INVALID_REQUEST. Versions up to 3 ask about "
-            "one key."
+            "Key types other than groups get INVALID_REQUEST. Versions up to 3 are about one key."
         ),
     ),
     Api(
@@ -223,9 +222,7 @@ APIS: tuple[Api, ...] = (
             m.join_group_response.JoinGroupResponse,
         ),
         purpose="become a member of a classic group",
-        notes=(
-            "From version 4 on a new member is given its id first (MEMBER_ID_REQUIRED, KIP-394)."
-        ),
+        notes=("From version 4 on, a new member gets its id first (MEMBER_ID_REQUIRED, KIP-394)."),
     ),
     Api(
         key=12,
@@ -280,9 +277,9 @@ APIS: tuple[Api, ...] = (
         ),
         purpose="this table",
         notes=(
-            "Answered by the codec itself, always with response header 0. A version that is "
-            "not known is answered in version 0 with UNSUPPORTED_VERSION and the range to use "
-            "(KIP-511); a malformed software name or version with INVALID_REQUEST."
+            "The codec itself responds, always with response header 0. The response to an "
+            "unknown version is UNSUPPORTED_VERSION in version 0, with the range to use "
+            "(KIP-511); to a malformed software name or version it is INVALID_REQUEST."
         ),
     ),
     Api(
@@ -337,7 +334,7 @@ APIS: tuple[Api, ...] = (
             m.offset_for_leader_epoch_request.OffsetForLeaderEpochRequest,
             m.offset_for_leader_epoch_response.OffsetForLeaderEpochResponse,
         ),
-        purpose="where a leader epoch ends; consumers find truncations with it (KIP-320)",
+        purpose="the end of a leader epoch; consumers detect truncations with it (KIP-320)",
     ),
     Api(
         key=32,
@@ -491,4 +488,4 @@ APIS: tuple[Api, ...] = (
         purpose="partitions with ISR, ELR and last-known ELR, page by page (KIP-966)",
     ),
 )
-"""In the order of the keys. Whoever makes a node serve another API adds its row."""
+"""In the order of the keys. To serve another API, add its row."""

@@ -1,10 +1,10 @@
-"""Makes the entities of the hot messages, three times faster than their own constructors do.
+"""Makes entities of frequent messages, three times faster than their own constructors.
 
 The constructor of a frozen dataclass takes keyword arguments and sets every field through `object.__setattr__`,
 which looks it up by name; with a dozen fields that was a tenth of the time of a simulated cluster. Here the fields
-are set through their slots directly. What comes out is an entity like any other: same type, equal, frozen.
+are set through their slots directly. The result is an ordinary entity: same type, equal, frozen.
 
-Only messages that are sent once per fetch or produce are here. `tests/unit/test_entities.py` compares every
+This module has only messages that are sent once per fetch or produce. `tests/unit/test_entities.py` compares every
 function with the constructor that it replaces, so that a field forgotten here, or added by kio, is found.
 """
 
@@ -32,7 +32,7 @@ _new = object.__new__
 
 
 def _setters_of(entity_type: Any) -> list[Any]:
-    """Returns what sets each field of an entity, in the order of its schema."""
+    """Returns the setter of each field of an entity, in the order of its schema."""
     return [getattr(entity_type, field.name).__set__ for field in fields(entity_type)]
 
 

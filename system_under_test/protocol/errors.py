@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """Error codes as they stand in responses (replication-protocol section 20).
+    """Error codes in responses.
 
     `kio` has an enumeration of its own with other names; both are integers and compare equal.
     """

@@ -1,12 +1,12 @@
-"""The Kafka messages that the reference system's handlers speak, one version of each: the canonical one.
+"""The Kafka messages that the reference system's handlers use, one version of each: the canonical one.
 
-Every request and response is a frozen `kio` entity, immutable all the way down, which is why the
-simulation may pass it by reference. Nested types repeat names across APIs (`PartitionData`), so the schema
-modules are exported rather than their classes: `fetch_request.FetchPartition(...)`. Durations are
-`datetime.timedelta`; `millis` makes them, records are opaque `bytes`, uuids are `uuid.UUID`.
+Every request and response is a frozen, deeply immutable `kio` entity, which is why the simulation may pass it by
+reference. Nested types repeat names across APIs (`PartitionData`), so the schema modules are exported rather than
+their classes: `fetch_request.FetchPartition(...)`. Durations are `datetime.timedelta`, made by `millis`; records
+are opaque `bytes`, uuids are `uuid.UUID`.
 
-Other versions exist on the wire only (`apis.py`). Fetch alone has two canonical ones, because old clients name
-topics and new ones give their ids.
+Other versions exist on the wire only (`apis.py`). Only Fetch has two canonical versions, because old clients
+identify topics by name and new ones by id.
 """
 
 import io
@@ -146,7 +146,7 @@ NO_THROTTLE = timedelta(0)
 
 @lru_cache(maxsize=256)
 def millis(value: int) -> timedelta:
-    """Returns a duration of whole milliseconds as the entities want it."""
+    """Returns a duration of whole milliseconds in the type of the entities."""
     return timedelta(milliseconds=value)
 
 
@@ -171,7 +171,7 @@ def decode(message_type: type[Any], data: bytes) -> Any:
     """Decodes a message body.
 
     Raises:
-        ValueError: The bytes are not such a message, or bytes are left over.
+        ValueError: The bytes are not such a message, or some are left over.
     """
     entity, size = entity_reader(message_type)(data, 0)
     if size != len(data):

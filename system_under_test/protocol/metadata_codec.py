@@ -1,13 +1,13 @@
-"""The byte form of metadata records, and of the batches they travel in.
+"""Encodes and decodes metadata records and their batches.
 
 A record is framed as Kafka frames it: three unsigned varints (frame version, record type, record version)
 and then the fields in Kafka's flexible encoding: compact strings and arrays, and a section of tagged fields
 in which a field that has its default value is left out. Types, versions, field order and tags are those of
-Kafka's metadata schemas, written down once in `_SCHEMAS`; reading and writing are driven by that table.
+Kafka's metadata schemas. They are written down once, in the table `_SCHEMAS`, which drives reading and writing.
 
-Two departures: an array of uuids that is "unchanged" is absent and an empty one is written out (Kafka
-cannot tell the two apart in `BrokerRegistrationChangeRecord`), and only the listed version of each record
-is understood, because nothing older is ever stored.
+Two differences from Kafka: an "unchanged" array of uuids is absent and an empty one is written out (Kafka does not
+distinguish the two in `BrokerRegistrationChangeRecord`), and only the listed version of each record is decoded,
+because older versions are never stored.
 
 A batch of records is one record batch v2 whose values are framed records. A `LeaderChangeRecord` is a
 control batch of its own: key (version, type 2), value a LeaderChangeMessage.
@@ -73,7 +73,7 @@ FRAME_VERSION = 1
 LEADER_CHANGE_TYPE = 2
 """Kafka's ControlRecordType.LEADER_CHANGE."""
 CACHED_BYTES_MAX = 2048
-"""Larger runs of batches are read at start-up, once, and are not worth keeping."""
+"""Larger runs of batches are read once, at start-up, and are not kept."""
 
 _CONTROL_KEY = struct.Struct(">hh")
 
@@ -100,7 +100,7 @@ def decode_record(data: bytes) -> MetadataRecord:
     """Decodes one framed record.
 
     Raises:
-        ValueError: The bytes are no such record, or bytes are left over.
+        ValueError: The bytes are not such a record, or bytes are left over.
     """
     reader = Reader(data)
     frame_version = reader.uvarint()
@@ -127,12 +127,12 @@ def encode_metadata_batch(
 
     Args:
         records: At least one; a `LeaderChangeRecord` only alone.
-        timestamp_ms: Wall clock of the writer; nothing is decided by it.
+        timestamp_ms: Wall clock of the writer; no decision depends on it.
         base_offset: Offset of the first record; the log may stamp another one.
         quorum_epoch: Epoch of the quorum leader.
 
     Raises:
-        ValueError: There is nothing to encode, or a record cannot be encoded.
+        ValueError: There are no records, or a record cannot be encoded.
     """
     if not records:
         raise ValueError("a metadata batch holds at least one record")

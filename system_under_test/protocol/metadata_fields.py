@@ -21,7 +21,7 @@ _INT64_FORM = struct.Struct(">q")
 
 
 class Reader:
-    """A position in bytes. Everything that does not fit is a ValueError."""
+    """A position in bytes. Bytes that do not fit raise ValueError."""
 
     __slots__ = ("data", "end", "position")
 
@@ -31,7 +31,7 @@ class Reader:
         self.end = len(data)
 
     def take(self, size: int) -> bytes:
-        """Returns the next bytes, exactly so many."""
+        """Returns exactly the given number of bytes."""
         start = self.position
         if size < 0 or start + size > self.end:
             raise ValueError(f"metadata record: {size} bytes wanted, {self.end - start} are left")
@@ -61,7 +61,7 @@ class Reader:
         """Reads the length of a compact array that may not be null; it fits what is left."""
         length = self.uvarint() - 1
         if length < 0 or length > self.end - self.position:
-            raise ValueError(f"{name}: an array of {length} elements cannot be")
+            raise ValueError(f"{name}: an array of {length} elements is impossible")
         return length
 
     def expect_no_tags(self, name: str) -> None:
@@ -70,7 +70,7 @@ class Reader:
             raise ValueError(f"{name}: an unknown tagged field")
 
     def expect_end(self, name: str) -> None:
-        """Makes sure that all has been read."""
+        """Raises ValueError if bytes are left over."""
         if self.position != self.end:
             raise ValueError(f"{name}: {self.end - self.position} bytes left over")
 
@@ -213,7 +213,7 @@ def _read_endpoints(reader: Reader, name: str) -> str:
 
 
 def _write_nothing_known(out: bytearray, value: Any) -> None:
-    # Features (an empty array) and rack (null) of RegisterBrokerRecord: nobody here has any.
+    # Features (an empty array) and rack (null) of RegisterBrokerRecord: brokers here have neither.
     out += b"\x01\x00"
 
 

@@ -1,8 +1,8 @@
 """Kafka's record batch, magic 2: encode, inspect, verify, decode.
 
 A broker treats batches as opaque bytes: it reads the 61-byte header, checks the CRC-32C, patches the base
-offset and the leader epoch (both lie before the checksummed part) and never encodes a batch again. Only
-clients and log tools look at the records inside.
+offset and the leader epoch (both are before the checksummed part) and never encodes a batch again. Only
+clients and log tools read the records inside.
 
 Layout, big endian::
 
@@ -40,7 +40,7 @@ CACHED_BYTES_MAX = 512
 
 
 class CorruptBatchError(Exception):
-    """Bytes that are not a whole, intact record batch. The message says where and why."""
+    """The bytes are not a complete, intact record batch. The message has the position and the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class BatchHeader:
 
     Attributes:
         size_bytes: Size of the whole batch, header included.
-        record_count: As the header says; equals `last_offset_delta + 1` unless a log was compacted.
+        record_count: From the header; equals `last_offset_delta + 1` unless a log was compacted.
     """
 
     base_offset: int
@@ -88,7 +88,7 @@ class Record:
 
 
 class BatchSpan(NamedTuple):
-    """What a log needs to know of one batch inside a run of batches. A tuple, because appends are hot."""
+    """What a log needs to know about one batch in a run of batches. A tuple, because appends are frequent."""
 
     position: int
     size_bytes: int
@@ -148,10 +148,10 @@ def encode_batch(
 
 
 def read_headers(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
-    """Yields the position and header of every batch; checksums are not looked at.
+    """Yields the position and header of every batch; checksums are not verified.
 
     Raises:
-        CorruptBatchError: Something is not a batch, or the last batch is incomplete.
+        CorruptBatchError: The bytes are not a batch, or the last batch is incomplete.
     """
     position = 0
     end = len(data)
@@ -162,7 +162,7 @@ def read_headers(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def header_at(data: bytes, position: int) -> BatchHeader:
-    """Returns the header of the batch that begins at a position and lies wholly inside `data`.
+    """Returns the header of the batch that begins at a position and is completely inside `data`.
 
     Raises:
         CorruptBatchError: There is no whole batch.
@@ -196,9 +196,9 @@ def verify(data: bytes, position: int, header: BatchHeader) -> None:
 
 
 def span_at(data: bytes, position: int, *, verify_crc: bool) -> BatchSpan:
-    """Returns what a log needs to know of the batch at a position, after all checks a log makes.
+    """Returns what a log needs to know about the batch at a position, after all checks of a log.
 
-    Beyond `header_at` it insists on one record per offset, as logs that are never compacted have.
+    Unlike `header_at` it requires one record per offset, as in logs that are never compacted.
 
     Raises:
         CorruptBatchError: There is no whole batch, its counts disagree, or its checksum is wrong.
@@ -229,7 +229,7 @@ def span_at(data: bytes, position: int, *, verify_crc: bool) -> BatchSpan:
 
 
 def size_at(data: bytes, position: int) -> int:
-    """Returns how many bytes the batch at a position claims to need; a header's worth if that is unreadable."""
+    """Returns the size that the batch at a position announces; that of a header if it is unreadable."""
     if len(data) - position < _LENGTH_END:
         return HEADER_BYTES
     length: int = _BASE_OFFSET_AND_LENGTH.unpack_from(data, position)[1]
@@ -261,7 +261,7 @@ def spans(data: bytes, *, verify_crc: bool) -> list[BatchSpan]:
 
 
 def stamp(batch: bytes, *, base_offset: int, leader_epoch: int) -> bytes:
-    """Returns the batch with its place in a log written into it; the checksum stays right.
+    """Returns the batch with its place in a log written into it; the checksum stays valid.
 
     Raises:
         CorruptBatchError: The bytes are too short to be a batch.
@@ -277,7 +277,7 @@ def decode_records(
 ) -> list[tuple[BatchHeader, tuple[Record, ...]]]:
     """Decodes whole batches, as a consumer does.
 
-    A consumer may be given the beginning of one more batch than fits; that is not an error and ignored.
+    A consumer may get the beginning of one more batch than fits; it is ignored.
 
     Raises:
         CorruptBatchError: A whole batch is not intact, or it is compressed.
@@ -294,7 +294,7 @@ def decode_records(
             try:
                 batch = _decode_small(data[position : position + size_bytes])
             except CorruptBatchError:
-                # Once more in its place, so that the message names the right byte.
+                # Decoded again in its place, so that the message names the right byte.
                 batch = _decode_at(data, position, verify_crc=True)
         else:
             batch = _decode_at(data, position, verify_crc=verify_crc)
@@ -314,7 +314,7 @@ def _decode_at(
 
 @lru_cache(maxsize=4096)
 def _decode_small(batch: bytes) -> tuple[BatchHeader, tuple[Record, ...]]:
-    # In a simulation many consumers read the same few bytes. What comes out is frozen, so they may share it.
+    # In a simulation many consumers read the same few bytes. The result is frozen, so they may share it.
     return _decode_at(batch, 0, verify_crc=True)
 
 
@@ -324,7 +324,7 @@ def _fields_at(data: bytes, position: int) -> tuple[int, ...]:
         raise CorruptBatchError(f"batch at byte {position}: {remaining} bytes are no whole header")
     fields = _HEADER.unpack_from(data, position)
     length = fields[1]
-    # The length first: a run of zeros (a torn tail) has magic 0 as well, but this says it better.
+    # The length first: a run of zeros (a torn tail) has magic 0 as well, but the length explains it better.
     if length < HEADER_BYTES - _LENGTH_END:
         raise CorruptBatchError(f"batch at byte {position}: length {length} is too small")
     if fields[3] != MAGIC:
@@ -341,7 +341,7 @@ def _records_of(data: bytes, position: int, header: BatchHeader) -> tuple[Record
         codec = header.attributes & _COMPRESSION_MASK
         raise CorruptBatchError(f"batch at byte {position}: compression codec {codec} is not read")
     reader = _Reader(data, position + HEADER_BYTES, position + header.size_bytes)
-    # Bounded by the bytes, not by what the header claims: a record that does not fit raises.
+    # Bounded by the bytes, not by the count in the header: a record that does not fit raises.
     records = tuple([reader.record(header) for _ in range(header.record_count)])
     if reader.position != reader.end:
         raise CorruptBatchError(f"batch at byte {position}: bytes are left after the last record")
@@ -349,7 +349,7 @@ def _records_of(data: bytes, position: int, header: BatchHeader) -> tuple[Record
 
 
 class _Reader:
-    """Reads records out of one batch and never looks beyond its end."""
+    """Reads records from one batch and never beyond its end."""
 
     __slots__ = ("data", "end", "position")
 
@@ -403,7 +403,7 @@ class _Reader:
     def varint(self) -> int:
         """Reads a zigzag varint of at most ten bytes."""
         position = self.position
-        # Nearly all are of one byte.
+        # Nearly all have one byte.
         if position < self.end and (byte := self.data[position]) < 0x80:
             self.position = position + 1
             return (byte >> 1) ^ -(byte & 1)
@@ -431,7 +431,7 @@ def _encode_unsigned(value: int) -> bytes:
 
 
 _SMALL = [_encode_unsigned(value) for value in range(4096)]
-"""Lengths and deltas are small nearly always; a table is several times faster than the loop."""
+"""Lengths and deltas are nearly always small; a table is several times faster than the loop."""
 
 
 def _varint(value: int) -> bytes:

@@ -1,8 +1,8 @@
-"""Looks through the records of a producer's batch without making anything of them.
+"""Checks the records of a producer's batch without decoding their values.
 
-A consumer that meets a batch whose records are not what its header says gives up, or reads one offset twice, and
-nobody can repair the log. So a leader walks over the records once, before it appends them. Compressed records are
-not opened; of them only the header is looked at.
+A consumer that reads a batch whose records contradict its header fails, or reads one offset twice, and the log
+cannot be repaired. So a leader checks the records once, before it appends them. Compressed records are not
+decompressed; only their header is checked.
 
 Source:
     Kafka's `LogValidator`.
@@ -17,17 +17,17 @@ _COMPRESSION_MASK = 0x07
 
 
 class UnsoundRecordsError(Exception):
-    """Records that are not what the header of their batch says."""
+    """The records of a batch contradict its header."""
 
 
 def newest_timestamp_ms(batch: bytes) -> int:
-    """Walks over one batch, whose checksum need not have been looked at.
+    """Walks over one batch, whose checksum need not have been verified.
 
     Returns:
-        The newest timestamp of its records; of compressed ones the header's.
+        The newest timestamp of its records; for compressed records the header's.
 
     Raises:
-        UnsoundRecordsError: Offsets or lengths disagree, or bytes are left; also if there is no whole header.
+        UnsoundRecordsError: Offsets or lengths disagree, bytes are left over, or the header is incomplete.
     """
     if len(batch) < HEADER_BYTES:
         raise UnsoundRecordsError("there is no whole header")
@@ -53,8 +53,8 @@ def _walk_record(batch: bytes, position: int, index: int) -> tuple[int, int]:
     """Returns where a record ends, and its timestamp delta.
 
     Raises:
-        UnsoundRecordsError: It is not a record, or not the one that belongs here.
-        IndexError: It goes beyond the batch.
+        UnsoundRecordsError: It is not a record, or not the expected one.
+        IndexError: It exceeds the batch.
     """
     length, position = _varint(batch, position)
     end = position + length
@@ -62,7 +62,7 @@ def _walk_record(batch: bytes, position: int, index: int) -> tuple[int, int]:
     timestamp_delta, position = _varint(batch, position + 1)
     offset_delta, position = _varint(batch, position)
     if offset_delta != index:
-        raise UnsoundRecordsError(f"record {index} says that it is {offset_delta}")
+        raise UnsoundRecordsError(f"record {index} has the offset delta {offset_delta}")
     position = _skip(batch, position)
     position = _skip(batch, position)
     header_count, position = _varint(batch, position)

@@ -1,10 +1,10 @@
-"""Conversions between versions that differ by more than a field which came or went.
+"""Conversions between versions that differ by more than added or removed fields.
 
-Either the shape changed (one group becomes many), or an old version must not see what a new one may: error codes
-that its clients do not know, questions that it could not ask.
+Either the shape changed (one group becomes many), or an old version has restrictions: it must not get error codes
+that its clients do not know, or requests that it did not allow.
 
-A function takes the message in its own version and the target's type, and returns the target; one for responses
-also takes the request that is answered, in its canonical version.
+A function takes the message in its own version and the target's type, and returns the target. A function for
+responses also takes the request in its canonical version.
 """
 
 from collections.abc import Callable
@@ -20,19 +20,19 @@ ReshapeResponse = Callable[[Any, type[Any], Any], Any]
 
 MAX_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP, LATEST_TIERED_TIMESTAMP = -3, -4, -5
 TIMESTAMPS_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL_TIMESTAMP: 8, LATEST_TIERED_TIMESTAMP: 9}
-"""From which version of ListOffsets on one may ask for what a negative timestamp stands for."""
+"""The first version of ListOffsets that allows each special timestamp."""
 MEANINGLESS_TIMESTAMP = -6
-"""No version knows it, and so it is answered with UNSUPPORTED_VERSION."""
+"""No version knows it, so the response is UNSUPPORTED_VERSION."""
 
 
 def metadata_request(message: Any, target: type[Any]) -> Any:
-    """Version 0 cannot say "no topics": an empty list means all of them."""
+    """Version 0 cannot express "no topics": an empty list means all topics."""
     converted = converter(type(message), target)(message)
     return converted if message.topics else replace(converted, topics=None)
 
 
 def metadata_response(message: Any, target: type[Any], _request: Any) -> Any:
-    """Version 0 names brokers that are not there only by an error, and leaves them out of the lists."""
+    """Version 0 reports offline replicas by an error code and leaves them out of the lists."""
     converted = converter(type(message), target)(message)
     topics = [
         replace(
@@ -60,14 +60,14 @@ def _without_offline(partition: Any, offline: tuple[int, ...]) -> Any:
 
 
 def fetch_request(message: Any, target: type[Any]) -> Any:
-    """Until version 14 the replica stands alone, later together with its broker epoch."""
+    """Up to version 14 the replica id has a field of its own; later versions add the broker epoch."""
     converted = converter(type(message), target)(message)
     state = m.fetch_request.ReplicaState(replica_id=message.replica_id, replica_epoch=-1)
     return replace(converted, replica_state=state)
 
 
 def fetch_response(message: Any, target: type[Any], _request: Any) -> Any:
-    """Until version 5 clients give up on KAFKA_STORAGE_ERROR; NOT_LEADER_OR_FOLLOWER makes them ask again."""
+    """Up to version 5 clients give up on KAFKA_STORAGE_ERROR; NOT_LEADER_OR_FOLLOWER makes them retry."""
     return _with_error(
         converter(type(message), target)(message),
         "responses",
@@ -77,17 +77,17 @@ def fetch_response(message: Any, target: type[Any], _request: Any) -> Any:
 
 
 def find_coordinator_request(message: Any, target: type[Any]) -> Any:
-    """Until version 3 a request is about one key."""
+    """Up to version 3 a request is about one key."""
     return target(key_type=getattr(message, "key_type", 0), coordinator_keys=(message.key,))
 
 
 def find_coordinator_response(message: Any, target: type[Any], _request: Any) -> Any:
-    """Until version 3 the answer is about one key."""
+    """Up to version 3 a response is about one key."""
     return converter(type(message.coordinators[0]), target)(message.coordinators[0])
 
 
 def offset_fetch_request(message: Any, target: type[Any]) -> Any:
-    """Until version 7 a request is about one group."""
+    """Up to version 7 a request is about one group."""
     topics = message.topics
     return target(
         groups=(
@@ -108,13 +108,13 @@ def offset_fetch_request(message: Any, target: type[Any]) -> Any:
 
 
 def offset_fetch_response(message: Any, target: type[Any], _request: Any) -> Any:
-    """Until version 7 the answer is about one group."""
+    """Up to version 7 a response is about one group."""
     (group,) = message.groups
     return converter(type(group), target)(group)
 
 
 def offset_fetch_response_v1(message: Any, target: type[Any], request: Any) -> Any:
-    """Version 1 has no errors but those of partitions: an error of the group becomes one of each."""
+    """Version 1 has errors of partitions only: an error of the group is repeated for each partition."""
     (group,) = message.groups
     if group.error_code != ErrorCode.NONE:
         wanted = request.groups[0].topics or ()
@@ -140,7 +140,7 @@ def offset_fetch_response_v1(message: Any, target: type[Any], request: Any) -> A
 
 
 def leave_group_request(message: Any, target: type[Any]) -> Any:
-    """Until version 2 one member leaves."""
+    """Up to version 2 one member leaves."""
     member = m.leave_group_request.MemberIdentity(
         member_id=message.member_id, group_instance_id=None, reason=None
     )
@@ -148,7 +148,7 @@ def leave_group_request(message: Any, target: type[Any]) -> Any:
 
 
 def leave_group_response(message: Any, target: type[Any], _request: Any) -> Any:
-    """Until version 2 there is one error for the one member."""
+    """Up to version 2 there is one error, that of the only member."""
     converted = converter(type(message), target)(message)
     if message.error_code == ErrorCode.NONE and message.members:
         return replace(converted, error_code=message.members[0].error_code)
@@ -156,7 +156,7 @@ def leave_group_response(message: Any, target: type[Any], _request: Any) -> Any:
 
 
 def delete_topics_request(message: Any, target: type[Any]) -> Any:
-    """Until version 5 topics have names only."""
+    """Up to version 5 topics have names only."""
     return target(
         topics=tuple(
             m.delete_topics_request.DeleteTopicState(name=name, topic_id=None)
@@ -167,7 +167,7 @@ def delete_topics_request(message: Any, target: type[Any]) -> Any:
 
 
 def list_offsets_request(version: int) -> ReshapeRequest:
-    """Returns what takes away questions that a version could not ask."""
+    """Returns a conversion that replaces timestamps which a version does not allow."""
     too_new = tuple(one for one, since in TIMESTAMPS_SINCE.items() if version < since)
 
     def reshape(message: Any, target: type[Any]) -> Any:
@@ -195,7 +195,7 @@ def list_offsets_request(version: int) -> ReshapeRequest:
 
 
 def list_offsets_response(message: Any, target: type[Any], _request: Any) -> Any:
-    """Until version 4 clients know no OFFSET_NOT_AVAILABLE, but ask again after LEADER_NOT_AVAILABLE (KIP-207)."""
+    """Up to version 4 clients do not know OFFSET_NOT_AVAILABLE, but retry after LEADER_NOT_AVAILABLE (KIP-207)."""
     return _with_error(
         converter(type(message), target)(message),
         "topics",
@@ -232,7 +232,7 @@ REQUESTS: dict[tuple[int, range], ReshapeRequest] = {
     (13, range(3)): leave_group_request,
     (20, range(1, 6)): delete_topics_request,
 }
-"""By API key and the versions that the request has on the wire."""
+"""By API key and the versions of the request on the wire."""
 
 RESPONSES: dict[tuple[int, range], ReshapeResponse] = {
     (1, range(4, 6)): fetch_response,
@@ -246,7 +246,7 @@ RESPONSES: dict[tuple[int, range], ReshapeResponse] = {
 
 
 def find(table: dict[tuple[int, range], Any], key: int, version: int) -> Any:
-    """Returns the conversion by hand of a version, None if there is none."""
+    """Returns the handwritten conversion for a version, None if there is none."""
     for (api_key, versions), reshape in table.items():
         if api_key == key and version in versions:
             return reshape

@@ -1,12 +1,12 @@
-"""A look over the lengths of a message before it is decoded.
+"""Checks the lengths of a message before it is decoded.
 
-The native reader of `kio` reserves memory for as many elements as an array announces, and the process ends when
-there is not that much: five bytes from a stranger would do. So the lengths of every message are walked first.
-Nothing is built; only a position moves. Three things are seen to:
+The native reader of `kio` reserves memory for as many elements as an array announces, and the process ends if
+there is not enough memory: five untrusted bytes are enough for that. So the lengths of every message are checked
+first. No values are built; only a position moves. The check makes sure that
 
-* a message has at most `ELEMENTS_MAX` elements, all its arrays together, which bounds memory and time;
-* what must not be null is not, which the reader does not check of arrays;
-* tagged fields that the schema does not know are cut out. Kafka ignores them (KIP-482: they may be added without a
+* all arrays of a message together have at most `ELEMENTS_MAX` elements, which bounds memory and time;
+* fields and arrays that must not be null are not null, which the reader does not check for arrays;
+* tagged fields that the schema does not know are removed. Kafka ignores them (KIP-482: they may be added without a
   new version), the reader refuses them.
 
 A walk is compiled once per type into a tuple of steps. Fields of fixed size that follow one another are one step,
@@ -20,9 +20,9 @@ from typing import Any
 from system_under_test.protocol.versions import unfold
 
 ELEMENTS_MAX = 100_000
-"""Array elements and tagged fields of one message. What Kafka lets one request be about (2,000 partitions to
-describe, 10,000 to create, each with its replicas) is far below. So many elements take some 30 MB once they are
-decoded, and that is what one connection can make a node hold beyond the bytes that it sent."""
+"""Array elements and tagged fields of one message. Kafka's own limits for one request (2,000 partitions to
+describe, 10,000 to create, each with its replicas) are far lower. So many elements take about 30 MB when decoded,
+which is the most memory that one connection can make a node use beyond the bytes it sent."""
 
 _FIXED, _STRING, _BYTES, _COMPACT, _ARRAY, _COMPACT_ARRAY, _STRUCT, _NULLABLE, _TAGS = range(9)
 
@@ -43,25 +43,25 @@ FIXED_SIZES = {
 }
 
 Steps = tuple[tuple[int, Any], ...]
-"""(what it is, detail); the detail of an array is (may it be null, size or steps of one element)."""
+"""(kind, detail); the detail of an array is (whether it may be null, size or steps of one element)."""
 Cut = tuple[int, int, bytes]
-"""(start, stop, what to put there)."""
+"""(start, stop, replacement)."""
 
 _STEPS: dict[type[Any], Steps] = {}
 _TOO_SHORT = "it ends too early"
 
 
 class LengthError(ValueError):
-    """A length that goes beyond the message, too many elements, or null where null is not allowed."""
+    """A length exceeds the message, there are too many elements, or null is not allowed."""
 
 
 def skim(entity_type: type[Any], frame: bytes, position: int) -> bytes:
-    """Returns the frame, without tagged fields that the type does not know.
+    """Returns the frame without tagged fields that the type does not know.
 
     Args:
-        entity_type: What begins at `position`.
+        entity_type: Type of the message at `position`.
         frame: As it was received.
-        position: Where the message begins; what is before it stays as it is.
+        position: Where the message begins; the bytes before it stay unchanged.
 
     Raises:
         LengthError: The message must not be decoded.
@@ -80,10 +80,10 @@ def skim(entity_type: type[Any], frame: bytes, position: int) -> bytes:
 
 
 def read_uvarint(data: bytes, position: int) -> tuple[int, int]:
-    """Returns an unsigned varint of at most five bytes, and the position behind it.
+    """Returns an unsigned varint of at most five bytes, and the position after it.
 
     Raises:
-        LengthError: The bytes end before, or it has more.
+        LengthError: The bytes end too early, or the number has more than five bytes.
     """
     value = 0
     for shift in range(0, 35, 7):
@@ -98,10 +98,10 @@ def read_uvarint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def skip_tags(data: bytes, position: int) -> int:
-    """Returns the position behind tagged fields of which none is known, as in a request header.
+    """Returns the position after tagged fields of which none is known, as in a request header.
 
     Raises:
-        LengthError: They go beyond the message.
+        LengthError: They exceed the message.
     """
     if position < len(data) and not data[position]:
         return position + 1
@@ -109,7 +109,7 @@ def skip_tags(data: bytes, position: int) -> int:
 
 
 class _Walk:
-    """One walk over one message. Mutable: what may still come, and what is to be cut out."""
+    """One walk over one message. Mutable: the remaining number of elements, and the bytes to remove."""
 
     __slots__ = ("cuts", "frame", "left")
 
@@ -119,7 +119,7 @@ class _Walk:
         self.cuts: list[Cut] = []
 
     def over(self, steps: Steps, position: int) -> int:
-        """Returns the position behind what the steps describe; it may be behind the end of the frame."""
+        """Returns the position after the described fields; it may be after the end of the frame."""
         frame = self.frame
         for kind, detail in steps:
             if kind == _FIXED:
@@ -147,7 +147,7 @@ class _Walk:
         return position
 
     def over_tags(self, known: dict[int, Steps], position: int) -> int:
-        """Returns the position behind tagged fields; notes those that are not known."""
+        """Returns the position after tagged fields; notes those that are not known."""
         frame = self.frame
         start = position
         count, position = read_uvarint(frame, position)
@@ -159,12 +159,12 @@ class _Walk:
             size, position = read_uvarint(frame, position)
             end = position + size
             if end > len(frame):
-                raise LengthError(f"tag {tag} of {size} bytes goes beyond the message")
+                raise LengthError(f"tag {tag} of {size} bytes exceeds the message")
             steps = known.get(tag)
             if steps is None:
                 unknown.append((tag_start, end, b""))
             elif self.over(steps, position) != end:
-                raise LengthError(f"tag {tag} has another size than it says")
+                raise LengthError(f"tag {tag} does not have the size it announces")
             position = end
         if len(unknown) > 1:
             left = _uvarint(count + 1 - len(unknown))
@@ -173,10 +173,10 @@ class _Walk:
         return position
 
     def without_cuts(self) -> bytes:
-        """Returns the frame without what is to be cut out."""
+        """Returns the frame without the bytes to remove."""
         pieces = []
         position = 0
-        # They were not noted in the order of their positions; none overlaps another.
+        # They were not noted in the order of their positions; they never overlap.
         for start, stop, instead in sorted(self.cuts):
             pieces += [self.frame[position:start], instead]
             position = stop
@@ -240,7 +240,7 @@ def _compile(entity_type: type[Any]) -> Steps:
         step = _step(item, is_flexible)
         tag = item.metadata.get("tag")
         if tag is not None:
-            # A tagged struct has no mark that says whether it is there.
+            # A tagged struct has no byte that marks it as null.
             tagged[tag] = step[1] if step[0] in (_STRUCT, _NULLABLE) else (step,)
         elif step[0] == _FIXED and steps and steps[-1][0] == _FIXED:
             steps[-1] = (_FIXED, steps[-1][1] + step[1])

@@ -1,9 +1,9 @@
-"""Between the versions of one message: the same fields by name, Kafka's defaults for what one side does not know.
+"""Converts between versions of one message: fields by name, Kafka's defaults for fields that the source lacks.
 
-Most versions differ by a field that came or went; for these a converter is compiled from the two schemas once.
-Where the shape itself changed (one group becomes many) the conversion is written by hand in `reshaped.py`.
-Where two versions have the very same bytes no conversion happens at all: the canonical class reads and writes
-them. To be read, a version may also lack tagged fields that the canonical one has: they are simply not there.
+Most versions differ by added or removed fields; for these a converter is compiled from the two schemas once. Where
+the shape itself changed (one group becomes many), the conversion is written by hand in `reshaped.py`. Where two
+versions have equal bytes, nothing is converted: the canonical class reads and writes them. The canonical class can
+also read a version that lacks some of its tagged fields, since a tagged field may always be absent.
 """
 
 import importlib
@@ -47,7 +47,7 @@ def wire_type(api: Api, version: int, kind: str) -> type[Any]:
 
 
 def layout(entity_type: type[Any]) -> tuple[Any, ...]:
-    """Returns what decides an entity's bytes, so that equal layouts have equal bytes."""
+    """Returns everything that determines an entity's bytes, so that equal layouts have equal bytes."""
     found = _LAYOUTS.get(entity_type)
     if found is None:
         found = _LAYOUTS[entity_type] = _layout(entity_type)
@@ -75,7 +75,7 @@ def _field_layout(item: Field[Any]) -> tuple[Any, ...]:
 
 
 def can_read(reader: type[Any], written: type[Any]) -> bool:
-    """Whether one version's class reads what another version's class writes, and reads the same out of it."""
+    """Whether one version's class reads what another version's class writes, with the same result."""
     if reader.__flexible__ is not written.__flexible__:
         return False
     theirs = list(fields(written))
@@ -112,10 +112,10 @@ def unfold(field_type: Any) -> tuple[bool, bool, Any]:
 
 
 def converter(source: type[Any], target: type[Any]) -> Converter:
-    """Returns a function that makes a `target` of a `source`; fields are matched by name.
+    """Returns a function that converts a `source` to a `target`; fields are matched by name.
 
-    A field that only the source has is dropped. One that only the target has gets its schema default, else
-    zero, "", False, () or None, which is what Kafka's message generator gives it.
+    A field that only the source has is dropped. A field that only the target has gets its schema default, else
+    zero, "", False, () or None, as in Kafka's message generator.
     """
     found = _CONVERTERS.get((source, target))
     if found is None:
@@ -131,7 +131,7 @@ def _compile(source: type[Any], target: type[Any]) -> Converter:
     conversions: list[tuple[Getter, Setter, Converter]] = []
     constants: list[tuple[Setter, Any]] = []
     for item in fields(target):
-        # The slot itself, which a frozen dataclass does not let its users set: see `entities.py`.
+        # The slot itself, which cannot be set through a frozen dataclass; see `entities.py`.
         setter = getattr(target, item.name).__set__
         origin = available.get(item.name)
         if origin is None:

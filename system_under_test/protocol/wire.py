@@ -1,10 +1,10 @@
-"""Frames to messages and back, without a socket: headers, versions, and what Kafka answers to versions it lacks.
+"""Frames to messages and back, without a socket: headers, versions, and Kafka's response to unknown versions.
 
     frame --header--> (API, version) --skim, kio--> message of that version --versions--> canonical message
 
-The codec of a listener knows the APIs of its role. It answers ApiVersions by itself, since only it knows the
-versions. A request that cannot be understood has no answer: Kafka closes the connection, and so does whoever
-gets a `MalformedRequestError`. Bytes behind a message are ignored, as Kafka ignores them.
+The codec of a listener knows the APIs of its role. It responds to ApiVersions itself, since only the codec knows
+the versions. A request that cannot be decoded has no response: Kafka closes the connection, and so must the caller
+that gets a `MalformedRequestError`. Bytes after a message are ignored, as in Kafka.
 """
 
 import io
@@ -29,20 +29,20 @@ _HEADER = struct.Struct(">hhih")
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
 _NO_TAGS = b"\0"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-"""What a client may call itself (KIP-511)."""
+"""Allowed names and versions of client software (KIP-511)."""
 
 
 class MalformedRequestError(ValueError):
-    """Bytes that are no request this node understands; the connection is to be closed."""
+    """The bytes are not a request that this node can decode; the caller closes the connection."""
 
 
 @dataclass(slots=True, kw_only=True)
 class WireRequest:
-    """One request as it came.
+    """One request as it was received.
 
     Attributes:
         message: In the canonical version; None when `direct` is set.
-        direct: A whole frame to send back without asking a handler.
+        direct: A whole frame to send back without calling a handler.
     """
 
     api: Api
@@ -86,7 +86,7 @@ def _reader(
 def _writer(
     api: Api, version: int, canonical: type[Any], response: type[Any]
 ) -> Callable[[Any, Any], bytes]:
-    """Returns what makes the bytes of an answer; it takes the canonical request as well."""
+    """Returns a function that encodes a response; its second argument is the canonical request."""
     tags = _NO_TAGS if response.__header_schema__.__flexible__ else b""
     reshape = reshaped.find(reshaped.RESPONSES, api.key, version)
     write = entity_writer(response)
@@ -134,7 +134,7 @@ class ServerCodec:
         """Reads a frame without its size.
 
         Raises:
-            MalformedRequestError: It is no request, or one that is not served here.
+            MalformedRequestError: It is not a request, or its API is not served here.
         """
         if len(frame) < _HEADER.size:
             raise MalformedRequestError(f"a request of {len(frame)} bytes has no header")
@@ -166,7 +166,7 @@ class ServerCodec:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            # Whatever the codec makes of hostile bytes; a panic of its native half is no `Exception`.
+            # Untrusted bytes may raise anything; a panic of the native codec is not an `Exception`.
             raise MalformedRequestError(
                 f"{api.name} version {version} cannot be read: {type(error).__name__}: {error}"
             ) from None
@@ -180,15 +180,14 @@ class ServerCodec:
         """Returns the whole frame of a response, with its size.
 
         Raises:
-            MalformedRequestError: The answer does not fit into the version that was asked for: somebody else has
-                put a string there that is longer than old versions can say (32,767 bytes). Kafka closes the
-                connection as well.
+            MalformedRequestError: The response does not fit into the requested version: it contains a string that
+                is longer than old versions allow (32,767 bytes). Kafka closes the connection as well.
         """
         try:
             body = _form(request.api, request.version).write(response, request.message)
         except OutOfBoundValue as error:
             raise MalformedRequestError(
-                f"the answer does not fit into {request.api.name} version {request.version}: {error}"
+                f"the response does not fit into {request.api.name} version {request.version}: {error}"
             ) from None
         return _SIZE_AND_CORRELATION.pack(len(body) + 4, request.correlation_id) + body
 
@@ -199,7 +198,7 @@ class ServerCodec:
             and _SOFTWARE.fullmatch(message.client_software_version)
         ):
             error = ErrorCode.INVALID_REQUEST
-        answer = api_versions_response.ApiVersionsResponse(
+        response = api_versions_response.ApiVersionsResponse(
             error_code=error,
             api_keys=()
             if error
@@ -215,10 +214,10 @@ class ServerCodec:
             ),
             throttle_time=NO_THROTTLE,
         )
-        return self.encode_response(request, answer)
+        return self.encode_response(request, response)
 
     def _unsupported_api_versions(self, correlation_id: int) -> bytes:
-        """KIP-511: a newer client gets version 0 of the answer, with the range that it may use instead."""
+        """KIP-511: a newer client gets version 0 of the response, with the range that it may use instead."""
         api = self._apis[API_VERSIONS_KEY]
         body = struct.pack(
             ">hihhh",
@@ -260,7 +259,7 @@ class ClientCodec:
             The correlation id and the response.
 
         Raises:
-            ValueError: It is no such response.
+            ValueError: It is not such a response.
         """
         if len(frame) < 4:
             raise ValueError(f"a response of {len(frame)} bytes has no header")
@@ -274,7 +273,7 @@ class ClientCodec:
             response, _ = entity_reader(response_type)(frame, position)
         except Exception as error:
             raise ValueError(
-                f"the answer to {request_type.__name__} cannot be read: {error}"
+                f"the response to {request_type.__name__} cannot be read: {error}"
             ) from None
         return correlation_id, response
 

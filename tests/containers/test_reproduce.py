@@ -10,7 +10,7 @@ from harness.cli import main
 from results.history_files import read_tables
 
 GOLDEN = {
-    # leader, ISR, ELR, last-known ELR, leader epoch, partition epoch: the note's table for V3a
+    # leader, ISR, ELR, last-known ELR, leader epoch, partition epoch, for V3a
     "kafka-4.0": [
         (1, {1, 2, 3}, set(), (), 0, 0),
         (1, {1, 3}, set(), (), 0, 1),

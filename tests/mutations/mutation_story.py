@@ -41,7 +41,7 @@ CODE_OF = {
     "divergent-value": "D",
     "corrupt-record": "C",
 }
-"""The catalogue's letters for what checkers call by name."""
+"""Letters of `defects.LETTERS` for what checkers call by name."""
 
 Plot = Callable[["Story"], None]
 
@@ -85,7 +85,7 @@ class Ending:
 
     @property
     def codes(self) -> frozenset[str]:
-        """The catalogue's letters for what clients saw."""
+        """Letters of `defects.LETTERS` for what clients saw."""
         seen = {CODE_OF[identifier] for identifier in self.forbidden if identifier in CODE_OF}
         if self.result.stuck or self.complaints:
             seen.add("L")

@@ -1,17 +1,19 @@
 """Every switch is asked for by the code, and every switch and every listed defect has a test that shows it."""
 
-import ast
 import importlib
 from pathlib import Path
 
 import pytest
 
-from system_under_test.defects import DEFECTS, find_defect
+from harness.documents.citations import switch_places
+from system_under_test.defects import DEFECTS, LETTERS, RELATED_BUGS, find_defect
+from system_under_test.rule_catalogue import FAMILIES, RULES
+from system_under_test.rule_catalogue.cluster import CLUSTER_RULES
+from system_under_test.rule_catalogue.partitions import PARTITION_RULES
 from system_under_test.rules import SWITCHABLE_RULES, Rules
 from tests.mutations.coverage import DEFECTS_SHOWN, RULES_SHOWN
 
 HERE = Path(__file__).parent
-CODE = HERE.parent.parent / "system_under_test"
 
 
 def import_all() -> None:
@@ -20,23 +22,8 @@ def import_all() -> None:
         importlib.import_module(f"tests.mutations.{path.stem}")
 
 
-def asked_for() -> set[str]:
-    """Returns the rules that appear in a call like `config.rules("HW-1")`."""
-    found: set[str] = set()
-    for path in sorted(CODE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Call) or len(node.args) != 1:
-                continue
-            called = node.func
-            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-            (argument,) = node.args
-            if name.endswith("rules") and isinstance(argument, ast.Constant):
-                found.add(str(argument.value))
-    return found
-
-
 def test_every_switchable_rule_is_asked_for_and_nothing_else_is() -> None:
-    assert asked_for() == set(SWITCHABLE_RULES)
+    assert set(switch_places()) == set(SWITCHABLE_RULES)
 
 
 def test_for_every_switchable_rule_a_test_shows_what_happens_without_it() -> None:
@@ -53,11 +40,29 @@ def test_defects_are_well_formed() -> None:
     for identifier, defect in DEFECTS.items():
         assert defect.id == identifier
         Rules(defect.rules)
-        assert set(defect.anomalies) <= set("AVDCLU")
+        assert set(defect.anomalies) <= set(LETTERS)
         assert defect.anomalies or defect.invariants
         assert defect.sentence.endswith(".")
     assert list(DEFECTS) == sorted(DEFECTS)
     assert len({defect.name for defect in DEFECTS.values()}) == len(DEFECTS)
+
+
+def test_related_bugs_are_well_formed_and_not_defects() -> None:
+    assert not set(RELATED_BUGS) & set(DEFECTS)
+    assert list(RELATED_BUGS) == sorted(RELATED_BUGS)
+    for bug in RELATED_BUGS.values():
+        assert bug.rule in RULES
+        assert bug.sentence.endswith(".")
+        assert bug.reason.endswith(".")
+
+
+def test_every_rule_has_a_statement_and_a_family() -> None:
+    for identifier, rule in RULES.items():
+        assert rule.id == identifier
+        assert identifier.split("-")[0] in FAMILIES
+        assert rule.statement.endswith((".", ")"))
+    assert set(FAMILIES) == {identifier.split("-")[0] for identifier in RULES}
+    assert len(RULES) == len(PARTITION_RULES) + len(CLUSTER_RULES)
 
 
 def test_a_defect_is_found_by_identifier_and_by_name() -> None:

@@ -1,4 +1,4 @@
-"""The last-replica-standing bug and its neighbours come out as the notes predict, in every profile.
+"""The last-replica-standing bug and its neighbours come out as predicted, in every profile.
 
 The expected outcomes are those of the table of variants V1 to V8; the golden traces are the committed metadata
 that the controllers must write, change by change.
@@ -51,7 +51,7 @@ OUTCOMES = {
 
 
 class Row(NamedTuple):
-    """One committed state of the partition; a NamedTuple so that a failure prints like the note's table."""
+    """One committed state of the partition; a NamedTuple so that a failure prints like a table."""
 
     leader: int
     isr: tuple[int, ...]
@@ -158,7 +158,7 @@ def test_v3a_with_elr_on_commits_the_golden_trace() -> None:
         Row(-1, (), (3,), (1,), 1, 4),  # 1 registers without a marker
         Row(3, (3,), (), (), 2, 5),  # 3 unfenced: elected from the ELR
     ]
-    # Whoever catches up first rejoins first; the note leaves that open.
+    # Whoever catches up first rejoins first; the prediction leaves that open.
     assert [(row.leader, len(row.isr), row.partition_epoch) for row in rows[6:]] == [
         (3, 2, 6),
         (3, 3, 7),

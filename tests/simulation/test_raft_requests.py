@@ -1,4 +1,4 @@
-"""What a member answers to requests, good and bad: the tables of sections 17.3, 17.6 and 17.8."""
+"""What a member answers to requests, good and bad: votes, fetches and resignations."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,6 +1,6 @@
 """Every switchable rule of the metadata quorum, as a pair: with the rule the story ends well, without it not.
 
-The stories are B-35, B-36 and B-37 of the catalogue of known bugs, and one for RAFT-5.
+The stories are B-35, B-36 and B-37 of `docs/defects.md`, and one for RAFT-5.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """The simulated disk: what is durable when, and what a power cut may leave.
 
 The rows named "calibration" were observed on real ext4 and xfs by cutting a loop-mounted image off from its
-journal (design note 7.4); the model must allow what the kernels did.
+journal; the model must allow what the kernels did.
 """
 
 import asyncio

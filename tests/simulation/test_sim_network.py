@@ -1,4 +1,4 @@
-"""The behaviour table of the simulated network; each row was observed on real Linux (design note 6.2)."""
+"""The behaviour table of the simulated network; each row was observed on real Linux."""
 
 import asyncio
 import errno

@@ -1,6 +1,6 @@
 """A Kafka client without retries: every request is sent at most once, so every outcome can be classified.
 
-Errors become completions by these rules:
+Errors become completions as follows:
 
 * an append is `ok` with its offset, `fail` only when it certainly was not appended (refused before the append,
   or never sent), else `info`;

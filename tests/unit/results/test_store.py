@@ -8,7 +8,6 @@ import pytest
 
 from harness.errors import HistoryError, UsageError
 from results.layout import RunFiles, run_name, utc_stamp
-from results.schema_doc import DOCUMENT, document
 from results.store import RunStore, read_json, write_json
 
 STAMP = "20260131T235959Z"
@@ -126,8 +125,3 @@ def test_json_files_are_sorted_and_replaced_whole(tmp_path):
     path.write_text(json.dumps([1]))
     with pytest.raises(HistoryError, match="is not a JSON object"):
         read_json(path)
-
-
-def test_the_document_of_tables_is_up_to_date():
-    """When this fails: python -m results.schema_doc."""
-    assert DOCUMENT.read_text(encoding="utf-8") == document()

@@ -1,4 +1,4 @@
-"""Tables of sections 16.2 to 16.7: builder, elections, registrations, heartbeats, AlterPartition, topics."""
+"""Tables of the controller's decisions: builder, elections, registrations, heartbeats, AlterPartition, topics."""
 
 from uuid import UUID
 

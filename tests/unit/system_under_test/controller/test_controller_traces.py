@@ -1,7 +1,8 @@
-"""The golden metadata traces of the last-replica-standing note, through the pure decisions.
+"""The golden metadata traces of the last-replica-standing bug, through the pure decisions.
 
-Each story is a schedule of that note (V1 to V13) as the controller sees it: sessions expire, brokers register with
-or without proof of an orderly stop, leaders propose ISRs. P1, P2 and P3 are the profiles of its section 2.
+Each test is a schedule of `docs/variants.md` (V1 to V13) as the controller sees it: sessions expire, brokers
+register with or without proof of a clean shutdown, leaders propose ISRs. P1 stands for `kafka-3.6`, P2 for
+`kafka-4.0` and P3 for `kafka-4.1`.
 """
 
 import pytest

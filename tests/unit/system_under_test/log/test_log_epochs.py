@@ -159,7 +159,7 @@ def test_case_b_follower_behind_the_leader_keeps_everything():
 
 
 def test_case_c_follower_with_a_longer_tail_of_an_old_epoch_cuts_at_its_end():
-    """The example of section 12.3: leader {1:0, 2:2}, follower {1:0} with records to 3."""
+    """An example: leader {1:0, 2:2}, follower {1:0} with records to 3."""
     leader, follower = cache_of((1, 0), (2, 2)), cache_of((1, 0))
     assert leader.end_offset_for(1, 4) == (1, 2)
     assert truncation_point(follower, 4, leader, 4, 1) == 2

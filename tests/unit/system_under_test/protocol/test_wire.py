@@ -157,7 +157,7 @@ def test_a_tagged_field_of_another_size_than_it_says_is_malformed():
         max_wait=millis(1), min_bytes=1, topics=(), forgotten_topics_data=()
     )
     frame = frame_of(api_of("Fetch"), sent)[:-1] + b"\x01\x01\x20" + b"\0" * 32
-    with pytest.raises(MalformedRequestError, match="another size"):
+    with pytest.raises(MalformedRequestError, match="does not have the size it announces"):
         CODECS[BROKER].decode_request(frame)
 
 
