@@ -28,6 +28,7 @@ from system_under_test.raft.state import (
     encode_election,
     initial_state,
 )
+from system_under_test.raft.transitions import check_transition
 from system_under_test.runtime import Host
 
 METADATA_MAX_BATCH_BYTES = 8 * 1024 * 1024
@@ -114,7 +115,7 @@ class Quorum:
         )
         if isinstance(state, Resigned):
             self.host.observer.mark("quorum-restarted-as-resigned", epoch=state.epoch)
-        self.transition(state)
+        self._enter(None, state)
 
     @property
     def log_position(self) -> LogPosition:
@@ -129,18 +130,18 @@ class Quorum:
         return min(self.log.recovery_point, self.log.log_end_offset)
 
     def transition(self, state: State) -> None:
-        """Takes up a state: durable first, then in force, then known to the listener."""
-        check_invariant(
-            state.epoch >= self.state.epoch,
-            "INV-8",
-            "the quorum epoch never decreases",
-            known=self.state.epoch,
-            new=state.epoch,
-        )
+        """Enters another state: first durable, then in force, then known to the listener.
+
+        Raises:
+            InvariantViolation: `transitions.py` does not list the transition.
+        """
+        self._enter(self.state, state)
+
+    def _enter(self, old: State | None, state: State) -> None:
+        check_transition(old, state)
         self._persist(election_of(state))
-        old = self.state
-        self.state = state
-        self._on_transition(old, state)
+        before, self.state = self.state, state
+        self._on_transition(before, state)
         self.report_leader()
 
     def hear(self, epoch: int, leader_id: int) -> bool:
@@ -159,6 +160,13 @@ class Quorum:
             election_of(state) == election_of(self.state),
             "RAFT-1",
             "a change of epoch, leader or vote is made durable",
+            old=self.state,
+            new=state,
+        )
+        check_invariant(
+            type(state) is type(self.state),
+            "INV-12",
+            "a change that is not made durable keeps the kind of state",
             old=self.state,
             new=state,
         )
