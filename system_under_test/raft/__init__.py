@@ -1,1 +1,1 @@
-"""The metadata quorum: KRaft's Raft (replication-protocol section 17)."""
+"""The metadata quorum: KRaft's Raft ."""
