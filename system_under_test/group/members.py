@@ -1,4 +1,4 @@
-"""Members of a classic group: what they said, what they wait for, and who they are.
+"""Members of a classic group: identity, subscriptions, and the responses that they wait for.
 
 A member is known by its member id, which the coordinator assigns. A *static* member also has an instance id of
 its own choice; it keeps its place when it returns under a new member id (KIP-345). A *pending* member id was
@@ -95,7 +95,7 @@ class Member:
         return next((data for name, data in self.protocols if name == protocol), b"")
 
     def update(self, request: JoinRequest) -> None:
-        """Replaces what the member said by the content of a new JoinGroup request."""
+        """Replaces settings and subscriptions by those of a new JoinGroup request."""
         self.client_id = request.client_id
         self.client_host = request.client_host
         self.session_timeout_ms = request.session_timeout_ms
@@ -186,7 +186,7 @@ class Roster:
         """Removes a pending member id; true if there was one."""
         return self._pending.pop(member_id, None) is not None
 
-    # --- what members said -----------------------------------------------------------------------------
+    # --- protocols and timeouts -------------------------------------------------------------------------
 
     def others_support(self, request: JoinRequest) -> bool:
         """Whether the sender and all other members have a protocol in common."""

@@ -18,7 +18,7 @@ from system_under_test.protocol.messages import (
 )
 
 NO_OFFSET = -1
-NOBODY = -1
+NO_NODE = -1
 
 
 def find_coordinator(coordinators: Iterable[Any]) -> Any:
@@ -28,7 +28,7 @@ def find_coordinator(coordinators: Iterable[Any]) -> Any:
     )
 
 
-def coordinator(key: str, error: ErrorCode, node_id: int = NOBODY, address: str = ":-1") -> Any:
+def coordinator(key: str, error: ErrorCode, node_id: int = NO_NODE, address: str = ":-1") -> Any:
     """Returns the coordinator of one group, or why it is not known."""
     host, _, port = address.rpartition(":")
     return find_coordinator_response.Coordinator(
@@ -45,9 +45,9 @@ def no_such_type(key: str) -> Any:
     """Returns the refusal of a key that is not a group: transactions and share groups are not supported."""
     return find_coordinator_response.Coordinator(
         key=key,
-        node_id=NOBODY,
+        node_id=NO_NODE,
         host="",
-        port=NOBODY,
+        port=NO_NODE,
         error_code=ErrorCode.INVALID_REQUEST,
         error_message="only groups have coordinators here",
     )

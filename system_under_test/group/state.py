@@ -83,7 +83,7 @@ class Group:
         leader: str,
         members: Iterable[Member],
     ) -> None:
-        """Takes over what the log says about the group; for a group that has just been created.
+        """Restores the stored generation; for a group that has just been created.
 
         A generation that is in the log had its assignment, so a group with members is stable.
         """
@@ -315,7 +315,7 @@ class Group:
             member_id: Id of the member.
             instance_id: Its static name, if any.
             generation: Generation that the member is in.
-            protocol: (type, name) as the member understood them; None for what it does not say.
+            protocol: (type, name) as the member knows them; None for a value that it did not send.
             assignments: By member id; only the leader's count.
             waiter: Gets the result.
             now_ms: The time.

@@ -1,1 +1,1 @@
-"""The metadata quorum: KRaft's Raft ."""
+"""The metadata quorum: KRaft's variant of Raft (KIP-595, KIP-996)."""

@@ -6,7 +6,7 @@ leader (Follower), or asks whether an election is useful (Prospective), stands f
 it hears the leader's name as well. Three rules follow, and the table is their consequence:
 
 * A member starts a new epoch in one way only: it becomes Candidate. All other transitions to a higher epoch repeat
-  what another member said, except that Resigned gives up its own epoch when its election timeout expires.
+  the message of another member, except that Resigned gives up its own epoch when its election timeout expires.
 * A leader leaves its epoch by resigning, or by hearing of a higher epoch. After it resigned it never leads,
   votes or follows in that epoch again (RAFT-3).
 * A follower keeps its leader for the whole epoch (INV-8). It may question the leader (Prospective), but not
