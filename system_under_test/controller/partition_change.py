@@ -221,8 +221,7 @@ def _isr_may_be_empty(context: ChangeContext) -> bool:
         # [ELR-3] The last member may leave, because the ELR remembers it.
         return context.rules("ELR-3")
     # [PCB-1] Without an ELR nothing remembers the last member. It stays, and leads again whatever it lost
-    # meanwhile:
-    # this line is the cause of the last-replica-standing bug.
+    # meanwhile. This line is the cause of the last-replica-standing bug.
     return not context.rules("PCB-1")
 
 

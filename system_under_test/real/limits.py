@@ -9,15 +9,15 @@ class Limits:
 
     Attributes:
         max_connections: Connections of the whole node; further ones are closed at once (`max.connections`).
-        max_connections_per_ip: Connections of one address (`max.connections.per.ip`). max_request_bytes: Size
-        of a frame; a larger one closes its connection (`socket.request.max.bytes`). queued_max_bytes: Bytes
-        received but not yet handled, of all connections. Beyond the limit, connections that hold much data are
-        not read any more (`queued.max.request.bytes`).
+        max_connections_per_ip: Connections of one address (`max.connections.per.ip`).
+        max_request_bytes: Size of a frame; a larger one closes its connection (`socket.request.max.bytes`).
+        queued_max_bytes: Bytes received but not yet handled, of all connections. Beyond the limit, connections
+            that hold much data are not read any more (`queued.max.request.bytes`).
         idle_timeout_ms: Time after which an idle connection is closed (`connections.max.idle.ms`).
-        partial_timeout_ms: Time without another byte after which a connection with an incomplete frame is closed;
-            this also ends half-open connections.
+        partial_timeout_ms: Time without another byte after which a connection with an incomplete frame is closed.
+            This also ends half-open connections.
         write_buffer_bytes: Response bytes that a client has not read yet; beyond the limit its next request waits.
-        write_stall_timeout_ms: Time after which a connection is closed whose client reads no response.
+        write_stall_timeout_ms: Time after which a connection is closed if its client reads no response.
     """
 
     max_connections: int = 20_000

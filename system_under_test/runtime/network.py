@@ -23,10 +23,11 @@ class RequestContext:
     """Describes the sender of a request.
 
     Attributes:
-        peer: Address of the other end as far as it is known; for logs, never for a decision. connection_id:
-        Unique among all connections that the node has accepted. client_id: From the request's header; empty
-        without one. api_version: The version that the request had on the wire, -1 if it was not encoded.
-        Handlers use one version only; a few responses of the group protocol depend on the client's version.
+        peer: Address of the other end as far as it is known; for logs, never for a decision.
+        connection_id: Unique among all connections that the node has accepted.
+        client_id: From the request's header; empty without one.
+        api_version: The version that the request had on the wire, -1 if it was not encoded. Handlers use one
+            version only; a few responses of the group protocol depend on the client's version.
     """
 
     peer: str
@@ -36,10 +37,9 @@ class RequestContext:
 
 
 Handler = Callable[[Any, RequestContext], Any]
-"""Handles one request: returns the response, or an `asyncio.Future` of it, or None for no response (produce with
-acks=0). It is called on the node's loop and must not raise for bad input. If it raises
-`ConnectionAbortedError`, the
-connection is closed; Kafka signals an acks=0 error in this way."""
+"""Handles one request: returns the response, or an `asyncio.Future` of it, or None for no response (produce
+with acks=0). It is called on the node's loop and must not raise for bad input. If it raises
+`ConnectionAbortedError`, the connection is closed; Kafka signals an acks=0 error in this way."""
 
 
 class Connection(Protocol):

@@ -27,5 +27,5 @@ class RandomSource(Protocol):
         ...
 
     def buggify(self, name: str) -> bool:
-        """Whether to take a rare but legal path here. Always false outside of the simulation."""
+        """Whether to take a rare but legal path here. Always false on a real machine."""
         ...
