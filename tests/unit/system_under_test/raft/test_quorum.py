@@ -1,6 +1,7 @@
 """`Quorum` enters states along the transition table only, and makes them durable first."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,8 +20,8 @@ from system_under_test.raft.state import (
     decode_election,
     election_of,
 )
+from system_under_test.runtime import SilentObserver
 from tests.memory_storage import MemoryStorage
-from tests.unit.node_fakes import FakeHost
 
 VOTERS = (11, 12, 13)
 QUORUM_STATE = "data/__cluster_metadata-0/quorum-state"
@@ -41,8 +42,7 @@ class Story:
     """One voter with an empty disk, started."""
 
     def __init__(self) -> None:
-        self.host: Any = FakeHost()
-        self.host.storage = MemoryStorage()
+        self.host: Any = SimpleNamespace(storage=MemoryStorage(), observer=SilentObserver())
         self.listener = Listener()
         self.stored_at_transition: list[State] = []
         self.quorum = Quorum(
