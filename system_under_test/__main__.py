@@ -1,4 +1,4 @@
-"""`python -m system_under_test --config node.toml` runs one node; it needs nothing of the harness."""
+"""`python -m system_under_test --config node.toml` runs one node, without the harness."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""What a node is configured with when it starts: features (profiles), timings, topology.
+"""Configuration of a node: features (profiles), timings, topology.
 
-A profile is a set of feature switches that stands for a Kafka release.
+A profile is a set of feature switches that represents a Kafka release.
 Timings carry Kafka's names and Kafka's defaults; `FAST_TIMINGS` divides them by about ten and keeps the ratios.
 """
 
@@ -10,12 +10,12 @@ from difflib import get_close_matches
 from system_under_test.rules import ALL_RULES, Rules
 
 NEVER_MS = 2**53
-"""A time that never comes; stands for Kafka's "off" (2^63-1) and survives a trip through a float."""
+"""Practically infinite; stands for Kafka's "off" (2^63-1) and is exact as a float."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """Feature switches; the rules they belong to are in `docs/rules.md`."""
+    """Feature switches; each stands for a difference between Kafka releases."""
 
     profile: str
     elr_version: int = 1
@@ -28,7 +28,7 @@ class Features:
     last_known_leader_must_be_alive: bool = True
     pre_vote: bool = True
     message_timestamp_after_max_ms: int = 3_600_000
-    """How far ahead of its broker's clock a record may be; before KIP-1030 as far as it likes."""
+    """How far a record's timestamp may be ahead of the broker's clock; without a limit before KIP-1030."""
 
     @property
     def elr_on(self) -> bool:
@@ -72,7 +72,7 @@ def profile_features(name: str) -> Features:
     """Returns the features of a profile.
 
     Raises:
-        ValueError: There is no such profile; the message suggests one and lists all.
+        ValueError: The profile does not exist; the message suggests one and lists all.
     """
     if name not in PROFILES:
         near = get_close_matches(name, PROFILES, n=1)
@@ -146,17 +146,17 @@ class LogConfig:
 
     segment_bytes: int = 1 << 30
     flush_messages: int = 2**63 - 1
-    """Records after which an append flushes; 1 makes every append durable before it is used (LOG-1)."""
+    """Number of records after which an append flushes; 1 makes every append durable at once (LOG-1)."""
     max_message_bytes: int = 1048588
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """Settings of the group coordinator, with Kafka's names and, but for the partition count, its defaults.
+    """Settings of the group coordinator, with Kafka's names and, except for the partition count, its defaults.
 
     Attributes:
-        offsets_topic_num_partitions: Kafka's default is 50. Here every partition costs a follower a part of each
-            fetch request, and the clusters are small.
+        offsets_topic_num_partitions: Kafka's default is 50. Fewer are enough for small clusters, and every
+            partition enlarges each fetch request of a follower.
     """
 
     offsets_topic_num_partitions: int = 4
@@ -179,17 +179,17 @@ class Voter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    """Everything one node is told.
+    """Configuration of one node.
 
     Attributes:
-        node_id: Unique in the cluster, brokers and controllers together.
-        role: "broker" or "controller"; combined nodes do not exist here.
-        address: Where this node listens, "host:port".
+        node_id: Unique among all brokers and controllers of the cluster.
+        role: "broker" or "controller"; combined nodes are not supported.
+        address: Address on which this node listens, "host:port".
         voters: The metadata quorum, ordered by id.
-        advertised_address: What clients and other nodes are told, "host:port"; empty means `address`.
-        min_insync_replicas: Cluster default; a topic may say otherwise.
-        num_partitions: Of a topic whose creator does not care.
-        auto_create_topics_enable: Whether a Metadata request that allows it creates the topics it names.
+        advertised_address: Address for clients and other nodes, "host:port"; empty means `address`.
+        min_insync_replicas: Cluster default; a topic may override it.
+        num_partitions: Number of partitions of a topic if its creation request does not specify it.
+        auto_create_topics_enable: Whether a Metadata request that allows it creates missing topics.
     """
 
     node_id: int
@@ -213,5 +213,5 @@ class NodeConfig:
     rules: Rules = field(default=ALL_RULES)
 
     def with_rules(self, rules: Rules) -> "NodeConfig":
-        """Returns the same configuration under other rules."""
+        """Returns the same configuration with other rules."""
         return replace(self, rules=rules)

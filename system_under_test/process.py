@@ -2,12 +2,11 @@
 
     laststand broker --config node.toml
 
-SIGTERM and SIGINT stop the node in order: a broker leaves its partitions with the controller's consent and
-marks its logs clean. Any other end is loud: the first error that nobody handled ends the process with one
-sentence, because a node that is half alive tells its cluster lies.
+SIGTERM and SIGINT stop the node cleanly: a broker leaves its partitions with the controller's consent and marks
+its logs clean. The first unhandled error ends the process with one sentence on standard error, because a node
+that runs only partly would mislead its cluster.
 
-Exit codes: 0 stopped in order, 1 failed while it lived, 254 its file or the command is wrong, 255 it cannot start
-here.
+Exit codes: 0 stopped cleanly, 1 failed while running, 254 wrong file or command, 255 cannot start on this machine.
 """
 
 import argparse
@@ -34,25 +33,25 @@ EXIT_FAILED = 1
 EXIT_USAGE = 254
 EXIT_CANNOT_START = 255
 GC_THRESHOLDS = (50_000, 20, 50)
-"""Most objects of a node die young and without cycles; looking for garbage less often costs nothing."""
+"""Most objects of a node are short-lived and without cycles, so rarer garbage collections cost nothing."""
 
-CLOCK_TOLD_EVERY_S = 0.1
+CLOCK_REPORT_INTERVAL_S = 0.1
 
 
 class NodeStartError(Exception):
-    """The node cannot start here: port taken, directory in use, unreadable or of another node."""
+    """The node cannot start: its port is taken, or its directory is in use, unreadable or of another node."""
 
 
 def run_node(node_file: NodeFile, *, ends_with_stdin: bool = False) -> int:
-    """Runs a node until it is told to stop, or fails; returns the process's exit code.
+    """Runs a node until it is stopped or fails; returns the process's exit code.
 
     Args:
-        node_file: What to run.
-        ends_with_stdin: End at once when standard input closes: a node that a run started must not outlive the
-        run.
+        node_file: The node to run.
+        ends_with_stdin: Whether to end at once when standard input closes: a node that a run started must not
+            outlive the run.
 
     Raises:
-        NodeStartError: It cannot start here.
+        NodeStartError: The node cannot start on this machine.
     """
     _raise_file_limit()
     try:
@@ -71,16 +70,18 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one node as `python -m system_under_test`; returns the process's exit code."""
     parser = _Parser(prog="python -m system_under_test", description=__doc__)
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="its node.toml")
+    parser.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="the node's node.toml"
+    )
     parser.add_argument("--until-stdin-closes", action="store_true")
     options = parser.parse_args(arguments)
     return run_file(options.config, ends_with_stdin=options.until_stdin_closes)
 
 
 def run_file(path: Path, *, ends_with_stdin: bool = False) -> int:
-    """Runs the node that a file describes, by whatever command; returns the process's exit code.
+    """Runs the node that a file describes; returns the process's exit code.
 
-    What is wrong with the file, or with the place where the node would run, is one sentence on standard error.
+    Reports an error in the file, or a reason why the node cannot start, as one sentence on standard error.
     """
     try:
         return run_node(read_node_file(path), ends_with_stdin=ends_with_stdin)
@@ -107,7 +108,7 @@ class _NodeProcess:
             asyncio.new_event_loop() if node_file.skew_file is None else SkewedLoop(clock)
         )
         self._loop.set_exception_handler(self._unhandled)
-        self._stop_asked = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         try:
             self._host = RealHost(
                 node_file.name,
@@ -132,19 +133,18 @@ class _NodeProcess:
         try:
             try:
                 self._host.network.bind()
-            except (OSError, UnicodeError) as error:  # no name of a host may be like that
+            except (OSError, UnicodeError) as error:  # UnicodeError: not a valid host name
                 reason = error.strerror if isinstance(error, OSError) else error
-                raise NodeStartError(f"{config.address} cannot be listened at: {reason}") from None
+                raise NodeStartError(f"cannot listen on {config.address}: {reason}") from None
             asyncio.set_event_loop(self._loop)
             try:
                 self._loop.run_until_complete(self._live())
-            except (
-                SystemExit
-            ) as error:  # BrokerExit: the node ends itself, from whatever task decided it
+            except SystemExit as error:
+                # BrokerExit: the node ends itself, from any of its tasks.
                 self._failure = self._failure or error
             except LogDirectoryError as error:
-                # Directories are looked at before the node does anything: it has not begun to live.
-                self._host.observer.say("failed", error=str(error))
+                # Directories are checked before the node does anything else, so it has not started yet.
+                self._host.observer.report("failed", error=str(error))
                 raise NodeStartError(f"{self._file.data_dir}: {error}") from None
             except Exception as error:
                 self._failure = self._failure or error
@@ -161,8 +161,8 @@ class _NodeProcess:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled)
         if self._ends_with_stdin:
-            loop.add_reader(sys.stdin.fileno(), self._stdin_said)
-        self._host.observer.say(
+            loop.add_reader(sys.stdin.fileno(), self._stdin_readable)
+        self._host.observer.report(
             "started", node_id=config.node_id, role=config.role, pid=os.getpid()
         )
         node = build_node(config, self._host)
@@ -170,48 +170,50 @@ class _NodeProcess:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
-        print(f"laststand: {config.role} {config.node_id} listens at {config.address}", flush=True)
+        print(f"laststand: {config.role} {config.node_id} listens on {config.address}", flush=True)
         if self._file.events_path is not None and self._file.skew_file is not None:
-            self._tell_time()
-        await self._stop_asked.wait()
+            self._report_clocks()
+        await self._stop_requested.wait()
         if self._failure is None:
             async with asyncio.timeout(config.timings.controlled_shutdown_timeout_ms / 1000):
                 await node.stop()
 
-    def _tell_time(self) -> None:
-        """Says what this node's clocks show: whoever skews them asks the node, not the file."""
+    def _report_clocks(self) -> None:
+        """Reports this node's clocks, so that a skew can be verified by its effect."""
         clock = self._host.clock
-        self._host.observer.say("clock", wall_ms=clock.wall_ms(), monotonic_ns=clock.monotonic_ns())
-        self._loop.call_later(CLOCK_TOLD_EVERY_S, self._tell_time)
+        self._host.observer.report(
+            "clock", wall_ms=clock.wall_ms(), monotonic_ns=clock.monotonic_ns()
+        )
+        self._loop.call_later(CLOCK_REPORT_INTERVAL_S, self._report_clocks)
 
     def _end(self) -> int:
         config = self._file.config
         if self._failure is None:
-            self._host.observer.say("stopped")
+            self._host.observer.report("stopped")
             return EXIT_STOPPED
         error = self._failure
         sentence = (
             str(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
         )
-        self._host.observer.say("failed", error=sentence)
+        self._host.observer.report("failed", error=sentence)
         print(
-            f"laststand: {config.role} {config.node_id} ends: {sentence}",
+            f"laststand: {config.role} {config.node_id} failed: {sentence}",
             file=sys.stderr,
             flush=True,
         )
         return EXIT_FAILED
 
     def _fail(self, error: BaseException) -> None:
-        """Keeps the first error and ends the node."""
+        """Stores the first error and ends the node."""
         if self._failure is None:
             self._failure = error
-        self._stop_asked.set()
+        self._stop_requested.set()
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         message = str(context.get("message", ""))
         if message.startswith("socket.accept()"):
-            # Out of file descriptors: asyncio tries again in a second.
+            # Out of file descriptors: asyncio retries after a second.
             self._host.observer.mark("accept-failed", error=str(error))
             return
         self._fail(error if isinstance(error, BaseException) else RuntimeError(message))
@@ -220,15 +222,15 @@ class _NodeProcess:
         self._signals += 1
         if self._signals > 1:
             os._exit(EXIT_FAILED)
-        self._stop_asked.set()
+        self._stop_requested.set()
 
-    def _stdin_said(self) -> None:
+    def _stdin_readable(self) -> None:
         if not os.read(sys.stdin.fileno(), 4096):
             os._exit(EXIT_FAILED)
 
 
 def _raise_file_limit() -> None:
-    """Takes as many file descriptors as the system allows; every connection needs one."""
+    """Raises the limit on file descriptors to the hard limit; every connection needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(OSError, ValueError):

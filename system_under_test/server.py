@@ -1,4 +1,4 @@
-"""The front door of the system under test: one configuration in, one node out."""
+"""Entry point of the system under test: builds a node from its configuration."""
 
 from typing import Protocol
 
@@ -9,21 +9,21 @@ from system_under_test.runtime import Host
 
 
 class Node(Protocol):
-    """One incarnation of a node. Started once, stopped at most once, then thrown away."""
+    """One incarnation of a node. Started once, stopped at most once, then discarded."""
 
     node_id: int
 
     async def start(self) -> None:
-        """Starts the node; returns once it listens and its tasks run."""
+        """Starts the node; returns when it listens and its tasks run."""
         ...
 
     async def stop(self) -> None:
-        """Stops the node in order: a controlled shutdown (LIFE-3), or a resignation."""
+        """Stops the node cleanly: a controlled shutdown (LIFE-3), or a resignation."""
         ...
 
 
 def build_node(config: NodeConfig, host: Host) -> Node:
-    """Makes the node that a configuration describes. Reads its directories, and starts nothing.
+    """Builds the node of a configuration. Reads its directories, but starts nothing.
 
     Raises:
         ValueError: The role is neither "broker" nor "controller".
@@ -32,4 +32,4 @@ def build_node(config: NodeConfig, host: Host) -> Node:
         return BrokerNode(host, config)
     if config.role == "controller":
         return ControllerNode(host, config)
-    raise ValueError(f"a node is a broker or a controller, not {config.role!r}")
+    raise ValueError(f"the role of a node must be broker or controller, not {config.role!r}")

@@ -9,7 +9,7 @@ from uuid import UUID
 from system_under_test.config import profile_features
 from system_under_test.controller.broker_changes import fence, unclean_sweep
 from system_under_test.controller.checks import MetadataChecks
-from system_under_test.controller.heartbeats import BrokerState, Sessions, heartbeat
+from system_under_test.controller.heartbeats import BrokerControlState, Sessions, heartbeat
 from system_under_test.controller.isr_changes import alter_partition
 from system_under_test.controller.policy import Decision, Policy
 from system_under_test.controller.registrations import register_broker
@@ -218,7 +218,7 @@ class Story:
         response = self.apply(outcome.decision)
         session = self.sessions.get(broker_id)
         if (
-            outcome.state is BrokerState.CONTROLLED_SHUTDOWN
+            outcome.state is BrokerControlState.CONTROLLED_SHUTDOWN
             and session.controlled_shutdown_offset < 0
         ):
             session.controlled_shutdown_offset = self.image.last_offset

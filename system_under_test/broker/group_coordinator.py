@@ -16,7 +16,8 @@ from system_under_test.broker.offsets_log import OffsetsLog, led_partitions
 from system_under_test.broker.replica_manager import ReplicaManager
 from system_under_test.broker.tasks import TaskScope
 from system_under_test.config import NodeConfig
-from system_under_test.group import answers
+from system_under_test.group import responses
+from system_under_test.group.members import NEVER_MS, JoinRequest, Member
 from system_under_test.group.records import (
     CommittedOffset,
     OffsetKey,
@@ -27,13 +28,8 @@ from system_under_test.group.records import (
     encode_offset,
     offsets_partition,
 )
-from system_under_test.group.state import (
-    NEVER_MS,
-    Group,
-    GroupState,
-    JoinRequest,
-    Member,
-)
+from system_under_test.group.state import Group
+from system_under_test.group.transitions import GroupState
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
     create_topics_request,
@@ -108,7 +104,6 @@ class GroupCoordinator:
         self._forward = forward
         self._scope = scope
         self._waits_for_high_watermark = config.rules("GRP-1")
-        self._checks_generation = config.rules("GRP-2")
         self._ids = host.random.stream("group-member-ids")
         self._shards: dict[int, _Shard] = {}
         self._creation: asyncio.Future[Any] | None = None
@@ -201,15 +196,12 @@ class GroupCoordinator:
 
     def _restored(self, group_id: str, stored: StoredGroup, now_ms: int) -> Group:
         group = self._new_group(group_id)
-        group.generation = stored.generation
-        group.protocol_type = stored.protocol_type or None
-        if not stored.members:
-            return group
-        group.protocol_name = stored.protocol_name
-        group.leader = stored.leader or ""
-        group.state = GroupState.STABLE
-        for member in stored.members:
-            group.restore_member(
+        group.restore(
+            generation=stored.generation,
+            protocol_type=stored.protocol_type or None,
+            protocol_name=stored.protocol_name,
+            leader=stored.leader or "",
+            members=[
                 Member(
                     member_id=member.member_id,
                     instance_id=member.instance_id,
@@ -224,16 +216,18 @@ class GroupCoordinator:
                     assignment=member.assignment,
                     has_synced=True,
                 )
-            )
+                for member in stored.members
+            ],
+        )
         return group
 
     # --- finding ---------------------------------------------------------------------------------------
 
     def _find_coordinator(self, request: Any, _context: RequestContext) -> Any:
-        return answers.find_coordinator(
+        return responses.find_coordinator(
             self._coordinator(key)
             if request.key_type == GROUP_KEY_TYPE
-            else answers.no_such_type(key)
+            else responses.no_such_type(key)
             for key in request.coordinator_keys
         )
 
@@ -242,13 +236,13 @@ class GroupCoordinator:
         topic = image.topics_by_name.get(OFFSETS_TOPIC)
         if topic is None:
             self._create_topic()
-            return answers.coordinator(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return responses.coordinator(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         index = offsets_partition(group_id, len(image.partitions_of(topic.topic_id)))
         leader = image.partitions[(topic.topic_id, index)].leader
         address = self._metadata.alive_address(leader)
         if address is None:
-            return answers.coordinator(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return answers.coordinator(group_id, ErrorCode.NONE, leader, address)
+            return responses.coordinator(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return responses.coordinator(group_id, ErrorCode.NONE, leader, address)
 
     def _create_topic(self) -> None:
         if self._creation is not None and not self._creation.done():
@@ -290,7 +284,7 @@ class GroupCoordinator:
             group_id=group_id,
             config=self._settings,
             new_member_id=self._new_member_id,
-            checks_generation=self._checks_generation,
+            rules=self._config.rules,
         )
 
     def _new_member_id(self, client: str) -> str:
@@ -301,11 +295,11 @@ class GroupCoordinator:
     def _join(self, request: Any, context: RequestContext) -> Any:
         shard = self._shard_of(request.group_id)
         if isinstance(shard, ErrorCode):
-            return answers.join_refused(shard, request.member_id)
+            return responses.join_refused(shard, request.member_id)
         group = shard.groups.get(request.group_id)
         if group is None:
             if request.member_id:
-                return answers.join_refused(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+                return responses.join_refused(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             group = shard.groups[request.group_id] = self._new_group(request.group_id)
         session_timeout_ms = int(to_millis(request.session_timeout))
         rebalance_timeout_ms = int(to_millis(request.rebalance_timeout))
@@ -333,7 +327,7 @@ class GroupCoordinator:
     def _sync(self, request: Any, _context: RequestContext) -> Any:
         shard, group = self._known_group(request.group_id)
         if isinstance(group, ErrorCode) or isinstance(shard, ErrorCode):
-            return answers.sync_refused(group if isinstance(group, ErrorCode) else shard)
+            return responses.sync_refused(group if isinstance(group, ErrorCode) else shard)
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         must_store = group.sync(
             request.member_id,
@@ -351,23 +345,23 @@ class GroupCoordinator:
     def _heartbeat(self, request: Any, _context: RequestContext) -> Any:
         shard, group = self._known_group(request.group_id)
         if isinstance(group, ErrorCode) or isinstance(shard, ErrorCode):
-            return answers.heartbeat(group if isinstance(group, ErrorCode) else shard)
+            return responses.heartbeat(group if isinstance(group, ErrorCode) else shard)
         error = group.heartbeat(
             request.member_id, request.group_instance_id, request.generation_id, self._now_ms()
         )
-        return answers.heartbeat(error)
+        return responses.heartbeat(error)
 
     def _leave(self, request: Any, _context: RequestContext) -> Any:
         shard, group = self._known_group(request.group_id)
         if isinstance(group, ErrorCode) or isinstance(shard, ErrorCode):
-            return answers.leave_refused(group if isinstance(group, ErrorCode) else shard)
+            return responses.leave_refused(group if isinstance(group, ErrorCode) else shard)
         was = group.generation, group.state
         results = [
             (one, group.leave(one.member_id, one.group_instance_id, self._now_ms()))
             for one in request.members
         ]
         self._after_input(shard, group, was)
-        return answers.leave(results)
+        return responses.leave(results)
 
     def _known_group(self, group_id: str) -> tuple[_Shard | ErrorCode, Group | ErrorCode]:
         shard = self._shard_of(group_id)
@@ -388,9 +382,9 @@ class GroupCoordinator:
         self._arm(shard, group)
 
     def _deliver(self, group: Group) -> None:
-        for waiter, result in group.take_answers():
+        for waiter, result in group.take_results():
             if not waiter.done():
-                waiter.set_result(answers.of_result(result))
+                waiter.set_result(responses.of_result(result))
 
     # --- time ------------------------------------------------------------------------------------------
 
@@ -454,20 +448,20 @@ class GroupCoordinator:
     def _commit(self, request: Any, _context: RequestContext) -> Any:
         shard = self._shard_of(request.group_id)
         if isinstance(shard, ErrorCode):
-            return answers.commit(request, lambda *_: shard)
+            return responses.commit(request, lambda *_: shard)
         group = shard.groups.get(request.group_id)
         generation = request.generation_id_or_member_epoch
         if group is None:
             # GRP-2: a generation that is not known cannot be the present one.
-            if generation >= 0 and self._checks_generation:
-                return answers.commit(request, lambda *_: ErrorCode.ILLEGAL_GENERATION)
+            if generation >= 0 and self._config.rules("GRP-2"):
+                return responses.commit(request, lambda *_: ErrorCode.ILLEGAL_GENERATION)
             group = shard.groups[request.group_id] = self._new_group(request.group_id)
         error = group.commit_error(
             request.member_id, request.group_instance_id, generation, self._now_ms()
         )
         self._arm(shard, group)
         if error is not ErrorCode.NONE:
-            return answers.commit(request, lambda *_: error)
+            return responses.commit(request, lambda *_: error)
         return self._store_offsets(shard, request)
 
     def _store_offsets(self, shard: _Shard, request: Any) -> Any:
@@ -491,7 +485,7 @@ class GroupCoordinator:
                         committed_ms=now_ms,
                     )
         if not accepted:
-            return answers.commit(request, lambda *place: refused[place])
+            return responses.commit(request, lambda *place: refused[place])
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         topic_ids = {key.topic: self._topic_id(key.topic) for key in accepted}
 
@@ -504,7 +498,7 @@ class GroupCoordinator:
             outcome = _STORE_ERRORS.get(error, error)
             if not future.done():
                 future.set_result(
-                    answers.commit(request, lambda *place: refused.get(place, outcome))
+                    responses.commit(request, lambda *place: refused.get(place, outcome))
                 )
 
         pairs = [(encode_key(key), encode_offset(value)) for key, value in accepted.items()]
@@ -520,11 +514,11 @@ class GroupCoordinator:
         for wanted in request.groups:
             shard = self._shard_of(wanted.group_id)
             if isinstance(shard, ErrorCode):
-                found.append(answers.fetched_group(wanted, shard, {}))
+                found.append(responses.fetched_group(wanted, shard, {}))
             else:
                 offsets = shard.log.offsets.get(wanted.group_id, {})
-                found.append(answers.fetched_group(wanted, ErrorCode.NONE, offsets))
-        return answers.fetched(tuple(found))
+                found.append(responses.fetched_group(wanted, ErrorCode.NONE, offsets))
+        return responses.fetched(tuple(found))
 
 
 def _remove_offsets(log: OffsetsLog, keys: Iterable[OffsetKey], _: ErrorCode) -> None:

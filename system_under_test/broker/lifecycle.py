@@ -1,12 +1,22 @@
-"""A broker's life as the controller sees it: registration, heartbeats, fencing, orderly stop (section 5).
+"""The broker's lifecycle: registration, heartbeats, fencing, controlled shutdown.
 
-One task does all the talking, so at most one registration or heartbeat is outstanding. What must happen at a
-change of state (the first publish, the exit) is done by callbacks of the broker node; what must be known
-(which metadata was applied) is asked from it.
+One task sends all registrations and heartbeats, so at most one of them is outstanding. `LifecycleHooks`
+connects it with the broker node: callbacks for changes of state, and a query for the metadata offset.
+
+Theory. A broker moves forward only. NOT_RUNNING becomes STARTING when the registration begins, RECOVERY when
+the broker has loaded its own registration record and may publish metadata (LIFE-1), RUNNING when the controller
+has unfenced it. A later fencing changes `is_fenced`, not the state. A broker in service leaves through
+PENDING_CONTROLLED_SHUTDOWN, in which it asks for the controller's consent (LIFE-3). A broker that is not in
+service shuts down without asking, because no client and no partition depends on it. SHUTTING_DOWN is final: a
+restart is a new process with a new incarnation id.
+
+Source:
+    Kafka's `BrokerState` and `BrokerLifecycleManager`. Kafka returns to NOT_RUNNING at the end of a shutdown;
+    here the process ends instead.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -15,6 +25,7 @@ from uuid import UUID
 from system_under_test.broker.channel import Channel
 from system_under_test.broker.tasks import Waker
 from system_under_test.config import NodeConfig
+from system_under_test.invariants import check_transition
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
     broker_heartbeat_request,
@@ -24,13 +35,13 @@ from system_under_test.protocol.messages import (
 from system_under_test.runtime import Host
 
 FIRST_BACKOFF_MS = 100
-"""First delay after a failed registration or heartbeat, doubled up to the session timeout (5.1 step 4)."""
+"""First delay after a failed registration or heartbeat, doubled up to the session timeout."""
 BACKOFF_JITTER = 0.02
 SECURITY_PLAINTEXT = 0
 
 
 class BrokerState(Enum):
-    """Where a broker is in its life; names are Kafka's."""
+    """State of a broker, with Kafka's names."""
 
     NOT_RUNNING = "not-running"
     STARTING = "starting"
@@ -38,6 +49,30 @@ class BrokerState(Enum):
     RUNNING = "running"
     PENDING_CONTROLLED_SHUTDOWN = "pending-controlled-shutdown"
     SHUTTING_DOWN = "shutting-down"
+
+
+LEGAL_TRANSITIONS: Mapping[BrokerState, frozenset[BrokerState]] = {
+    BrokerState.NOT_RUNNING: frozenset({BrokerState.STARTING, BrokerState.SHUTTING_DOWN}),
+    BrokerState.STARTING: frozenset({BrokerState.RECOVERY, BrokerState.SHUTTING_DOWN}),
+    BrokerState.RECOVERY: frozenset({BrokerState.RUNNING, BrokerState.SHUTTING_DOWN}),
+    BrokerState.RUNNING: frozenset({BrokerState.PENDING_CONTROLLED_SHUTDOWN}),
+    BrokerState.PENDING_CONTROLLED_SHUTDOWN: frozenset({BrokerState.SHUTTING_DOWN}),
+    BrokerState.SHUTTING_DOWN: frozenset(),
+}
+"""For every state, its legal successors."""
+
+
+def check_broker_transition(
+    broker_id: int, broker_epoch: int, old: BrokerState, new: BrokerState
+) -> None:
+    """Refuses a transition that is not listed.
+
+    Raises:
+        InvariantViolation: INV-12, the table does not list the transition.
+    """
+    check_transition(
+        LEGAL_TRANSITIONS, old, new, of="a broker", broker_id=broker_id, broker_epoch=broker_epoch
+    )
 
 
 class BrokerExit(SystemExit):
@@ -49,12 +84,12 @@ class BrokerExit(SystemExit):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleHooks:
-    """What the lifecycle asks of, and tells to, the broker node.
+    """Connections from the lifecycle to the broker node.
 
     Attributes:
         metadata_offset: Offset of the last metadata record that was applied, or loaded before the first publish.
-        on_caught_up: The controller says that our registration is among what we loaded (step 6): publish.
-        on_leaving: A controlled shutdown begins (LIFE-3 step 2).
+        on_caught_up: Called when the broker has loaded its own registration and may publish metadata (LIFE-1).
+        on_leaving: Called when a controlled shutdown begins (LIFE-3).
     """
 
     metadata_offset: Callable[[], int]
@@ -66,11 +101,11 @@ class BrokerLifecycle:
     """Registers the broker and keeps its session.
 
     Args:
-        host: The node's doors.
+        host: The node's interfaces.
         config: Identity and timings.
-        channel: A channel to the active controller that nothing else uses (AP-2).
+        channel: A channel to the active controller, for the lifecycle alone (AP-2).
         directory_ids: Identifiers of the online log directories.
-        previous_broker_epoch: The epoch in the clean-shutdown markers, -1 when absent (CS-2).
+        previous_broker_epoch: Epoch in the clean-shutdown markers, -1 without markers (CS-2).
         hooks: See `LifecycleHooks`.
     """
 
@@ -84,7 +119,7 @@ class BrokerLifecycle:
         previous_broker_epoch: int,
         hooks: LifecycleHooks,
     ) -> None:
-        self.state = BrokerState.NOT_RUNNING
+        self._state = BrokerState.NOT_RUNNING
         self.broker_epoch = -1
         self.is_fenced = True
         self._observer = host.observer
@@ -95,33 +130,45 @@ class BrokerLifecycle:
         self._previous_broker_epoch = previous_broker_epoch
         self._hooks = hooks
         self._random = host.random.stream("lifecycle")
-        # Kept in memory only: a new process is a new incarnation (5.2).
+        # Kept in memory only: a new process is a new incarnation.
         self.incarnation_id = UUID(int=self._random.getrandbits(128), version=4)
         self._waker = Waker()
         self._failures = 0
         self._request_timeout_ms = config.timings.broker_session_timeout_ms / 2
-        self._shutdown_answers = 0
+        self._shutdown_responses = 0
         self._may_stop: asyncio.Future[None] | None = None
 
+    @property
+    def state(self) -> BrokerState:
+        """The current state; it changes along `LEGAL_TRANSITIONS` only."""
+        return self._state
+
+    def _enter(self, state: BrokerState) -> None:
+        check_broker_transition(self._config.node_id, self.broker_epoch, self._state, state)
+        self._state = state
+
     async def run(self) -> None:
-        """Registers, then heartbeats until cancelled.
+        """Registers, then sends heartbeats until it is cancelled or the broker shuts down.
 
         Raises:
             BrokerExit: Not registered in time, or superseded by a newer incarnation.
         """
-        self.state = BrokerState.STARTING
+        if self._state is BrokerState.SHUTTING_DOWN:
+            # The node was stopped before this task ran for the first time.
+            return
+        self._enter(BrokerState.STARTING)
         await self._register()
         while self.state is not BrokerState.SHUTTING_DOWN:
             delay_ms = await self._heartbeat()
             await self._waker.wait(delay_ms)
 
     async def controlled_shutdown(self) -> None:
-        """[LIFE-3] step 1: asks to leave and waits for the controller's consent, within its time.
+        """Requests a controlled shutdown and waits for the controller's consent, up to a timeout (LIFE-3).
 
-        Returns at once for a broker that is not in service: nobody depends on it.
+        Returns at once for a broker that is not in service: nothing depends on it.
         """
         if self.state is BrokerState.RUNNING:
-            self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+            self._enter(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
             self._hooks.on_leaving()
             loop = asyncio.get_running_loop()
             self._may_stop = loop.create_future()
@@ -133,23 +180,23 @@ class BrokerLifecycle:
                 await self._may_stop
             finally:
                 timer.cancel()
-        self.state = BrokerState.SHUTTING_DOWN
+        self._enter(BrokerState.SHUTTING_DOWN)
         self._waker.wake()
 
     # --- registration --------------------------------------------------------------------------------
 
     async def _register(self) -> None:
-        """[LIFE-1] steps 4 and 5."""
+        """Registers this incarnation; the controller assigns the broker epoch (LIFE-1)."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._timings.initial_broker_registration_timeout_ms / 1000
         request = self._registration_request()
-        last_refusal = "no controller answered"
+        last_refusal = "no controller responded"
         while True:
             if loop.time() >= deadline_s:
                 raise BrokerExit(
                     f"broker {self._config.node_id} could not register in time: {last_refusal}"
                 )
-            response = await self._ask(request)
+            response = await self._request(request)
             if response is None:
                 await self._waker.wait(self._backoff_ms())
                 continue
@@ -158,9 +205,9 @@ class BrokerLifecycle:
                 break
             last_refusal = error.name
             self._observer.mark("registration-refused", error=error.name)
-            # DUPLICATE_BROKER_REGISTRATION is the usual one: the session of the incarnation before us
-            # has to expire first (REG-1). Others may pass, too: a controller that failed over, a feature
-            # that is about to be finalized. Kafka retries them all until its time is up.
+            # DUPLICATE_BROKER_REGISTRATION is the usual error: the session of the previous incarnation has
+            # to expire first (REG-1). Others may be temporary as well: a controller fail-over, a feature that
+            # is about to be finalized. Like Kafka, the broker retries all of them until the timeout.
             await self._waker.wait(self._backoff_ms())
         self._failures = 0
         self.broker_epoch = int(response.broker_epoch)
@@ -196,7 +243,7 @@ class BrokerLifecycle:
     # --- heartbeats ----------------------------------------------------------------------------------
 
     async def _heartbeat(self) -> float:
-        """Sends one heartbeat and acts on the answer; returns the delay until the next one."""
+        """Sends one heartbeat and acts on the response; returns the delay until the next one."""
         request = broker_heartbeat_request.BrokerHeartbeatRequest(
             broker_id=self._config.node_id,
             broker_epoch=self.broker_epoch,
@@ -204,13 +251,13 @@ class BrokerLifecycle:
             want_fence=self.state is BrokerState.STARTING,
             want_shut_down=self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN,
         )
-        response = await self._ask(request)
+        response = await self._request(request)
         if response is None:
             return self._backoff_ms()
         error = response.error_code
         if error == ErrorCode.STALE_BROKER_EPOCH:
-            # The registration was committed before we learnt our epoch, so a controller that knows
-            # another one knows a newer one (5.3): somebody runs under our id.
+            # The registration was committed before this broker learnt its epoch, so a controller that knows
+            # another epoch knows a newer one: another process has registered under the same id.
             self._observer.mark("broker-superseded", broker_epoch=self.broker_epoch)
             raise BrokerExit(
                 f"broker {self._config.node_id} with epoch {self.broker_epoch} was superseded "
@@ -222,34 +269,35 @@ class BrokerLifecycle:
         return self._next_step(response)
 
     def _next_step(self, response: broker_heartbeat_response.BrokerHeartbeatResponse) -> float:
-        """Moves through the states of 5.1 and 5.4; returns the delay until the next heartbeat."""
+        """Changes the state as the response allows; returns the delay until the next heartbeat."""
         timings = self._timings
         self.is_fenced = bool(response.is_fenced)
         if self.state is BrokerState.STARTING:
             if not response.is_caught_up:
                 return timings.broker_startup_heartbeat_interval_ms
-            self.state = BrokerState.RECOVERY
-            self._hooks.on_caught_up()  # [LIFE-1] steps 6 and 7
+            self._enter(BrokerState.RECOVERY)
+            # [LIFE-1] The broker's own registration is loaded, and with it every fencing and ISR change before it.
+            self._hooks.on_caught_up()
             return 0
         if self.state is BrokerState.RECOVERY:
             if not self.is_fenced:
-                self.state = BrokerState.RUNNING  # step 8
+                self._enter(BrokerState.RUNNING)
                 self._observer.mark("broker-unfenced", broker_epoch=self.broker_epoch)
         elif self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
             if response.should_shut_down:
                 self._allow_stop("consent")
                 return timings.broker_heartbeat_interval_ms
-            self._shutdown_answers += 1
-            if self._shutdown_answers == 1:
-                # Leadership usually moves within milliseconds; ask again sooner than usual, once.
+            self._shutdown_responses += 1
+            if self._shutdown_responses == 1:
+                # Leadership usually moves within milliseconds, so the first repetition comes sooner.
                 return timings.controlled_shutdown_retry_ms
         return timings.broker_heartbeat_interval_ms
 
-    async def _ask(self, request: Any) -> Any:
-        """Returns the active controller's answer, None when there is none in time.
+    async def _request(self, request: Any) -> Any:
+        """Returns the active controller's response, None without a response in time.
 
-        A controller that just changed is found within this one attempt, as in Kafka, whose back-off between
-        attempts may be as long as the session and would cost the broker its place.
+        One attempt also finds a controller that has just changed, as in Kafka. The back-off between attempts
+        may be as long as the session, so a second attempt could come too late for the broker to stay unfenced.
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._request_timeout_ms / 1000

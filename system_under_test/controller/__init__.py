@@ -1,1 +1,1 @@
-"""The controller state machine: registrations, fencing, ISR and ELR, elections (section 16)."""
+"""The controller state machine: registrations, fencing, ISR and ELR, elections."""

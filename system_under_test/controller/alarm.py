@@ -1,4 +1,4 @@
-"""A timer that can be set again and again and costs one handle of the loop."""
+"""A timer that can be set repeatedly and needs only one handle of the loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,11 +9,11 @@ NS_PER_SECOND = 1_000_000_000
 
 
 class Alarm:
-    """Calls back once at or after a deadline. Mutable; belongs to one owner on one loop.
+    """Calls back once, at or after a deadline. Mutable; belongs to one owner on one loop.
 
     Args:
-        host: For the monotonic clock.
-        callback: What to do; it may set the alarm again.
+        host: Provides the monotonic clock.
+        callback: Called at the deadline; it may set the alarm again.
     """
 
     def __init__(self, host: Host, callback: Callable[[], None]) -> None:
@@ -24,11 +24,11 @@ class Alarm:
 
     @property
     def is_set(self) -> bool:
-        """Whether a call is due."""
+        """Whether a deadline is set."""
         return self._handle is not None
 
     def set(self, deadline_ns: int) -> None:
-        """Sets the alarm; one that is due earlier is kept, and its callback has to look again."""
+        """Sets the deadline; an earlier deadline stays, and its callback has to check what is due."""
         if self._handle is not None:
             if self._deadline_ns <= deadline_ns:
                 return
@@ -38,7 +38,7 @@ class Alarm:
         self._handle = asyncio.get_running_loop().call_later(delay_ns / NS_PER_SECOND, self._expire)
 
     def cancel(self) -> None:
-        """Forgets the deadline. Idempotent."""
+        """Clears the deadline. Idempotent."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

@@ -1,7 +1,7 @@
-"""What the coming and going of a broker does to partitions: fence, unfence, shut down, sweep.
+"""Effects of fencing, unfencing and shutting down a broker on partitions, and the unclean sweep.
 
-Each function returns the records of one atomic batch, in the order in which INV-7 holds after every one of them: a
-broker leaves ISRs before it is fenced, and is unfenced before it is elected.
+Each function returns the records of one atomic batch. Their order keeps INV-7 after every record: a broker leaves
+ISRs before it is fenced, and is unfenced before it is elected.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from system_under_test.controller.policy import Decision, Mark, Policy, mark
 from system_under_test.metadata.image import ClusterImage, PartitionRegistration
 from system_under_test.metadata.records import BrokerRegistrationChangeRecord, MetadataRecord
 
-NOBODY = -1
+NO_BROKER = -1
 
 
 def change_context(
@@ -23,8 +23,8 @@ def change_context(
     policy: Policy,
     registration: PartitionRegistration,
     *,
-    without: int = NOBODY,
-    with_broker: int = NOBODY,
+    without: int = NO_BROKER,
+    with_broker: int = NO_BROKER,
     unclean_replicas: frozenset[int] = frozenset(),
 ) -> ChangeContext:
     """Returns the builder's context for one partition.
@@ -33,8 +33,8 @@ def change_context(
         image: The latest image.
         policy: The static part.
         registration: The partition.
-        without: A broker that is not acceptable whatever its registration says: it is on its way out.
-        with_broker: A broker that is acceptable whatever its registration says: it is on its way in.
+        without: A broker that is about to leave and is not acceptable as leader, whatever its registration.
+        with_broker: A broker that is about to return and is acceptable as leader, whatever its registration.
         unclean_replicas: See `ChangeContext`.
     """
 
@@ -62,7 +62,7 @@ def remove_from_partitions(
     *,
     is_unclean: bool = False,
 ) -> list[PartitionChange]:
-    """Takes a broker out of ISRs and out of leadership; with `is_unclean` also out of ELRs."""
+    """Removes a broker from ISRs and from leadership; with `is_unclean` also from ELRs."""
     changes = []
     for registration in registrations:
         context = change_context(
@@ -83,9 +83,8 @@ def remove_from_partitions(
 
 
 def fence(image: ClusterImage, policy: Policy, broker_id: int) -> Decision:
-    """Fences a broker (FENCE-2). ELR membership is untouched: fenced is not incomplete."""
+    """Fences a broker. It stays in ELRs: a fenced broker may still have all records."""
     broker = image.brokers[broker_id]
-    # [FENCE-2] A broker that may be dead must neither lead nor hold back the high watermark.
     changes = _leave_isrs(image, policy, broker_id)
     record = BrokerRegistrationChangeRecord(
         broker_id=broker_id, broker_epoch=broker.broker_epoch, fenced=True
@@ -94,7 +93,7 @@ def fence(image: ClusterImage, policy: Policy, broker_id: int) -> Decision:
 
 
 def begin_controlled_shutdown(image: ClusterImage, policy: Policy, broker_id: int) -> Decision:
-    """Moves leadership away from a broker that wants to stop, and takes it out of ISRs."""
+    """Moves leadership away from a broker that requests to stop, and removes it from ISRs."""
     broker = image.brokers[broker_id]
     changes = _leave_isrs(image, policy, broker_id)
     record = BrokerRegistrationChangeRecord(
@@ -104,16 +103,16 @@ def begin_controlled_shutdown(image: ClusterImage, policy: Policy, broker_id: in
 
 
 def unfence(image: ClusterImage, policy: Policy, broker_id: int) -> Decision:
-    """Unfences a broker and elects leaders that its return makes possible (FENCE-1).
+    """Unfences a broker and elects leaders where its return makes that possible.
 
-    Unfencing puts a replica into an ISR only by electing it.
+    Unfencing adds a replica to an ISR only by electing it.
     """
     broker = image.brokers[broker_id]
     record = BrokerRegistrationChangeRecord(
         broker_id=broker_id, broker_epoch=broker.broker_epoch, fenced=False
     )
     changes = []
-    # [FENCE-1] Without this look at the leaderless partitions they would wait for an operator.
+    # [FENCE-1] Otherwise partitions without a leader would wait for an operator.
     if policy.rules("FENCE-1"):
         changes = _elect(image, policy, image.leaderless_partitions(), with_broker=broker_id)
     return _batch(changes, mark("broker-unfenced", broker_id=broker_id), first=record)
@@ -134,6 +133,7 @@ def sweepable_partitions(image: ClusterImage, policy: Policy) -> list[PartitionR
 
 
 def _leave_isrs(image: ClusterImage, policy: Policy, broker_id: int) -> list[PartitionChange]:
+    # [FENCE-2] A broker that may be dead must neither lead nor hold back the high watermark.
     if not policy.rules("FENCE-2"):
         return []
     return remove_from_partitions(image, policy, broker_id, image.partitions_with_in_isr(broker_id))
@@ -144,7 +144,7 @@ def _elect(
     policy: Policy,
     registrations: Iterable[PartitionRegistration],
     *,
-    with_broker: int = NOBODY,
+    with_broker: int = NO_BROKER,
 ) -> list[PartitionChange]:
     changes = []
     for registration in registrations:

@@ -1,8 +1,8 @@
-"""What must hold after every record that the active controller writes: INV-7 and INV-8.
+"""Checks INV-7 and INV-8 after every record that the active controller writes.
 
-Some parts of INV-7 are promises of a rule. In a profile that lacks the rule (Kafka 3.9 registers brokers without
-cleaning ISRs), or with the rule switched off by a defect, that part is not promised and not checked: the run must
-go on until the clients see the consequence. Everything else is checked in every profile.
+Some parts of INV-7 hold only because of a rule. In a profile that lacks the rule (Kafka 3.9 registers brokers
+without cleaning ISRs), or with the rule switched off by a defect, that part does not hold and is not checked:
+the run must continue until the clients see the consequence. All other parts are checked in every profile.
 """
 
 from system_under_test.controller.policy import Policy
@@ -18,22 +18,26 @@ from system_under_test.metadata.records import (
 )
 
 RULES_OF_ACTIVE_ISR = ("APC-3", "EL-1", "ELR-3", "ELR-8", "FENCE-2", "FENCE-3", "REG-4")
-"""Rules without which a fenced or stopping broker can be in an ISR."""
+"""Rules without which a fenced or stopping broker can be in an ISR. None of them is applied here."""
+RULES_OF_LEADER_IN_ISR = ("FENCE-3",)
+"""Rules without which a leader can be outside the ISR."""
+RULES_OF_EMPTY_ELR = ("ELR-1",)
+"""Rules without which an ISR of min ISR members can coexist with an ELR."""
 
 
 class MetadataChecks:
-    """Replays records into an image and checks the result. Mutates only the image that it is given."""
+    """Replays records into an image and checks the result. Mutates only that image."""
 
     def __init__(self, policy: Policy) -> None:
         rules, features = policy.rules, policy.features
         self._policy = policy
         self._isr_is_active = (
-            all(rules(rule) for rule in RULES_OF_ACTIVE_ISR)
+            all(map(rules, RULES_OF_ACTIVE_ISR))
             and features.shutdown_detection == "epoch_match"
             and features.last_known_leader_must_be_alive
         )
-        self._leader_is_in_isr = rules("FENCE-3")
-        self._elr_is_empty_at_min_isr = rules("ELR-1")
+        self._leader_is_in_isr = all(map(rules, RULES_OF_LEADER_IN_ISR))
+        self._elr_is_empty_at_min_isr = all(map(rules, RULES_OF_EMPTY_ELR))
 
     def replay(self, image: ClusterImage, offset: int, record: MetadataRecord) -> None:
         """Replays one record.
@@ -113,11 +117,11 @@ class MetadataChecks:
             "elr": registration.elr,
             "leader": registration.leader,
         }
-        check_invariant(isr <= replicas, "INV-7", "the ISR is a part of the replicas", **context)
-        check_invariant(elr <= replicas, "INV-7", "the ELR is a part of the replicas", **context)
+        check_invariant(isr <= replicas, "INV-7", "the ISR is a subset of the replicas", **context)
+        check_invariant(elr <= replicas, "INV-7", "the ELR is a subset of the replicas", **context)
         check_invariant(not isr & elr, "INV-7", "ISR and ELR are disjoint", **context)
         check_invariant(
-            len(isr) == len(registration.isr), "INV-7", "no broker is in the ISR twice", **context
+            len(isr) == len(registration.isr), "INV-7", "the ISR has no duplicates", **context
         )
         if self._elr_is_empty_at_min_isr:
             check_invariant(
@@ -140,14 +144,14 @@ class MetadataChecks:
         self, image: ClusterImage, registration: PartitionRegistration, context: dict[str, object]
     ) -> None:
         inactive = [member for member in registration.isr if not image.is_active(member)]
-        # With ELR off the last member stays, whatever becomes of it, but it does not lead (PCB-1).
+        # With ELR off the last member stays even when it is fenced, but it does not lead (PCB-1).
         may_stay = (
             not image.elr_on and len(registration.isr) == 1 and registration.leader == NO_LEADER
         )
         check_invariant(
             not inactive or may_stay,
             "INV-7",
-            "no fenced or stopping broker is in the ISR, except as last member with ELR off",
+            "no fenced or stopping broker is in the ISR, except the last member with ELR off",
             **context,
             inactive=tuple(inactive),
         )

@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs: settings of topics, and the cluster's defaults for them.
 
-A resource is changed as a whole or not at all. Changing min.insync.replicas is more than a setting (ELR-9): the
-same atomic batch empties the ELRs that were filled under the old value.
+A resource is changed as a whole or not at all. A change of min.insync.replicas also empties, in the same atomic
+batch, the ELRs that were filled under the old value (ELR-9).
 """
 
 from typing import Any
@@ -27,30 +27,30 @@ from system_under_test.protocol.messages import NO_THROTTLE, incremental_alter_c
 SET = 0
 DELETE = 1
 SETTINGS = (MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG)
-"""All settings that a topic, or the cluster for all topics, can have here."""
+"""All supported settings of topics, and of the cluster as defaults for topics."""
 
 
 class ConfigRefusedError(Exception):
-    """A setting cannot be what was asked for; carries the answer."""
+    """A requested setting is refused; carries the error of the response."""
 
     def __init__(self, error: ErrorCode, message: str) -> None:
-        """Keeps the error code and the sentence for the client."""
+        """Stores the error code and the sentence for the client."""
         self.error = error
         super().__init__(message)
 
 
 def checked_config(name: str, value: str | None) -> str:
-    """Returns a setting's value in its normal form.
+    """Returns a setting's value in canonical form.
 
     Raises:
-        ConfigRefusedError: There is no such setting, or it cannot have this value.
+        ConfigRefusedError: The setting does not exist, or the value is invalid.
     """
     if name == MIN_ISR_CONFIG and value is not None and value.isdecimal() and int(value) >= 1:
         return str(int(value))
     if name == UNCLEAN_ELECTION_CONFIG and value is not None and value.lower() in ("true", "false"):
         return value.lower()
     if name in SETTINGS:
-        message = f"{name} cannot be {value!r}"
+        message = f"{value!r} is not a valid value of {name}"
     else:
         message = f"{name} is not supported (only {', '.join(SETTINGS)})"
     raise ConfigRefusedError(ErrorCode.INVALID_CONFIG, message)
@@ -67,7 +67,7 @@ def alter_configs(image: ClusterImage, request: Any, policy: Policy) -> Decision
         try:
             if resources.count(key) > 1:
                 raise ConfigRefusedError(
-                    ErrorCode.INVALID_REQUEST, f"{key[1]!r} stands twice in the request"
+                    ErrorCode.INVALID_REQUEST, f"the request names {key[1]!r} twice"
                 )
             new = _records(image, resource, policy)
         except ConfigRefusedError as refused:
@@ -78,12 +78,12 @@ def alter_configs(image: ClusterImage, request: Any, policy: Policy) -> Decision
             records.extend(new)
             marks.append(mark("configs-altered", resource=key[1], records=len(new)))
     return Decision(
-        records=tuple(records), response=alter_configs_answer(tuple(results)), marks=tuple(marks)
+        records=tuple(records), response=alter_configs_response(tuple(results)), marks=tuple(marks)
     )
 
 
-def alter_configs_answer(results: tuple[Any, ...]) -> Any:
-    """Returns an answer with one result per resource."""
+def alter_configs_response(results: tuple[Any, ...]) -> Any:
+    """Returns a response with one result per resource."""
     return incremental_alter_configs_response.IncrementalAlterConfigsResponse(
         throttle_time=NO_THROTTLE, responses=results
     )
@@ -108,10 +108,10 @@ def _records(image: ClusterImage, resource: Any, policy: Policy) -> list[Metadat
     for config in resource.configs:
         if names.count(config.name) > 1:
             raise ConfigRefusedError(
-                ErrorCode.INVALID_REQUEST, f"{config.name} stands twice in the request"
+                ErrorCode.INVALID_REQUEST, f"the request names {config.name} twice"
             )
         records.append(_record(image, resource, config))
-    # [ELR-9] Even if the value is what it was (KAFKA-16540).
+    # [ELR-9] Even if the value does not change (KAFKA-16540).
     if MIN_ISR_CONFIG in names and policy.rules("ELR-9"):
         topic = resource.resource_name if resource.resource_type == TOPIC_RESOURCE else ""
         records.extend(_clear_elr(image, topic, policy))
@@ -138,7 +138,7 @@ def _record(image: ClusterImage, resource: Any, config: Any) -> ConfigRecord:
     elif config.config_operation == DELETE:
         if config.name not in SETTINGS:
             checked_config(config.name, None)  # refuses it by name
-        # Without the value, brokers and controllers fall back on static ones, which need not agree.
+        # Without the value, brokers and controllers use their static defaults, which may differ.
         if (
             config.name == MIN_ISR_CONFIG
             and resource.resource_type == BROKER_RESOURCE
@@ -152,7 +152,7 @@ def _record(image: ClusterImage, resource: Any, config: Any) -> ConfigRecord:
     else:
         raise ConfigRefusedError(
             ErrorCode.INVALID_CONFIG,
-            f"{config.name} is no list; only SET and DELETE are possible",
+            f"{config.name} is not a list; only SET and DELETE are possible",
         )
     return ConfigRecord(
         resource_type=resource.resource_type,
@@ -163,12 +163,12 @@ def _record(image: ClusterImage, resource: Any, config: Any) -> ConfigRecord:
 
 
 def _clear_elr(image: ClusterImage, topic: str, policy: Policy) -> list[MetadataRecord]:
-    """Returns what has to stand behind a change of min ISR in the same batch."""
+    """Returns the records that must follow a change of min ISR in the same batch."""
     records: list[MetadataRecord] = []
     if image.elr_on:
         records.append(ClearElrRecord(topic_name=topic))
-    # A leader that has not replayed the change must not have an ISR accepted: it would move its high watermark
-    # under the old min ISR. A new partition epoch refuses it until it has.
+    # A leader that has not replayed the change would move its high watermark under the old min ISR, so its ISR
+    # proposals must not be accepted. They carry an old partition epoch and are refused until it has.
     records.extend(
         PartitionChangeRecord(topic_id=key[0], partition_id=key[1])
         for key, registration in image.partitions.items()

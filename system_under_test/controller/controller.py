@@ -1,12 +1,13 @@
-"""The controller: one event after another, decisions from pure functions, effects here (section 16.1).
+"""The controller: handles one event after another. Decisions are pure functions; the effects are here.
 
-Two images. `image` follows the committed records, on every controller. While a controller is active it also keeps
-`latest`, which runs ahead with its own records; all decisions read `latest`, so that each sees the effect of those
-before it, and no answer leaves the node until what it rests on is committed (CTRL-1). When the leadership is lost,
-`latest` is dropped and every pending answer becomes NOT_CONTROLLER: some of those records may be committed by the
-next leader, others not, and only the log will tell (CTRL-3).
+There are two images. `image` follows the committed records, on every controller. An active controller also
+keeps `latest`, which is ahead of it by the controller's own records. All decisions read `latest`, so that each
+sees the effects of the decisions before it, and no response leaves the node until the state that it rests on is
+committed (CTRL-1). When the leadership is lost, `latest` is dropped and every pending response becomes
+NOT_CONTROLLER: the next leader may commit some of those records and not others, and only the log will show
+which (CTRL-3).
 
-All of this runs in callbacks of one loop without an await, which is the controller's queue.
+All of this runs in callbacks of one loop without an await; the loop is the controller's event queue.
 """
 
 import asyncio
@@ -18,7 +19,6 @@ from uuid import UUID
 
 from system_under_test.config import NodeConfig
 from system_under_test.controller.alarm import Alarm
-from system_under_test.controller.answers import not_controller
 from system_under_test.controller.broker_changes import (
     fence,
     sweepable_partitions,
@@ -27,7 +27,7 @@ from system_under_test.controller.broker_changes import (
 from system_under_test.controller.checks import MetadataChecks
 from system_under_test.controller.configs import alter_configs
 from system_under_test.controller.heartbeats import (
-    BrokerState,
+    BrokerControlState,
     Sessions,
     heartbeat,
     sessions_at_activation,
@@ -36,6 +36,7 @@ from system_under_test.controller.isr_changes import alter_partition
 from system_under_test.controller.policy import NS_PER_MS, Decision, Mark, Policy, mark
 from system_under_test.controller.producer_ids import allocate_producer_ids
 from system_under_test.controller.registrations import register_broker
+from system_under_test.controller.responses import not_controller
 from system_under_test.controller.topics import create_topics, delete_topics
 from system_under_test.invariants import check_invariant
 from system_under_test.metadata.image import (
@@ -73,15 +74,15 @@ METADATA_VERSIONS = {
     "kafka-4.0": 25,
     "kafka-4.1": 27,
 }
-"""The last metadata version of each release; only for show, behaviour follows the feature switches."""
+"""The last metadata version of each release, for display only; behaviour follows the feature switches."""
 NO_EPOCH = -1
 
 
 class QuorumLog(Protocol):
-    """What the controller needs of the Raft node. `RaftNode` is one."""
+    """The part of the Raft node that the controller uses. `RaftNode` implements it."""
 
     def append(self, records: Sequence[MetadataRecord]) -> int:
-        """Appends one atomic batch and returns the offset of its last record; may raise NotLeaderError."""
+        """Appends one atomic batch and returns the offset of its last record; may raise `NotLeaderError`."""
         ...
 
     def next_offset(self) -> int:
@@ -99,7 +100,7 @@ class _Pending:
 
 @dataclass(slots=True, kw_only=True)
 class _Leadership:
-    """What exists only while this controller is active."""
+    """State that exists only while this controller is active."""
 
     quorum_epoch: int
     latest: ClusterImage
@@ -112,11 +113,11 @@ class Controller:
     """One controller node's state machine; a listener of its Raft node. Mutable, single-threaded.
 
     Args:
-        host: The node's doors.
-        config: Everything the node is told.
+        host: The node's interfaces.
+        config: The node's configuration.
 
     Attributes:
-        image: The cluster as far as this node knows it to be committed.
+        image: The cluster after the records that this node knows to be committed.
     """
 
     def __init__(self, host: Host, config: NodeConfig) -> None:
@@ -125,7 +126,6 @@ class Controller:
         self._config = config
         self._policy = Policy.from_config(config)
         self._checks = MetadataChecks(self._policy)
-        self._answers_wait = config.rules("CTRL-1")
         self._raft: QuorumLog | None = None
         self._is_running = False
         self._leadership: _Leadership | None = None
@@ -137,13 +137,13 @@ class Controller:
         self._sweep_alarm = Alarm(host, self._sweep)
 
     def attach(self, raft: QuorumLog) -> None:
-        """Gives the controller its Raft node; once, before `start`."""
+        """Sets the Raft node; called once, before `start`."""
         self._raft = raft
 
     @property
     def raft(self) -> QuorumLog:
         """The Raft node."""
-        assert self._raft is not None, "attach() comes before everything else"
+        assert self._raft is not None, "attach() was not called"
         return self._raft
 
     @property
@@ -153,21 +153,21 @@ class Controller:
 
     @property
     def latest(self) -> ClusterImage | None:
-        """The image with the own uncommitted records; None while not active."""
+        """The image including the controller's own uncommitted records; None while not active."""
         return None if self._leadership is None else self._leadership.latest
 
     def start(self) -> None:
-        """Lets the controller become active."""
+        """Allows the controller to become active."""
         self._is_running = True
         self._activate_if_due()
 
     def stop(self) -> None:
-        """Ends activity: timers off, pending requests answered NOT_CONTROLLER."""
+        """Deactivates the controller: stops timers, completes pending requests with NOT_CONTROLLER."""
         self._is_running = False
         self._deactivate("stopped")
 
     def gauges(self) -> dict[str, int]:
-        """Returns the controller's metrics under Kafka's names (section 19)."""
+        """Returns the controller's metrics under Kafka's names."""
         image = self.latest or self.image
         fenced = sum(broker.fenced for broker in image.brokers.values())
         return {
@@ -190,11 +190,11 @@ class Controller:
     # --- requests ------------------------------------------------------------------------------------
 
     def handles(self, message: Any) -> bool:
-        """Whether the controller answers this kind of request."""
+        """Whether the controller handles this kind of request."""
         return type(message) in _REQUESTS
 
     def handle_request(self, message: Any, context: RequestContext) -> Any:
-        """Answers a request, or returns the future of the answer."""
+        """Returns the response to a request, or its future."""
         leadership = self._leadership
         if leadership is None:
             return not_controller(message)
@@ -208,14 +208,14 @@ class Controller:
             self._host.clock.monotonic_ns(),
             self._policy,
         )
-        answer = self._carry_out(leadership, request, outcome.decision)
-        if outcome.state is BrokerState.CONTROLLED_SHUTDOWN:
+        response = self._perform(leadership, request, outcome.decision)
+        if outcome.state is BrokerControlState.CONTROLLED_SHUTDOWN:
             session = leadership.sessions.get(request.broker_id)
             if session is not None and session.controlled_shutdown_offset < 0:
                 session.controlled_shutdown_offset = leadership.latest.last_offset
         if outcome.decision.records:
             self._set_session_alarm(leadership)
-        return answer
+        return response
 
     def _register(self, leadership: _Leadership, request: Any) -> Any:
         now_ns = self._host.clock.monotonic_ns()
@@ -224,47 +224,47 @@ class Controller:
             request,
             sessions=leadership.sessions,
             now_ns=now_ns,
-            # The register record may land a few offsets later: clean-up records precede it in the batch.
+            # The registration record may get a later offset: clean-up records precede it in the batch.
             next_offset=self.raft.next_offset(),
             policy=self._policy,
         )
-        answer = self._carry_out(leadership, request, decision)
+        response = self._perform(leadership, request, decision)
         if decision.records:
             leadership.sessions.begin(request.broker_id, now_ns)
             self._set_session_alarm(leadership)
-        return answer
+        return response
 
     def _alter_partition(self, leadership: _Leadership, request: Any) -> Any:
         decision = alter_partition(leadership.latest, request, self._policy)
-        return self._carry_out(leadership, request, decision)
+        return self._perform(leadership, request, decision)
 
     def _create_topics(self, leadership: _Leadership, request: Any) -> Any:
         decision = create_topics(leadership.latest, request, self._new_topic_id, self._policy)
-        return self._carry_out(leadership, request, decision)
+        return self._perform(leadership, request, decision)
 
     def _delete_topics(self, leadership: _Leadership, request: Any) -> Any:
-        return self._carry_out(leadership, request, delete_topics(leadership.latest, request))
+        return self._perform(leadership, request, delete_topics(leadership.latest, request))
 
     def _alter_configs(self, leadership: _Leadership, request: Any) -> Any:
         decision = alter_configs(leadership.latest, request, self._policy)
-        return self._carry_out(leadership, request, decision)
+        return self._perform(leadership, request, decision)
 
     def _allocate_producer_ids(self, leadership: _Leadership, request: Any) -> Any:
         decision = allocate_producer_ids(leadership.latest, request, self._policy)
-        return self._carry_out(leadership, request, decision)
+        return self._perform(leadership, request, decision)
 
     def _new_topic_id(self) -> UUID:
         bits = self._host.random.stream("topic-ids").getrandbits(128)
         return UUID(int=bits, version=4)
 
-    def _carry_out(self, leadership: _Leadership, request: Any, decision: Decision) -> Any:
-        """Writes what was decided and returns the answer, or its future."""
+    def _perform(self, leadership: _Leadership, request: Any, decision: Decision) -> Any:
+        """Writes the records of a decision and returns its response, or the response's future."""
         if not self._write(leadership, decision):
             return not_controller(request)
         offset = leadership.latest.last_offset
-        # [CTRL-1] Also an answer without records rests on what is pending: it is held back until that is
-        # committed, because otherwise it would tell of a state that may never have existed.
-        if not self._answers_wait or offset <= self.image.last_offset:
+        # [CTRL-1] A response without records rests on the pending records too. It is delayed until they are
+        # committed, because otherwise it could report a state that never comes into effect.
+        if offset <= self.image.last_offset or not self._config.rules("CTRL-1"):
             return decision.response
         future = asyncio.get_running_loop().create_future()
         leadership.pending.append(
@@ -273,10 +273,10 @@ class Controller:
         return future
 
     def _write(self, leadership: _Leadership, decision: Decision) -> bool:
-        """Applies a decision's records to `latest` and hands them to Raft as one unit (CTRL-2).
+        """Applies a decision's records to `latest` and appends them to the Raft log as one unit (CTRL-2).
 
         Returns:
-            False when this node turns out not to lead the quorum any more; nothing was written then.
+            False if this node no longer leads the quorum; nothing was written then.
         """
         if decision.records and not self._append(leadership, decision.records):
             return False
@@ -289,7 +289,7 @@ class Controller:
         check_invariant(
             base_offset == latest.last_offset + 1,
             "INV-5",
-            "the active controller is the only one who appends to the log of its epoch",
+            "only the active controller appends to the log of its epoch",
             next_offset=base_offset,
             last_offset=latest.last_offset,
         )
@@ -298,13 +298,13 @@ class Controller:
         try:
             last_offset = self.raft.append(records)
         except NotLeaderError:
-            # Raft knows before it has told us. What was just replayed goes with `latest`.
+            # The Raft node learnt of it first. The records that were just replayed are dropped with `latest`.
             self._deactivate("lost the leadership while writing")
             return False
         check_invariant(
             last_offset == latest.last_offset,
             "INV-5",
-            "a batch lands at the offsets it was computed for",
+            "a batch is written at the offsets for which it was computed",
             last_offset=last_offset,
             expected=latest.last_offset,
         )
@@ -320,7 +320,7 @@ class Controller:
     # --- the quorum ----------------------------------------------------------------------------------
 
     def on_leader_change(self, quorum_epoch: int, leader_id: int) -> None:
-        """Claims or gives up the leadership (CTRL-3, CTRL-4); see `RaftListener`."""
+        """Claims or gives up the leadership; see `RaftListener`."""
         if leader_id != self._config.node_id:
             self._claimed_epoch = NO_EPOCH
             self._deactivate("another quorum leader or epoch")
@@ -331,29 +331,29 @@ class Controller:
         self._activate_if_due()
 
     def on_commit(self, batches: Sequence[MetadataBatch]) -> None:
-        """Follows the committed records, then answers whoever waited for them; see `RaftListener`."""
+        """Replays committed records, then completes the requests that waited for them; see `RaftListener`."""
         for batch in batches:
             for offset, record in enumerate(batch.records, batch.base_offset):
                 self.image.replay(offset, record)
                 self._host.observer.metadata_committed(offset, batch.quorum_epoch, record)
                 if isinstance(record, LeaderChangeRecord):
                     self._committed_leader_change = batch.quorum_epoch
-        self._answer_committed()
+        self._complete_committed()
         self._activate_if_due()
 
-    def _answer_committed(self) -> None:
+    def _complete_committed(self) -> None:
         if self._leadership is None:
             return
         pending = self._leadership.pending
         while pending and pending[0].offset <= self.image.last_offset:
-            answered = pending.popleft()
-            # The asker may have hung up, which cancels the future.
-            if not answered.future.done():
-                answered.future.set_result(answered.response)
+            completed = pending.popleft()
+            # The sender may have closed its connection, which cancels the future.
+            if not completed.future.done():
+                completed.future.set_result(completed.response)
 
     def _activate_if_due(self) -> None:
-        # [CTRL-4] The LeaderChange record is the last one that was in the log when this epoch began: once it is
-        # committed and replayed, so is everything that earlier leaders wrote.
+        # [CTRL-4] The LeaderChange record was the last record in the log when this epoch began. Once it is
+        # committed and replayed, so are all records of earlier leaders.
         if (
             not self._is_running
             or self._leadership is not None
@@ -393,10 +393,10 @@ class Controller:
                 ),
             )
         )
-        # [CTRL-3] Nobody knows whether these records will be committed; the brokers ask again elsewhere.
-        for unanswered in leadership.pending:
-            if not unanswered.future.done():
-                unanswered.future.set_result(not_controller(unanswered.message))
+        # [CTRL-3] Whether these records will be committed is unknown; the brokers repeat their requests elsewhere.
+        for incomplete in leadership.pending:
+            if not incomplete.future.done():
+                incomplete.future.set_result(not_controller(incomplete.message))
 
     def _bootstrap_records(self) -> tuple[MetadataRecord, ...]:
         features = self._config.features
@@ -406,7 +406,7 @@ class Controller:
             FeatureLevelRecord(name=ELR_FEATURE, feature_level=features.elr_version),
         ]
         if features.elr_on:
-            # With ELR on, controller and brokers must agree on min ISR: the value becomes part of the metadata.
+            # With ELR on, controller and brokers must agree on min ISR, so the value becomes part of the metadata.
             records.append(
                 ConfigRecord(
                     resource_type=BROKER_RESOURCE,
@@ -424,7 +424,7 @@ class Controller:
             return
         stalest = leadership.sessions.stalest(leadership.latest)
         if stalest is not None:
-            # A session is over when its time has passed, not when it is reached.
+            # A session expires after its deadline, not at the deadline.
             self._session_alarm.set(stalest[0] + 1)
 
     def _expire_sessions(self) -> None:
@@ -433,13 +433,13 @@ class Controller:
             return
         now_ns = self._host.clock.monotonic_ns()
         expired = leadership.sessions.expired(leadership.latest, now_ns)
-        # How soon after its expiry a session is acted upon is nobody's promise; a late event is what lets a
-        # broker register again before it was fenced (REG-4).
+        # How soon the controller acts on an expired session is not guaranteed. A late event lets a broker register
+        # again before it was fenced (REG-4).
         if expired and self._host.random.buggify("late-fencing"):
             self._session_alarm.set(now_ns + self._policy.session_timeout_ns // 2)
             return
-        # [FENCE-3] One broker per event, so that each fencing sees the ISRs that the one before left. Fencing two
-        # from one state makes each the other's successor (KAFKA-13173).
+        # [FENCE-3] One broker per event, so that each fencing sees the ISRs after the previous one. If two brokers
+        # were fenced from one state, each could be elected in place of the other (KAFKA-13173).
         if self._policy.rules("FENCE-3"):
             expired = expired[:1]
         decisions = [fence(leadership.latest, self._policy, broker_id) for broker_id in expired]
@@ -467,7 +467,7 @@ class Controller:
         interval_ns = self._config.timings.metadata_max_idle_interval_ms * NS_PER_MS
         is_idle = now_ns >= leadership.last_write_ns + interval_ns
         if is_idle and leadership.latest.last_offset > self.image.last_offset:
-            # Something waits for a majority already; more of nothing would not help it.
+            # Records already wait for a majority; a no-op record would not help.
             self._idle_alarm.set(now_ns + interval_ns)
             return
         if is_idle:

@@ -1,7 +1,7 @@
-"""Who becomes leader: the election rules (replication-protocol section 16.6).
+"""The election rules: which replica becomes the partition leader.
 
-An election looks at membership and at liveness, never at offsets. That is its strength (no round trip) and the
-reason why everything else must keep the ISR and the ELR true: whoever is in them is believed to be complete.
+An election considers membership and liveness, never offsets. That is why it needs no round trip, and why all other
+rules must keep ISR and ELR correct: every member of them is assumed to have all committed records.
 """
 
 from collections.abc import Callable
@@ -15,15 +15,15 @@ from system_under_test.rules import Rules
 
 
 class ElectedFrom(Enum):
-    """Why a leader was allowed to lead."""
+    """Set that entitled a leader to lead."""
 
-    NOBODY = "nobody"
+    NOTHING = "nothing"
     ISR = "isr"
     ELR = "elr"
     LAST_KNOWN_LEADER = "last-known-leader"
     UNCLEAN = "unclean"
     ANY_REPLICA = "any-replica"
-    """Only with rule EL-1 switched off: neither in the ISR nor in the ELR, and not flagged either."""
+    """Neither in the ISR nor in the ELR, and not flagged; only with rule EL-1 switched off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,19 +35,19 @@ class ElectionResult:
 
     @property
     def is_flagged(self) -> bool:
-        """Whether the election may have lost committed records and must say so in the metadata."""
+        """Whether the election may have lost committed records, which the metadata must record."""
         return self.source in (ElectedFrom.LAST_KNOWN_LEADER, ElectedFrom.UNCLEAN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Electorate:
-    """What an election looks at.
+    """Input of an election.
 
     Attributes:
         isr: The ISR as the change would leave it.
         elr: The ELR as the change would leave it.
         acceptable: Whether a broker is alive for this purpose.
-        unclean_allowed: Whether the topic gives up records for availability.
+        unclean_allowed: Whether the topic prefers availability to durability.
     """
 
     isr: tuple[int, ...]
@@ -59,41 +59,42 @@ class Electorate:
     rules: Rules
 
     def source_of(self, broker_id: int) -> ElectedFrom:
-        """Returns the set that entitles a broker to lead, `NOBODY` when nothing does."""
+        """Returns the set that entitles a broker to lead, `NOTHING` if none does."""
         if not self.acceptable(broker_id):
-            return ElectedFrom.NOBODY
+            return ElectedFrom.NOTHING
         if broker_id in self.isr:
             return ElectedFrom.ISR
         # [EL-1] The ELR counts only when the ISR is empty: while it has members, they may have committed
         # records (at min ISR 1) that the ELR does not have.
         if not self.isr and broker_id in self.elr:
             return ElectedFrom.ELR
-        return ElectedFrom.NOBODY if self.rules("EL-1") else ElectedFrom.ANY_REPLICA
+        return ElectedFrom.NOTHING if self.rules("EL-1") else ElectedFrom.ANY_REPLICA
 
 
 def elect_leader(registration: PartitionRegistration, electorate: Electorate) -> ElectionResult:
     """Chooses the leader of a partition.
 
-    The present leader stays if it is entitled; else the first entitled replica in assignment order (not in ISR
-    order); else the last-known leader (ELR-8); else, if the topic allows it, the first live replica; else nobody.
+    The current leader stays if it is entitled. Otherwise the first entitled replica in assignment order (not in
+    ISR order) is elected, otherwise the last-known leader (ELR-8), otherwise, if the topic allows it, the first
+    live replica, otherwise none.
     """
     if registration.leader != NO_LEADER:
         source = electorate.source_of(registration.leader)
-        if source is not ElectedFrom.NOBODY:
+        if source is not ElectedFrom.NOTHING:
             return ElectionResult(leader=registration.leader, source=source)
     for replica in registration.replicas:
         source = electorate.source_of(replica)
-        if source is not ElectedFrom.NOBODY:
+        if source is not ElectedFrom.NOTHING:
             return ElectionResult(leader=replica, source=source)
     last_known = _electable_last_known_leader(registration, electorate)
     if last_known != NO_LEADER:
         return ElectionResult(leader=last_known, source=ElectedFrom.LAST_KNOWN_LEADER)
-    # [EL-2] Assignment order again: nobody compares logs, so a more complete replica may lose to the first.
+    # [EL-2] Again in assignment order: logs are not compared, so a replica with more records may be passed over.
     if electorate.unclean_allowed:
         for replica in registration.replicas:
             if electorate.acceptable(replica):
                 return ElectionResult(leader=replica, source=ElectedFrom.UNCLEAN)
-    return ElectionResult(leader=NO_LEADER, source=ElectedFrom.NOBODY)
+    return ElectionResult(leader=NO_LEADER, source=ElectedFrom.NOTHING)
 
 
 def _electable_last_known_leader(
@@ -104,10 +105,8 @@ def _electable_last_known_leader(
     if electorate.isr or electorate.elr or len(registration.last_known_elr) != 1:
         return NO_LEADER
     candidate = registration.last_known_elr[0]
-    # [ELR-8] It must be alive: 4.0.0 forgot to ask, and named dead leaders (KAFKA-19522).
-    must_be_alive = electorate.features.last_known_leader_must_be_alive and electorate.rules(
-        "ELR-8"
-    )
-    if must_be_alive and not electorate.acceptable(candidate):
+    # [ELR-8] It must be alive. Kafka 4.0.0 did not check that and elected dead leaders (KAFKA-19522).
+    checks_liveness = electorate.features.last_known_leader_must_be_alive
+    if checks_liveness and electorate.rules("ELR-8") and not electorate.acceptable(candidate):
         return NO_LEADER
     return candidate

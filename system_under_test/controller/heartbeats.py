@@ -1,8 +1,8 @@
-"""Broker sessions and heartbeats (replication-protocol section 16.3).
+"""Broker sessions and heartbeats.
 
-Sessions are soft state: only the active controller has them, and a new one starts them afresh (FENCE-4). Whether
-a broker is fenced or shutting down is hard state and read from the image; `Sessions` only knows when a broker was
-last heard of and how far it has read the metadata.
+Sessions are soft state: only the active controller has them, and a new active controller begins new ones
+(FENCE-4). Whether a broker is fenced or shutting down is hard state and read from the image; `Sessions` knows
+only the time of a broker's last heartbeat and its metadata offset.
 """
 
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ from system_under_test.protocol.messages import broker_heartbeat_response, milli
 NEVER_HEARD_NS = -(2**62)
 
 
-class BrokerState(Enum):
-    """What a broker is told to be."""
+class BrokerControlState(Enum):
+    """State of a broker as the controller decides it; Kafka's `BrokerControlState`."""
 
     FENCED = "fenced"
     UNFENCED = "unfenced"
@@ -34,12 +34,12 @@ class BrokerState(Enum):
 
 @dataclass(slots=True, kw_only=True)
 class Session:
-    """What the active controller remembers of a broker between heartbeats. Mutable.
+    """The active controller's knowledge of a broker between heartbeats. Mutable.
 
     Attributes:
         last_contact_ns: Monotonic time of the last registration or heartbeat.
-        metadata_offset: Offset of the last metadata record that the broker has applied, -1 unknown.
-        controlled_shutdown_offset: End of the batch that began its shutdown, -1 when it is not shutting down.
+        metadata_offset: Offset of the last metadata record that the broker has applied, -1 if unknown.
+        controlled_shutdown_offset: End of the batch that began its shutdown, -1 if it is not shutting down.
     """
 
     last_contact_ns: int
@@ -61,18 +61,18 @@ class Sessions:
         return session
 
     def get(self, broker_id: int) -> Session | None:
-        """Returns a broker's session, None when it has none."""
+        """Returns a broker's session, None without one."""
         return self._by_broker.get(broker_id)
 
     def is_valid(self, broker: BrokerRegistration, now_ns: int) -> bool:
-        """Whether a broker is unfenced and was heard of within the session timeout."""
+        """Whether a broker is unfenced and has sent a heartbeat within the session timeout."""
         session = self._by_broker.get(broker.broker_id)
         if session is None or broker.fenced:
             return False
         return now_ns <= session.last_contact_ns + self.timeout_ns
 
     def lowest_active_offset(self, image: ClusterImage) -> int | None:
-        """Returns the lowest metadata offset among active brokers, None when there is none of them."""
+        """Returns the lowest metadata offset of all active brokers, None without active brokers."""
         offsets = [
             session.metadata_offset
             for broker_id, session in self._by_broker.items()
@@ -81,9 +81,9 @@ class Sessions:
         return min(offsets, default=None)
 
     def stalest(self, image: ClusterImage) -> tuple[int, int] | None:
-        """Returns (deadline, broker id) of the unfenced broker heard of longest ago, None without one.
+        """Returns (deadline, broker id) of the unfenced broker with the oldest contact, None without one.
 
-        Equal last contacts (after a controller fail-over) are decided by the lower id.
+        Among equal contacts (after a controller fail-over) the lower id comes first.
         """
         return min(
             (
@@ -95,7 +95,7 @@ class Sessions:
         )
 
     def expired(self, image: ClusterImage, now_ns: int) -> list[int]:
-        """Returns the unfenced brokers whose session is over, the longest silent first (FENCE-3)."""
+        """Returns the unfenced brokers whose session has expired, the oldest contact first."""
         late = sorted(
             (session.last_contact_ns, broker_id)
             for broker_id, session in self._by_broker.items()
@@ -107,23 +107,23 @@ class Sessions:
 
 
 def sessions_at_activation(image: ClusterImage, now_ns: int, policy: Policy) -> Sessions:
-    """Returns the sessions that a new active controller begins with."""
+    """Returns the first sessions of a new active controller."""
     sessions = Sessions(policy.session_timeout_ns)
-    # [FENCE-4] It cannot know when its predecessor heard of a broker, so everybody gets a full session;
-    # the alternative fences the whole cluster at every controller fail-over.
+    # [FENCE-4] It does not know when its predecessor last heard of a broker, so every broker gets a full session.
+    # Otherwise every controller fail-over would fence the whole cluster.
     start_ns = now_ns if policy.rules("FENCE-4") else NEVER_HEARD_NS
     for broker_id in sorted(image.brokers):
         sessions.begin(broker_id, start_ns)
     return sessions
 
 
-def current_state(broker: BrokerRegistration) -> BrokerState:
-    """Returns the state that a registration stands for."""
+def current_state(broker: BrokerRegistration) -> BrokerControlState:
+    """Returns the state according to a registration."""
     if broker.fenced:
-        return BrokerState.FENCED
+        return BrokerControlState.FENCED
     if broker.in_controlled_shutdown:
-        return BrokerState.CONTROLLED_SHUTDOWN
-    return BrokerState.UNFENCED
+        return BrokerControlState.CONTROLLED_SHUTDOWN
+    return BrokerControlState.UNFENCED
 
 
 def next_state(
@@ -132,48 +132,52 @@ def next_state(
     session: Session,
     request: Any,
     sessions: Sessions,
-) -> BrokerState:
-    """Returns the state after a heartbeat: the table of section 16.3, row by row."""
+) -> BrokerControlState:
+    """Returns the state after a heartbeat."""
     state = current_state(broker)
-    if state is BrokerState.UNFENCED:
+    if state is BrokerControlState.UNFENCED:
         if request.want_fence:
-            return BrokerState.SHUTDOWN_NOW if request.want_shut_down else BrokerState.FENCED
+            return (
+                BrokerControlState.SHUTDOWN_NOW
+                if request.want_shut_down
+                else BrokerControlState.FENCED
+            )
         if not request.want_shut_down:
-            return BrokerState.UNFENCED
+            return BrokerControlState.UNFENCED
         leads = image.leads_any(broker.broker_id)
-        return BrokerState.CONTROLLED_SHUTDOWN if leads else BrokerState.SHUTDOWN_NOW
-    if state is BrokerState.FENCED:
+        return BrokerControlState.CONTROLLED_SHUTDOWN if leads else BrokerControlState.SHUTDOWN_NOW
+    if state is BrokerControlState.FENCED:
         if request.want_shut_down:
-            return BrokerState.SHUTDOWN_NOW
+            return BrokerControlState.SHUTDOWN_NOW
         has_seen_itself = request.current_metadata_offset >= broker.register_record_offset
-        # Who has announced its end is not unfenced again: nothing takes the announcement back but a new
-        # registration. An honest broker never asks for it.
+        # A broker in controlled shutdown is not unfenced again: only a new registration ends the shutdown. A
+        # correct broker never requests it.
         if not request.want_fence and has_seen_itself and not broker.in_controlled_shutdown:
-            return BrokerState.UNFENCED
-        return BrokerState.FENCED
-    # It may go once everybody who serves clients has read that it no longer leads; until then they would send
-    # clients to a broker that is gone.
+            return BrokerControlState.UNFENCED
+        return BrokerControlState.FENCED
+    # It may stop once all active brokers have read that it no longer leads. Until then they would direct
+    # clients to a broker that does not exist.
     lowest = sessions.lowest_active_offset(image)
     is_known_to_all = session.controlled_shutdown_offset >= 0 and (
         lowest is None or session.controlled_shutdown_offset <= lowest
     )
     if not image.leads_any(broker.broker_id) and is_known_to_all:
-        return BrokerState.SHUTDOWN_NOW
-    return BrokerState.CONTROLLED_SHUTDOWN
+        return BrokerControlState.SHUTDOWN_NOW
+    return BrokerControlState.CONTROLLED_SHUTDOWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatDecision:
-    """A decision and the state that the heartbeat ends in, None when the heartbeat was refused."""
+    """A decision and the state after the heartbeat, None if the heartbeat was refused."""
 
     decision: Decision
-    state: BrokerState | None
+    state: BrokerControlState | None
 
 
 def heartbeat(
     image: ClusterImage, request: Any, sessions: Sessions, now_ns: int, policy: Policy
 ) -> HeartbeatDecision:
-    """Answers a heartbeat and refreshes the session, even one that has expired meanwhile.
+    """Decides on a heartbeat and refreshes the session, even one that has expired meanwhile.
 
     Args:
         image: The latest image.
@@ -198,8 +202,8 @@ def heartbeat(
     session.metadata_offset = request.current_metadata_offset
     response = _response(
         request.current_metadata_offset >= broker.register_record_offset,
-        state in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW),
-        state is BrokerState.SHUTDOWN_NOW,
+        state in (BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW),
+        state is BrokerControlState.SHUTDOWN_NOW,
     )
     if state is current_state(broker):
         return HeartbeatDecision(decision=Decision(response=response), state=state)
@@ -211,11 +215,11 @@ def heartbeat(
 
 
 def _transition(
-    image: ClusterImage, policy: Policy, broker: BrokerRegistration, state: BrokerState
+    image: ClusterImage, policy: Policy, broker: BrokerRegistration, state: BrokerControlState
 ) -> Decision:
-    if state is BrokerState.UNFENCED:
+    if state is BrokerControlState.UNFENCED:
         return unfence(image, policy, broker.broker_id)
-    if state is BrokerState.CONTROLLED_SHUTDOWN:
+    if state is BrokerControlState.CONTROLLED_SHUTDOWN:
         return begin_controlled_shutdown(image, policy, broker.broker_id)
     if broker.fenced:
         return Decision()
@@ -224,7 +228,7 @@ def _transition(
 
 @lru_cache(maxsize=8)
 def _response(is_caught_up: bool, is_fenced: bool, should_shut_down: bool) -> Any:
-    # Heartbeats are the controller's only steady load: the eight possible answers are made once.
+    # Heartbeats are the controller's only steady load, so the eight possible responses are built once.
     return broker_heartbeat_response.BrokerHeartbeatResponse(
         throttle_time=millis(0),
         error_code=ErrorCode.NONE,
@@ -235,7 +239,7 @@ def _response(is_caught_up: bool, is_fenced: bool, should_shut_down: bool) -> An
 
 
 def refused_heartbeat(error: ErrorCode) -> Any:
-    """Returns the answer to a heartbeat that was not accepted."""
+    """Returns the response to a refused heartbeat."""
     return broker_heartbeat_response.BrokerHeartbeatResponse(
         throttle_time=millis(0), error_code=error, should_shut_down=False
     )

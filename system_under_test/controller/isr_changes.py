@@ -1,8 +1,8 @@
-"""AlterPartition: a leader proposes an ISR, the controller disposes (replication-protocol section 16.4).
+"""AlterPartition: a leader proposes an ISR, and the controller accepts or refuses it.
 
-The checks and their order are Kafka's. The order matters to the leader: `NOT_CONTROLLER` makes it ask elsewhere,
-`FENCED_LEADER_EPOCH` and `INVALID_UPDATE_VERSION` make it wait for metadata with the proposal still pending, and
-`INELIGIBLE_REPLICA` says for certain that nothing was applied (AP-4).
+The checks and their order are Kafka's. The order matters to the leader: after `NOT_CONTROLLER` it tries another
+controller, after `FENCED_LEADER_EPOCH` and `INVALID_UPDATE_VERSION` it waits for metadata with the proposal still
+pending, and `INELIGIBLE_REPLICA` guarantees that nothing was applied (AP-4).
 """
 
 from typing import Any
@@ -21,10 +21,10 @@ ANY_BROKER_EPOCH = -1
 def alter_partition(image: ClusterImage, request: Any, policy: Policy) -> Decision:
     """Decides on an AlterPartitionRequest."""
     sender = image.brokers.get(request.broker_id)
-    # [APC-1] A request of an earlier incarnation of the sender speaks of a log that is gone.
+    # [APC-1] A request of an earlier incarnation of the sender describes a log that no longer exists.
     if policy.rules("APC-1") and (sender is None or sender.broker_epoch != request.broker_epoch):
         return Decision(
-            response=alter_partition_answer(ErrorCode.STALE_BROKER_EPOCH),
+            response=alter_partition_response_of(ErrorCode.STALE_BROKER_EPOCH),
             marks=(mark("alter-partition-of-stale-epoch", broker_id=request.broker_id),),
         )
     changes: list[PartitionChange] = []
@@ -35,7 +35,7 @@ def alter_partition(image: ClusterImage, request: Any, policy: Policy) -> Decisi
         partitions = []
         for proposal in topic.partitions:
             key = (topic.topic_id, proposal.partition_index)
-            # Both would be computed from the same registration, and the second would not see the first.
+            # A second proposal would be computed from the same registration and would not see the first.
             error = ErrorCode.INVALID_REQUEST if key in seen else ErrorCode.NONE
             seen.add(key)
             registration = image.partitions.get(key)
@@ -66,13 +66,13 @@ def alter_partition(image: ClusterImage, request: Any, policy: Policy) -> Decisi
         )
     return Decision(
         records=tuple(change.record for change in changes),
-        response=alter_partition_answer(ErrorCode.NONE, tuple(topics)),
+        response=alter_partition_response_of(ErrorCode.NONE, tuple(topics)),
         marks=(*refusals, *(found for change in changes for found in change.marks())),
     )
 
 
-def alter_partition_answer(error: ErrorCode, topics: tuple[Any, ...] = ()) -> Any:
-    """Returns an answer to the whole request."""
+def alter_partition_response_of(error: ErrorCode, topics: tuple[Any, ...] = ()) -> Any:
+    """Returns the response to the whole request."""
     return alter_partition_response.AlterPartitionResponse(
         throttle_time=millis(0), error_code=error, topics=topics
     )
@@ -86,7 +86,7 @@ def validate(
     registration: PartitionRegistration | None,
     policy: Policy,
 ) -> ErrorCode:
-    """Returns the first of the errors of section 16.4 that applies, `NONE` for an acceptable proposal."""
+    """Returns the first error that applies, `NONE` for an acceptable proposal."""
     if registration is None:
         known = topic_id in image.topics
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known else ErrorCode.UNKNOWN_TOPIC_ID
@@ -100,8 +100,9 @@ def validate(
 def _validate_epochs(
     sender_id: int, proposal: Any, registration: PartitionRegistration, policy: Policy
 ) -> ErrorCode:
-    # [APC-2] Two changes computed from one state: the second does not know what the first one did. A partition
-    # epoch from the future is the mirror image: this controller is the one that does not know.
+    # [APC-2] If two changes are computed from one state, the second does not know the effect of the first. A
+    # higher partition epoch than the registered one is the opposite case: this controller is the one that is
+    # behind.
     checks_partition_epoch = policy.rules("APC-2")
     if proposal.leader_epoch > registration.leader_epoch:
         return ErrorCode.NOT_CONTROLLER
@@ -133,7 +134,8 @@ def _validate_content(proposal: Any, registration: PartitionRegistration) -> Err
 
 
 def _validate_members(image: ClusterImage, proposal: Any, policy: Policy) -> ErrorCode:
-    # [APC-3] Liveness since KIP-841; since KIP-903 also that it is still the incarnation that the leader saw.
+    # [APC-3] Kafka checks liveness since KIP-841, and since KIP-903 also that the incarnation is the one that the
+    # leader knows.
     if not policy.rules("APC-3"):
         return ErrorCode.NONE
     checks_epoch = policy.features.isr_broker_epoch_check
@@ -159,7 +161,7 @@ def _change(
 
 
 def _accepted(sender_id: int, after: PartitionRegistration) -> Any:
-    # The change is written either way; a sender that lost the leadership by it must not act on it.
+    # The change is written in any case; a sender that loses the leadership by it must not act on it.
     error = ErrorCode.NONE if after.leader == sender_id else ErrorCode.NEW_LEADER_ELECTED
     return alter_partition_response.PartitionData(
         partition_index=after.partition,

@@ -1,15 +1,15 @@
-"""The change builder: from a registration and targets to one `PartitionChangeRecord` (sections 16.5 and 16.7).
+"""The change builder: from a registration and targets to one `PartitionChangeRecord` (rules PCB, ELR).
 
-Every change of a partition goes through here: fencing, unfencing, registration, shutdown, AlterPartition and the
-sweep. The builder is pure. It decides three things, in this order, because each depends on the one before: who
-is eligible (the ELR), who leads, and what is written.
+Every change of a partition is built here: fencing, unfencing, registration, shutdown, AlterPartition and the
+sweep. The builder is pure. It makes three decisions, each of which depends on the one before: which replicas
+are eligible (the ELR), which replica leads, and what is written.
 
 Why the ELR is safe. A member that leaves the ISR in a change that leaves it below min ISR has everything that
-was ever committed: before the change it was in the ISR, and afterwards the leader's high watermark stands still,
-because the leader either still waits for the removed member or knows that it is below min ISR (HW-1, HW-3). It
-stays complete until the ISR reaches min ISR again or until it starts without proof of an orderly stop.
+was ever committed: before the change it was in the ISR, and after it the leader's high watermark does not move,
+because the leader either still waits for the removed member or knows that it is below min ISR (HW-1, HW-3). The
+member stays complete until the ISR reaches min ISR again, or until it restarts without proof of a clean shutdown.
 
-Reassignment and log directories are left out (sections 16.10, 16.11).
+Reassignment and log directories are left out.
 """
 
 from collections.abc import Callable
@@ -35,14 +35,14 @@ from system_under_test.rules import ALL_RULES, Rules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeContext:
-    """What the builder knows besides the partition.
+    """Input of the builder besides the partition.
 
     Attributes:
         acceptable: Whether a broker may lead after this change.
         min_isr: The partition's effective min ISR.
         elr_on: Whether eligible leader replicas are finalized.
         unclean_allowed: Whether the topic allows unclean elections.
-        unclean_replicas: Brokers that just registered without proof of an orderly stop.
+        unclean_replicas: Brokers that are registering without proof of a clean shutdown.
     """
 
     acceptable: Callable[[int], bool]
@@ -59,9 +59,9 @@ class PartitionChange:
     """One change of one partition.
 
     Attributes:
-        elected_from: How the new leader came to lead; `NOBODY` when the leader did not change or is none.
-        before: The registration that the change was computed from.
-        after: What it becomes.
+        elected_from: Set that entitled the new leader; `NOTHING` if the leader did not change or there is none.
+        before: The registration from which the change was computed.
+        after: The registration after the change.
     """
 
     record: PartitionChangeRecord
@@ -70,7 +70,7 @@ class PartitionChange:
     after: PartitionRegistration
 
     def marks(self) -> tuple[Mark, ...]:
-        """Returns what is worth reporting about the change."""
+        """Returns the marks of the change."""
         after = self.after
         where = {"topic": after.topic, "partition": after.partition}
         found = []
@@ -111,7 +111,7 @@ def build_change(
     """Computes the change that brings a partition to its targets.
 
     Args:
-        registration: The partition as it is.
+        registration: The partition before the change.
         context: Liveness, min ISR and switches.
         target_isr: The wanted ISR; None keeps it.
         target_recovery_state: The wanted leader recovery state; None keeps it.
@@ -120,7 +120,7 @@ def build_change(
         The change, or None when nothing changes.
 
     Source:
-        Sections 16.5 and 16.7; Kafka's `PartitionChangeBuilder`.
+        Kafka's `PartitionChangeBuilder`.
     """
     isr = registration.isr if target_isr is None else target_isr
     elr = _target_elr(registration, isr, context)
@@ -128,12 +128,12 @@ def build_change(
     is_new_leader = election.leader != registration.leader
     leader = election.leader if is_new_leader else LEADER_UNCHANGED
     recovery_state = target_recovery_state
-    if is_new_leader and election.source is not ElectedFrom.NOBODY:
+    if is_new_leader and election.source is not ElectedFrom.NOTHING:
         if election.source is not ElectedFrom.ISR:
             isr = (election.leader,)
         elr = tuple(replica for replica in elr if replica != election.leader)
         if election.source not in (ElectedFrom.ISR, ElectedFrom.ELR):
-            # The new leader's log is the truth now; who was complete before may have to truncate.
+            # The new leader's log is authoritative now; replicas that were complete before may have to truncate.
             elr = ()
         if election.is_flagged:
             recovery_state = RECOVERING
@@ -142,7 +142,7 @@ def build_change(
     if not isr and not _isr_may_be_empty(context):
         isr = registration.isr
         elr = tuple(replica for replica in elr if replica not in isr)
-    # The order of an ISR carries no meaning: the same members in another order are no change.
+    # The order of an ISR has no meaning: the same members in another order are not a change.
     writes_isr = set(isr) != set(registration.isr)
     if (
         context.features.bump_leader_epoch_on_isr_shrink
@@ -167,7 +167,7 @@ def build_change(
         return None
     return PartitionChange(
         record=record,
-        elected_from=election.source if is_new_leader else ElectedFrom.NOBODY,
+        elected_from=election.source if is_new_leader else ElectedFrom.NOTHING,
         before=registration,
         after=merge_change(registration, record),
     )
@@ -179,12 +179,12 @@ def _target_elr(
     if not context.elr_on:
         return registration.elr
     if len(isr) >= context.min_isr:
-        # [ELR-1] From here on the ISR commits records that a remembered member will not have.
+        # [ELR-1] From now on the ISR commits records that members of the ELR do not have.
         if context.rules("ELR-1"):
             return ()
         return tuple(replica for replica in registration.elr if replica not in isr)
-    # [ELR-2] Who was complete before the change and is not in the ISR after it stays complete, because
-    # nothing is committed below min ISR. The intersection with the replicas is ours (B-34).
+    # [ELR-2] A replica that was complete before the change and leaves the ISR stays complete, because nothing is
+    # committed below min ISR. Kafka does not intersect the ELR with the replicas; this builder does.
     leaving = registration.isr if context.rules("ELR-2") else ()
     candidates = sorted({*registration.elr, *leaving})
     return tuple(
@@ -218,10 +218,10 @@ def _elect(
 
 def _isr_may_be_empty(context: ChangeContext) -> bool:
     if context.elr_on:
-        # [ELR-3] The last member may leave, because somebody remembers it.
+        # [ELR-3] The last member may leave, because the ELR remembers it.
         return context.rules("ELR-3")
-    # [PCB-1] Nobody would remember the last member: it stays, and leads again whatever it lost meanwhile.
-    # This line is where the last-replica-standing bug lives.
+    # [PCB-1] Without an ELR nothing remembers the last member. It stays, and leads again whatever it lost
+    # meanwhile. This line is the cause of the last-replica-standing bug.
     return not context.rules("PCB-1")
 
 
@@ -231,10 +231,10 @@ def _last_known_elr(
     leader: int,
     context: ChangeContext,
 ) -> tuple[int, ...] | None:
-    """Returns the last-known ELR to write, None for unchanged (ELR-8)."""
+    """Returns the last-known ELR to write, None for unchanged."""
     if not context.elr_on or not context.features.last_known_leader:
         return None
-    # [ELR-8] Kafka stores -1 when there was no leader to remember, and then can elect nobody (B-47).
+    # [ELR-8] Kafka stores -1 if there was no leader to remember, and then cannot elect any replica.
     if new_isr == () and registration.leader != NO_LEADER:
         remembered = (registration.leader,)
         return remembered if registration.last_known_elr != remembered else None
@@ -244,5 +244,5 @@ def _last_known_elr(
     return None
 
 
-def _if_changed(value: int | None, present: int) -> int | None:
-    return None if value == present else value
+def _if_changed(value: int | None, current: int) -> int | None:
+    return None if value == current else value

@@ -1,7 +1,7 @@
-"""What the controller's decisions are given besides the image, and what they give back.
+"""The input of the controller's decisions besides the image, and their result.
 
 Every decision is a pure function of an image, a request, the time and a `Policy`. It returns a `Decision`; only
-`controller.py` acts on it.
+`controller.py` performs it.
 """
 
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ class Policy:
     """The static part of every decision.
 
     Attributes:
-        default_min_isr: `min.insync.replicas` where neither topic nor cluster says otherwise.
+        default_min_isr: `min.insync.replicas` if neither topic nor cluster sets it.
         default_unclean_election: `unclean.leader.election.enable`, likewise.
-        default_partition_count: Partitions of a topic whose creator does not care.
+        default_partition_count: Number of partitions of a topic if its creation request does not specify it.
     """
 
     cluster_id: str
@@ -36,7 +36,7 @@ class Policy:
 
     @classmethod
     def from_config(cls, config: NodeConfig) -> "Policy":
-        """Returns the policy of a node's configuration."""
+        """Returns the policy that follows from a node's configuration."""
         return cls(
             cluster_id=config.cluster_id,
             features=config.features,
@@ -59,7 +59,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A rare branch that a decision took; reported when the decision is carried out."""
+    """A rare branch that a decision took; reported when the decision is performed."""
 
     name: str
     details: dict[str, Any]
@@ -67,7 +67,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What to write, what to answer once it is committed, and what was rare about it."""
+    """Records to write, the response to send once they are committed, and marks of rare branches."""
 
     records: tuple[MetadataRecord, ...] = ()
     response: Any = None

@@ -1,6 +1,6 @@
 """AllocateProducerIds: a broker gets a block of producer ids of its own (KIP-730).
 
-The next free id is in the metadata log, so no id is given out twice, whoever is the active controller.
+The next free id is in the metadata log, so no id is assigned twice, not even by different controllers.
 """
 
 from typing import Any
@@ -20,12 +20,12 @@ def allocate_producer_ids(image: ClusterImage, request: Any, policy: Policy) -> 
     """Decides on an AllocateProducerIdsRequest."""
     broker = image.brokers.get(request.broker_id)
     if broker is None:
-        return Decision(response=producer_ids_answer(ErrorCode.BROKER_ID_NOT_REGISTERED))
+        return Decision(response=producer_ids_response(ErrorCode.BROKER_ID_NOT_REGISTERED))
     if broker.broker_epoch != request.broker_epoch:
-        return Decision(response=producer_ids_answer(ErrorCode.STALE_BROKER_EPOCH))
+        return Decision(response=producer_ids_response(ErrorCode.STALE_BROKER_EPOCH))
     first = image.next_producer_id
     if first > LAST_BLOCK_START:
-        return Decision(response=producer_ids_answer(ErrorCode.UNKNOWN_SERVER_ERROR))
+        return Decision(response=producer_ids_response(ErrorCode.UNKNOWN_SERVER_ERROR))
     return Decision(
         records=(
             ProducerIdsRecord(
@@ -34,12 +34,12 @@ def allocate_producer_ids(image: ClusterImage, request: Any, policy: Policy) -> 
                 next_producer_id=first + BLOCK_SIZE,
             ),
         ),
-        response=producer_ids_answer(ErrorCode.NONE, first=first, count=BLOCK_SIZE),
+        response=producer_ids_response(ErrorCode.NONE, first=first, count=BLOCK_SIZE),
     )
 
 
-def producer_ids_answer(error: ErrorCode, *, first: int = -1, count: int = 0) -> Any:
-    """Returns an answer with a block, or with an error."""
+def producer_ids_response(error: ErrorCode, *, first: int = -1, count: int = 0) -> Any:
+    """Returns a response with a block, or with an error."""
     return allocate_producer_ids_response.AllocateProducerIdsResponse(
         throttle_time=NO_THROTTLE,
         error_code=error,

@@ -1,8 +1,8 @@
-"""Broker registration: who may register, and what an unproven stop costs (replication-protocol section 16.2).
+"""Broker registration: which brokers may register, and the consequences of an unclean shutdown.
 
-A broker that registers says which broker epoch its clean-shutdown marker names. If that is the epoch that the
-controller has on record, the last thing this broker did was to flush everything; otherwise it may have lost the
-end of its logs, and with ELR on it leaves the ISR and the ELR before anybody can elect it.
+A registration carries the broker epoch of the broker's clean-shutdown marker. If it is the registered epoch,
+the broker had flushed all its logs before it stopped. Otherwise it may have lost the end of its logs, and with
+ELR on it leaves ISR and ELR before it can be elected.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import broker_registration_response, millis
 
 RESERVED_DIRECTORY_IDS = 100
-"""Directory ids below this number have a meaning of their own in Kafka (unassigned, lost, migrating)."""
+"""Directory ids below this number have a special meaning in Kafka (unassigned, lost, migrating)."""
 
 
 def register_broker(
@@ -62,7 +62,7 @@ def register_broker(
         previous_broker_epoch=request.previous_broker_epoch,
     )
     return Decision(
-        # The clean-up comes first, so that no prefix of the batch shows the new incarnation as a member.
+        # The clean-up comes first, so that the new incarnation is not a member after any prefix of the batch.
         records=(*(change.record for change in changes), record),
         response=registration_response(ErrorCode.NONE, next_offset),
         marks=(registered, *(found for change in changes for found in change.marks())),
@@ -70,7 +70,7 @@ def register_broker(
 
 
 def registration_response(error: ErrorCode, broker_epoch: int = -1) -> Any:
-    """Returns an answer to a registration."""
+    """Returns the response to a registration."""
     return broker_registration_response.BrokerRegistrationResponse(
         throttle_time=millis(0), error_code=error, broker_epoch=broker_epoch
     )
@@ -82,8 +82,8 @@ def _refusal(
     if request.cluster_id != policy.cluster_id:
         return _refuse(request, ErrorCode.INCONSISTENT_CLUSTER_ID, "registration-refused-cluster")
     known = image.brokers.get(request.broker_id)
-    # [REG-1] Two processes with one broker id must not take turns; the first keeps it until it has been
-    # silent for a session.
+    # [REG-1] Two processes with one broker id must not replace each other in turn; the first keeps the id until
+    # its session has expired.
     if (
         policy.rules("REG-1")
         and known is not None
@@ -110,7 +110,7 @@ def _is_well_formed(image: ClusterImage, request: Any) -> bool:
     directories = request.log_dirs
     if not directories or len(set(directories)) != len(directories):
         return False
-    # The codec reads the all-zero uuid as None; it is one of the reserved ones.
+    # The codec reads the all-zero uuid as None; it is one of the reserved ids.
     if any(
         directory is None or directory.int < RESERVED_DIRECTORY_IDS for directory in directories
     ):
@@ -125,8 +125,8 @@ def _is_well_formed(image: ClusterImage, request: Any) -> bool:
 
 
 def _supports_features(image: ClusterImage, request: Any) -> bool:
-    # Kafka takes a feature that a broker does not name as supported at level 0 only. Here it is taken as
-    # supported: all brokers run the same code.
+    # Kafka treats a feature that a broker does not name as supported at level 0 only. Here it counts as supported,
+    # because all brokers run the same code.
     return all(
         feature.min_supported_version
         <= image.features.get(feature.name, feature.min_supported_version)
@@ -136,7 +136,8 @@ def _supports_features(image: ClusterImage, request: Any) -> bool:
 
 
 def _amend(known: BrokerRegistration, request: Any) -> Decision:
-    # [LIFE-2] The same process again (its first answer was lost): everything that it may already rely on stays.
+    # [LIFE-2] The same process registers again because it did not get the first response: its epoch and flags
+    # stay.
     record = RegisterBrokerRecord(
         broker_id=known.broker_id,
         incarnation_id=known.incarnation_id,
@@ -154,7 +155,7 @@ def _amend(known: BrokerRegistration, request: Any) -> Decision:
 
 
 def _registration_mark(known: BrokerRegistration | None, request: Any) -> str:
-    # What the broker proved, whether or not this profile asks for the proof.
+    # Describes the proof that the broker sent, whether or not this profile requires it.
     if known is None:
         return "first-registration"
     if request.previous_broker_epoch == known.broker_epoch:
@@ -165,7 +166,7 @@ def _registration_mark(known: BrokerRegistration | None, request: Any) -> str:
 def _is_clean(known: BrokerRegistration | None, request: Any, policy: Policy) -> bool:
     if known is None or policy.features.shutdown_detection != "epoch_match":
         return False
-    # [REG-2] Equality, not mere presence: a marker that survived from an earlier stop names an older epoch.
+    # [REG-2] The epochs must be equal: a marker of an earlier shutdown may have survived and names an older epoch.
     if policy.rules("REG-2"):
         return bool(request.previous_broker_epoch == known.broker_epoch)
     return bool(request.previous_broker_epoch >= 0)
@@ -176,10 +177,10 @@ def _clean_up(
 ) -> list[PartitionChange]:
     detection = policy.features.shutdown_detection
     in_isr = image.partitions_with_in_isr(known.broker_id)
-    # [REG-3] Whoever cannot prove an orderly stop may have lost records that it acknowledged.
+    # [REG-3] A broker without proof of a clean shutdown may have lost records that it had acknowledged.
     if image.elr_on and detection != "none" and not is_clean and policy.rules("REG-3"):
         affected = list(in_isr)
-        # [ELR-4] After fencing the broker is in the ELR, not in the ISR: this half is the one that matters.
+        # [ELR-4] After fencing the broker is in the ELR and not in the ISR, so this is the more important part.
         if policy.rules("ELR-4"):
             affected += [
                 registration
@@ -187,7 +188,7 @@ def _clean_up(
                 if known.broker_id not in registration.isr
             ]
         return remove_from_partitions(image, policy, known.broker_id, affected, is_unclean=True)
-    # [REG-4] Its session had expired but the fencing event had not run: do now what that event would have done.
+    # [REG-4] If its session expired but the fencing event has not run, the effects of that event are applied now.
     # Kafka 3.9 and older do nothing here (KAFKA-18106).
     if detection == "epoch_match" and policy.rules("REG-4"):
         return remove_from_partitions(image, policy, known.broker_id, in_isr)

@@ -1,4 +1,4 @@
-"""A controller node: the Raft client of a voter and the controller state machine on top of it (section 1.1)."""
+"""A controller node: a voter of the metadata quorum, and the controller state machine on top of it."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ class ControllerNode:
     """One incarnation of a controller.
 
     Args:
-        host: The node's doors.
-        config: Everything the node is told.
+        host: The node's interfaces.
+        config: The node's configuration.
 
     Attributes:
         raft: The voter.
@@ -30,20 +30,20 @@ class ControllerNode:
         self.controller.attach(self.raft)
 
     async def start(self) -> None:
-        """Loads the metadata log, then serves; returns when it runs."""
+        """Loads the metadata log, then starts serving."""
         await self.raft.start()
         self.controller.start()
         self._accepting = True
         self._host.network.listen(self.handle)
 
     async def stop(self) -> None:
-        """Leaves the quorum in order: a leader resigns first, so that nobody has to wait for a timeout."""
+        """Leaves the quorum cleanly: a leader resigns first, so that the others need not wait for a timeout."""
         await self.raft.stop()
         self.controller.stop()
         self._accepting = False
 
     def handle(self, message: Any, context: RequestContext) -> Any:
-        """Answers one request of a broker or of another voter; see `runtime.network.Handler`."""
+        """Handles one request of a broker or of another voter; see `runtime.network.Handler`."""
         if not self._accepting:
             raise ConnectionAbortedError(f"controller {self.node_id} is stopping")
         if self.raft.handles(message):

@@ -1,7 +1,7 @@
-"""CreateTopics: placement, the first ISR and the topic's configuration.
+"""CreateTopics and DeleteTopics: placement, the first ISR and the topic's configuration.
 
-A topic is created by one atomic batch: its configurations, the topic, its partitions. Configurations come first,
-so that no image has a partition whose min ISR is not yet the one that was asked for.
+A topic is created by one atomic batch: its configurations, the topic, its partitions. Configurations come
+first, so that no image has a partition with another min ISR than the requested one.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,15 +34,15 @@ from system_under_test.protocol.messages import (
 from system_under_test.protocol.metadata_codec import METADATA_TOPIC
 
 PARTITION_COUNT_MAX = 10_000
-"""Partitions of one topic; Kafka's bound on the records of one batch, which a topic must fit into."""
+"""Most partitions of one topic: Kafka's limit on the records of one batch, into which a topic must fit."""
 UNSPECIFIED = -1
 
 
 class TopicRefusedError(Exception):
-    """A topic cannot be created; carries the answer."""
+    """A topic cannot be created; carries the error of the response."""
 
     def __init__(self, error: ErrorCode, message: str) -> None:
-        """Keeps the error code and the sentence for the client."""
+        """Stores the error code and the sentence for the client."""
         self.error = error
         super().__init__(message)
 
@@ -74,7 +74,7 @@ def create_topics(
         try:
             if names.count(topic.name) > 1:
                 raise TopicRefusedError(
-                    ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} stands twice in the request"
+                    ErrorCode.INVALID_REQUEST, f"the request names topic {topic.name!r} twice"
                 )
             new = _new_topic(image, topic, new_topic_id, policy)
         except TopicRefusedError as refused:
@@ -95,12 +95,14 @@ def create_topics(
             records.extend(new.records)
             created.append(mark("topic-created", topic=topic.name, partitions=new.partition_count))
     return Decision(
-        records=tuple(records), response=create_topics_answer(tuple(results)), marks=tuple(created)
+        records=tuple(records),
+        response=create_topics_response_of(tuple(results)),
+        marks=tuple(created),
     )
 
 
-def create_topics_answer(results: tuple[Any, ...]) -> Any:
-    """Returns an answer with one result per topic."""
+def create_topics_response_of(results: tuple[Any, ...]) -> Any:
+    """Returns a response with one result per topic."""
     return create_topics_response.CreateTopicsResponse(throttle_time=millis(0), topics=results)
 
 
@@ -112,7 +114,7 @@ def delete_topics(image: ClusterImage, request: Any) -> Decision:
     results = []
     for wanted, topic in zip(request.topics, found, strict=True):
         if isinstance(topic, TopicImage) and ids.count(topic.topic_id) > 1:
-            topic = (ErrorCode.INVALID_REQUEST, "the topic stands twice in the request")
+            topic = (ErrorCode.INVALID_REQUEST, "the request names the topic twice")
         if isinstance(topic, TopicImage):
             records.append(RemoveTopicRecord(topic_id=topic.topic_id))
             results.append(delete_result(topic.name, topic.topic_id, ErrorCode.NONE, None))
@@ -120,20 +122,20 @@ def delete_topics(image: ClusterImage, request: Any) -> Decision:
             results.append(delete_result(wanted.name, wanted.topic_id, *topic))
     return Decision(
         records=tuple(records),
-        response=delete_topics_answer(tuple(results)),
+        response=delete_topics_response_of(tuple(results)),
         marks=tuple(mark("topic-deleted", topic_id=str(one.topic_id)) for one in records),
     )
 
 
-def delete_topics_answer(results: tuple[Any, ...]) -> Any:
-    """Returns an answer with one result per topic."""
+def delete_topics_response_of(results: tuple[Any, ...]) -> Any:
+    """Returns a response with one result per topic."""
     return delete_topics_response.DeleteTopicsResponse(throttle_time=millis(0), responses=results)
 
 
 def delete_result(
     name: str | None, topic_id: UUID | None, error: ErrorCode, message: str | None
 ) -> Any:
-    """Returns what became of one topic that was to be deleted."""
+    """Returns the result of deleting one topic."""
     return delete_topics_response.DeletableTopicResult(
         name=name, topic_id=topic_id, error_code=error, error_message=message
     )
@@ -192,8 +194,8 @@ def _new_topic(
 
 def _check_name(image: ClusterImage, name: str) -> None:
     if name == METADATA_TOPIC:
-        # Its log would lie in the very files of the metadata log.
-        raise TopicRefusedError(ErrorCode.INVALID_REQUEST, f"{name} is the cluster's own")
+        # Its log would use the same files as the metadata log.
+        raise TopicRefusedError(ErrorCode.INVALID_REQUEST, f"{name} is reserved for the cluster")
     if not is_legal_topic_name(name):
         raise TopicRefusedError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -202,7 +204,7 @@ def _check_name(image: ClusterImage, name: str) -> None:
     if name in image.topics_by_name:
         raise TopicRefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
     if "." in name or "_" in name:
-        # Names of metrics have "_" for both, so such topics would share them.
+        # Metric names contain "_" for both characters, so such topics would share metrics.
         alike = name.replace(".", "_")
         for other in image.topics_by_name:
             if other.replace(".", "_") == alike:
@@ -245,9 +247,9 @@ def _assignment_problem(
     image: ClusterImage, replicas: Sequence[int], replica_count: int
 ) -> str | None:
     if not replicas:
-        return "it has no replica"
+        return "it has no replicas"
     if len(set(replicas)) != len(replicas):
-        return "a broker stands twice"
+        return "it names a broker twice"
     if len(replicas) != replica_count:
         return "all partitions must have the same number of replicas"
     unknown = [broker_id for broker_id in replicas if broker_id not in image.brokers]
@@ -280,8 +282,8 @@ def _round_robin_assignment(
             f"replication factor {replica_count} is not possible with {len(image.brokers)} registered"
             f" brokers, {len(active)} of them active",
         )
-    # Starting where the last topic ended spreads one-partition topics, too. Fenced brokers come in only when there
-    # are too few others, and then at the end of the list, so that every partition has a leader.
+    # Starting where the last topic ended also spreads topics with one partition. Fenced brokers are used only
+    # if there are too few others, and then at the end of the list, so that every partition has a leader.
     start = len(image.partitions)
     assignment = []
     for index in range(partition_count):

@@ -1,1 +1,1 @@
-"""Classic consumer groups (KIP-62, KIP-345, KIP-394): who is a member, who reads what, how far they are."""
+"""Classic consumer groups (KIP-62, KIP-345, KIP-394): members, assignments and committed offsets."""

@@ -1,8 +1,8 @@
 """The records of `__consumer_offsets`: committed offsets and group metadata, in Kafka's own formats.
 
-Keys begin with a version that says what the record is: 0 and 1 an offset, 2 a group. A record without a value
-deletes what its key names. Of the values the versions written here are 3 (both kinds); older and newer ones are
-not expected in a log that only this code writes.
+A key begins with a version that determines the kind of record: 0 and 1 an offset, 2 a group. A record without a
+value deletes the entry of its key. Values of both kinds are written in version 3; other versions are not
+expected in a log that only this code writes.
 
 Source:
     Kafka's OffsetCommitKey/Value.json and GroupMetadataKey/Value.json.
@@ -18,7 +18,7 @@ VALUE_VERSION = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetKey:
-    """Whose offset, and of what."""
+    """Identifies a committed offset."""
 
     group: str
     topic: str
@@ -30,9 +30,9 @@ class CommittedOffset:
     """A committed offset.
 
     Attributes:
-        leader_epoch: Of the last record before it, -1 when the client did not say.
-        metadata: The client's own words.
-        committed_ms: Wall clock of the coordinator.
+        leader_epoch: Epoch of the last record before the offset, -1 if the client did not send it.
+        metadata: Free text of the client.
+        committed_ms: Wall clock of the coordinator at the commit.
     """
 
     offset: int
@@ -43,7 +43,7 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMember:
-    """A member as the log knows it."""
+    """A member as stored in the log."""
 
     member_id: str
     instance_id: str | None
@@ -57,7 +57,7 @@ class StoredMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredGroup:
-    """A generation of a group as the log knows it."""
+    """A generation of a group as stored in the log."""
 
     protocol_type: str
     generation: int
@@ -68,7 +68,7 @@ class StoredGroup:
 
 
 class UnreadableRecordError(ValueError):
-    """Bytes in the offsets topic that are none of its records."""
+    """Bytes in the offsets topic that are not one of its records."""
 
 
 class _Writer:
@@ -104,7 +104,7 @@ class _Reader:
     def _take(self, count: int) -> bytes:
         end = self._position + count
         if count < 0 or end > len(self._data):
-            raise UnreadableRecordError(f"{count} bytes are missing at byte {self._position}")
+            raise UnreadableRecordError(f"{count} bytes are missing at position {self._position}")
         taken = self._data[self._position : end]
         self._position = end
         return taken
@@ -117,7 +117,7 @@ class _Reader:
     def text(self) -> str:
         value = self.nullable_text()
         if value is None:
-            raise UnreadableRecordError("a text that must be there is not")
+            raise UnreadableRecordError("a required text is null")
         return value
 
     def nullable_text(self) -> str | None:
@@ -142,10 +142,10 @@ def encode_key(key: OffsetKey | str) -> bytes:
 
 
 def decode_key(data: bytes) -> OffsetKey | str:
-    """Decodes a key: of an offset, or of a group (its id).
+    """Decodes the key of an offset, or of a group (its id).
 
     Raises:
-        UnreadableRecordError: It is neither.
+        UnreadableRecordError: The key is neither.
     """
     reader = _Reader(data)
     version = reader.number("h")
@@ -153,7 +153,7 @@ def decode_key(data: bytes) -> OffsetKey | str:
         return OffsetKey(group=reader.text(), topic=reader.text(), partition=reader.number("i"))
     if version == GROUP_KEY_VERSION:
         return reader.text()
-    raise UnreadableRecordError(f"a key of version {version}")
+    raise UnreadableRecordError(f"unknown key version {version}")
 
 
 def encode_offset(value: CommittedOffset) -> bytes:
@@ -167,7 +167,7 @@ def decode_offset(data: bytes) -> CommittedOffset:
     """Decodes the value of an offset.
 
     Raises:
-        UnreadableRecordError: It is none.
+        UnreadableRecordError: The bytes are malformed.
     """
     reader = _Reader(data)
     _check_version(reader)
@@ -196,7 +196,7 @@ def decode_group(data: bytes) -> StoredGroup:
     """Decodes the value of a group.
 
     Raises:
-        UnreadableRecordError: It is none.
+        UnreadableRecordError: The bytes are malformed.
     """
     reader = _Reader(data)
     _check_version(reader)
@@ -232,11 +232,11 @@ def _read_member(reader: _Reader) -> StoredMember:
 def _check_version(reader: _Reader) -> None:
     version = reader.number("h")
     if version != VALUE_VERSION:
-        raise UnreadableRecordError(f"a value of version {version}")
+        raise UnreadableRecordError(f"unknown value version {version}")
 
 
 def java_hash(text: str) -> int:
-    """Returns Java's `String.hashCode`, by which Kafka finds the offsets partition of a group."""
+    """Returns Java's `String.hashCode`, from which Kafka computes the offsets partition of a group."""
     value = 0
     data = text.encode("utf-16-be", "surrogatepass")
     for index in range(0, len(data), 2):
@@ -245,6 +245,6 @@ def java_hash(text: str) -> int:
 
 
 def offsets_partition(group: str, count: int) -> int:
-    """Returns the partition of the offsets topic that a group's records are in."""
-    # Kafka's Utils.abs: the sign bit is dropped, not the number negated.
+    """Returns the partition of the offsets topic that holds a group's records."""
+    # Like Kafka's Utils.abs: clears the sign bit instead of negating the number.
     return (java_hash(group) & 0x7FFFFFFF) % count

@@ -1,11 +1,12 @@
-"""The image: what a prefix of the metadata log adds up to.
+"""The image: the state that a prefix of the metadata log describes.
 
 Registrations are frozen and replaced as a whole, so a copy of the image is a few shallow dictionary copies, and a
-reader may keep what it was handed. `ClusterImage` itself is mutable: one per owner. A controller keeps one that
-follows the committed records and, while it is active, one that runs ahead of it (CTRL-1, CTRL-3). Brokers use the
-same class.
+reader may keep a registration. `ClusterImage` itself is mutable, with one owner. A controller has one image that
+follows the committed records and, while it is active, another one that also has its uncommitted records (CTRL-1,
+CTRL-3). Brokers use the same class.
 
-Look-ups by broker scan all partitions: they run on rare events (fencing, registration) and clusters are small.
+Look-ups by broker scan all partitions: they are needed for rare events only (fencing, registration), and clusters
+are small.
 """
 
 from collections.abc import Callable
@@ -62,7 +63,7 @@ def is_legal_topic_name(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRegistration:
-    """A partition as the controller knows it."""
+    """A partition as the metadata log describes it."""
 
     topic: str
     topic_id: UUID
@@ -82,7 +83,7 @@ class PartitionRegistration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistration:
-    """A broker as the controller knows it."""
+    """A broker as the metadata log describes it."""
 
     broker_id: int
     broker_epoch: int
@@ -101,7 +102,7 @@ class BrokerRegistration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicImage:
-    """A topic's identity."""
+    """Name and id of a topic."""
 
     name: str
     topic_id: UUID
@@ -110,14 +111,14 @@ class TopicImage:
 def merge_change(
     registration: PartitionRegistration, change: PartitionChangeRecord
 ) -> PartitionRegistration:
-    """Returns a registration with a change applied: rule META-1, in its only place.
+    """Returns a registration with a change applied (META-1).
 
-    An absent field is unchanged, the partition epoch always grows by one, and the leader epoch grows by one
-    iff the record names a leader, even the same one or none.
+    An absent field is unchanged. The partition epoch always grows by one. The leader epoch grows by one if and
+    only if the record names a leader, even if it is the same one or none.
     """
     fields: dict[str, Any] = {"partition_epoch": registration.partition_epoch + 1}
-    # [META-1] Naming the leader is what starts a leader epoch, whoever it is: followers must compare
-    # their logs with it again.
+    # [META-1] A record that names the leader starts a leader epoch, even for the same leader: followers must
+    # compare their logs with the leader's again.
     if change.leader != LEADER_UNCHANGED:
         fields["leader"] = change.leader
         fields["leader_epoch"] = registration.leader_epoch + 1
@@ -145,7 +146,7 @@ class ClusterImage:
         partitions: Registrations by (topic id, partition index), in the order of creation.
         features: Finalized feature levels by name.
         configs: Values by (resource type, resource name, configuration name).
-        next_producer_id: The first producer id that no broker was given.
+        next_producer_id: The first producer id that is not assigned to a broker.
         last_offset: Offset of the last replayed record, -1 before the first.
     """
 
@@ -193,7 +194,7 @@ class ClusterImage:
 
     @property
     def elr_on(self) -> bool:
-        """Whether eligible leader replicas are finalized: the replicated truth, not a node's setting."""
+        """Whether eligible leader replicas are finalized in the metadata; independent of the node's settings."""
         return self.features.get(ELR_FEATURE, 0) > 0
 
     def is_active(self, broker_id: int) -> bool:
@@ -202,7 +203,7 @@ class ClusterImage:
         return broker is not None and broker.is_active
 
     def partition(self, topic: str, index: int) -> PartitionRegistration | None:
-        """Returns a partition by topic name and index, None when there is none."""
+        """Returns a partition by topic name and index, None if it does not exist."""
         named = self.topics_by_name.get(topic)
         return None if named is None else self.partitions.get((named.topic_id, index))
 
@@ -235,8 +236,8 @@ class ClusterImage:
         """Returns the effective min ISR of a partition: never more than it has replicas.
 
         Source:
-            MIN-2, KAFKA-15583. Kafka's controller takes the replica count of partition 0 for all partitions of
-            a topic; we take the partition's own.
+            MIN-2, KAFKA-15583. Kafka's controller uses the replica count of partition 0 for all partitions of a
+            topic; here the partition's own count is used.
         """
         return min(
             self.min_insync_replicas(registration.topic, default), len(registration.replicas)
@@ -277,8 +278,8 @@ class ClusterImage:
 
     def _registered(self, broker_id: int, broker_epoch: int) -> BrokerRegistration:
         broker = self.brokers.get(broker_id)
-        # A change of a registration that is not the current one can only come from a controller that decided
-        # on a state that the log does not have; going on would fence or unfence the wrong incarnation.
+        # A change of another registration than the current one can only come from a controller whose state differs
+        # from the log. Applying it would fence or unfence the wrong incarnation.
         check_invariant(
             broker is not None and broker.broker_epoch == broker_epoch,
             "INV-8",
@@ -365,8 +366,9 @@ class ClusterImage:
 
     def _clear_elr(self, _offset: int, record: ClearElrRecord) -> None:
         for key, registration in list(self.partitions.items()):
-            # [ELR-9] A partition with an empty ISR keeps its ELR: it has no leader that could commit under the new
-            # min ISR, and without ELR and last-known leader nobody could ever be elected (Kafka erases it, B-48).
+            # [ELR-9] A partition with an empty ISR keeps its ELR: it has no leader that could commit under the
+            # new min ISR, and without ELR and last-known leader no replica could ever be elected. Kafka clears
+            # it anyway.
             if (
                 record.topic_name in ("", registration.topic)
                 and registration.isr

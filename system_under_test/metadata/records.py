@@ -1,8 +1,8 @@
-"""Metadata records: what the controller writes into `__cluster_metadata`.
+"""Metadata records: the content of `__cluster_metadata`, written by the controller.
 
-Names and fields are Kafka's. In `PartitionChangeRecord` None means "unchanged" for every optional field;
-the leader's own "unchanged" is `LEADER_UNCHANGED`, because -1 is a real value there (no leader).
-The byte form is in `system_under_test.protocol.metadata_codec`.
+Names and fields are Kafka's. In `PartitionChangeRecord` None means "unchanged" for every optional field. For
+the leader it is `LEADER_UNCHANGED`, because -1 has a meaning there (no leader).
+`system_under_test.protocol.metadata_codec` encodes the records.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class FeatureLevelRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerRecord:
-    """A broker (a new incarnation of it, unless the incarnation id is the registered one) registered."""
+    """A broker registered; a new incarnation of it unless the incarnation id is the registered one."""
 
     broker_id: int
     incarnation_id: UUID
@@ -71,7 +71,7 @@ class RemoveTopicRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecord:
-    """A partition in full, at its creation (or in a snapshot)."""
+    """A complete partition, at its creation or in a snapshot."""
 
     topic_id: UUID
     partition_id: int
@@ -90,7 +90,7 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionChangeRecord:
-    """What changed in a partition; merged by META-1."""
+    """The changed fields of a partition; merged by META-1."""
 
     topic_id: UUID
     partition_id: int
@@ -124,7 +124,7 @@ class ConfigRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdsRecord:
-    """A block of producer ids was given to a broker; it ends before `next_producer_id` (KIP-730)."""
+    """A block of producer ids was assigned to a broker; it ends before `next_producer_id` (KIP-730)."""
 
     broker_id: int
     broker_epoch: int
@@ -133,12 +133,12 @@ class ProducerIdsRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoOpRecord:
-    """Nothing, so that the metadata offset keeps moving."""
+    """No change; written so that the metadata offset keeps moving."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderChangeRecord:
-    """Control record: a quorum leader began its epoch (KIP-595 LeaderChangeMessage)."""
+    """A quorum leader began its epoch; a control record (KIP-595 LeaderChangeMessage)."""
 
     leader_id: int
     voters: tuple[int, ...]
@@ -167,7 +167,7 @@ class MetadataBatch:
 
     Attributes:
         base_offset: Offset of the first record in the metadata log.
-        quorum_epoch: Raft epoch in which it was appended.
+        quorum_epoch: Quorum epoch in which it was appended.
         records: At least one; record i has offset `base_offset + i`.
     """
 

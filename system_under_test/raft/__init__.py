@@ -1,1 +1,1 @@
-"""The metadata quorum: KRaft's Raft (replication-protocol section 17)."""
+"""The metadata quorum: KRaft's variant of Raft (KIP-595, KIP-996)."""

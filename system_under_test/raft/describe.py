@@ -1,4 +1,4 @@
-"""DescribeQuorum: who leads the metadata quorum, and how far everybody is; nothing is decided by it."""
+"""DescribeQuorum: the leader of the metadata quorum and the progress of every member, for display only."""
 
 from typing import Any
 
@@ -22,20 +22,22 @@ def describe_quorum(
     own_end_offset: int,
     now_ms: int,
 ) -> Any:
-    """Answers a DescribeQuorumRequest; a node that does not lead says NOT_LEADER_OR_FOLLOWER, and who does.
+    """Returns the response to a DescribeQuorumRequest.
+
+    A node that does not lead responds with NOT_LEADER_OR_FOLLOWER and the leader that it knows.
 
     Args:
-        request: About the metadata partition, and nothing else.
+        request: Must be about the metadata partition alone.
         config: Names the voters.
         leadership: This node's leadership; None if it does not lead.
-        leader_id: As far as it is known, -1 otherwise.
+        leader_id: The known leader, -1 if it is unknown.
         epoch: The quorum epoch.
-        own_end_offset: End of what is durable here.
+        own_end_offset: End of what is durable on this node.
         now_ms: This node's wall clock.
     """
-    answers = describe_quorum_response
+    schema = describe_quorum_response
     if only_partition(request) is None:
-        return answers.DescribeQuorumResponse(
+        return schema.DescribeQuorumResponse(
             error_code=ErrorCode.INVALID_REQUEST,
             error_message=f"the only quorum is that of {METADATA_TOPIC}-0",
             topics=(),
@@ -47,12 +49,12 @@ def describe_quorum(
         progress = leadership.progress()
         progress[config.node_id] = Progress(own_end_offset, now_ms, now_ms)
         ids = [voter.node_id for voter in config.voters]
-        nobody = Progress(UNKNOWN, UNKNOWN, UNKNOWN)
-        voters = [_replica(node_id, progress.get(node_id, nobody)) for node_id in ids]
+        unknown = Progress(UNKNOWN, UNKNOWN, UNKNOWN)
+        voters = [_replica(node_id, progress.get(node_id, unknown)) for node_id in ids]
         observers = [
             _replica(node_id, seen) for node_id, seen in progress.items() if node_id not in ids
         ]
-    partition = answers.PartitionData(
+    partition = schema.PartitionData(
         partition_index=0,
         error_code=ErrorCode.NONE if leadership is not None else ErrorCode.NOT_LEADER_OR_FOLLOWER,
         error_message=None,
@@ -62,10 +64,10 @@ def describe_quorum(
         current_voters=tuple(voters),
         observers=tuple(observers),
     )
-    return answers.DescribeQuorumResponse(
+    return schema.DescribeQuorumResponse(
         error_code=ErrorCode.NONE,
         error_message=None,
-        topics=(answers.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),),
+        topics=(schema.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),),
         nodes=tuple(_node(voter.node_id, voter.address) for voter in config.voters),
     )
 

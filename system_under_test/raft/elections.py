@@ -1,10 +1,10 @@
-"""Elections: when a member stands for leader, and whom it votes for.
+"""Elections: when a member stands for election, and for whom it votes.
 
-One deadline is running at any time in every state but Leader: the fetch timeout of a follower, the election
-timeout of everybody else. Moving a deadline back is only an assignment; its timer is re-armed when it fires
-early, so that a busy quorum does not fill the loop's heap with cancelled timers.
+In every state but Leader exactly one deadline runs: the fetch timeout in Follower, the election timeout in all
+other states. Postponing a deadline is only an assignment; the timer is re-armed when it fires early, so that a
+busy quorum does not fill the loop's heap with cancelled timers.
 
-Rules: RAFT-5 and RAFT-6 (the decisions are in `state.py`), timers of section 17.2, votes of 17.3 and 17.4.
+The decisions on votes (RAFT-5, RAFT-6) are in `state.py`.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from system_under_test.raft import messages
 from system_under_test.raft.link import Link
 from system_under_test.raft.quorum import Quorum
 from system_under_test.raft.state import (
-    NOBODY,
+    NO_NODE,
     Candidate,
     Follower,
     Leader,
@@ -34,21 +34,20 @@ from system_under_test.raft.state import (
 )
 
 BACKOFF_BASE_DIVISOR = 20
-"""Kafka's 50 ms for a maximal back-off of 1000 ms, in proportion for faster timings."""
+"""Kafka's 50 ms for a longest back-off of 1000 ms, in proportion for faster timings."""
 
 MAX_BACKOFF_DOUBLINGS = 10
-"""The configured maximum is reached long before."""
+"""Keeps the exponent small; the configured maximum is reached long before."""
 
 
 class Elections:
-    """Drives a voter's election and fetch timeouts, and answers votes for voters and observers."""
+    """Drives a voter's election and fetch timeouts, and decides votes, for voters and observers."""
 
     def __init__(self, quorum: Quorum, links: dict[int, Link]) -> None:
         self._quorum = quorum
         self._links = links
         self._timings = quorum.config.timings
         self._pre_vote = quorum.config.features.pre_vote
-        self._requires_up_to_date = quorum.config.rules("RAFT-5")
         self._random = quorum.host.random.stream("raft")
         self._mark = quorum.host.observer.mark
         self._deadline_s: float | None = None
@@ -58,28 +57,28 @@ class Elections:
         self._leader_has_resigned = False
         self._lost_elections = 0
         self._round = 0
-        """Counts changes of state; what belongs to an older one is ignored."""
+        """Number of changes of state; responses and timers of an older round are ignored."""
 
     def stop(self) -> None:
-        """Stops the timer and forgets the round."""
+        """Stops the timer and ends the round."""
         self._round += 1
         self._clear_deadline()
 
     def fetch_succeeded(self) -> None:
-        """Starts the fetch timeout anew: the leader answered."""
-        # An answer that was under way when the leader resigned does not call it back.
+        """Restarts the fetch timeout: the leader responded."""
+        # A response that was in flight when the leader resigned does not postpone the election.
         if self._quorum.is_voter and not self._leader_has_resigned:
             self._set_deadline(self._timings.controller_quorum_fetch_timeout_ms)
 
     # --- states ----------------------------------------------------------------------------------------
 
     def entered(self, old: State, new: State) -> None:
-        """Arms the timer of a new state, and asks for votes if it is a nominee's."""
+        """Arms the timer of a new state, and requests votes if the state needs them."""
         if not self._quorum.is_voter:
             return
         same_epoch = new.epoch == old.epoch
         if isinstance(new, Prospective) and isinstance(old, Prospective) and same_epoch:
-            # It gave its vote away while it runs its pre-vote, which goes on.
+            # It voted during its own pre-vote, which continues.
             return
         self._round += 1
         self._leader_has_resigned = False
@@ -93,7 +92,7 @@ class Elections:
                 self._set_deadline(self._timings.controller_quorum_fetch_timeout_ms)
             case Prospective() | Candidate():
                 self._set_deadline(self._election_timeout_ms())
-                self._ask_for_votes()
+                self._request_votes()
             case Resigned():
                 self._set_deadline(self._election_timeout_ms())
             case Unattached():
@@ -101,20 +100,20 @@ class Elections:
 
     def _entered_unattached(self, old: State, new: Unattached, was_backing_off: bool) -> None:
         if len(self._quorum.voters) == 1:
-            # Nobody to wait for.
+            # There is no other voter to wait for.
             self._set_deadline(0)
             return
-        has_just_voted = new.voted_id != NOBODY and new.epoch == old.epoch
+        has_just_voted = new.voted_id != NO_NODE and new.epoch == old.epoch
         was_waiting = isinstance(old, Unattached | Candidate | Prospective | Resigned)
-        # A higher epoch alone does not push an election away: only granting a vote does, and losing a leader.
+        # A higher epoch alone does not postpone an election: only granting a vote does, and losing a leader.
         if not was_waiting or has_just_voted or was_backing_off or self._deadline_s is None:
             self._set_deadline(self._election_timeout_ms())
 
     def shorten_fetch_timeout(self, position: int) -> None:
-        """Reacts to the leader's resignation: the first of its preferred successors stands at once.
+        """Handles the leader's resignation: the first of its preferred successors stands for election at once.
 
         Args:
-            position: Place among the preferred successors; the later, the longer the wait.
+            position: Position among the preferred successors; a later one waits longer.
         """
         if isinstance(self._quorum.state, Follower) and self._quorum.is_voter:
             self._leader_has_resigned = True
@@ -152,7 +151,7 @@ class Elections:
         deadline_s = self._deadline_s
         if deadline_s is None:
             return
-        # A loop may call a timer a clock tick early; `_timer_due_s` says which deadline it was for.
+        # A loop may call a timer one clock tick early; `_timer_due_s` is the deadline that it was set for.
         if deadline_s > self._timer_due_s:
             self._timer = asyncio.get_running_loop().call_at(deadline_s, self._timer_fired)
             self._timer_due_s = deadline_s
@@ -196,22 +195,22 @@ class Elections:
         )
 
     def _back_off(self) -> None:
-        # A candidate that lost waits a random time, so that two of them do not split every vote.
+        # A candidate that lost waits for a random time, so that two candidates do not split every vote.
         self._lost_elections += 1
         longest = self._backoff_ms(self._lost_elections)
         self._is_backing_off = True
         self._set_deadline(self._random.randrange(0, longest + 1))
 
-    # --- asking ----------------------------------------------------------------------------------------
+    # --- requesting votes ------------------------------------------------------------------------------
 
-    def _ask_for_votes(self) -> None:
-        # A transition never nests another: a voter without peers wins in the loop's next turn.
+    def _request_votes(self) -> None:
+        # Transitions do not nest: a voter without peers wins in the loop's next turn.
         asyncio.get_running_loop().call_soon(self._count, self._round)
         for voter_id in self._quorum.voters:
             if voter_id != self._quorum.node_id:
-                self._ask(voter_id, self._round)
+                self._request_vote(voter_id, self._round)
 
-    def _ask(self, voter_id: int, round_: int) -> None:
+    def _request_vote(self, voter_id: int, round_: int) -> None:
         state = self._quorum.state
         if round_ != self._round or not isinstance(state, Prospective | Candidate):
             return
@@ -225,21 +224,21 @@ class Elections:
         self._links[voter_id].send(
             request,
             self._timings.controller_quorum_request_timeout_ms,
-            partial(self._answered, voter_id, round_),
+            partial(self._vote_received, voter_id, round_),
         )
 
-    def _answered(self, voter_id: int, round_: int, response: Any) -> None:
+    def _vote_received(self, voter_id: int, round_: int, response: Any) -> None:
         if response is None:
             if round_ == self._round:
                 delay_s = self._links[voter_id].retry_delay_s
-                asyncio.get_running_loop().call_later(delay_s, self._ask, voter_id, round_)
+                asyncio.get_running_loop().call_later(delay_s, self._request_vote, voter_id, round_)
             return
-        answer = messages.read_answer(response)
-        if self._quorum.hear(answer.epoch, answer.leader_id) or round_ != self._round:
+        content = messages.read_response(response)
+        if self._quorum.hear(content.epoch, content.leader_id) or round_ != self._round:
             return
         state = self._quorum.state
         if isinstance(state, Prospective | Candidate):
-            tally = state.tally.with_answer(voter_id, answer.vote_granted)
+            tally = state.tally.with_response(voter_id, content.vote_granted)
             self._quorum.remember(replace(state, tally=tally))
             self._count(round_)
 
@@ -262,50 +261,50 @@ class Elections:
             elif not self._is_backing_off:
                 self._back_off()
 
-    # --- answering -------------------------------------------------------------------------------------
+    # --- voting ----------------------------------------------------------------------------------------
 
     def handle_vote(self, request: Any) -> Any:
-        """Answers a Vote request (17.3), checks in Kafka's order."""
+        """Returns the response to a Vote request. The order of the checks is Kafka's."""
         quorum = self._quorum
         if request.cluster_id is not None and request.cluster_id != quorum.config.cluster_id:
             return self._refuse_all(request, ErrorCode.INCONSISTENT_CLUSTER_ID)
-        asked = messages.only_partition(request)
-        if asked is None or not _is_sane(asked):
+        wanted = messages.only_partition(request)
+        if wanted is None or not _is_sane(wanted):
             return self._refuse_all(request, ErrorCode.INVALID_REQUEST)
-        if asked.replica_epoch < quorum.state.epoch:
-            return self._answer(request, ErrorCode.FENCED_LEADER_EPOCH)
-        # For pre-votes too: an epoch that exists somewhere is adopted.
-        quorum.hear(asked.replica_epoch, NOBODY)
-        if request.voter_id not in (NOBODY, quorum.node_id):
-            return self._answer(request, ErrorCode.INVALID_VOTER_KEY)
+        if wanted.replica_epoch < quorum.state.epoch:
+            return self._respond(request, ErrorCode.FENCED_LEADER_EPOCH)
+        # Also for pre-votes: an epoch that exists somewhere is adopted.
+        quorum.hear(wanted.replica_epoch, NO_NODE)
+        if request.voter_id not in (NO_NODE, quorum.node_id):
+            return self._respond(request, ErrorCode.INVALID_VOTER_KEY)
         candidate_log = LogPosition(
-            last_epoch=asked.last_offset_epoch, end_offset=asked.last_offset
+            last_epoch=wanted.last_offset_epoch, end_offset=wanted.last_offset
         )
-        if asked.pre_vote:
+        if wanted.pre_vote:
             granted = grants_pre_vote(
                 quorum.state,
                 candidate_log=candidate_log,
                 own_log=quorum.log_position,
-                requires_up_to_date=self._requires_up_to_date,
+                rules=quorum.config.rules,
             )
             if not granted:
-                self._mark("pre-vote-rejected", candidate=asked.replica_id)
-            return self._answer(request, ErrorCode.NONE, granted)
+                self._mark("pre-vote-rejected", candidate=wanted.replica_id)
+            return self._respond(request, ErrorCode.NONE, granted)
         granted = grants_vote(
             quorum.state,
-            candidate_id=asked.replica_id,
+            candidate_id=wanted.replica_id,
             candidate_log=candidate_log,
             own_log=quorum.log_position,
-            requires_up_to_date=self._requires_up_to_date,
+            rules=quorum.config.rules,
         )
-        if granted and quorum.state.voted_id != asked.replica_id:
-            # RAFT-1: durable before the answer leaves.
-            quorum.record_vote(asked.replica_id)
-        return self._answer(request, ErrorCode.NONE, granted)
+        if granted and quorum.state.voted_id != wanted.replica_id:
+            # [RAFT-1] The vote is durable before the response is sent.
+            quorum.record_vote(wanted.replica_id)
+        return self._respond(request, ErrorCode.NONE, granted)
 
-    def _answer(self, request: Any, error: ErrorCode, granted: bool = False) -> Any:
+    def _respond(self, request: Any, error: ErrorCode, granted: bool = False) -> Any:
         state = self._quorum.state
-        return messages.build_answer(
+        return messages.build_response(
             request,
             error=error,
             epoch=state.epoch,
@@ -314,14 +313,14 @@ class Elections:
         )
 
     def _refuse_all(self, request: Any, error: ErrorCode) -> Any:
-        return messages.build_answer(
-            request, error=ErrorCode.NONE, epoch=-1, leader_id=NOBODY, request_error=error
+        return messages.build_response(
+            request, error=ErrorCode.NONE, epoch=-1, leader_id=NO_NODE, request_error=error
         )
 
 
-def _is_sane(asked: Any) -> bool:
-    if asked.last_offset < 0 or asked.last_offset_epoch < 0 or asked.replica_epoch < 0:
+def _is_sane(wanted: Any) -> bool:
+    if wanted.last_offset < 0 or wanted.last_offset_epoch < 0 or wanted.replica_epoch < 0:
         return False
-    if asked.pre_vote:
-        return bool(asked.last_offset_epoch <= asked.replica_epoch)
-    return bool(asked.last_offset_epoch < asked.replica_epoch)
+    if wanted.pre_vote:
+        return bool(wanted.last_offset_epoch <= wanted.replica_epoch)
+    return bool(wanted.last_offset_epoch < wanted.replica_epoch)

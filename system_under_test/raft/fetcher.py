@@ -1,10 +1,10 @@
 """The follower's work: fetch from the leader, append, make durable, learn what is committed.
 
-One task, one outstanding fetch. A voter fetches only while it follows a leader; an observer (a broker) has
-no elections to tell it who leads, and asks one voter after the other until it hears of a leader: a voter
-that does not lead answers with an error that names the leader it knows.
+One task, one outstanding fetch. A voter fetches only while it follows a leader. An observer (a broker) takes no
+part in elections, so it queries one voter after the other until it hears of a leader: a voter that does not
+lead responds with an error that names the leader it knows.
 
-The task only ever waits for futures of its own, so that a change of state ends every wait at once.
+The task only waits for futures of its own, so a change of state ends every wait at once.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ from system_under_test.raft.quorum import METADATA_MAX_BATCH_BYTES, Quorum
 from system_under_test.raft.state import Follower
 
 _INTERRUPTED = object()
-"""What a wait ends with when the state changed."""
+"""Result of a wait that a change of state ended."""
 
 ONE_BATCH = 1
-"""Fewest bytes that can be asked for: the answer is then one batch, whatever its size."""
+"""Smallest size limit of a fetch: the response is then one batch, whatever its size."""
 
 
 class Fetcher:
@@ -33,7 +33,7 @@ class Fetcher:
     Args:
         links: To all other voters; for fetches only.
         spawn: Starts a task whose failure ends the node.
-        fetch_succeeded: Told of every successful fetch.
+        fetch_succeeded: Called after every successful fetch.
     """
 
     def __init__(
@@ -48,25 +48,24 @@ class Fetcher:
         self._spawn = spawn
         self._fetch_succeeded = fetch_succeeded
         self._timings = quorum.config.timings
-        self._fsyncs = quorum.is_voter and quorum.config.rules("RAFT-2")
-        self._voters_to_ask = tuple(links)
+        self._other_voters = tuple(links)
         self._next_voter = 0
         self._doubts_leader = False
         self._target: int | None = None
         self._waiter: asyncio.Future[Any] | None = None
 
     def start(self) -> None:
-        """Starts to fetch."""
-        if not self._voters_to_ask:
+        """Starts fetching."""
+        if not self._other_voters:
             return
-        # Brokers that start together do not all ask the same voter.
+        # Brokers that start together do not all query the same voter.
         self._next_voter = self._quorum.host.random.stream("raft").randrange(
-            0, len(self._voters_to_ask)
+            0, len(self._other_voters)
         )
         self._spawn(self._run())
 
     def state_changed(self) -> None:
-        """Ends the present wait. A fetch in flight is abandoned: it may be parked at a deposed leader."""
+        """Ends the current wait. A fetch in flight is abandoned: it may be parked at a deposed leader."""
         self._doubts_leader = False
         waiter = self._waiter
         if waiter is not None and not waiter.done():
@@ -95,8 +94,8 @@ class Fetcher:
             return state.leader_id
         if self._quorum.is_voter:
             return None
-        self._next_voter = (self._next_voter + 1) % len(self._voters_to_ask)
-        return self._voters_to_ask[self._next_voter]
+        self._next_voter = (self._next_voter + 1) % len(self._other_voters)
+        return self._other_voters[self._next_voter]
 
     async def _wait(self, delay_s: float | None) -> None:
         loop = asyncio.get_running_loop()
@@ -132,7 +131,7 @@ class Fetcher:
         return response
 
     async def _process(self, target: int, response: Any) -> bool:
-        """Takes a response in; true when the next fetch may follow at once."""
+        """Handles a response; true when the next fetch may follow at once."""
         if response.error_code != ErrorCode.NONE or not response.responses:
             return False
         partition = response.responses[0].partitions[0]
@@ -144,8 +143,8 @@ class Fetcher:
         if not isinstance(state, Follower) or named.leader_epoch != state.epoch:
             return False
         if partition.error_code != ErrorCode.NONE or target != state.leader_id:
-            # A leader that says it does not lead has resigned; another voter that names the same leader
-            # is a reason to try that one again.
+            # A leader that responds that it does not lead has resigned. If another voter names the same leader,
+            # that leader is tried again.
             self._doubts_leader = target == state.leader_id or named.leader_id != state.leader_id
             return False
         if not state.has_fetched:
@@ -160,12 +159,12 @@ class Fetcher:
             except CorruptBatchError as error:
                 quorum.host.observer.mark("metadata-fetch-corrupt", error=str(error))
                 return False
-            # RAFT-2: the next fetch tells the leader that this voter has the records; from then on they
-            # count for a majority, and must survive a power cut. An observer counts for nothing.
-            if self._fsyncs:
+            # [RAFT-2] The next fetch tells the leader that this voter has the records. From then on they count
+            # for a majority, and must survive a power cut. An observer does not count.
+            if quorum.is_voter and quorum.config.rules("RAFT-2"):
                 await quorum.log.flush()
-                # The state may have changed meanwhile. What the old leader said of its high watermark
-                # holds all the same, but the log may not be a follower's any more.
+                # The state may have changed meanwhile. The old leader's high watermark is still correct, but this
+                # node may no longer be a follower.
                 if quorum.state.epoch != state.epoch or not isinstance(quorum.state, Follower):
                     return True
         quorum.commit_to(partition.high_watermark)
@@ -177,7 +176,7 @@ class Fetcher:
         if found is None or found[0] == epoch:
             offset = end_offset if found is None else min(found[1], end_offset)
         else:
-            # The epoch is unknown here: cut back to the end of the newest one below it, and ask again.
+            # The epoch is unknown here: truncate to the end of the newest epoch below it, and fetch again.
             offset = found[1]
         if offset >= log.log_end_offset:
             return False

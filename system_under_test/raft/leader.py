@@ -1,13 +1,14 @@
 """The leader's work: append, make durable, serve fetches, commit, announce itself, resign.
 
-Appends are collected for a moment (`controller.quorum.append.linger.ms`), written together and fsynced; only
-then are they shown to anybody and counted for the leader itself (RAFT-2, RAFT-7). Fetches that find nothing
-new are parked until there is something, or their time is over.
+Appends are collected for a moment (`controller.quorum.append.linger.ms`), written together and fsynced. Only
+then are they served to other replicas and counted for the leader itself (RAFT-2, RAFT-7). Fetches that find
+nothing new are parked until there is something new, or until they time out.
 
-A parked fetch is also woken when only the high watermark moved, if its sender has not heard of it yet.
-Kafka does that since fetches carry the follower's high watermark (KIP-1166); before, a replica learnt of a
-commit with the answer after the next record. Here the leader remembers what it told whom, which costs
-nothing on the wire and keeps a broker's view of the metadata as fresh as the newest Kafka's.
+A parked fetch is also completed when only the high watermark moved, if its sender does not know it yet. Kafka
+does that since fetches carry the follower's high watermark (KIP-1166); before, a replica learnt of a commit
+only with the response after the next record. Here the leader remembers which high watermark it sent to which
+replica. That needs no field in the request, and keeps a broker's view of the metadata as fresh as in the newest
+Kafka.
 """
 
 import asyncio
@@ -24,18 +25,18 @@ from system_under_test.raft import messages
 from system_under_test.raft.leadership import Leadership
 from system_under_test.raft.link import Link
 from system_under_test.raft.quorum import METADATA_MAX_BATCH_BYTES, NotLeaderError, Quorum
-from system_under_test.raft.state import NOBODY, Leader, Resigned
+from system_under_test.raft.state import NO_NODE, Leader, Resigned
 from system_under_test.runtime import RequestContext
 
 CHECK_QUORUM_FACTOR = 1.5
-"""Fetch timeouts without a majority of fetches after which a leader resigns (RAFT-4)."""
+"""Number of fetch timeouts without fetches of a majority after which a leader resigns (RAFT-4)."""
 
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _ParkedFetch:
-    """A fetch that waits for something new."""
+    """A fetch that waits for new records or a new high watermark."""
 
     future: "asyncio.Future[Any]"
     timer: asyncio.TimerHandle
@@ -46,7 +47,7 @@ class _ParkedFetch:
 
 
 class LeaderDriver:
-    """Does what only a leader does. Idle in every other state.
+    """Does the work of a leader; idle in every other state.
 
     Args:
         spawn: Starts a task whose failure ends the node.
@@ -57,7 +58,6 @@ class LeaderDriver:
         self._links = links
         self._spawn = spawn
         self._timings = quorum.config.timings
-        self._commits_own_epoch_only = quorum.config.rules("RAFT-7")
         self.leadership: Leadership | None = None
         self._next_offset = 0
         self._pending: list[bytes] = []
@@ -69,10 +69,10 @@ class LeaderDriver:
         self._check_timer: asyncio.TimerHandle | None = None
         self._check_due_s = 0.0
 
-    # --- taking and leaving office -----------------------------------------------------------------------
+    # --- begin and end of a leadership -------------------------------------------------------------------
 
     def begin(self, epoch: int) -> None:
-        """Takes office: appends the LeaderChange record, announces itself, starts the timers (17.5)."""
+        """Begins a leadership: appends the LeaderChange record, announces the leader, starts the timers."""
         quorum = self._quorum
         start_offset = quorum.log.log_end_offset
         self.leadership = Leadership(
@@ -80,22 +80,22 @@ class LeaderDriver:
             voters=quorum.voters,
             epoch=epoch,
             epoch_start_offset=start_offset,
-            commits_own_epoch_only=self._commits_own_epoch_only,
+            rules=quorum.config.rules,
         )
         self._next_offset = start_offset
         record = LeaderChangeRecord(leader_id=quorum.node_id, voters=quorum.voters)
         self._queue([record])
-        # Not left to the linger: whoever hears of this leader finds its record in the log.
+        # Not delayed by the linger: a node that hears of this leader finds its record in the log.
         self._write_pending(self.leadership)
         self._start_drain()
         quorum.host.observer.mark("quorum-leader-elected", epoch=epoch, start_offset=start_offset)
         if len(quorum.voters) > 1:
-            self._quorum_was_there()
+            self._postpone_check()
             self._arm_check_timer()
             self._announce()
 
     def end(self) -> None:
-        """Leaves office: what was not written is dropped, and whoever waits is told to look elsewhere."""
+        """Ends the leadership: drops appends that were not written, completes parked fetches with an error."""
         self.leadership = None
         self._pending.clear()
         self._is_draining = False
@@ -105,13 +105,13 @@ class LeaderDriver:
         self._linger = self._announce_timer = self._check_timer = None
         parked, self._parked = self._parked, {}
         for fetch in parked.values():
-            self._answer_parked(fetch, self._refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            self._respond_to_parked(fetch, self._refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def resign(self, reason: str) -> bool:
-        """Gives up the leadership and tells the other voters who should stand first (17.8).
+        """Resigns and sends the other voters the order in which they should stand for election.
 
         Returns:
-            False if this is no leader; nothing happened then.
+            False if this node does not lead; nothing happened then.
         """
         leadership = self.leadership
         state = self._quorum.state
@@ -127,7 +127,7 @@ class LeaderDriver:
         )
         for voter_id in successors:
             self._links[voter_id].send(
-                request, self._timings.controller_quorum_request_timeout_ms, self._hear_answer
+                request, self._timings.controller_quorum_request_timeout_ms, self._handle_response
             )
         return True
 
@@ -138,7 +138,7 @@ class LeaderDriver:
         return self._next_offset
 
     def append(self, records: Sequence[MetadataRecord]) -> int:
-        """Takes one atomic batch; returns the offset of its last record. See `RaftNode.append`."""
+        """Accepts one atomic batch and returns the offset of its last record. See `RaftNode.append`."""
         if self.leadership is None:
             raise NotLeaderError("this node does not lead the metadata quorum")
         last_offset = self._queue(records)
@@ -158,7 +158,7 @@ class LeaderDriver:
         )
         if len(batch) > METADATA_MAX_BATCH_BYTES:
             raise ValueError(
-                f"a metadata batch of {len(batch)} bytes is more than {METADATA_MAX_BATCH_BYTES}"
+                f"a metadata batch of {len(batch)} bytes exceeds the limit of {METADATA_MAX_BATCH_BYTES}"
             )
         self._pending.append(batch)
         self._next_offset += len(records)
@@ -176,12 +176,12 @@ class LeaderDriver:
                 self._write_pending(leadership)
             await self._quorum.log.flush()
             if self.leadership is not leadership:
-                # Deposed while the disk worked. The records stay in the log until a leader says otherwise.
+                # Deposed during the fsync. The records stay in the log until another leader truncates them.
                 return
             self._advance_and_wake(leadership)
             if self.leadership is not leadership:
                 return
-            # What came in meanwhile has waited for a whole fsync; it lingers no longer.
+            # Appends that arrived meanwhile have waited for a whole fsync; they do not linger as well.
             if not self._pending:
                 self._is_draining = False
                 return
@@ -201,9 +201,9 @@ class LeaderDriver:
     # --- committing --------------------------------------------------------------------------------------
 
     def _advance_and_wake(self, leadership: Leadership) -> None:
-        # RAFT-2 for the leader: it counts itself, and shows to others, only what is durable.
+        # [RAFT-2] A leader counts for itself, and serves to others, only what is durable.
         if leadership.advance(self._quorum.durable_end):
-            # Followers first, and then the own listener: it may take its time, or append.
+            # Followers first, because the own listener may take long, or append.
             self._wake_parked(leadership)
             self._quorum.commit_to(leadership.high_watermark)
         elif self._parked:
@@ -223,25 +223,25 @@ class LeaderDriver:
     # --- serving fetches ---------------------------------------------------------------------------------
 
     def handle_fetch(self, request: Any, context: RequestContext) -> Any:
-        """Answers a fetch of the metadata log (17.6), checks in Kafka's order.
+        """Serves a fetch of the metadata log. The order of the checks is Kafka's.
 
         Returns:
-            The response, or a future of it while there is nothing new.
+            The response, or its future while there is nothing new.
         """
         quorum = self._quorum
         if request.cluster_id is not None and request.cluster_id != quorum.config.cluster_id:
             return messages.build_fetch_refusal(ErrorCode.INCONSISTENT_CLUSTER_ID)
-        asked = messages.only_partition(request)
+        wanted = messages.only_partition(request)
         if (
-            asked is None
-            or asked.fetch_offset < 0
-            or asked.last_fetched_epoch < 0
-            or asked.current_leader_epoch < 0
+            wanted is None
+            or wanted.fetch_offset < 0
+            or wanted.last_fetched_epoch < 0
+            or wanted.current_leader_epoch < 0
         ):
             return messages.build_fetch_refusal(ErrorCode.INVALID_REQUEST)
         epoch = quorum.state.epoch
-        if asked.current_leader_epoch != epoch:
-            is_older = asked.current_leader_epoch < epoch
+        if wanted.current_leader_epoch != epoch:
+            is_older = wanted.current_leader_epoch < epoch
             return self._refusal(
                 ErrorCode.FENCED_LEADER_EPOCH if is_older else ErrorCode.UNKNOWN_LEADER_EPOCH
             )
@@ -250,8 +250,8 @@ class LeaderDriver:
             return self._refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         replica_id = request.replica_state.replica_id
         if leadership.majority_fetched(replica_id):
-            self._quorum_was_there()
-        diverging = self._divergence(asked.fetch_offset, asked.last_fetched_epoch)
+            self._postpone_check()
+        diverging = self._divergence(wanted.fetch_offset, wanted.last_fetched_epoch)
         if diverging is not None:
             return messages.build_fetch_response(
                 error=ErrorCode.NONE,
@@ -260,10 +260,10 @@ class LeaderDriver:
                 high_watermark=leadership.high_watermark,
                 diverging=diverging,
             )
-        leadership.record_fetch(replica_id, asked.fetch_offset)
+        leadership.record_fetch(replica_id, wanted.fetch_offset)
         leadership.note_progress(
             replica_id,
-            asked.fetch_offset,
+            wanted.fetch_offset,
             quorum.durable_end,
             quorum.host.clock.wall_ms(),
         )
@@ -273,21 +273,21 @@ class LeaderDriver:
             if self.leadership is not leadership:
                 # The listener made this node resign.
                 return self._refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        max_bytes = min(asked.partition_max_bytes, METADATA_MAX_BATCH_BYTES)
+        max_bytes = min(wanted.partition_max_bytes, METADATA_MAX_BATCH_BYTES)
         wait_ms = to_millis(request.max_wait)
         if (
-            asked.fetch_offset < quorum.durable_end
+            wanted.fetch_offset < quorum.durable_end
             or wait_ms <= 0
             or request.min_bytes <= 0
             or not leadership.knows_high_watermark(replica_id, context.connection_id)
         ):
             return self._data(
-                leadership, replica_id, context.connection_id, asked.fetch_offset, max_bytes
+                leadership, replica_id, context.connection_id, wanted.fetch_offset, max_bytes
             )
         return self._park(
             replica_id=replica_id,
             connection_id=context.connection_id,
-            fetch_offset=asked.fetch_offset,
+            fetch_offset=wanted.fetch_offset,
             max_bytes=max_bytes,
             wait_ms=wait_ms,
         )
@@ -296,7 +296,7 @@ class LeaderDriver:
         log = self._quorum.log
         found = log.end_offset_for_epoch(last_fetched_epoch)
         if found is None:
-            # The replica knows an epoch newer than any here; nothing it has of that is in this log.
+            # The replica knows a newer epoch than this log; no record of that epoch is in this log.
             return (max(log.latest_epoch, 0), log.log_end_offset)
         if found[0] == last_fetched_epoch and found[1] >= fetch_offset:
             return None
@@ -361,9 +361,9 @@ class LeaderDriver:
         response = self._data(
             leadership, fetch.replica_id, fetch.connection_id, fetch.fetch_offset, fetch.max_bytes
         )
-        self._answer_parked(fetch, response)
+        self._respond_to_parked(fetch, response)
 
-    def _answer_parked(self, fetch: _ParkedFetch, response: Any) -> None:
+    def _respond_to_parked(self, fetch: _ParkedFetch, response: Any) -> None:
         fetch.timer.cancel()
         if not fetch.future.done():
             fetch.future.set_result(response)
@@ -382,19 +382,19 @@ class LeaderDriver:
                 self._links[voter_id].send(
                     request,
                     self._timings.controller_quorum_request_timeout_ms,
-                    self._hear_answer,
+                    self._handle_response,
                 )
         self._announce_timer = asyncio.get_running_loop().call_later(
             self._timings.controller_quorum_fetch_timeout_ms / 2000, self._announce
         )
 
-    def _hear_answer(self, response: Any) -> None:
+    def _handle_response(self, response: Any) -> None:
         if response is not None:
-            answer = messages.read_answer(response)
-            if answer.epoch != NOBODY:
-                self._quorum.hear(answer.epoch, answer.leader_id)
+            content = messages.read_response(response)
+            if content.epoch != NO_NODE:
+                self._quorum.hear(content.epoch, content.leader_id)
 
-    def _quorum_was_there(self) -> None:
+    def _postpone_check(self) -> None:
         timeout_s = self._timings.controller_quorum_fetch_timeout_ms * CHECK_QUORUM_FACTOR / 1000
         self._check_due_s = asyncio.get_running_loop().time() + timeout_s
 
@@ -404,7 +404,7 @@ class LeaderDriver:
         )
 
     def _check_quorum(self, was_due_s: float) -> None:
-        # RAFT-4. The timer is re-armed here and not at every fetch.
+        # [RAFT-4] The timer is re-armed here and not at every fetch.
         self._check_timer = None
         if self._check_due_s > was_due_s:
             self._arm_check_timer()

@@ -1,6 +1,6 @@
-"""What a quorum leader knows about the others: how far they are, and whether they are still there.
+"""What a quorum leader knows about the other members: their progress, and whether they still fetch.
 
-Pure bookkeeping of one leadership; the driver is `leader.py`.
+Bookkeeping of one leadership; the driver is `leader.py`.
 
 Source:
     Kafka's `LeaderState`.
@@ -9,13 +9,15 @@ Source:
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from system_under_test.rules import ALL_RULES, Rules
+
 UNKNOWN = -1
 PROGRESS_MAX = 1000
-"""Strangers may fetch with any id; no more of them than that are remembered."""
+"""Most replicas that are remembered: requests are not authenticated and may carry any id."""
 
 
 class Progress(NamedTuple):
-    """How far a replica was when it last fetched; times are the leader's wall clock, for show only."""
+    """Progress of a replica at its last fetch. Times are the leader's wall clock, for display only."""
 
     end_offset: int
     fetched_ms: int
@@ -35,9 +37,9 @@ class Leadership:
         "_end_offsets",
         "_fetched_since_reset",
         "_progress",
+        "_rules",
         "_sent_high_watermarks",
         "_voters",
-        "commits_own_epoch_only",
         "epoch",
         "epoch_start_offset",
         "high_watermark",
@@ -51,13 +53,13 @@ class Leadership:
         voters: Sequence[int],
         epoch: int,
         epoch_start_offset: int,
-        commits_own_epoch_only: bool = True,
+        rules: Rules = ALL_RULES,
     ) -> None:
         self.node_id = node_id
         self.epoch = epoch
         self.epoch_start_offset = epoch_start_offset
         self.high_watermark = UNKNOWN
-        self.commits_own_epoch_only = commits_own_epoch_only
+        self._rules = rules
         self._voters = tuple(voters)
         self._end_offsets = dict.fromkeys(self._voters, UNKNOWN)
         self._fetched_since_reset: list[int] = []
@@ -65,10 +67,10 @@ class Leadership:
         self._sent_high_watermarks: dict[int, tuple[int, int]] = {}
 
     def record_fetch(self, replica_id: int, fetch_offset: int) -> None:
-        """Notes that a replica has everything below an offset. Observers are not counted.
+        """Notes that a replica has everything below an offset. Observers are ignored.
 
-        Goes back as well as forward: a voter that lost its disk fetches from the beginning, and must no
-        longer be counted for what it had.
+        The offset may also move back: a voter that lost its disk fetches from the beginning, and must no longer
+        count for the records that it had.
         """
         if replica_id in self._end_offsets and replica_id != self.node_id:
             self._end_offsets[replica_id] = fetch_offset
@@ -76,7 +78,7 @@ class Leadership:
     def note_progress(
         self, replica_id: int, fetch_offset: int, end_offset: int, now_ms: int
     ) -> None:
-        """Notes a fetch of a voter or observer for DescribeQuorum; nothing is decided by it."""
+        """Notes a fetch of a voter or observer for DescribeQuorum; no decision uses it."""
         if replica_id < 0 or (
             replica_id not in self._progress and len(self._progress) >= PROGRESS_MAX
         ):
@@ -88,11 +90,11 @@ class Leadership:
         self._progress[replica_id] = Progress(fetch_offset, now_ms, caught_up_ms)
 
     def progress(self) -> dict[int, Progress]:
-        """Returns how far everybody who fetched in this leadership is, ordered by id."""
+        """Returns the progress of every replica that has fetched in this leadership, ordered by id."""
         return dict(sorted(self._progress.items()))
 
     def majority_fetched(self, replica_id: int) -> bool:
-        """Notes a fetch for RAFT-4; true when a majority, the leader counted, has fetched since the last time."""
+        """Notes a fetch for RAFT-4; true when a majority, the leader included, has fetched since the last time."""
         if replica_id == self.node_id or replica_id not in self._end_offsets:
             return False
         if replica_id not in self._fetched_since_reset:
@@ -103,16 +105,16 @@ class Leadership:
         return True
 
     def advance(self, own_end_offset: int) -> bool:
-        """Moves the high watermark to what a majority has; true when it moved.
+        """Moves the high watermark to the end of what a majority has; true when it moved.
 
         Args:
             own_end_offset: End of what is durable in the leader's own log.
         """
         self._end_offsets[self.node_id] = own_end_offset
         reached = sorted(self._end_offsets.values(), reverse=True)[len(self._voters) // 2]
-        # RAFT-7: the majority must have a record of this epoch. Without that, a record of an older epoch
-        # can be on a majority and still be replaced by the next leader (figure 8 of the Raft paper).
-        if self.commits_own_epoch_only and reached <= self.epoch_start_offset:
+        # [RAFT-7] The majority must have a record of this epoch. Otherwise a record of an older epoch can be on a
+        # majority and still be replaced by the next leader (figure 8 of the Raft paper).
+        if reached <= self.epoch_start_offset and self._rules("RAFT-7"):
             return False
         if reached <= self.high_watermark:
             return False
@@ -120,9 +122,9 @@ class Leadership:
         return True
 
     def knows_high_watermark(self, replica_id: int, connection_id: int) -> bool:
-        """Whether the present high watermark was already sent to a replica on its present connection.
+        """Whether the current high watermark was already sent to a replica on its current connection.
 
-        A replica that restarted has forgotten what it was told; it comes on a new connection.
+        A replica that restarted has forgotten the high watermark; it uses a new connection.
         """
         sent = self._sent_high_watermarks.get(replica_id)
         return (
@@ -130,10 +132,10 @@ class Leadership:
         ) or self.high_watermark == UNKNOWN
 
     def high_watermark_sent(self, replica_id: int, connection_id: int) -> None:
-        """Notes that the present high watermark went out to a replica."""
+        """Notes that the current high watermark was sent to a replica."""
         self._sent_high_watermarks[replica_id] = (connection_id, self.high_watermark)
 
     def preferred_successors(self) -> list[int]:
-        """Returns the other voters, the one with the longest log first (section 17.8)."""
+        """Returns the other voters, the one with the longest log first."""
         others = [voter for voter in self._voters if voter != self.node_id]
         return sorted(others, key=lambda voter: (-self._end_offsets[voter], voter))

@@ -1,7 +1,7 @@
 """Builds and reads the quorum's messages, all of them for the one partition of the metadata topic.
 
-Kafka nests every quorum request in topics and partitions. Here they are flattened: a builder takes the
-values, a reader gives them back. A request that is not exactly about the metadata partition reads as None.
+Kafka nests every quorum request in topics and partitions. Here they are flattened: a builder takes the values, a
+reader returns them. A request that is not about the metadata partition alone is read as None.
 """
 
 from dataclasses import dataclass
@@ -36,8 +36,8 @@ _NO_WAIT = millis(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuorumAnswer:
-    """What every quorum response says: an error, and the epoch and leader as the sender knows them."""
+class QuorumResponse:
+    """Content of every quorum response: an error, and the epoch and leader as the sender knows them."""
 
     error: int
     epoch: int
@@ -55,7 +55,7 @@ def is_metadata_fetch(message: Any) -> bool:
 
 
 def only_partition(request: Any) -> Any | None:
-    """Returns the partition part of a request, None if the request is about anything else."""
+    """Returns the partition part of a request, None if the request is not about the metadata partition alone."""
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return None
     topic = request.topics[0]
@@ -71,7 +71,7 @@ def split_address(address: str) -> tuple[str, int]:
     """Splits "host:port".
 
     Raises:
-        ValueError: It is something else.
+        ValueError: The address has another form.
     """
     host, separator, port = address.rpartition(":")
     if not separator or not port.isascii() or not port.isdigit():
@@ -85,7 +85,7 @@ def split_address(address: str) -> tuple[str, int]:
 def build_vote_request(
     config: NodeConfig, *, voter_id: int, epoch: int, log: LogPosition, pre_vote: bool
 ) -> Any:
-    """Builds a request for a vote, or for a pre-vote."""
+    """Builds the request for a vote or a pre-vote."""
     partition = vote_request.PartitionData(
         partition_index=0,
         replica_epoch=epoch,
@@ -119,7 +119,7 @@ def build_begin_quorum_epoch(config: NodeConfig, *, voter_id: int, epoch: int) -
 
 
 def build_end_quorum_epoch(config: NodeConfig, *, epoch: int, successors: list[int]) -> Any:
-    """Builds the resignation of a leader, with the voters in the order in which they should stand."""
+    """Builds the resignation of a leader, with the voters in the order in which they should stand for election."""
     schema = end_quorum_epoch_request
     host, port = split_address(config.address)
     partition = schema.PartitionData(
@@ -165,7 +165,7 @@ def _replica_state(node_id: int) -> Any:
 # --- responses -----------------------------------------------------------------------------------------
 
 
-def build_answer(
+def build_response(
     request: Any,
     *,
     error: ErrorCode,
@@ -176,8 +176,8 @@ def build_answer(
 ) -> Any:
     """Builds the response to Vote, BeginQuorumEpoch or EndQuorumEpoch.
 
-    `error` is that of the partition. With a `request_error`, that of the request as a whole, the rest of
-    the answer is empty.
+    `error` is the error of the partition. With a `request_error`, the error of the whole request, the rest of the
+    response is empty.
     """
     schema: Any
     if isinstance(request, vote_request.VoteRequest):
@@ -203,12 +203,12 @@ def build_answer(
     return response_type(error_code=ErrorCode.NONE, topics=(topic,))
 
 
-def read_answer(response: Any) -> QuorumAnswer:
-    """Reads the response to Vote, BeginQuorumEpoch or EndQuorumEpoch. Epoch -1 when it names none."""
+def read_response(response: Any) -> QuorumResponse:
+    """Reads the response to Vote, BeginQuorumEpoch or EndQuorumEpoch. The epoch is -1 if it names none."""
     if response.error_code != ErrorCode.NONE or not response.topics:
-        return QuorumAnswer(error=int(response.error_code), epoch=-1, leader_id=-1)
+        return QuorumResponse(error=int(response.error_code), epoch=-1, leader_id=-1)
     partition = response.topics[0].partitions[0]
-    return QuorumAnswer(
+    return QuorumResponse(
         error=int(partition.error_code),
         epoch=partition.leader_epoch,
         leader_id=partition.leader_id,

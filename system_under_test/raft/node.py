@@ -1,16 +1,16 @@
 """One member of the metadata quorum: a voter (controller) or an observer (broker).
 
 Theory of operation. `Quorum` holds the state, the log and the commit position. Three drivers do the work:
-`Elections` (timeouts and votes), `LeaderDriver` (append, commit, serve) and `Fetcher` (pull and truncate).
-Every change of state goes through `Quorum.transition`, which makes it durable and then calls `_entered`
-here, which tells the drivers. Everything runs on the node's event loop; the only awaits are those for
-fsyncs and responses, and after each the state is examined again.
+`Elections` (timeouts and votes), `LeaderDriver` (append, commit, serve) and `Fetcher` (fetch and truncate).
+Every change of state goes through `Quorum.transition`, which makes it durable and then calls `_entered` here,
+which informs the drivers. Everything runs on the node's event loop. The only awaits are for fsyncs and
+responses, and the state is examined again after each of them.
 
-Out of scope: snapshots (RAFT-8) and dynamic voters (KIP-853). The log is kept from offset 0, and every start
+Out of scope: snapshots (RAFT-8) and dynamic voters (KIP-853). The log is kept from offset 0 on, and every start
 replays it.
 
 Source:
-    KIP-595, KIP-996; Kafka's `KafkaRaftClient`. Rules RAFT-1 to RAFT-7 of the protocol note.
+    KIP-595, KIP-996; Kafka's `KafkaRaftClient`. Rules RAFT-1 to RAFT-7.
 """
 
 import asyncio
@@ -37,21 +37,21 @@ from system_under_test.raft.quorum import (
     QuorumStateError,
     RaftListener,
 )
-from system_under_test.raft.state import NOBODY, Follower, Leader, Resigned, State, contradicts
+from system_under_test.raft.state import NO_NODE, Follower, Leader, Resigned, State, contradicts
 from system_under_test.runtime import Host, RequestContext
 
 __all__ = ["NotLeaderError", "QuorumStateError", "RaftListener", "RaftNode"]
 
 
 class RaftNode:
-    """A voter if the configuration names this node among the voters, else an observer."""
+    """A voter if the configuration lists this node among the voters, otherwise an observer."""
 
     def __init__(self, host: Host, config: NodeConfig, listener: RaftListener) -> None:
         self._config = config
         self._quorum = Quorum(host, config, listener, self._entered)
         self._addresses = {voter.node_id: voter.address for voter in config.voters}
         others = [voter for voter in config.voters if voter.node_id != config.node_id]
-        # Two connections to every other voter: a parked fetch must not hold up a vote.
+        # Two connections to every other voter: a parked fetch must not delay a vote.
         self._links = {v.node_id: Link(host, v.address, config.timings) for v in others}
         self._fetch_links = {v.node_id: Link(host, v.address, config.timings) for v in others}
         self._elections = Elections(self._quorum, self._links)
@@ -64,25 +64,25 @@ class RaftNode:
         self._is_running = False
         self._succeeded: asyncio.Future[None] | None = None
 
-    # --- life ------------------------------------------------------------------------------------------
+    # --- start and stop --------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Loads the log and the quorum state, and takes part. Returns when it does.
+        """Loads the log and the quorum state, and takes part in the quorum from then on.
 
         Raises:
             QuorumStateError: The quorum-state file is damaged.
         """
         self._quorum.open_log()
         if self._quorum.is_voter and self._config.rules("RAFT-2"):
-            # After a kill the page cache may hold records that were appended but not yet fsynced. The next
-            # fetch will claim them.
+            # [RAFT-2] After a kill the page cache may hold records that were appended but not fsynced. The next
+            # fetch tells the leader that this voter has them.
             await self._quorum.log.flush()
         self._is_running = True
-        self._quorum.take_up_state()
+        self._quorum.load_state()
         self._fetcher.start()
 
     async def stop(self) -> None:
-        """Stops; a leader resigns first, and stays for a moment to vote for its successor."""
+        """Stops the node; a leader resigns first, and stays for a moment to vote for its successor."""
         if not self._is_running:
             return
         if self._leader.resign("shutdown") and len(self._quorum.voters) > 1:
@@ -106,7 +106,7 @@ class RaftNode:
 
     @property
     def epoch(self) -> int:
-        """The quorum epoch this node is in."""
+        """The current quorum epoch."""
         return self._quorum.state.epoch
 
     @property
@@ -121,14 +121,14 @@ class RaftNode:
 
     @property
     def state(self) -> State:
-        """The state, for oracles and tests."""
+        """The state, for monitors and tests."""
         return self._quorum.state
 
     @property
     def high_watermark(self) -> int:
-        """End offset of what is committed, -1 when unknown.
+        """End of what is committed, -1 when unknown.
 
-        A new leader does not know it until a record of its own epoch is committed (17.5).
+        A new leader does not know it until a record of its own epoch is committed (RAFT-7).
         """
         leadership = self._leader.leadership
         return self._quorum.committed_end if leadership is None else leadership.high_watermark
@@ -140,26 +140,26 @@ class RaftNode:
 
     @property
     def epoch_start_offset(self) -> int:
-        """Offset of the LeaderChange record of the own leadership, -1 when this is no leader."""
+        """Offset of the LeaderChange record of the own leadership, -1 if this node does not lead."""
         leadership = self._leader.leadership
-        return NOBODY if leadership is None else leadership.epoch_start_offset
+        return NO_NODE if leadership is None else leadership.epoch_start_offset
 
     def leader_address(self) -> str | None:
-        """Returns where the leader listens, None when it is unknown."""
+        """Returns the leader's address, None when the leader is unknown."""
         return self._addresses.get(self.leader_id)
 
     def deliver_local_log(self) -> None:
-        """Delivers the own log as if all of it were committed: what a broker without LIFE-1 acts on."""
+        """Delivers the own log as if all of it were committed; for a broker with LIFE-1 switched off."""
         self._quorum.commit_to(self.log_end_offset)
 
     # --- the leader's interface ------------------------------------------------------------------------
 
     def append(self, records: Sequence[MetadataRecord]) -> int:
-        """Takes records as one atomic batch; they are written and fsynced a moment later.
+        """Accepts records as one atomic batch; they are written and fsynced a moment later.
 
         Returns:
-            The offset of the last record. It is committed when `on_commit` delivers it, and lost without
-            further notice when this node stops leading first.
+            The offset of the last record. It is committed when `on_commit` delivers it, and may be lost without
+            further notice if this node stops leading first.
 
         Raises:
             NotLeaderError: This node does not lead.
@@ -172,7 +172,7 @@ class RaftNode:
         return self._leader.next_offset() if self.is_leader else self.log_end_offset
 
     def resign(self, reason: str) -> None:
-        """Gives up the leadership; does nothing if this is no leader."""
+        """Gives up the leadership; does nothing if this node does not lead."""
         self._leader.resign(reason)
 
     # --- requests --------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class RaftNode:
         ) or messages.is_metadata_fetch(message)
 
     def handle_request(self, message: Any, context: RequestContext) -> Any:
-        """Answers a quorum request: a response, or a future of one for a parked fetch."""
+        """Returns the response to a quorum request, or its future for a parked fetch."""
         if isinstance(message, describe_quorum_request.DescribeQuorumRequest):
             return self._describe(message)
         if not self._is_running:
@@ -193,7 +193,7 @@ class RaftNode:
             return self._leader.handle_fetch(message, context)
         if isinstance(message, vote_request.VoteRequest):
             return self._elections.handle_vote(message)
-        return self._handle_leaders_word(message)
+        return self._handle_epoch_message(message)
 
     def _describe(self, request: Any) -> Any:
         return describe_quorum(
@@ -209,51 +209,52 @@ class RaftNode:
     def _not_available(self, message: Any) -> Any:
         error = ErrorCode.BROKER_NOT_AVAILABLE
         if isinstance(message, messages.QUORUM_REQUESTS):
-            return messages.build_answer(
+            return messages.build_response(
                 message,
                 error=ErrorCode.NONE,
-                epoch=NOBODY,
-                leader_id=NOBODY,
+                epoch=NO_NODE,
+                leader_id=NO_NODE,
                 request_error=error,
             )
         return messages.build_fetch_refusal(error)
 
-    def _handle_leaders_word(self, request: Any) -> Any:
-        """Answers BeginQuorumEpoch and EndQuorumEpoch, both said by the leader of an epoch."""
+    def _handle_epoch_message(self, request: Any) -> Any:
+        """Returns the response to BeginQuorumEpoch and EndQuorumEpoch, which the leader of an epoch sends."""
         is_begin = isinstance(request, begin_quorum_epoch_request.BeginQuorumEpochRequest)
-        said = messages.only_partition(request)
+        named = messages.only_partition(request)
         refusal = ErrorCode.NONE
         if request.cluster_id is not None and request.cluster_id != self._config.cluster_id:
             refusal = ErrorCode.INCONSISTENT_CLUSTER_ID
-        elif said is None or said.leader_epoch < 0 or said.leader_id not in self._addresses:
+        elif named is None or named.leader_epoch < 0 or named.leader_id not in self._addresses:
             refusal = ErrorCode.INVALID_REQUEST
-        if said is None or refusal != ErrorCode.NONE:
-            return self._answer(request, ErrorCode.NONE, refusal)
-        if said.leader_epoch < self.epoch:
-            return self._answer(request, ErrorCode.FENCED_LEADER_EPOCH)
-        if is_begin and request.voter_id not in (NOBODY, self.node_id):
-            return self._answer(request, ErrorCode.INVALID_VOTER_KEY)
-        if contradicts(self._quorum.state, said.leader_epoch, said.leader_id):
-            # INV-8 is broken if a voter says so. But who asks proves nothing here, and a stranger ends no node.
+        if named is None or refusal != ErrorCode.NONE:
+            return self._respond(request, ErrorCode.NONE, refusal)
+        if named.leader_epoch < self.epoch:
+            return self._respond(request, ErrorCode.FENCED_LEADER_EPOCH)
+        if is_begin and request.voter_id not in (NO_NODE, self.node_id):
+            return self._respond(request, ErrorCode.INVALID_VOTER_KEY)
+        if contradicts(self._quorum.state, named.leader_epoch, named.leader_id):
+            # INV-8 is broken if a voter sent this. But the sender is not authenticated, so its message must not
+            # stop a node.
             self._quorum.host.observer.mark(
                 "quorum-epoch-with-two-leaders",
-                epoch=said.leader_epoch,
+                epoch=named.leader_epoch,
                 known_leader=self.leader_id,
-                named_leader=said.leader_id,
+                named_leader=named.leader_id,
             )
-            return self._answer(request, ErrorCode.INVALID_REQUEST)
-        self._quorum.hear(said.leader_epoch, said.leader_id)
+            return self._respond(request, ErrorCode.INVALID_REQUEST)
+        self._quorum.hear(named.leader_epoch, named.leader_id)
         state = self._quorum.state
-        if not is_begin and isinstance(state, Follower) and state.leader_id == said.leader_id:
-            candidates = [replica.candidate_id for replica in said.preferred_candidates]
+        if not is_begin and isinstance(state, Follower) and state.leader_id == named.leader_id:
+            candidates = [replica.candidate_id for replica in named.preferred_candidates]
             if self.node_id in candidates:
                 self._elections.shorten_fetch_timeout(candidates.index(self.node_id))
-        return self._answer(request, ErrorCode.NONE)
+        return self._respond(request, ErrorCode.NONE)
 
-    def _answer(
+    def _respond(
         self, request: Any, error: ErrorCode, request_error: ErrorCode = ErrorCode.NONE
     ) -> Any:
-        return messages.build_answer(
+        return messages.build_response(
             request,
             error=error,
             epoch=self.epoch,
@@ -261,11 +262,11 @@ class RaftNode:
             request_error=request_error,
         )
 
-    # --- the inside ------------------------------------------------------------------------------------
+    # --- internals -------------------------------------------------------------------------------------
 
     async def _wait_for_successor(self) -> None:
-        # As Kafka's graceful shutdown: with pre-votes the successor needs this node's, because the other
-        # followers still believe in their leader. It may not come; then the others have their timeouts.
+        # As in Kafka's graceful shutdown: a successor needs this node's pre-vote, because the other followers
+        # still consider their leader alive. If no successor comes in time, the timeouts of the others decide.
         loop = asyncio.get_running_loop()
         self._succeeded = loop.create_future()
         timeout_s = self._config.timings.controller_quorum_request_timeout_ms / 1000
@@ -296,6 +297,6 @@ class RaftNode:
         self._tasks.pop(task, None)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            # Raised in a callback of the loop, it reaches the loop's exception handler, which ends the
-            # process, as for an error in any other callback.
+            # Raised in a callback, the error reaches the loop's exception handler, which ends the process, as
+            # for an error in any other callback.
             raise error

@@ -1,8 +1,8 @@
-"""What all roles of a quorum member share: its state, its log, what it knows to be committed.
+"""What all roles of a quorum member share: its state, its log and its commit position.
 
-`Quorum` is the only writer of the state and of the quorum-state file. It makes a transition durable, lets
-the drivers (elections, leader, fetcher) react, and then tells the listener who leads. It also hands
-committed batches to the listener, each once and in order.
+`Quorum` is the only writer of the state and of the quorum-state file. It makes a transition durable, lets the
+drivers (elections, leader, fetcher) react, and then reports the leader to the listener. It also delivers committed
+batches to the listener, each once and in order.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from system_under_test.log.log import Log
 from system_under_test.metadata.records import MetadataBatch
 from system_under_test.protocol.metadata_codec import METADATA_TOPIC, decode_metadata_batches
 from system_under_test.raft.state import (
-    NOBODY,
+    NO_NODE,
     Election,
     LogPosition,
     Prospective,
@@ -28,6 +28,7 @@ from system_under_test.raft.state import (
     encode_election,
     initial_state,
 )
+from system_under_test.raft.transitions import check_transition
 from system_under_test.runtime import Host
 
 METADATA_MAX_BATCH_BYTES = 8 * 1024 * 1024
@@ -37,17 +38,17 @@ _QUORUM_STATE = "quorum-state"
 
 
 class RaftListener(Protocol):
-    """Learns what the quorum decides. Called on the node's loop, never from inside its own calls to `append`."""
+    """Is notified of leaders and commits, on the node's loop and never from inside its own calls to `append`."""
 
     def on_leader_change(self, quorum_epoch: int, leader_id: int) -> None:
-        """A leader became known, or unknown (-1).
+        """Handles a new leader; -1 when the leader is no longer known.
 
         The own id is reported once the LeaderChange record of this epoch has been appended.
         """
         ...
 
     def on_commit(self, batches: Sequence[MetadataBatch]) -> None:
-        """Batches were committed: contiguous, in order, each once per incarnation, from offset 0 on.
+        """Handles committed batches: contiguous, in order, each once per incarnation, starting at offset 0.
 
         LeaderChange batches are included.
         """
@@ -55,11 +56,11 @@ class RaftListener(Protocol):
 
 
 class NotLeaderError(Exception):
-    """Only the quorum leader may do this, and this node is not, or no longer, the leader."""
+    """Raised by an append on a node that is not, or no longer, the quorum leader."""
 
 
 class QuorumStateError(Exception):
-    """The quorum-state file cannot be read. The message says what to do."""
+    """The quorum-state file cannot be read. The message proposes a repair."""
 
 
 class Quorum:
@@ -83,14 +84,13 @@ class Quorum:
         self.voters = tuple(voter.node_id for voter in config.voters)
         self.is_voter = config.node_id in self.voters
         self.state: State = Unattached(epoch=0)
-        self.committed_end = NOBODY
-        """End offset of what this incarnation knows to be committed, -1 when unknown."""
+        self.committed_end = NO_NODE
+        """End of what this incarnation knows to be committed, -1 when unknown."""
         self._on_transition = on_transition
         self._directory = f"{config.log_dirs[0]}/{METADATA_TOPIC}-0"
-        self._vote_is_durable = config.rules("RAFT-1")
         self._stored: Election | None = None
         self._delivered_end = 0
-        self._reported = (0, NOBODY)
+        self._reported = (0, NO_NODE)
         self.log: Log
         """Set by `open_log`."""
 
@@ -98,8 +98,8 @@ class Quorum:
         """Loads the metadata log, verifying all of it."""
         self.log = self._load_log()
 
-    def take_up_state(self) -> None:
-        """Reads the quorum-state file and takes up the state that follows from it (RAFT-3).
+    def load_state(self) -> None:
+        """Reads the quorum-state file and enters the state that follows from it (RAFT-3).
 
         Raises:
             QuorumStateError: The file is damaged.
@@ -114,39 +114,39 @@ class Quorum:
         )
         if isinstance(state, Resigned):
             self.host.observer.mark("quorum-restarted-as-resigned", epoch=state.epoch)
-        self.transition(state)
+        self._enter(None, state)
 
     @property
     def log_position(self) -> LogPosition:
-        """Where the own log ends."""
+        """End of the own log."""
         return LogPosition(
             last_epoch=max(self.log.latest_epoch, 0), end_offset=self.log.log_end_offset
         )
 
     @property
     def durable_end(self) -> int:
-        """End offset of what is fsynced in the own log."""
+        """End of what is fsynced in the own log."""
         return min(self.log.recovery_point, self.log.log_end_offset)
 
     def transition(self, state: State) -> None:
-        """Takes up a state: durable first, then in force, then known to the listener."""
-        check_invariant(
-            state.epoch >= self.state.epoch,
-            "INV-8",
-            "the quorum epoch never decreases",
-            known=self.state.epoch,
-            new=state.epoch,
-        )
+        """Enters another state: first durable, then in force, then known to the listener.
+
+        Raises:
+            InvariantViolation: `transitions.py` does not list the transition.
+        """
+        self._enter(self.state, state)
+
+    def _enter(self, old: State | None, state: State) -> None:
+        check_transition(old, state)
         self._persist(election_of(state))
-        old = self.state
-        self.state = state
-        self._on_transition(old, state)
+        before, self.state = self.state, state
+        self._on_transition(before, state)
         self.report_leader()
 
     def hear(self, epoch: int, leader_id: int) -> bool:
-        """Takes note of an epoch and leader that a message named; true when the state changed."""
+        """Handles an epoch and leader named by a message; true when the state changed."""
         if leader_id not in self.voters:
-            leader_id = NOBODY
+            leader_id = NO_NODE
         state = after_hearing(self.state, epoch, leader_id, node_id=self.node_id)
         if state is None:
             return False
@@ -154,7 +154,7 @@ class Quorum:
         return True
 
     def remember(self, state: State) -> None:
-        """Takes up a state that differs only in what need not survive a crash, such as a tally."""
+        """Replaces the state by one that differs only in volatile parts, such as a tally."""
         check_invariant(
             election_of(state) == election_of(self.state),
             "RAFT-1",
@@ -162,16 +162,23 @@ class Quorum:
             old=self.state,
             new=state,
         )
+        check_invariant(
+            type(state) is type(self.state),
+            "INV-12",
+            "a change that is not made durable keeps the kind of state",
+            old=self.state,
+            new=state,
+        )
         self.state = state
 
     def record_vote(self, candidate_id: int) -> None:
-        """Gives the vote of the present epoch away; it is durable when this returns."""
+        """Votes for a candidate in the current epoch; the vote is durable on return (RAFT-1)."""
         state = self.state
         if isinstance(state, Unattached | Prospective):
             self.transition(replace(state, voted_id=candidate_id))
 
     def report_leader(self) -> None:
-        """Tells the listener who leads, unless it knows."""
+        """Reports the leader to the listener if it has changed."""
         state = self.state
         known = (state.epoch, state.leader_id)
         if known == self._reported:
@@ -180,7 +187,7 @@ class Quorum:
         self.listener.on_leader_change(state.epoch, state.leader_id)
 
     def commit_to(self, high_watermark: int) -> None:
-        """Learns that everything below an offset is committed, and delivers what is new."""
+        """Notes that everything below an offset is committed, and delivers what is new."""
         end = min(high_watermark, self.log.log_end_offset)
         if end <= self.committed_end:
             return
@@ -188,7 +195,7 @@ class Quorum:
         while self._delivered_end < end:
             data = self.log.read(self._delivered_end, METADATA_MAX_BATCH_BYTES, end)
             if not data:
-                # A high watermark inside of a batch, which no honest fetch brings about: what is whole counts.
+                # A high watermark inside a batch, which a correct leader never sends: only complete batches count.
                 self.committed_end = self._delivered_end
                 return
             batches = decode_metadata_batches(data)
@@ -206,7 +213,7 @@ class Quorum:
         """Cuts the log after a divergence from the leader.
 
         Raises:
-            InvariantViolation: The leader asks for the removal of something known to be committed.
+            InvariantViolation: The leader asks to remove records that are known to be committed.
         """
         check_invariant(
             offset >= self.committed_end,
@@ -222,9 +229,10 @@ class Quorum:
         self.log.truncate_to(offset)
 
     def _load_log(self) -> Log:
-        # The metadata log has no clean-shutdown marker and no recovery point of its own: it is small, and
-        # every start verifies all of it. `flush.messages` and the log's own switchable rules are for
-        # partitions: a defect there must not damage the metadata as well. RAFT-2 rules here.
+        # The metadata log has no clean-shutdown marker and no recovery point: it is small, and every start
+        # verifies all of it. `flush.messages` and the switchable rules of logs are for partitions only: a
+        # defect there must not damage the metadata as well. When the metadata log is fsynced is decided by
+        # RAFT-2.
         config = LogConfig(
             segment_bytes=self.config.log.segment_bytes, max_message_bytes=METADATA_MAX_BATCH_BYTES
         )
@@ -248,8 +256,8 @@ class Quorum:
         try:
             return decode_election(storage.read(path))
         except ValueError as error:
-            if not self._vote_is_durable:
-                # Without its fsync a file can survive a power cut with its name and without its content.
+            if not self.config.rules("RAFT-1"):
+                # Without its fsync a file can survive a power cut with its name but without its content.
                 return None
             raise QuorumStateError(
                 f"{path} is damaged ({error}); restore it, or wipe this node's metadata directory "
@@ -263,11 +271,12 @@ class Quorum:
         temporary = f"{path}.tmp"
         storage = self.host.storage
         storage.write(temporary, encode_election(election))
-        # RAFT-1. The whole node waits: nothing may be answered, and nothing decided, on the strength of a
-        # state that a power cut could take back.
-        if self._vote_is_durable:
+        # [RAFT-1] The whole node waits: no response and no decision may rest on a state that a power cut could
+        # undo.
+        is_durable = self.config.rules("RAFT-1")
+        if is_durable:
             storage.fsync_blocking(temporary)
         storage.replace(temporary, path)
-        if self._vote_is_durable:
+        if is_durable:
             storage.fsync_dir(self._directory)
         self._stored = election

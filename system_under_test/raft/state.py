@@ -1,20 +1,20 @@
-"""What a member of the metadata quorum can be, and how it becomes something else.
+"""The states of a member of the metadata quorum, and the decisions that lead from one to another.
 
-Six states, as frozen values (replication-protocol section 17.1):
+Six states, as frozen values:
 
-    Unattached   knows an epoch, no leader; may have voted
-    Prospective  asks whether an election would be worth it, in the same epoch (pre-vote, RAFT-6)
-    Candidate    stands for leader in a new epoch, with its own vote
+    Unattached   knows an epoch but no leader; may have voted
+    Prospective  asks in the same epoch whether it would win an election (pre-vote, RAFT-6)
+    Candidate    stands for election in a new epoch, with its own vote
     Leader       leads its epoch
     Follower     follows a known leader
     Resigned     led this epoch and will never lead it again
 
-Observers (brokers) are only ever Unattached or Follower. Functions here take states and answer states;
-they do nothing. `quorum.py` makes a transition durable and carries it out. What must survive a crash of a
-state is its `Election`: epoch, leader, vote.
+Observers (brokers) are only ever Unattached or Follower. The functions here are pure: they take states and
+return states. `transitions.py` lists the legal transitions; `quorum.py` makes a transition durable and performs
+it. The part of a state that must survive a crash is its `Election`: epoch, leader, vote.
 
-Left out: dynamic voters (KIP-853), so that the voters are those of the configuration for ever, and
-directory ids, which only dynamic voters need.
+Left out: dynamic voters (KIP-853), so the voters are always those of the configuration, and directory ids, which
+only dynamic voters need.
 
 Source:
     KIP-595, KIP-996; Kafka's `QuorumState`, `ElectionState`, `EpochElection`.
@@ -24,8 +24,9 @@ import json
 from dataclasses import dataclass, replace
 
 from system_under_test.invariants import check_invariant
+from system_under_test.rules import Rules
 
-NOBODY = -1
+NO_NODE = -1
 """No leader known, or no vote cast."""
 
 _NO_DIRECTORY = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -34,7 +35,7 @@ _NO_DIRECTORY = "AAAAAAAAAAAAAAAAAAAAAA"
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class LogPosition:
-    """Where a log ends; a greater one is more up to date (RAFT-5).
+    """End of a log; a greater one is more up to date (RAFT-5).
 
     Attributes:
         last_epoch: Quorum epoch of the last record, 0 when the log is empty.
@@ -47,11 +48,11 @@ class LogPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Election:
-    """What the quorum-state file holds."""
+    """Content of the quorum-state file."""
 
     epoch: int
-    leader_id: int = NOBODY
-    voted_id: int = NOBODY
+    leader_id: int = NO_NODE
+    voted_id: int = NO_NODE
 
 
 def encode_election(election: Election) -> bytes:
@@ -70,7 +71,7 @@ def decode_election(data: bytes) -> Election:
     """Reads the content of the quorum-state file.
 
     Raises:
-        ValueError: It is not one.
+        ValueError: The content is malformed.
     """
     try:
         content = json.loads(data)
@@ -83,14 +84,14 @@ def decode_election(data: bytes) -> Election:
     if len(numbers) != len(values):
         raise ValueError("quorum-state: leaderEpoch, leaderId and votedId must be integers")
     epoch, leader_id, voted_id = numbers
-    if epoch < 0 or leader_id < NOBODY or voted_id < NOBODY:
+    if epoch < 0 or leader_id < NO_NODE or voted_id < NO_NODE:
         raise ValueError("quorum-state: a negative epoch or id")
     return Election(epoch=epoch, leader_id=leader_id, voted_id=voted_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """Who answered a nominee, and how. The nominee's own vote is in `granted` from the start."""
+    """Votes of one election or pre-vote. The own vote is in `granted` from the start."""
 
     voters: tuple[int, ...]
     granted: frozenset[int] = frozenset()
@@ -98,7 +99,7 @@ class Tally:
 
     @property
     def majority(self) -> int:
-        """How many votes win."""
+        """Number of votes that win."""
         return len(self.voters) // 2 + 1
 
     @property
@@ -108,17 +109,11 @@ class Tally:
 
     @property
     def is_lost(self) -> bool:
-        """Whether so many rejected that no majority is possible any more."""
+        """Whether so many voters rejected that a majority is no longer possible."""
         return len(self.voters) - len(self.rejected) < self.majority
 
-    @property
-    def unanswered(self) -> tuple[int, ...]:
-        """Voters that have not answered yet, in the order of the configuration."""
-        answered = self.granted | self.rejected
-        return tuple(voter for voter in self.voters if voter not in answered)
-
-    def with_answer(self, voter_id: int, granted: bool) -> "Tally":
-        """Returns the tally with one more answer. A vote once granted stays granted."""
+    def with_response(self, voter_id: int, granted: bool) -> "Tally":
+        """Returns the tally with one more response. A vote once granted stays granted."""
         if voter_id not in self.voters or voter_id in self.granted:
             return self
         if granted:
@@ -133,8 +128,8 @@ class Unattached:
     """Knows an epoch but no leader of it."""
 
     epoch: int
-    voted_id: int = NOBODY
-    leader_id: int = NOBODY
+    voted_id: int = NO_NODE
+    leader_id: int = NO_NODE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,23 +138,23 @@ class Prospective:
 
     epoch: int
     tally: Tally
-    voted_id: int = NOBODY
-    leader_id: int = NOBODY
+    voted_id: int = NO_NODE
+    leader_id: int = NO_NODE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """Voted for itself and asks the others to do the same."""
+    """Voted for itself and requests the votes of the others."""
 
     epoch: int
     tally: Tally
     voted_id: int
-    leader_id: int = NOBODY
+    leader_id: int = NO_NODE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """Was elected. What it knows of the others is in `leadership.py`."""
+    """Was elected. Its knowledge of the other members is in `leadership.py`."""
 
     epoch: int
     voted_id: int
@@ -171,24 +166,24 @@ class Follower:
     """Knows its leader.
 
     Attributes:
-        has_fetched: A fetch from this leader in this epoch succeeded; from then on the leader is known to
-            be alive, and pre-votes are refused (RAFT-6).
+        has_fetched: Whether a fetch from this leader in this epoch succeeded. From then on the leader is known
+            to be alive, and pre-votes are refused (RAFT-6).
     """
 
     epoch: int
     leader_id: int
-    voted_id: int = NOBODY
+    voted_id: int = NO_NODE
     has_fetched: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resigned:
-    """Led the epoch and gave up, or restarted in it."""
+    """Led the epoch and resigned, or restarted in it."""
 
     epoch: int
     node_id: int
-    voted_id: int = NOBODY
-    leader_id: int = NOBODY
+    voted_id: int = NO_NODE
+    leader_id: int = NO_NODE
 
 
 State = Unattached | Prospective | Candidate | Leader | Follower | Resigned
@@ -196,7 +191,7 @@ State = Unattached | Prospective | Candidate | Leader | Follower | Resigned
 
 def election_of(state: State) -> Election:
     """Returns what must be durable before the state takes effect (RAFT-1)."""
-    # A resigned leader still has to find out after a restart that the epoch was its own (RAFT-3).
+    # After a restart, a resigned leader still has to know that it led the epoch (RAFT-3).
     leader_id = state.node_id if isinstance(state, Resigned) else state.leader_id
     return Election(epoch=state.epoch, leader_id=leader_id, voted_id=state.voted_id)
 
@@ -209,22 +204,22 @@ def initial_state(
     voters: tuple[int, ...],
     pre_vote: bool,
 ) -> State:
-    """Decides what a node is when it starts.
+    """Returns the state in which a node starts (RAFT-3).
 
     Args:
-        stored: Content of the quorum-state file, None when there is none.
+        stored: Content of the quorum-state file, None without a file.
         log_epoch: Epoch of the last record in the log, 0 when it is empty.
-        node_id: The node itself.
+        node_id: Id of the node itself.
         voters: The quorum.
-        pre_vote: Whether pre-votes are in use; without them a self-vote makes a candidate at once.
+        pre_vote: Whether pre-votes are in use; without them a node that voted for itself is a candidate again.
     """
-    # RAFT-3.
+    # [RAFT-3] The log is the newer source if its last epoch is higher.
     if stored is None or stored.epoch < log_epoch:
         return Unattached(epoch=log_epoch)
     is_voter = node_id in voters
     if stored.leader_id == node_id and is_voter:
-        # Unflushed records of the old session may be lost, and (offset, epoch) must stay unique: this
-        # node never leads the epoch again.
+        # [RAFT-3] Records that the previous process had not flushed may be lost, and (offset, epoch) must stay
+        # unique: this node never leads the epoch again.
         return Resigned(epoch=stored.epoch, node_id=node_id, voted_id=stored.voted_id)
     if stored.leader_id in voters and stored.leader_id != node_id:
         return Follower(epoch=stored.epoch, leader_id=stored.leader_id, voted_id=stored.voted_id)
@@ -238,13 +233,13 @@ def initial_state(
 
 
 def after_hearing(state: State, epoch: int, leader_id: int, *, node_id: int) -> State | None:
-    """Decides what a message that names an epoch, and perhaps its leader, makes of a state.
+    """Returns the state that follows from a message that names an epoch, and perhaps its leader.
 
     Args:
-        state: What the node is.
-        epoch: The epoch that was named.
-        leader_id: Leader of that epoch according to the sender, or `NOBODY`.
-        node_id: The node itself.
+        state: The current state.
+        epoch: The epoch in the message.
+        leader_id: Leader of that epoch according to the sender, or `NO_NODE`.
+        node_id: Id of the node itself.
 
     Returns:
         The new state, or None when the message changes nothing.
@@ -252,7 +247,7 @@ def after_hearing(state: State, epoch: int, leader_id: int, *, node_id: int) -> 
     Raises:
         InvariantViolation: The epoch has two leaders.
     """
-    known_leader = leader_id != NOBODY and leader_id != node_id
+    known_leader = leader_id != NO_NODE and leader_id != node_id
     if epoch > state.epoch:
         if known_leader:
             return Follower(epoch=epoch, leader_id=leader_id)
@@ -260,7 +255,7 @@ def after_hearing(state: State, epoch: int, leader_id: int, *, node_id: int) -> 
     if epoch < state.epoch or not known_leader:
         return None
     if isinstance(state, Unattached | Candidate) or (
-        isinstance(state, Prospective) and state.leader_id == NOBODY
+        isinstance(state, Prospective) and state.leader_id == NO_NODE
     ):
         return Follower(epoch=epoch, leader_id=leader_id, voted_id=state.voted_id)
     check_invariant(
@@ -274,15 +269,15 @@ def after_hearing(state: State, epoch: int, leader_id: int, *, node_id: int) -> 
 
 
 def contradicts(state: State, epoch: int, leader_id: int) -> bool:
-    """Whether an epoch would have two leaders if that were one, too."""
-    if epoch != state.epoch or leader_id == NOBODY or isinstance(state, Unattached | Candidate):
+    """Whether the epoch would have two leaders if `leader_id` were its leader."""
+    if epoch != state.epoch or leader_id == NO_NODE or isinstance(state, Unattached | Candidate):
         return False
     leader_here = state.node_id if isinstance(state, Resigned) else state.leader_id
-    return leader_here not in (NOBODY, leader_id)
+    return leader_here not in (NO_NODE, leader_id)
 
 
 def begin_pre_vote(state: State, *, node_id: int, voters: tuple[int, ...]) -> Prospective:
-    """Returns the state of a node that asks for pre-votes: same epoch, same leader, same vote (RAFT-6)."""
+    """Returns the state of a node that requests pre-votes: same epoch, same leader, same vote (RAFT-6)."""
     tally = Tally(voters=voters, granted=frozenset({node_id}))
     return Prospective(
         epoch=state.epoch, tally=tally, voted_id=state.voted_id, leader_id=state.leader_id
@@ -290,14 +285,14 @@ def begin_pre_vote(state: State, *, node_id: int, voters: tuple[int, ...]) -> Pr
 
 
 def begin_election(state: State, *, node_id: int, voters: tuple[int, ...]) -> Candidate:
-    """Returns the state of a node that stands for leader: the next epoch, its own vote."""
+    """Returns the state of a node that stands for election: the next epoch, its own vote."""
     tally = Tally(voters=voters, granted=frozenset({node_id}))
     return Candidate(epoch=state.epoch + 1, tally=tally, voted_id=node_id)
 
 
 def give_up_pre_vote(state: Prospective) -> Follower | Unattached:
-    """Returns what a node is after a pre-vote that it did not win."""
-    if state.leader_id != NOBODY:
+    """Returns the state after a pre-vote that was not won."""
+    if state.leader_id != NO_NODE:
         return Follower(epoch=state.epoch, leader_id=state.leader_id, voted_id=state.voted_id)
     return Unattached(epoch=state.epoch, voted_id=state.voted_id)
 
@@ -308,24 +303,26 @@ def grants_vote(
     candidate_id: int,
     candidate_log: LogPosition,
     own_log: LogPosition,
-    requires_up_to_date: bool,
+    rules: Rules,
 ) -> bool:
-    """Decides a vote in the node's own epoch; `requires_up_to_date` says whether RAFT-5 applies."""
-    # RAFT-5. Leader, Candidate, Follower and Resigned never grant in their epoch.
+    """Decides a vote in the node's own epoch."""
+    # Leader, Candidate, Follower and Resigned never grant a vote in their epoch.
     if not isinstance(state, Unattached | Prospective):
         return False
-    if state.voted_id != NOBODY:
+    if state.voted_id != NO_NODE:
         return state.voted_id == candidate_id
-    if state.leader_id != NOBODY:
+    if state.leader_id != NO_NODE:
         return False
-    return candidate_log >= own_log or not requires_up_to_date
+    # [RAFT-5] A leader with a shorter log would lack committed records.
+    return candidate_log >= own_log or not rules("RAFT-5")
 
 
 def grants_pre_vote(
-    state: State, *, candidate_log: LogPosition, own_log: LogPosition, requires_up_to_date: bool
+    state: State, *, candidate_log: LogPosition, own_log: LogPosition, rules: Rules
 ) -> bool:
-    """Decides a pre-vote; nothing changes and nothing is stored."""
-    # RAFT-6. A leader, and a follower that knows its leader to be alive, see no need for an election.
+    """Decides a pre-vote. A pre-vote changes no state and is not stored."""
+    # [RAFT-6] For a leader, and for a follower that knows its leader to be alive, an election is not useful.
     if isinstance(state, Leader) or (isinstance(state, Follower) and state.has_fetched):
         return False
-    return candidate_log >= own_log or not requires_up_to_date
+    # [RAFT-5] As in the election that would follow.
+    return candidate_log >= own_log or not rules("RAFT-5")

@@ -1,1 +1,1 @@
-"""The doors of a real machine: TCP, files, clocks, entropy, and a log of events."""
+"""The interfaces of a node on a real machine: TCP, files, clocks, entropy, and an event log."""

@@ -1,14 +1,14 @@
-"""The event log of a real node: JSON lines that say what the observer door was told.
+"""The event log of a real node: the events of the observer interface as JSON lines.
 
     {"at_ns": 1, "node": "b1", "event": "started", "node_id": 1, "role": "broker", "pid": 7}
     {"at_ns": 2, "node": "b1", "event": "mark", "name": "elected-from-elr", "details": {...}}
     {"at_ns": 3, "node": "b1", "event": "replica", "topic": "t", "partition": 0, "log_end_offset": 9, ...}
     {"at_ns": 4, "node": "c11", "event": "metadata", "offset": 7, "quorum_epoch": 2, "record": "<hex>"}
-    {"at_ns": 5, "node": "b1", "event": "clock", "wall_ms": 9, "monotonic_ns": 8}      what its own clocks show
+    {"at_ns": 5, "node": "b1", "event": "clock", "wall_ms": 9, "monotonic_ns": 8}      the node's own clocks
     {"at_ns": 6, "node": "b1", "event": "stopped"}      or  "failed" with an "error"
 
 `at_ns` is CLOCK_MONOTONIC of the machine, never skewed: it is the harness's time, not the node's. A line is
-written with one `write`, so a node that is killed leaves whole lines, except perhaps for the last.
+written with one `write`, so after a kill all lines are complete, except perhaps the last.
 """
 
 import json
@@ -24,7 +24,7 @@ class Event:
     """One line.
 
     Attributes:
-        fields: Everything besides time, node and kind.
+        fields: All fields except time, node and kind.
     """
 
     at_ns: int
@@ -34,7 +34,7 @@ class Event:
 
 
 def format_event(at_ns: int, node: str, event: str, fields: dict[str, Any]) -> bytes:
-    """Returns one line with its end."""
+    """Returns one line with its line feed."""
     line = {"at_ns": at_ns, "node": node, "event": event, **fields}
     return json.dumps(line, separators=(",", ":"), default=str).encode() + b"\n"
 
@@ -43,7 +43,7 @@ def parse_event(line: bytes) -> Event:
     """Reads one line.
 
     Raises:
-        ValueError: It is not one.
+        ValueError: The line is not an event.
     """
     try:
         data = json.loads(line)
@@ -66,7 +66,7 @@ def record_from_text(text: str) -> tuple[int, int, MetadataRecord]:
     """Reads what `record_to_text` wrote: offset, quorum epoch, record.
 
     Raises:
-        ValueError: It is no metadata record.
+        ValueError: The text is not a metadata record.
     """
     (batch,) = decode_metadata_batches(bytes.fromhex(text))
     (record,) = batch.records

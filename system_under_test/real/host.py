@@ -1,4 +1,4 @@
-"""All doors of a node on a real machine."""
+"""All interfaces of a node on a real machine."""
 
 import ipaddress
 from collections.abc import Callable
@@ -13,20 +13,20 @@ from system_under_test.real.storage import RealStorage
 
 
 class RealHost:
-    """Implements `runtime.host.Host` for one process. Close it when the node is gone.
+    """Implements `runtime.host.Host` for one process. Close it after the node has ended.
 
     Args:
         name: The node's name, for example "b1".
         data_dir: The node's data directory; it is locked.
-        address: Where it listens, "host:port".
+        address: Address on which the node listens, "host:port".
         role: "broker" or "controller".
-        clock: The node's clock, which its event loop follows too.
-        limits: What strangers may take of it.
-        events_path: Where the event log goes; None for none.
-        on_failure: Told when a handler raised what it must not raise.
+        clock: The node's clock; its event loop follows it too.
+        limits: Limits of the listener.
+        events_path: Path of the event log; None for no log.
+        on_failure: Called when a handler raises an unexpected error.
 
     Raises:
-        DirectoryInUseError: Another process has the data directory.
+        DirectoryInUseError: Another process uses the data directory.
         OSError: The directory or the event log cannot be opened.
     """
 
@@ -65,12 +65,12 @@ class RealHost:
 
 
 class ClientHost:
-    """The doors of a host that only connects: what a workload's client lives on. It has no disk.
+    """The interfaces of a host that only connects, for the clients of a workload. It has no disk.
 
     Args:
-        name: For the requests' client id.
-        clock: Usually a true one.
-        source: The address from which it connects; None leaves it to the kernel.
+        name: Client id of the requests.
+        clock: None for a clock without skew.
+        source: Address from which it connects; None lets the kernel choose.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ClientHost:
 
     @property
     def storage(self) -> RealStorage:
-        """A client has no disk."""
+        """Raises `NotImplementedError`: a client has no disk."""
         raise NotImplementedError("a client host has no disk")
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class ClientHost:
 
 
 def own_address(listen: str) -> str | None:
-    """Returns the address from which a node that listens at "host:port" connects; None if any will do."""
+    """Returns the address from which a node that listens on "host:port" connects; None if any is suitable."""
     host = listen.rpartition(":")[0].strip("[]")
     try:
         address = ipaddress.ip_address(host)

@@ -1,22 +1,23 @@
-"""How much strangers may take: bounds on connections, memory and time of one node's listener."""
+"""Limits for unauthenticated peers: connections, memory and time of one node's listener."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds of a listener, with Kafka's names and defaults where it has them.
+    """Limits of a listener, with Kafka's names and defaults where Kafka has them.
 
     Attributes:
-        max_connections: Of the whole node; a connection beyond it is closed at once (`max.connections`).
-        max_connections_per_ip: Of one address (`max.connections.per.ip`).
-        max_request_bytes: A frame that announces more closes its connection (`socket.request.max.bytes`).
-        queued_max_bytes: Received and not yet handled, over all connections; beyond it nothing more is read from
-            connections that have a whole request waiting (`queued.max.request.bytes`).
-        idle_timeout_ms: A connection on which nothing happens for so long is closed (`connections.max.idle.ms`).
-        partial_timeout_ms: So long may a begun frame go without another byte; half-open connections end here.
-        write_buffer_bytes: Answers that a reader has not taken yet; beyond it his next request waits.
-        write_stall_timeout_ms: So long may a reader take nothing before his connection is closed.
+        max_connections: Connections of the whole node; further ones are closed at once (`max.connections`).
+        max_connections_per_ip: Connections of one address (`max.connections.per.ip`).
+        max_request_bytes: Size of a frame; a larger one closes its connection (`socket.request.max.bytes`).
+        queued_max_bytes: Bytes received but not yet handled, of all connections. Beyond the limit, connections
+            that hold much data are not read any more (`queued.max.request.bytes`).
+        idle_timeout_ms: Time after which an idle connection is closed (`connections.max.idle.ms`).
+        partial_timeout_ms: Time without another byte after which a connection with an incomplete frame is closed.
+            This also ends half-open connections.
+        write_buffer_bytes: Response bytes that a client has not read yet; beyond the limit its next request waits.
+        write_stall_timeout_ms: Time after which a connection is closed if its client reads no response.
     """
 
     max_connections: int = 20_000

@@ -1,15 +1,15 @@
 """The listening side: many connections, Kafka's framing, one request of a connection at a time.
 
-Everything happens in callbacks on the node's loop; no connection has a task. A connection is in one of three
-moods:
+Everything happens in callbacks on the node's loop; connections have no tasks. A connection is in one of three
+states:
 
-* *reading*: it takes bytes and hands over the first whole frame;
-* *busy*: a handler works on its request; bytes that arrive meanwhile are kept, up to a bound, then not read any
-  more;
-* *blocked*: the other side does not take its answers; nothing of it is handled until it does.
+* *reading*: it receives bytes and passes on the first complete frame;
+* *busy*: a handler works on its request; bytes that arrive meanwhile are buffered up to a limit, and then no
+  longer read;
+* *blocked*: the client does not read its responses; its requests are not handled until it does.
 
-Memory grows only with bytes that were really received: the announced size of a frame is compared with the
-limit, and nothing is allocated for it.
+Memory grows only with bytes that were received: the announced size of a frame is compared with the limit, but
+nothing is allocated for it.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ from system_under_test.runtime import Handler, RequestContext
 
 SIZE_BYTES = 4
 READ_AHEAD_BYTES = 65_536
-"""How much of the following requests a busy connection takes before it stops to read."""
+"""Bytes of following requests that a busy connection buffers before it stops reading."""
 SWEEP_S = 1.0
 FRAMES_PER_TURN = 32
-"""After so many requests in one go a connection lets others have their turn."""
+"""Number of consecutive requests after which other connections get their turn."""
 
 Mark = Callable[..., None]
 
@@ -36,15 +36,15 @@ class Listener:
     """All connections that one node has accepted.
 
     Args:
-        codec: Turns frames into canonical messages and back.
-        handler: Answers requests.
-        limits: What strangers may take.
-        mark: Told about connections that were closed for a reason.
-        on_failure: Told when the handler raised what it must not raise: a bug, and the end of the node.
+        codec: Converts between frames and canonical messages.
+        handler: Handles requests.
+        limits: Limits for connections, memory and time.
+        mark: Called for connections that this side closed.
+        on_failure: Called when the handler raises an unexpected error, which is a bug and ends the node.
 
     Attributes:
-        counts: How often each of accepted, closed by which cause, requests happened.
-        queued_bytes: Received and not yet handled.
+        counts: Numbers of accepted connections, of requests, and of closed connections by cause.
+        queued_bytes: Bytes received but not yet handled.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Listener:
         self._over_budget: dict[int, ServerConnection] = {}
 
     async def serve(self, listening: socket.socket) -> None:
-        """Begins to accept on a socket that listens already."""
+        """Starts accepting on a socket that already listens."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: ServerConnection(self), sock=listening)
         if self._is_closed:
@@ -80,7 +80,7 @@ class Listener:
         self._sweep_timer = loop.call_later(SWEEP_S, self._sweep)
 
     def close(self) -> None:
-        """Stops to accept and closes all connections; idempotent."""
+        """Stops accepting and closes all connections; idempotent."""
         self._is_closed = True
         if self._server is not None:
             self._server.close()
@@ -90,7 +90,7 @@ class Listener:
             connection.drop("listener-closed")
 
     def stats(self) -> dict[str, int]:
-        """Returns the counters, and what is open and queued now."""
+        """Returns the counters, and the numbers of open connections and queued bytes."""
         return {
             **dict(sorted(self.counts.items())),
             "open": len(self.connections),
@@ -101,10 +101,10 @@ class Listener:
         """Returns the new connection's id, or 0 if there are too many."""
         self.counts["accepted"] += 1
         if self._is_closed or len(self.connections) >= self.limits.max_connections:
-            self.closed_because("too-many-connections", address)
+            self.report_closed("too-many-connections", address)
             return 0
         if self._per_ip[address] >= self.limits.max_connections_per_ip:
-            self.closed_because("too-many-connections-of-one-address", address)
+            self.report_closed("too-many-connections-of-one-address", address)
             return 0
         self._per_ip[address] += 1
         self._last_id += 1
@@ -112,7 +112,7 @@ class Listener:
         return self._last_id
 
     def forget(self, connection_id: int, address: str) -> None:
-        """Removes a connection that is gone."""
+        """Removes a connection that was closed."""
         if self.connections.pop(connection_id, None) is None:
             return
         self._over_budget.pop(connection_id, None)
@@ -120,21 +120,21 @@ class Listener:
         if not self._per_ip[address]:
             del self._per_ip[address]
 
-    def closed_because(self, cause: str, peer: str, **details: Any) -> None:
-        """Counts a connection that this side closed, and says so."""
+    def report_closed(self, cause: str, peer: str, **details: Any) -> None:
+        """Counts and reports a connection that this side closed."""
         self.counts[f"closed: {cause}"] += 1
-        # A flood must not flood the log as well: the first of a kind, then every power of two.
+        # Many closed connections must not fill the log: only counts that are powers of two are reported.
         count = self.counts[f"closed: {cause}"]
         if count & (count - 1) == 0:
             self._mark("connection-closed", cause=cause, peer=peer, count=count, **details)
 
     def wait_for_budget(self, connection: "ServerConnection") -> None:
-        """Lets a connection that holds much read again only when others have been handled."""
+        """Stops reading from a connection that holds much data until other requests have been handled."""
         self._over_budget[connection.connection_id] = connection
         connection.hold("budget")
 
-    def give_bytes(self, count: int) -> None:
-        """Notes that bytes were handled or dropped; lets connections read again when there is room."""
+    def release_bytes(self, count: int) -> None:
+        """Subtracts bytes that were handled or dropped; resumes reading when there is room again."""
         self.queued_bytes -= count
         if self._over_budget and self.queued_bytes <= self.limits.queued_max_bytes // 2:
             waiting = list(self._over_budget.values())
@@ -146,7 +146,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         now_s = loop.time()
         for connection in list(self.connections.values()):
-            connection.look_at_clock(now_s)
+            connection.check_timeouts(now_s)
         self._sweep_timer = loop.call_later(SWEEP_S, self._sweep)
 
 
@@ -184,7 +184,7 @@ class ServerConnection(asyncio.Protocol):
         self.connection_id = 0
         self.peer = ""
 
-    # The transport
+    # Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Admits the connection, or closes it."""
@@ -202,14 +202,14 @@ class ServerConnection(asyncio.Protocol):
         transport.set_write_buffer_limits(high=self._listener.limits.write_buffer_bytes)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Forgets what was received; an answer that is still being made goes nowhere."""
+        """Drops the received bytes; the response to a request in progress is discarded."""
         self._is_closed = True
         self._listener.forget(self.connection_id, self._address)
         self._drop_buffer()
         self._transport = None
 
     def data_received(self, data: bytes) -> None:
-        """Takes bytes and hands over what is whole."""
+        """Buffers bytes and handles complete frames."""
         if self._is_closed:
             return
         listener = self._listener
@@ -221,7 +221,7 @@ class ServerConnection(asyncio.Protocol):
                 self.hold("busy")
         else:
             self._work()
-        # Small requests always get through: only who holds much waits when too much is held by all together.
+        # Small requests are always read: over the limit, only connections that hold much data have to wait.
         if (
             listener.queued_bytes > listener.limits.queued_max_bytes
             and len(self._buffer) > READ_AHEAD_BYTES
@@ -229,29 +229,29 @@ class ServerConnection(asyncio.Protocol):
             listener.wait_for_budget(self)
 
     def eof_received(self) -> bool:
-        """Closes: who has shut down one direction is not waiting for an answer."""
+        """Closes the connection: a client that shut down one direction does not wait for a response."""
         return False
 
     def pause_writing(self) -> None:
-        """Stops handling requests until the answers are taken."""
+        """Stops handling requests until the client reads its responses."""
         self._blocked_since_s = self._loop.time()
 
     def resume_writing(self) -> None:
-        """Goes on."""
+        """Resumes handling requests."""
         self._blocked_since_s = None
         if not self._is_busy:
             self._work()
 
-    # Reading on and off
+    # Pausing and resuming reads
 
     def hold(self, why: str) -> None:
-        """Stops to read from the socket for a reason."""
+        """Stops reading from the socket for a reason."""
         if self._transport is not None and not self._holds and not self._is_closed:
             self._transport.pause_reading()
         self._holds[why] = None
 
     def release(self, why: str) -> None:
-        """Removes a reason; reads again when it was the last."""
+        """Removes a reason; resumes reading if it was the last one."""
         if why not in self._holds:
             return
         del self._holds[why]
@@ -261,7 +261,7 @@ class ServerConnection(asyncio.Protocol):
     # Requests
 
     def _work(self) -> None:
-        """Handles whole frames until one needs time, the other side is slow, or nothing whole is left."""
+        """Handles complete frames until one needs time, the client is slow, or no complete frame is left."""
         buffer = self._buffer
         turns = 0
         while not (self._is_closed or self._is_busy or self._blocked_since_s is not None):
@@ -280,12 +280,13 @@ class ServerConnection(asyncio.Protocol):
                 return
             frame = bytes(memoryview(buffer)[SIZE_BYTES : SIZE_BYTES + size])
             del buffer[: SIZE_BYTES + size]
-            self._listener.give_bytes(SIZE_BYTES + size)
+            self._listener.release_bytes(SIZE_BYTES + size)
             self._handle(frame)
         if "busy" in self._holds and len(buffer) <= READ_AHEAD_BYTES:
             self.release("busy")
         elif "busy" in self._holds and not self._is_busy and self._blocked_since_s is None:
-            # A frame larger than the read-ahead is begun and nothing is at work: it has to become whole.
+            # A frame larger than the read-ahead has begun and no request is in progress: the frame must be
+            # completed.
             self.release("busy")
 
     def _next_turn(self) -> None:
@@ -324,11 +325,11 @@ class ServerConnection(asyncio.Protocol):
         if isinstance(response, asyncio.Future):
             self._is_busy = True
             self._pending = request
-            response.add_done_callback(self._answered)
+            response.add_done_callback(self._completed)
             return
-        self._answer(request, response)
+        self._respond(request, response)
 
-    def _answered(self, future: "asyncio.Future[Any]") -> None:
+    def _completed(self, future: "asyncio.Future[Any]") -> None:
         request = self._pending
         self._pending = None
         self._is_busy = False
@@ -344,17 +345,17 @@ class ServerConnection(asyncio.Protocol):
         if self._is_closed or request is None:
             return
         self._active_s = self._loop.time()
-        self._answer(request, future.result())
+        self._respond(request, future.result())
         self._work()
 
-    def _answer(self, request: WireRequest, response: Any) -> None:
+    def _respond(self, request: WireRequest, response: Any) -> None:
         try:
             data = self._listener.codec.encode_response(request, response)
         except MalformedRequestError as error:
             self.drop("malformed-request", reason=str(error))
             return
         except Exception as error:
-            # A bug, but what the node did is done; only this client goes without an answer.
+            # A bug. The effects of the request remain; only this client gets no response.
             self.drop("answer-not-encodable", api=request.api.name, error=str(error))
             return
         self._write(data)
@@ -363,24 +364,24 @@ class ServerConnection(asyncio.Protocol):
         if self._transport is not None and not self._is_closed:
             self._transport.write(data)
 
-    # The end
+    # Closing
 
     def drop(self, cause: str, **details: Any) -> None:
         """Closes the connection for a reason; idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
-        self._listener.closed_because(cause, self.peer, **details)
+        self._listener.report_closed(cause, self.peer, **details)
         self._drop_buffer()
         if self._transport is not None:
-            # What is in the write buffer was answered before; it may still go out, unless the reader is stuck.
+            # The write buffer holds earlier responses, which may still be sent unless the client does not read.
             if cause in ("write-stall", "listener-closed"):
                 self._transport.abort()
             else:
                 self._transport.close()
 
-    def look_at_clock(self, now_s: float) -> None:
-        """Closes the connection if it has been idle, half a frame, or unread for too long."""
+    def check_timeouts(self, now_s: float) -> None:
+        """Closes the connection if it was idle, had an incomplete frame, or was not read for too long."""
         limits = self._listener.limits
         if self._blocked_since_s is not None:
             if now_s - self._blocked_since_s > limits.write_stall_timeout_ms / 1000:
@@ -396,4 +397,4 @@ class ServerConnection(asyncio.Protocol):
         count = len(self._buffer)
         self._buffer = bytearray()
         if count:
-            self._listener.give_bytes(count)
+            self._listener.release_bytes(count)

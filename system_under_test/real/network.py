@@ -1,4 +1,4 @@
-"""The network door of a real machine: TCP with Kafka's framing."""
+"""The network of a real machine: TCP with Kafka's framing."""
 
 import asyncio
 import contextlib
@@ -22,14 +22,14 @@ class RealNetwork:
     """Implements `runtime.network.Network`.
 
     Args:
-        address: Where to listen, "host:port"; None for a host that only connects.
-        role: "broker" or "controller": which APIs are served; None for a host that only connects.
-        client_id: What requests of this node say about who sends them.
-        limits: What strangers may take.
-        mark: Told about connections that were closed for a reason.
-        on_failure: Told when a handler raised what it must not raise.
-        source: The address from which this host connects; None leaves it to the kernel. A host with several
-            nodes is one machine to everybody who looks at packets, unless each node shows an address of its own.
+        address: Address to listen on, "host:port"; None for a host that only connects.
+        role: "broker" or "controller", which determines the served APIs; None for a host that only connects.
+        client_id: Client id of this node's requests.
+        limits: Limits of the listener.
+        mark: Called for connections that this side closed.
+        on_failure: Called when a handler raises an unexpected error.
+        source: Address from which this host connects; None lets the kernel choose. Packets of several nodes on one
+            host can be told apart only if each node uses an address of its own.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class RealNetwork:
         self.listener: Listener | None = None
 
     def bind(self) -> None:
-        """Takes the address, so that a port in use is noticed before the node begins to live.
+        """Binds the address, so that a port in use is noticed before the node starts.
 
         Raises:
-            OSError: The address cannot be had.
+            OSError: The address cannot be bound.
         """
         assert self._address is not None, "this host only connects"
         host, _, port = self._address.rpartition(":")
@@ -74,7 +74,7 @@ class RealNetwork:
         self._socket = bound
 
     def listen(self, handler: Handler) -> None:
-        """Starts to accept connections at the node's own address."""
+        """Starts accepting connections on the node's own address."""
         if self._socket is None:
             self.bind()
         assert self._socket is not None
@@ -92,9 +92,9 @@ class RealNetwork:
         """Opens a connection to "host:port".
 
         Raises:
-            ConnectionRefusedError: Nobody listens there.
+            ConnectionRefusedError: No process listens on the address.
             OSError: The host is unreachable or unknown.
-            TimeoutError: No answer within `timeout_ms`.
+            TimeoutError: No connection within `timeout_ms`.
         """
         host, _, port = address.rpartition(":")
         try:
@@ -124,7 +124,7 @@ class RealNetwork:
 
 
 class _Flight:
-    """A request whose response has not come yet."""
+    """A request without a response so far."""
 
     __slots__ = ("correlation_id", "deadline_s", "future", "request_type")
 
@@ -144,7 +144,7 @@ class _Flight:
 class RealConnection(asyncio.Protocol):
     """The connecting side. Implements `runtime.network.Connection`.
 
-    One timer per connection looks at the requests in flight; a request costs a future and no task.
+    One timer per connection checks the requests in flight; a request needs a future but no task.
     """
 
     def __init__(self, client_id: str, on_gone: Callable[["RealConnection"], None]) -> None:
@@ -192,22 +192,22 @@ class RealConnection(asyncio.Protocol):
         """Closes the connection; requests in flight fail."""
         self._end(ConnectionAbortedError("the connection was closed on this side"))
 
-    # The transport
+    # Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keeps the transport."""
+        """Stores the transport."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Fails what is in flight: nobody knows whether the other side acted on it."""
+        """Fails the requests in flight: whether the other side acted on them is unknown."""
         reason = (
             f"the connection broke: {error}" if error else "the other side closed the connection"
         )
         self._end(ConnectionResetError(reason))
 
     def data_received(self, data: bytes) -> None:
-        """Hands whole responses to whom they belong, in the order of the requests."""
+        """Completes requests with their responses, in the order of the requests."""
         buffer = self._buffer
         buffer += data
         while len(buffer) >= SIZE_BYTES:
@@ -224,7 +224,7 @@ class RealConnection(asyncio.Protocol):
 
     def _take(self, frame: bytes) -> bool:
         if not self._flights:
-            self._end(ConnectionResetError("a response came that nobody had asked for"))
+            self._end(ConnectionResetError("a response arrived without a request"))
             return False
         flight = self._flights.popleft()
         try:
@@ -258,7 +258,7 @@ class RealConnection(asyncio.Protocol):
             if flight.future.done():
                 continue
             if flight.deadline_s <= now_s:
-                # It stays in line: its response may still come, and must not be taken for the next one's.
+                # It stays in the queue: its response may still arrive, and must not complete the next request.
                 _fail(flight.future, TimeoutError("no response in time"))
             elif flight.deadline_s < next_s:
                 next_s = flight.deadline_s
@@ -284,5 +284,5 @@ class RealConnection(asyncio.Protocol):
 
 def _fail(future: "asyncio.Future[Any]", error: Exception) -> None:
     future.set_exception(error)
-    # Whoever asked may have lost interest; that is no error of the node.
+    # The caller may no longer wait for the future, which is not an error of the node.
     future.exception()

@@ -1,4 +1,4 @@
-"""The file that tells a real node what it is: read, checked, resolved."""
+"""The configuration file of a real node: reading, validation, resolution."""
 
 import ipaddress
 import re
@@ -27,19 +27,19 @@ T = TypeVar("T")
 
 
 class NodeFileError(Exception):
-    """A node file, or what it asks for, is wrong; one sentence with what to do."""
+    """A node file is wrong. The message is one sentence that also proposes a correction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFile:
-    """What a node file says, resolved.
+    """Content of a node file, resolved.
 
     Attributes:
-        config: What the node is told.
-        data_dir: Where its logs are.
-        limits: What strangers may take of it.
-        events_path: Where its event log goes; None for none.
-        skew_file: Through which its clock is skewed; None for a true clock.
+        config: The node's configuration.
+        data_dir: Directory of its logs.
+        limits: Limits of its listener.
+        events_path: Path of its event log; None for no log.
+        skew_file: File through which its clock is skewed; None for a true clock.
     """
 
     config: NodeConfig
@@ -82,10 +82,10 @@ _BROKER_KEYS = {
 
 
 def read_node_file(path: Path) -> NodeFile:
-    """Reads and checks a node file.
+    """Reads and validates a node file.
 
     Raises:
-        NodeFileError: It cannot be read, or a key or value is wrong.
+        NodeFileError: The file cannot be read, or a key or value is wrong.
     """
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -93,7 +93,7 @@ def read_node_file(path: Path) -> NodeFile:
         raise NodeFileError(f"{path} cannot be read: {error.strerror}") from None
     except RecursionError:
         raise NodeFileError(f"{path} is not TOML: it is nested too deeply") from None
-    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
+    except ValueError as error:  # not TOML, not UTF-8, or a number with thousands of digits
         raise NodeFileError(f"{path} is not TOML: {error}") from None
     try:
         return _resolve(data, path.parent)
@@ -133,7 +133,7 @@ def _resolve(data: Mapping[str, Any], folder: Path) -> NodeFile:
         raise NodeFileError(f"voters does not name this controller ({config.node_id})")
     if config.role == "broker" and is_voter:
         raise NodeFileError(
-            f"node_id is {config.node_id}, and so is a controller's in voters; "
+            f"node_id {config.node_id} is also the id of a controller in voters; "
             "give every node of the cluster an id of its own"
         )
     return NodeFile(
@@ -160,7 +160,7 @@ def _rules(names: list[Any]) -> Rules:
     for name in names:
         if not isinstance(name, str):
             raise NodeFileError(
-                f'disabled_rules has {name!r}; write names of rules, for example "HW-1"'
+                f'disabled_rules contains {name!r}; write rule ids, for example "HW-1"'
             )
     return Rules(names)
 
@@ -170,10 +170,10 @@ def _check_keys(data: Mapping[str, Any], known: Mapping[str, type], prefix: str)
         if key not in known:
             near = get_close_matches(key, known, n=1)
             hint = f"; did you mean {prefix}{near[0]}?" if near else ""
-            raise NodeFileError(f"{prefix}{key} is no setting of a node{hint}")
+            raise NodeFileError(f"{prefix}{key} is not a setting of a node{hint}")
         if type(value) is not known[key]:
             raise NodeFileError(
-                f"{prefix}{key} is {value!r}; it has to be of type {known[key].__name__}"
+                f"{prefix}{key} is {value!r}; it must be of type {known[key].__name__}"
             )
 
 
@@ -201,19 +201,19 @@ def _address(key: str, text: str) -> str:
 
 def _is_address(text: str) -> bool:
     host, _, port = text.rpartition(":")
-    # Only ASCII digits: `int` would take those of every script, and no client would.
+    # Only ASCII digits: `int` accepts digits of every script, but clients do not.
     is_port = re.fullmatch("[0-9]{1,5}", port) is not None and 0 < int(port) < 65536
     return is_port and re.fullmatch(r"[^\s\0]+", host) is not None
 
 
 def _advertised(data: Mapping[str, Any]) -> str:
-    """Returns the address that others are told; like Kafka, not one at which everybody reaches himself."""
+    """Returns the advertised address; like Kafka, refuses one that every machine would resolve to itself."""
     key = "advertised" if "advertised" in data else "listen"
     address = _address(key, data[key])
     if data["role"] == "broker" and _is_unspecified(address):
         raise NodeFileError(
-            f"{key} is {address!r}, where nobody can connect to; "
-            'set advertised to the "host:port" at which others reach this broker'
+            f"{key} is {address!r}, to which clients cannot connect; "
+            'set advertised to the "host:port" under which others reach this broker'
         )
     return address
 
@@ -223,7 +223,7 @@ def _is_unspecified(address: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
-        return host == "0"  # the C library's short form of 0.0.0.0
+        return host == "0"  # short form of 0.0.0.0 in the C library
 
 
 def _voters(entries: list[Any]) -> tuple[Voter, ...]:
@@ -231,11 +231,13 @@ def _voters(entries: list[Any]) -> tuple[Voter, ...]:
     for entry in entries:
         node_id, _, address = entry.partition("@") if isinstance(entry, str) else ("", "", "")
         if not re.fullmatch("[0-9]{1,10}", node_id) or not _is_address(address):
-            raise NodeFileError(f'voters has {entry!r}; write "id@host:port"')
+            raise NodeFileError(f'voters contains {entry!r}; write "id@host:port"')
         if int(node_id) > INT32_MAX:
-            raise NodeFileError(f"voters has {entry!r}; use an id of {INT32_MAX} or less")
+            raise NodeFileError(f"voters contains {entry!r}; use an id of {INT32_MAX} or less")
         if _is_unspecified(address):
-            raise NodeFileError(f"voters has {entry!r}; write where others reach that controller")
+            raise NodeFileError(
+                f"voters contains {entry!r}; write the address under which others reach that controller"
+            )
         voters.append(Voter(node_id=int(node_id), address=address))
     if not voters:
         raise NodeFileError('voters is empty; name every controller as "id@host:port"')

@@ -1,4 +1,4 @@
-"""The observer door of a real machine: an event log, or nothing."""
+"""The observer of a real machine: an event log, or no log."""
 
 import asyncio
 import contextlib
@@ -11,51 +11,52 @@ from typing import Any
 from system_under_test.real.events import format_event, record_to_text
 
 
-class _Told:
-    """What everybody who runs a node wants to read in its output: that a log became shorter, and why."""
+class _LogChanges:
+    """Reports on standard error that a log became shorter, and why; with and without an event log."""
 
     def log_cut(
         self, topic: str, partition: int, end_offset: int, size_bytes: int, reason: str
     ) -> None:
-        """Says that a log was repaired when it was loaded."""
-        _say(
+        """Reports that a log was repaired when it was loaded."""
+        _print(
             f"log {topic}-{partition} was cut when it was loaded: "
-            f"it ends at offset {end_offset} now, {size_bytes} bytes are gone: {reason}"
+            f"it now ends at offset {end_offset}, {size_bytes} bytes were removed: {reason}"
         )
 
-    def _tell_mark(self, name: str, details: dict[str, Any]) -> None:
+    def _print_truncation(self, name: str, details: dict[str, Any]) -> None:
         if name == "truncated":
-            _say(
+            _print(
                 f"log {details['topic']}-{details['partition']} was truncated from offset "
-                f"{details['end_before']} to {details['end_after']}, as the leader of epoch "
-                f"{details['leader_epoch']} has it; its high watermark was {details['high_watermark']}"
+                f"{details['end_before']} to {details['end_after']} to match the leader of epoch "
+                f"{details['leader_epoch']}; its high watermark was {details['high_watermark']}"
             )
         elif name == "metadata-truncated":
-            _say(
+            _print(
                 f"the metadata log was truncated from offset {details['log_end_offset']} "
-                f"to {details['offset']}, as the quorum's leader has it"
+                f"to {details['offset']} to match the quorum leader"
             )
 
 
-def _say(sentence: str) -> None:
-    # A full disk below the output does not stop the node.
+def _print(sentence: str) -> None:
+    # A full disk under the output must not stop the node.
     with contextlib.suppress(OSError):
         print(f"laststand: {sentence}", file=sys.stderr, flush=True)
 
 
-class EventLog(_Told):
+class EventLog(_LogChanges):
     """Implements `runtime.observer.Observer`; writes the format of `events.py`.
 
-    The file grows with what happens: about 200 bytes per metadata record, mark, and change of a replica's log end
-    or high watermark. Nothing is held back or left out: a node whose power is cut has said how far its log had
-    come, and the judgement of what it lost rests on that. It is for runs, which end; it is never rotated.
+    The file grows by about 200 bytes per metadata record, mark, and change of a replica's log end or high
+    watermark. Nothing is buffered or omitted: after a power cut the log shows how far each replica had come,
+    and checkers decide from that what it lost. The file is meant for runs of limited length and is never
+    rotated.
 
     Args:
-        path: Appended to.
+        path: The file; lines are appended.
         node: Name of the node in every line.
 
     Attributes:
-        lost_lines: Lines that could not be written (a full disk does not stop the node for the log's sake).
+        lost_lines: Number of lines that could not be written; a full disk does not stop the node.
     """
 
     def __init__(self, path: Path, node: str) -> None:
@@ -66,8 +67,8 @@ class EventLog(_Told):
         self._committed_ns = 0
         self.lost_lines = 0
 
-    def say(self, event: str, **fields: Any) -> None:
-        """Writes a line about the node itself."""
+    def report(self, event: str, **fields: Any) -> None:
+        """Writes an event of the node itself."""
         self._write(time.monotonic_ns(), event, fields)
 
     def close(self) -> None:
@@ -77,8 +78,8 @@ class EventLog(_Told):
             self._descriptor = -1
 
     def mark(self, name: str, **details: Any) -> None:
-        """Writes a rare branch."""
-        self._tell_mark(name, details)
+        """Writes a mark."""
+        self._print_truncation(name, details)
         self._write(time.monotonic_ns(), "mark", {"name": name, "details": details})
 
     def replica_changed(self, topic: str, partition: int, **state: Any) -> None:
@@ -89,8 +90,8 @@ class EventLog(_Told):
     def metadata_committed(self, offset: int, quorum_epoch: int, record: Any) -> None:
         """Writes a committed metadata record.
 
-        Records that are committed together are told of one after the other, in one step of the loop; they get one
-        time, because readers reason about what was committed at the same moment.
+        Records that are committed together are reported one after the other in one step of the loop. They get
+        the same time, because readers of the log compare commit times.
         """
         if not self._committed_ns:
             self._committed_ns = time.monotonic_ns()
@@ -114,18 +115,18 @@ class EventLog(_Told):
             self.lost_lines += 1
 
 
-class NoEvents(_Told):
-    """An event log that nobody wanted."""
+class NoEvents(_LogChanges):
+    """Writes no event log."""
 
-    def say(self, event: str, **fields: Any) -> None:
+    def report(self, event: str, **fields: Any) -> None:
         """Ignores it."""
 
     def close(self) -> None:
         """Does nothing."""
 
     def mark(self, name: str, **details: Any) -> None:
-        """Tells what is told without an event log, too."""
-        self._tell_mark(name, details)
+        """Reports truncations on standard error; ignores other marks."""
+        self._print_truncation(name, details)
 
     def replica_changed(self, topic: str, partition: int, **state: Any) -> None:
         """Ignores it."""
@@ -135,7 +136,7 @@ class NoEvents(_Told):
 
 
 def open_events(path: Path | None, node: str) -> EventLog | NoEvents:
-    """Returns the event log at a path, or one that ignores everything."""
+    """Returns the event log at a path, or an observer without a log if the path is None."""
     if path is None:
         return NoEvents()
     with contextlib.suppress(FileExistsError):

@@ -1,4 +1,4 @@
-"""The randomness door of a real machine: entropy instead of a seed."""
+"""The random streams of a real machine: entropy instead of a seed."""
 
 import random
 import secrets
@@ -13,12 +13,12 @@ class EntropySource:
         self._streams: dict[tuple[str | int, ...], random.Random] = {}
 
     def stream(self, *name: str | int) -> RandomStream:
-        """Returns the stream of that name; the same object every time."""
+        """Returns the stream with a name; the same object every time."""
         found = self._streams.get(name)
         if found is None:
             found = self._streams[name] = random.Random(secrets.randbits(256))
         return found
 
     def buggify(self, name: str) -> bool:
-        """Never: rare legal paths are taken on purpose in the simulation only."""
+        """Returns False: only the simulation takes rare legal paths on purpose."""
         return False

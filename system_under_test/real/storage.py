@@ -1,8 +1,7 @@
-"""The storage door of a real machine: one directory of a real file system.
+"""The storage of a real machine: one directory of a real file system.
 
-What is written is in the page cache at once and survives the death of the process; only an fsync makes it
-survive the death of the machine. Awaited fsyncs run in one thread, so that they are done in the order in which
-they were asked for.
+Written data is in the page cache at once and survives the end of the process; only an fsync makes it survive a
+power cut. Awaited fsyncs run in one thread, so that they are done in the order in which they were requested.
 """
 
 import asyncio
@@ -18,18 +17,18 @@ LOCK_FILE = ".lock"
 
 
 class DirectoryInUseError(Exception):
-    """Another process has the data directory."""
+    """The data directory is in use by another process."""
 
 
 class RealStorage:
     """Implements `runtime.storage.Storage` below a directory, which it locks.
 
     Args:
-        root: The data directory; it is made if it is not there.
+        root: The data directory; it is created if it does not exist.
 
     Raises:
-        DirectoryInUseError: Another process has it.
-        OSError: It cannot be made or opened.
+        DirectoryInUseError: Another process uses the directory.
+        OSError: The directory cannot be created or opened.
     """
 
     def __init__(self, root: Path) -> None:
@@ -43,13 +42,12 @@ class RealStorage:
             raise DirectoryInUseError(f"{root} is in use by another process") from None
         self._prefix = os.fspath(root) + "/"
         self._open: OrderedDict[str, int] = OrderedDict()
-        # Directories that exist, by relative path; the value says whether their names in their parents are
-        # durable.
+        # Directories that exist, by relative path; the value is True if their names in their parents are durable.
         self._directories: dict[str, bool] = {"": True}
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fsync")
 
     def close(self) -> None:
-        """Closes all files, ends the worker thread and gives the directory free."""
+        """Closes all files, ends the worker thread and unlocks the directory."""
         self._worker.shutdown(wait=True)
         while self._open:
             os.close(self._open.popitem()[1])
@@ -60,7 +58,7 @@ class RealStorage:
     # Reading
 
     def exists(self, path: str) -> bool:
-        """Whether a file of this name is visible."""
+        """Whether a file with this name exists."""
         return os.path.isfile(self._full(path))
 
     def list(self, directory: str) -> list[str]:
@@ -109,15 +107,15 @@ class RealStorage:
         self.append(path, data)
 
     def truncate(self, path: str, size: int) -> None:
-        """Cuts a file.
+        """Cuts off the end of a file.
 
         Raises:
-            ValueError: The file is shorter than that.
+            ValueError: The file is shorter than `size`.
         """
         descriptor = self._descriptor(path, create=False)
         current = os.fstat(descriptor).st_size
         if not 0 <= size <= current:
-            raise ValueError(f"{path} has {current} bytes and cannot be cut to {size}")
+            raise ValueError(f"{path} has {current} bytes and cannot be truncated to {size}")
         os.ftruncate(descriptor, size)
 
     def replace(self, source: str, target: str) -> None:
@@ -129,7 +127,7 @@ class RealStorage:
         os.replace(full_source, full_target)
 
     def remove(self, path: str) -> None:
-        """Removes a file, and its directory when that was the last one in it, as directories come with files."""
+        """Removes a file, and its directory if it is empty then: directories exist only together with files."""
         self._forget(path)
         os.remove(self._full(path))
         parent = path.rpartition("/")[0]
@@ -146,23 +144,23 @@ class RealStorage:
     # Durability
 
     async def fsync(self, path: str) -> None:
-        """Makes the present content of a file durable; returns when it is."""
-        # A duplicate, because the file may be closed or removed while the thread works.
+        """Makes the current content of a file durable before it returns."""
+        # A duplicate, because the file may be closed or removed meanwhile.
         descriptor = os.dup(self._descriptor(path, create=False))
         await asyncio.get_running_loop().run_in_executor(self._worker, _fsync_and_close, descriptor)
 
     def fsync_blocking(self, path: str) -> None:
-        """As `fsync`, with the whole node waiting."""
+        """Does the same as `fsync`, but blocks the whole node."""
         os.fsync(self._descriptor(path, create=False))
 
     def fsync_dir(self, directory: str) -> None:
-        """Makes creations, renames and removals in a directory durable, with the whole node waiting."""
+        """Makes creations, renames and removals in a directory durable; blocks the whole node."""
         directory = "" if directory == "." else directory.strip("/")
         while True:
             self._fsync_one_directory(directory)
             if self._directories.get(directory, True):
                 return
-            # The directory itself is new: its name lives in its parent.
+            # The directory itself is new: its name is in its parent.
             self._directories[directory] = True
             directory = directory.rpartition("/")[0]
 
@@ -171,7 +169,7 @@ class RealStorage:
         try:
             descriptor = os.open(full, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
-            return  # its last file was removed, and it with it
+            return  # it was removed together with its last file
         _fsync_and_close(descriptor)
 
     # Paths and descriptors

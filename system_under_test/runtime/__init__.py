@@ -1,4 +1,4 @@
-"""The doors through which a node meets the outside: clock, network, storage, randomness, observer."""
+"""The interfaces between a node and the outside world: clock, network, storage, randomness, observer."""
 
 from system_under_test.runtime.clock import Clock
 from system_under_test.runtime.host import Host

@@ -1,4 +1,4 @@
-"""All doors of one node in one object."""
+"""All interfaces of one node in one object."""
 
 from typing import Protocol
 
@@ -10,7 +10,7 @@ from system_under_test.runtime.storage import Storage
 
 
 class Host(Protocol):
-    """What one incarnation of a node is given to live with.
+    """The environment of one incarnation of a node.
 
     A new incarnation (a restart) gets a new host object with the same storage. Concurrency is plain
     `asyncio` on the running loop.
@@ -23,25 +23,25 @@ class Host(Protocol):
 
     @property
     def clock(self) -> Clock:
-        """The clock door."""
+        """The clock."""
         ...
 
     @property
     def network(self) -> Network:
-        """The network door."""
+        """The network."""
         ...
 
     @property
     def storage(self) -> Storage:
-        """The storage door."""
+        """The storage."""
         ...
 
     @property
     def random(self) -> RandomSource:
-        """The randomness door."""
+        """The random streams."""
         ...
 
     @property
     def observer(self) -> Observer:
-        """The observer door."""
+        """The observer."""
         ...

@@ -1,17 +1,17 @@
-"""The observer door: what a node says about itself, for oracles, reports and tests.
+"""The observer interface: what a node reports about itself, for monitors, reports and tests.
 
-Nothing a node does may depend on an observer, and an observer never calls back into the node. On a real
-machine the events go to the structured log; in the simulation the harness keeps them.
+A node's behaviour must not depend on an observer, and an observer never calls the node. On a real machine the
+events go to the structured log; in the simulation the harness keeps them.
 """
 
 from typing import Any, Protocol
 
 
 class Observer(Protocol):
-    """Listens to one node."""
+    """Receives the events of one node."""
 
     def mark(self, name: str, **details: Any) -> None:
-        """A rare branch was taken, for example "elected-from-elr". Names are kebab-case."""
+        """Reports that a rare branch was taken, for example "elected-from-elr". Names are kebab-case."""
         ...
 
     def replica_changed(
@@ -26,7 +26,7 @@ class Observer(Protocol):
         role: str,
         cause: str,
     ) -> None:
-        """A replica's log end or high watermark moved, or its role changed.
+        """Reports that a replica's log end or high watermark moved, or that its role changed.
 
         Args:
             topic: Topic name.
@@ -34,7 +34,7 @@ class Observer(Protocol):
             log_end_offset: After the change.
             high_watermark: After the change.
             log_start_offset: After the change.
-            leader_epoch: The epoch the replica is in.
+            leader_epoch: The replica's leader epoch.
             role: "leader", "follower" or "offline".
             cause: "load", "append", "replicate", "truncate", "high-watermark", "role".
         """
@@ -43,24 +43,24 @@ class Observer(Protocol):
     def log_cut(
         self, topic: str, partition: int, end_offset: int, size_bytes: int, reason: str
     ) -> None:
-        """Something was cut off a log while it was loaded.
+        """Reports that the end of a log was cut off while it was loaded.
 
         Args:
-            topic: Topic name, that of the metadata log too.
+            topic: Topic name; also the name of the metadata log.
             partition: Partition index.
-            end_offset: Where the log ends now.
-            size_bytes: How much was cut off.
-            reason: What was wrong with it, for people.
+            end_offset: New end of the log.
+            size_bytes: Number of bytes that were cut off.
+            reason: Description of the damage.
         """
         ...
 
     def metadata_committed(self, offset: int, quorum_epoch: int, record: Any) -> None:
-        """A controller learnt that a metadata record is committed. Every controller says so for itself."""
+        """Reports that this controller learnt that a metadata record is committed."""
         ...
 
 
 class SilentObserver:
-    """An observer that ignores everything; the default outside of the harness."""
+    """Ignores all events; the default outside the harness."""
 
     def mark(self, name: str, **details: Any) -> None:
         """Ignores the mark."""

@@ -1,4 +1,4 @@
-"""The randomness door: named streams, so that a draw in one place never moves a draw in another."""
+"""The randomness interface: named streams, so that a draw in one place does not affect draws in another."""
 
 from typing import Protocol
 
@@ -20,12 +20,12 @@ class RandomStream(Protocol):
 
 
 class RandomSource(Protocol):
-    """Hands out streams by name."""
+    """Provides streams by name."""
 
     def stream(self, *name: str | int) -> RandomStream:
-        """Returns the stream of that name; the same object every time."""
+        """Returns the stream with a name; the same object every time."""
         ...
 
     def buggify(self, name: str) -> bool:
-        """Whether to take a rare but legal path here. Always false outside of simulated bad weather."""
+        """Whether to take a rare but legal path here. Always false on a real machine."""
         ...

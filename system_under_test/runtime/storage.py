@@ -1,11 +1,11 @@
-"""The storage door: the few file operations a broker needs, with the durability of a POSIX file system.
+"""The storage interface: the file operations that a broker needs, with the durability of a POSIX file system.
 
-Everything written is in the page cache: a killed process keeps it, a power cut may lose all that was not
-fsynced. Paths are relative, with "/" between parts, and never leave the node's data directory.
+Written data is in the page cache: it survives the end of the process, but a power cut may lose everything that
+was not fsynced. Paths are relative, with "/" between parts, and never leave the node's data directory.
 
-Two ways to fsync exist on purpose. `fsync` is awaited; the node works on other things meanwhile, and the
-caller must check its assumptions again afterwards. `fsync_blocking` holds the whole node, as Kafka does
-when it flushes a small checkpoint under the partition lock; it is for critical sections, which never await.
+There are two ways to fsync. `fsync` is awaited; the node continues with other work meanwhile, and the caller
+must check its assumptions again afterwards. `fsync_blocking` blocks the whole node, as Kafka does when it
+flushes a small checkpoint under the partition lock; it is for critical sections, which never await.
 """
 
 from typing import Protocol
@@ -15,11 +15,11 @@ class Storage(Protocol):
     """The files of one node.
 
     Every call may raise `OSError` (`ENOSPC` after a partial append, `EIO`, `EROFS`); `FileNotFoundError`
-    for a missing file. Directories come into being with the first file in them.
+    for a missing file. Directories are created with their first file.
     """
 
     def exists(self, path: str) -> bool:
-        """Whether a file of this name is visible."""
+        """Whether a file with this name exists."""
         ...
 
     def list(self, directory: str) -> list[str]:
@@ -43,25 +43,25 @@ class Storage(Protocol):
         ...
 
     def truncate(self, path: str, size: int) -> None:
-        """Cuts a file. May come back after a power cut."""
+        """Cuts off the end of a file. A power cut may undo it."""
         ...
 
     def replace(self, source: str, target: str) -> None:
-        """Renames a file over another. May be undone by a power cut until `fsync_dir`."""
+        """Renames a file over another. A power cut may undo it until `fsync_dir`."""
         ...
 
     def remove(self, path: str) -> None:
-        """Removes a file. May be undone by a power cut until `fsync_dir`."""
+        """Removes a file. A power cut may undo it until `fsync_dir`."""
         ...
 
     async def fsync(self, path: str) -> None:
-        """Makes the present content of a file durable; returns when it is."""
+        """Makes the current content of a file durable before it returns."""
         ...
 
     def fsync_blocking(self, path: str) -> None:
-        """As `fsync`, with the whole node waiting."""
+        """Does the same as `fsync`, but blocks the whole node."""
         ...
 
     def fsync_dir(self, directory: str) -> None:
-        """Makes creations, renames and removals in a directory durable, with the whole node waiting."""
+        """Makes creations, renames and removals in a directory durable; blocks the whole node."""
         ...

@@ -183,7 +183,7 @@ def vote(voter: int, epoch: int, *, pre_vote: bool = False, last_epoch: int = 1)
 def test_a_vote_in_an_older_epoch_is_fenced() -> None:
     story, _ = led_story()
     request = vote(11, 0, pre_vote=True, last_epoch=0)
-    answer = messages.read_answer(ask(story, "c11", request))
+    answer = messages.read_response(ask(story, "c11", request))
     assert (answer.error, answer.epoch) == (ErrorCode.FENCED_LEADER_EPOCH, 1)
 
 
@@ -202,26 +202,26 @@ def test_a_senseless_vote_request_is_refused_and_changes_nothing(
     request_: Any, error: ErrorCode
 ) -> None:
     story, _ = led_story()
-    answer = messages.read_answer(ask(story, "c11", request_))
+    answer = messages.read_response(ask(story, "c11", request_))
     assert (answer.error, answer.vote_granted) == (error, False)
     assert story.epoch("c11") == 1
 
 
 def test_a_vote_meant_for_somebody_else_is_refused() -> None:
     story, _ = led_story()
-    answer = messages.read_answer(ask(story, "c11", vote(12, 9)))
+    answer = messages.read_response(ask(story, "c11", vote(12, 9)))
     assert (answer.error, answer.vote_granted) == (ErrorCode.INVALID_VOTER_KEY, False)
 
 
 def test_a_vote_of_a_higher_epoch_is_granted_once_and_is_on_disk_before_the_answer() -> None:
     story, _ = led_story()
-    answer = messages.read_answer(ask(story, "c11", vote(11, 9)))
+    answer = messages.read_response(ask(story, "c11", vote(11, 9)))
     assert (answer.error, answer.vote_granted, answer.epoch) == (ErrorCode.NONE, True, 9)
     election = story.election_on_disk("c11")
     assert (election.epoch, election.voted_id, election.leader_id) == (9, 13, -1)
-    assert messages.read_answer(ask(story, "c11", vote(11, 9))).vote_granted
+    assert messages.read_response(ask(story, "c11", vote(11, 9))).vote_granted
     rival = with_partition(vote(11, 9), replica_id=12)
-    assert not messages.read_answer(ask(story, "c11", rival)).vote_granted
+    assert not messages.read_response(ask(story, "c11", rival)).vote_granted
     report = story.power_off("c11")
     assert all(not file.path.endswith("quorum-state") for file in report.files)
 
@@ -230,7 +230,7 @@ def test_a_pre_vote_is_refused_while_the_leader_is_known_to_live() -> None:
     story, _ = led_story()
     for name in story.voters:
         node_id = story.raft(name).node_id
-        answer = messages.read_answer(ask(story, name, vote(node_id, 1, pre_vote=True)))
+        answer = messages.read_response(ask(story, name, vote(node_id, 1, pre_vote=True)))
         assert (answer.error, answer.vote_granted, answer.epoch) == (ErrorCode.NONE, False, 1)
     assert story.marks.count("pre-vote-rejected") == 3
 
@@ -241,7 +241,7 @@ def test_a_pre_vote_stores_nothing() -> None:
         story.raft(leader).resign("for the test")
     before = story.election_on_disk(leader)
     node_id = story.raft(leader).node_id
-    answer = messages.read_answer(ask(story, leader, vote(node_id, 1, pre_vote=True)))
+    answer = messages.read_response(ask(story, leader, vote(node_id, 1, pre_vote=True)))
     assert answer.vote_granted
     assert story.election_on_disk(leader) == before
 
@@ -250,7 +250,7 @@ def test_a_broker_answers_votes_by_the_same_rules() -> None:
     story = QuorumStory(observers=1)
     story.await_leader()
     story.await_converged()
-    assert messages.read_answer(ask(story, "b1", vote(1, 9))).vote_granted
+    assert messages.read_response(ask(story, "b1", vote(1, 9))).vote_granted
 
 
 # --- begin and end of an epoch -------------------------------------------------------------------------
@@ -263,7 +263,7 @@ def begin(voter: int, leader: int, epoch: int) -> Any:
 
 def test_a_new_leaders_announcement_is_followed() -> None:
     story, _ = led_story()
-    answer = messages.read_answer(ask(story, "c11", begin(11, 13, 9)))
+    answer = messages.read_response(ask(story, "c11", begin(11, 13, 9)))
     assert (answer.error, answer.epoch, answer.leader_id) == (ErrorCode.NONE, 9, 13)
     assert (story.epoch("c11"), story.raft("c11").leader_id) == (9, 13)
 
@@ -281,7 +281,7 @@ def test_a_new_leaders_announcement_is_followed() -> None:
 )
 def test_an_announcement_that_cannot_be_is_refused(request_: Any, error: ErrorCode) -> None:
     story, _ = led_story()
-    assert messages.read_answer(ask(story, "c11", request_)).error == error
+    assert messages.read_response(ask(story, "c11", request_)).error == error
     assert story.epoch("c11") == 1
 
 
@@ -292,7 +292,7 @@ def test_a_second_leader_of_the_epoch_is_not_believed_and_is_reported() -> None:
     for name in story.voters:
         node_id = story.raft(name).node_id
         if node_id != other_id:
-            answer = messages.read_answer(ask(story, name, begin(node_id, other_id, 1)))
+            answer = messages.read_response(ask(story, name, begin(node_id, other_id, 1)))
             assert (answer.error, answer.leader_id) == (ErrorCode.INVALID_REQUEST, leader_id)
         assert story.raft(name).leader_id == leader_id
     assert story.marks.count("quorum-epoch-with-two-leaders") == 2
@@ -307,7 +307,7 @@ def test_the_first_successor_stands_at_once_when_its_leader_ends_the_epoch() -> 
         config, epoch=1, successors=[story.raft(follower).node_id]
     )
     fetch_timeouts = story.marks.count("quorum-fetch-timeout")
-    assert messages.read_answer(ask(story, follower, request)).error == ErrorCode.NONE
+    assert messages.read_response(ask(story, follower, request)).error == ErrorCode.NONE
     story.run(1)
     assert story.marks.count("quorum-fetch-timeout") == fetch_timeouts + 1
 

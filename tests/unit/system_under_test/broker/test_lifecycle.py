@@ -15,6 +15,7 @@ from system_under_test.broker.lifecycle import (
     LifecycleHooks,
 )
 from system_under_test.config import FAST_TIMINGS, NodeConfig
+from system_under_test.invariants import InvariantViolation
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
     NO_THROTTLE,
@@ -311,3 +312,26 @@ def test_a_broker_that_is_not_in_service_stops_at_once() -> None:
 
     assert run_virtually(scenario()) == 0
     assert story.events == []
+
+
+def test_a_broker_that_is_stopped_before_its_lifecycle_runs_does_not_register() -> None:
+    story = Story(good_controller)
+
+    async def scenario() -> None:
+        await story.lifecycle.controlled_shutdown()
+        await story.lifecycle.run()
+
+    run_virtually(scenario())
+    assert story.lifecycle.state is BrokerState.SHUTTING_DOWN
+    assert story.channel.sent == []
+
+
+def test_a_broker_is_shut_down_only_once() -> None:
+    story = Story(good_controller)
+
+    async def scenario() -> None:
+        await story.lifecycle.controlled_shutdown()
+        await story.lifecycle.controlled_shutdown()
+
+    with pytest.raises(InvariantViolation, match="INV-12"):
+        run_virtually(scenario())

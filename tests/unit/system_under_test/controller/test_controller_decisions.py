@@ -101,7 +101,7 @@ def test_the_same_isr_in_another_order_is_no_record():
 def test_a_shrink_above_min_isr_writes_the_isr_alone():
     change = built(registration(), (1, 3))
     assert change.record == PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=0, isr=(1, 3))
-    assert change.elected_from is ElectedFrom.NOBODY
+    assert change.elected_from is ElectedFrom.NOTHING
     assert [mark.name for mark in change.marks()] == ["isr-shrunk"]
 
 

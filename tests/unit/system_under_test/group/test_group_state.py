@@ -9,14 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from system_under_test.config import GroupConfig
-from system_under_test.group.state import (
-    NEVER_MS,
-    Group,
-    GroupState,
-    JoinRequest,
-    JoinResult,
-    SyncResult,
-)
+from system_under_test.group.members import NEVER_MS, JoinRequest, JoinResult, SyncResult
+from system_under_test.group.state import Group
+from system_under_test.group.transitions import GroupState
 from system_under_test.protocol.errors import ErrorCode
 
 SESSION_MS = 6000
@@ -68,7 +63,7 @@ def new_group(**settings_: int) -> Group:
 
 
 def answers(group: Group) -> dict[Any, Any]:
-    return dict(group.take_answers())
+    return dict(group.take_results())
 
 
 def joined(group: Group, *names: str, now_ms: int = 0) -> list[Client]:
@@ -413,7 +408,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.shares: dict[int, dict[str, bytes]] = {}
 
     def take(self) -> None:
-        for waiter, result in self.group.take_answers():
+        for waiter, result in self.group.take_results():
             client = self.waiting.pop(waiter, None)
             assert client is not None, "nobody is answered twice"
             if isinstance(result, JoinResult):

@@ -5,7 +5,7 @@ import pytest
 from system_under_test.invariants import InvariantViolation
 from system_under_test.raft.leadership import UNKNOWN, Leadership
 from system_under_test.raft.state import (
-    NOBODY,
+    NO_NODE,
     Candidate,
     Election,
     Follower,
@@ -27,6 +27,7 @@ from system_under_test.raft.state import (
     grants_vote,
     initial_state,
 )
+from system_under_test.rules import ALL_RULES, Rules
 
 VOTERS = (11, 12, 13)
 EMPTY_TALLY = Tally(voters=VOTERS)
@@ -119,7 +120,7 @@ ALL_STATES: list[State] = [
 
 @pytest.mark.parametrize("state", ALL_STATES, ids=lambda s: type(s).__name__)
 def test_a_higher_epoch_ends_every_state_and_forgets_the_vote(state: State) -> None:
-    assert after_hearing(state, 6, NOBODY, node_id=11) == Unattached(epoch=6)
+    assert after_hearing(state, 6, NO_NODE, node_id=11) == Unattached(epoch=6)
     assert after_hearing(state, 6, 13, node_id=11) == Follower(epoch=6, leader_id=13)
 
 
@@ -175,16 +176,16 @@ def test_a_candidate_votes_for_itself_in_the_next_epoch() -> None:
 def test_a_majority_wins_and_an_impossible_majority_loses() -> None:
     tally = Tally(voters=VOTERS, granted=frozenset({11}))
     assert not tally.is_won
-    assert tally.with_answer(12, True).is_won
-    once_rejected = tally.with_answer(12, False)
+    assert tally.with_response(12, True).is_won
+    once_rejected = tally.with_response(12, False)
     assert not once_rejected.is_lost
-    assert once_rejected.with_answer(13, False).is_lost
+    assert once_rejected.with_response(13, False).is_lost
 
 
 def test_votes_of_strangers_and_second_thoughts_do_not_count() -> None:
     tally = Tally(voters=VOTERS, granted=frozenset({11}))
-    assert not tally.with_answer(99, True).is_won
-    assert tally.with_answer(12, True).with_answer(12, False).is_won
+    assert not tally.with_response(99, True).is_won
+    assert tally.with_response(12, True).with_response(12, False).is_won
 
 
 def test_a_single_voter_wins_at_once() -> None:
@@ -196,7 +197,7 @@ def test_a_single_voter_wins_at_once() -> None:
 
 def vote(state: State, *, candidate: int = 12, log: LogPosition = LOG, own: LogPosition = LOG):
     return grants_vote(
-        state, candidate_id=candidate, candidate_log=log, own_log=own, requires_up_to_date=True
+        state, candidate_id=candidate, candidate_log=log, own_log=own, rules=ALL_RULES
     )
 
 
@@ -216,7 +217,7 @@ def test_a_vote_needs_an_up_to_date_log(log: LogPosition, granted: bool) -> None
         candidate_id=12,
         candidate_log=log,
         own_log=LOG,
-        requires_up_to_date=False,
+        rules=Rules(["RAFT-5"]),
     )
 
 
@@ -237,7 +238,7 @@ def test_candidate_leader_follower_and_resigned_never_vote_in_their_epoch(state:
 
 
 def pre_vote(state: State, log: LogPosition = LOG) -> bool:
-    return grants_pre_vote(state, candidate_log=log, own_log=LOG, requires_up_to_date=True)
+    return grants_pre_vote(state, candidate_log=log, own_log=LOG, rules=ALL_RULES)
 
 
 def test_a_pre_vote_is_refused_by_who_knows_the_leader_to_be_alive() -> None:
@@ -270,7 +271,7 @@ def leadership(voters: tuple[int, ...] = VOTERS, *, start: int = 10, own_only: b
         voters=voters,
         epoch=5,
         epoch_start_offset=start,
-        commits_own_epoch_only=own_only,
+        rules=ALL_RULES if own_only else Rules(["RAFT-7"]),
     )
 
 

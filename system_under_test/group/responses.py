@@ -1,10 +1,10 @@
-"""The answers of the group protocol as Kafka's messages."""
+"""Builds the responses of the group protocol as Kafka's messages."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from system_under_test.group.members import JoinResult, SyncResult
 from system_under_test.group.records import CommittedOffset
-from system_under_test.group.state import JoinResult, SyncResult
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
     NO_THROTTLE,
@@ -18,18 +18,18 @@ from system_under_test.protocol.messages import (
 )
 
 NO_OFFSET = -1
-NOBODY = -1
+NO_NODE = -1
 
 
 def find_coordinator(coordinators: Iterable[Any]) -> Any:
-    """Returns the answer to a FindCoordinator request."""
+    """Returns the response to a FindCoordinator request."""
     return find_coordinator_response.FindCoordinatorResponse(
         throttle_time=NO_THROTTLE, coordinators=tuple(coordinators)
     )
 
 
-def coordinator(key: str, error: ErrorCode, node_id: int = NOBODY, address: str = ":-1") -> Any:
-    """Returns where one group is coordinated, or why nobody knows."""
+def coordinator(key: str, error: ErrorCode, node_id: int = NO_NODE, address: str = ":-1") -> Any:
+    """Returns the coordinator of one group, or why it is not known."""
     host, _, port = address.rpartition(":")
     return find_coordinator_response.Coordinator(
         key=key,
@@ -42,12 +42,12 @@ def coordinator(key: str, error: ErrorCode, node_id: int = NOBODY, address: str 
 
 
 def no_such_type(key: str) -> Any:
-    """Returns the refusal of what is no group: there are no transactions and no share groups here."""
+    """Returns the refusal of a key that is not a group: transactions and share groups are not supported."""
     return find_coordinator_response.Coordinator(
         key=key,
-        node_id=NOBODY,
+        node_id=NO_NODE,
         host="",
-        port=NOBODY,
+        port=NO_NODE,
         error_code=ErrorCode.INVALID_REQUEST,
         error_message="only groups have coordinators here",
     )
@@ -64,7 +64,7 @@ def sync_refused(error: Any) -> Any:
 
 
 def of_result(result: JoinResult | SyncResult) -> Any:
-    """Returns the message of a result."""
+    """Returns a result as a message."""
     if isinstance(result, SyncResult):
         return sync_group_response.SyncGroupResponse(
             throttle_time=NO_THROTTLE,
@@ -92,7 +92,7 @@ def of_result(result: JoinResult | SyncResult) -> Any:
 
 
 def heartbeat(error: Any) -> Any:
-    """Returns the answer to a Heartbeat request."""
+    """Returns the response to a Heartbeat request."""
     return heartbeat_response.HeartbeatResponse(throttle_time=NO_THROTTLE, error_code=error)
 
 
@@ -104,7 +104,7 @@ def leave_refused(error: Any) -> Any:
 
 
 def leave(results: Iterable[tuple[Any, ErrorCode]]) -> Any:
-    """Returns the answer to a LeaveGroup request, member by member."""
+    """Returns the response to a LeaveGroup request, member by member."""
     return leave_group_response.LeaveGroupResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.NONE,
@@ -120,11 +120,11 @@ def leave(results: Iterable[tuple[Any, ErrorCode]]) -> Any:
 
 
 def commit(request: Any, error_of: Callable[[str, int], Any]) -> Any:
-    """Returns the answer to an OffsetCommit request.
+    """Returns the response to an OffsetCommit request.
 
     Args:
-        request: What was to be committed.
-        error_of: Says what became of a topic's partition.
+        request: The OffsetCommit request.
+        error_of: Returns the outcome for a topic's partition.
     """
     return offset_commit_response.OffsetCommitResponse(
         throttle_time=NO_THROTTLE,
@@ -145,14 +145,14 @@ def commit(request: Any, error_of: Callable[[str, int], Any]) -> Any:
 
 
 def fetched(groups: tuple[Any, ...]) -> Any:
-    """Returns the answer to an OffsetFetch request."""
+    """Returns the response to an OffsetFetch request."""
     return offset_fetch_response.OffsetFetchResponse(throttle_time=NO_THROTTLE, groups=groups)
 
 
 def fetched_group(
     wanted: Any, error: ErrorCode, offsets: Mapping[tuple[str, int], CommittedOffset]
 ) -> Any:
-    """Returns the offsets of one group: the wanted ones, or all; -1 where nothing was committed."""
+    """Returns the offsets of one group: the requested ones, or all; -1 where nothing was committed."""
     places: dict[str, list[int]] = {}
     if error is not ErrorCode.NONE:
         pass
