@@ -1,0 +1,1 @@
+"""An example of a third-party system for laststand: a log server of one node."""
