@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from harness.environments.monitor import InvariantMonitor
 from harness.environments.simulated import HARNESS_NODE, SimulatedCluster
+from harness.environments.simulated_world import reference_world
 from harness.errors import UsageError
 from harness.experiment import SIMULATION, Experiment
 from harness.history import HistoryWriter
@@ -28,8 +29,8 @@ from harness.scenarios import find_by_name
 from harness.simulation.errors import LimitReached
 from harness.simulation.fences import allow_real_io
 from harness.simulation.randomness import RandomTree
+from harness.simulation.timeline import Failure
 from harness.simulation.weather import CALM, Weather, draw_weather
-from harness.simulation.world import Failure, World
 from nemesis.driver import Nemesis
 from nemesis.fault import Fault
 from nemesis.schedule import random_schedule
@@ -168,7 +169,7 @@ class _Run:
             find_by_name(experiment.scenario) if experiment.scenario else None
         )
         weather = weather_of(experiment, seed)
-        self.world = World(seed, weather=weather, sim_wire=experiment.sim_wire)
+        self.world = reference_world(seed, weather=weather, sim_wire=experiment.sim_wire)
         self.result = SimulationResult(
             schedule=planned_schedule(experiment, seed), weather=asdict(weather)
         )

@@ -6,7 +6,8 @@ from typing import Any, cast
 
 from harness.contracts.environment import Effect, InForce
 from harness.environments.simulated_faults import alive, start_if_down, told, whole_batches
-from harness.simulation.disk import DiskFault, SimDisk
+from harness.simulation.device import DiskFault
+from harness.simulation.disk import SimDisk
 from harness.simulation.node import SimNode
 from harness.simulation.world import World
 from system_under_test.log.checkpoints import RECOVERY_POINT_CHECKPOINT, OffsetCheckpoint

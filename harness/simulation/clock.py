@@ -5,10 +5,7 @@ changes with every boot, so that code comparing the monotonic clocks of two node
 clock, which is true time plus an offset that may step and slide in both directions.
 """
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from harness.simulation.world import World
+from harness.simulation.timeline import Timeline
 
 TRUE_EPOCH_MS = 1_750_000_000_000
 """The Unix time at which every run begins, in milliseconds; the value is arbitrary and only fixed."""
@@ -20,7 +17,7 @@ class HostClock:
     """Both clocks of one host; the nemesis moves them, nodes read them through `NodeClock`.
 
     Args:
-        world: Owner of true time.
+        timeline: Owner of true time.
         drift_ppm: How much faster than true time the monotonic clock runs, in millionths.
 
     Attributes:
@@ -29,11 +26,11 @@ class HostClock:
         boots: How often it started anew.
     """
 
-    def __init__(self, world: "World", drift_ppm: int) -> None:
-        self._world = world
+    def __init__(self, timeline: Timeline, drift_ppm: int) -> None:
+        self._timeline = timeline
         self.drift_ppm = drift_ppm
         # monotonic = now + _shift + (now - _base) * drift_ppm / 1e6
-        self._base_ns = world.now
+        self._base_ns = timeline.now
         self._shift_ns = 0
         self.ns_per_ms = _MILLION
         self._offset_ns = 0
@@ -49,12 +46,12 @@ class HostClock:
     def boot(self, monotonic_start_s: int) -> None:
         """Starts the monotonic clock anew, as a boot does."""
         self.boots += 1
-        self._base_ns = self._world.now
-        self._shift_ns = monotonic_start_s * 1_000_000_000 - self._world.now
+        self._base_ns = self._timeline.now
+        self._shift_ns = monotonic_start_s * 1_000_000_000 - self._timeline.now
 
     def monotonic_ns(self) -> int:
         """Returns the monotonic clock."""
-        now = self._world.now
+        now = self._timeline.now
         if not self.drift_ppm:
             return now + self._shift_ns
         return now + self._shift_ns + (now - self._base_ns) * self.drift_ppm // _MILLION
@@ -74,7 +71,7 @@ class HostClock:
             return target_ns - shift_ns
         ahead_ns = target_ns - self.monotonic_ns()
         ahead_ns = ahead_ns * _MILLION // (_MILLION + self.drift_ppm)
-        true_ns = self._world.now + ahead_ns
+        true_ns = self._timeline.now + ahead_ns
         step_ns = max(1, _MILLION // (_MILLION + self.drift_ppm))  # moves the clock by about 1 ns
         while self._monotonic_s_at(true_ns) < monotonic_s:
             true_ns += step_ns
@@ -93,8 +90,8 @@ class HostClock:
         if drift_ppm <= -_MILLION:
             raise ValueError(f"a drift of {drift_ppm} ppm would stop the clock")
         reached_ns = self.monotonic_ns()
-        self._base_ns = self._world.now
-        self._shift_ns = reached_ns - self._world.now
+        self._base_ns = self._timeline.now
+        self._shift_ns = reached_ns - self._timeline.now
         self.drift_ppm = drift_ppm
         self._set_ns_per_ms()
 
@@ -104,7 +101,7 @@ class HostClock:
         Nothing is slower than a clock that all but stands still.
         """
         self._skew_ppm = ppm
-        self._skewed_since_ns = self._world.now
+        self._skewed_since_ns = self._timeline.now
         self.set_drift(max(self.own_drift_ppm + ppm, 1 - _MILLION))
 
     def unskew(self) -> None:
@@ -120,15 +117,15 @@ class HostClock:
 
     def wall_ms(self) -> int:
         """Returns the wall clock in milliseconds since the Unix epoch."""
-        return TRUE_EPOCH_MS + (self._world.now + self.wall_offset_ns()) // _MILLION
+        return TRUE_EPOCH_MS + (self._timeline.now + self.wall_offset_ns()) // _MILLION
 
     def wall_offset_ns(self) -> int:
         """Returns how far the wall clock is ahead of the truth."""
-        gained_ns = (self._world.now - self._skewed_since_ns) * self._skew_ppm // _MILLION
+        gained_ns = (self._timeline.now - self._skewed_since_ns) * self._skew_ppm // _MILLION
         return self._stepped_ns() + gained_ns
 
     def _stepped_ns(self) -> int:
-        now = self._world.now
+        now = self._timeline.now
         if now >= self._slide_until_ns:
             return self._offset_ns + self._slide_by_ns
         share = (now - self._slide_from_ns) / (self._slide_until_ns - self._slide_from_ns)
@@ -141,15 +138,15 @@ class HostClock:
     def slide_wall(self, by_ms: float, *, over_ns: int) -> None:
         """Moves the wall clock little by little over a span of true time."""
         self._offset_ns = self._stepped_ns()
-        self._slide_from_ns = self._world.now
-        self._slide_until_ns = self._world.now + over_ns
+        self._slide_from_ns = self._timeline.now
+        self._slide_until_ns = self._timeline.now + over_ns
         self._slide_by_ns = int(by_ms * _MILLION)
 
     def correct_wall(self) -> None:
         """Sets the wall clock to the truth, as a restarted time daemon does."""
         self._offset_ns = 0
         self._slide_by_ns = 0
-        self._slide_until_ns = self._world.now
+        self._slide_until_ns = self._timeline.now
 
 
 class NodeClock:

@@ -7,47 +7,21 @@ first packet sent again after 1, 2, 3, 4, 5, 7, 11 ... s; by kernels before 6.5 
 
 import asyncio
 import errno
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from harness.simulation.connection import SimConnection
+from harness.simulation.connection import Listener, SimConnection
 from harness.simulation.errors import NodeIsDead
+from harness.simulation.interfaces import Machine
+from harness.simulation.loop import NodeLoop
+from harness.simulation.network import SimNetwork
 from system_under_test.runtime.network import Connection, Handler
-
-if TYPE_CHECKING:
-    from harness.simulation.loop import NodeLoop
-    from harness.simulation.network import SimNetwork
-    from harness.simulation.node import SimNode
 
 SECOND_NS = 1_000_000_000
 
 UNREACHABLE_NS = 3_100_000_000
 """Three unanswered ARP requests; measured 3.09 s."""
 
-SYN_LINEAR_TIMEOUTS = 4
-"""Linux' tcp_syn_linear_timeouts, since 6.5: so many timeouts of a connect pass before they grow. Was 0 before."""
-
 LISTEN_BACKLOG = 50
 """Kafka's socket.listen.backlog.size. Linux queues one connection more than the backlog."""
-
-
-@dataclass(slots=True)
-class Listener:
-    """Who answers at a node's address.
-
-    Attributes:
-        loop: The process.
-        handler: What it answers with.
-        unaccepted: Connections that the kernel has established and the process has not yet accepted.
-    """
-
-    loop: "NodeLoop"
-    handler: Handler
-    unaccepted: int = 0
-
-    def accepted(self) -> None:
-        """The process took a connection from the kernel's queue."""
-        self.unaccepted -= 1
 
 
 class NodeNetwork:
@@ -55,7 +29,7 @@ class NodeNetwork:
 
     __slots__ = ("_loop", "_network")
 
-    def __init__(self, network: "SimNetwork", loop: "NodeLoop") -> None:
+    def __init__(self, network: SimNetwork, loop: NodeLoop) -> None:
         self._network = network
         self._loop = loop
 
@@ -86,7 +60,7 @@ class NodeNetwork:
             attempt.finish()
 
 
-def _check_alive(loop: "NodeLoop") -> None:
+def _check_alive(loop: NodeLoop) -> None:
     if loop.dead:
         raise NodeIsDead(f"{loop!r} is dead and cannot use the network")
 
@@ -94,12 +68,12 @@ def _check_alive(loop: "NodeLoop") -> None:
 class ConnectAttempt:
     """One call of `connect`, until it is decided."""
 
-    def __init__(self, network: "SimNetwork", loop: "NodeLoop", address: str) -> None:
+    def __init__(self, network: SimNetwork, loop: NodeLoop, address: str) -> None:
         self._network = network
-        self._world = network.world
+        self._timeline = network.timeline
         self._loop = loop
         self._address = address
-        self._began_ns = network.world.now
+        self._began_ns = network.timeline.now
         self._attempts = 0
         self._next_syn_ns = self._began_ns
         self._is_over = False
@@ -118,69 +92,71 @@ class ConnectAttempt:
         """Sends the first packet, again if need be."""
         if self._is_over or self._loop.dead:
             return
-        world, network = self._world, self._network
+        timeline, network = self._timeline, self._network
         here = self._loop.node
-        there = world.node_at(self._address)
+        there = network.node_at(self._address)
         if there is None or not there.host_is_up:
             self._ask_for_unreachable_host()
         elif network.is_rejected(here, there):
-            world.push(world.now + self._round_trip_ns(there), self._refused, None)
+            timeline.push(timeline.now + self._round_trip_ns(there), self._refused, None)
         elif network.packets_vanish(here, there):
             self._try_again()
         else:
-            latency_ns = network.link(here, there).handshake_ns(world.now)
+            latency_ns = network.link(here, there).handshake_ns(timeline.now)
             if latency_ns is None:
                 self._try_again()
             else:
-                world.push(world.now + latency_ns, self._syn_arrives, there)
+                timeline.push(timeline.now + latency_ns, self._syn_arrives, there)
 
     def _ask_for_unreachable_host(self) -> None:
         # The host may boot while the neighbour table still asks for it, once per second.
-        world = self._world
-        at = world.now + SECOND_NS
+        timeline = self._timeline
+        at = timeline.now + SECOND_NS
         if at - self._began_ns < UNREACHABLE_NS:
-            world.push(at, self.send_syn, None)
+            timeline.push(at, self.send_syn, None)
         else:
-            world.push(max(world.now, self._began_ns + UNREACHABLE_NS), self._unreachable, None)
+            timeline.push(
+                max(timeline.now, self._began_ns + UNREACHABLE_NS), self._unreachable, None
+            )
 
     def _try_again(self) -> None:
         """Plans the next first packet."""
-        world = self._world
+        timeline = self._timeline
         linear = self._network.syn_linear_timeouts
-        while self._next_syn_ns <= world.now:
+        while self._next_syn_ns <= timeline.now:
             self._next_syn_ns += 2 ** max(0, self._attempts - linear) * SECOND_NS
             self._attempts += 1
-        world.push(self._next_syn_ns, self.send_syn, None)
+        timeline.push(self._next_syn_ns, self.send_syn, None)
 
-    def _syn_arrives(self, there: "SimNode") -> None:
+    def _syn_arrives(self, there: Machine) -> None:
         if self._is_over or self._loop.dead:
             return
-        world, network = self._world, self._network
+        timeline, network = self._timeline, self._network
         if not there.host_is_up:
             self._try_again()
             return
         # The answer takes the other direction; if that is cut, nobody can connect in either.
         answer_lost = network.packets_vanish(there, self._loop.node)
-        latency_ns = network.link(there, self._loop.node).handshake_ns(world.now)
+        latency_ns = network.link(there, self._loop.node).handshake_ns(timeline.now)
         listener = network.listener_of(there)
         if answer_lost or latency_ns is None:
             self._try_again()
             return
-        answer_at = world.now + latency_ns
+        answer_at = timeline.now + latency_ns
         if listener is None:
-            world.push(answer_at, self._refused, None)
+            timeline.push(answer_at, self._refused, None)
         elif listener.unaccepted > LISTEN_BACKLOG:
             self._try_again()
         else:
             listener.unaccepted += 1
             listener.loop.call_soon(listener.accepted, context=listener.loop.plain_context)
-            connection = network.open_connection(self._loop, listener.loop, listener)
-            world.push(answer_at, self._established, connection)
+            connection = network.open_connection(self._loop, listener)
+            timeline.push(answer_at, self._established, connection)
 
     def _established(self, connection: SimConnection) -> None:
-        world = self._world
+        timeline = self._timeline
         label = f"net connect {self._loop.node.name}>{connection.server.loop.node.name}"
-        world.trace.note(world.now, label)
+        timeline.trace.note(timeline.now, label)
         if connection.down.is_blocked:
             # The answer was lost on the way; the half-open connection at the other end dies unnoticed.
             connection.reset_both_ends()
@@ -203,7 +179,7 @@ class ConnectAttempt:
         if not self.future.done():
             self.future.set_exception(OSError(errno.EHOSTUNREACH, f"no route to {self._address}"))
 
-    def _round_trip_ns(self, there: "SimNode") -> int:
+    def _round_trip_ns(self, there: Machine) -> int:
         here = self._loop.node
         network = self._network
         return network.link(here, there).latency_ns() + network.link(there, here).latency_ns()

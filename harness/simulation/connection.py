@@ -11,17 +11,38 @@ it is up again.
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 from harness.simulation.errors import NodeIsDead
-from harness.simulation.pipe import FIN, Flight, Link, Pipe
+from harness.simulation.flight import FIN, Flight
+from harness.simulation.loop import NodeLoop
+from harness.simulation.pipe import Link, Pipe
+from harness.simulation.timeline import Handle, Timeline
+from harness.simulation.wire_check import WireCheck
 from system_under_test.runtime.network import Handler, RequestContext
 
-if TYPE_CHECKING:
-    from harness.simulation.loop import Handle, NodeLoop
-    from harness.simulation.network import SimNetwork
-
 _NEVER_NS = 1 << 62
+
+
+@dataclass(slots=True)
+class Listener:
+    """The process that listens at the address of a node.
+
+    Attributes:
+        loop: The process.
+        handler: Handles its requests.
+        unaccepted: Connections that the kernel has established and the process has not yet accepted.
+    """
+
+    loop: NodeLoop
+    handler: Handler
+    unaccepted: int = 0
+
+    def accepted(self) -> None:
+        """The process took a connection from the kernel's queue."""
+        self.unaccepted -= 1
 
 
 class SimConnection:
@@ -30,40 +51,43 @@ class SimConnection:
     __slots__ = (
         "_armed_ns",
         "_inflight",
+        "_on_gone",
         "_timer",
         "connection_id",
         "down",
         "gone",
         "is_open",
         "loop",
-        "network",
         "server",
+        "timeline",
         "up",
-        "world",
+        "wire",
     )
 
     def __init__(
         self,
-        network: "SimNetwork",
+        timeline: Timeline,
+        wire: WireCheck,
         connection_id: int,
-        client_loop: "NodeLoop",
-        server_loop: "NodeLoop",
-        handler: Handler,
+        client_loop: NodeLoop,
+        listener: Listener,
         links: tuple[Link, Link],
         plane: str,
+        on_gone: Callable[[int], None],
     ) -> None:
-        self.network = network
-        self.world = network.world
+        self.timeline = timeline
+        self.wire = wire
         self.connection_id = connection_id
         self.loop = client_loop
         self.is_open = True
         self.gone = False
+        self._on_gone = on_gone
         self._inflight: dict[Flight, None] = {}
         self._timer: Handle | None = None
         self._armed_ns = _NEVER_NS
-        self.up = Pipe(network, links[0], plane, client_loop, is_reply=False)
-        self.down = Pipe(network, links[1], plane, server_loop, is_reply=True)
-        self.server = ServerEnd(self, server_loop, handler)
+        self.up = Pipe(timeline, links[0], plane, client_loop, is_reply=False)
+        self.down = Pipe(timeline, links[1], plane, listener.loop, is_reply=True)
+        self.server = ServerEnd(self, listener)
         self.up.receive = self.server.on_frame
         self.down.receive = self.on_frame
         self.up.give_up = self.down.give_up = self.reset_both_ends
@@ -78,11 +102,11 @@ class SimConnection:
             self._check_alive()
             future.set_exception(ConnectionResetError("the connection is closed"))
             return future
-        network = self.network
-        network.until_wire_check -= 1
-        if network.until_wire_check < 0:
-            message = network.through_the_codec(message)
-        deadline_ns = self.world.now + int(timeout_ms * loop.node.clock.ns_per_ms)
+        wire = self.wire
+        wire.until_next -= 1
+        if wire.until_next < 0:
+            message = wire.apply(message)
+        deadline_ns = self.timeline.now + int(timeout_ms * loop.node.clock.ns_per_ms)
         flight = Flight(message, future, deadline_ns)
         self._inflight[flight] = None
         if deadline_ns < self._armed_ns:
@@ -95,10 +119,10 @@ class SimConnection:
         if not self.is_open:
             self._check_alive()
             return
-        network = self.network
-        network.until_wire_check -= 1
-        if network.until_wire_check < 0:
-            message = network.through_the_codec(message)
+        wire = self.wire
+        wire.until_next -= 1
+        if wire.until_next < 0:
+            message = wire.apply(message)
         self.up.push(Flight(message, None, 0))
 
     def close(self) -> None:
@@ -123,7 +147,7 @@ class SimConnection:
         self._timer = self.loop.call_at_true_ns(deadline_ns, self._expire)
 
     def _expire(self) -> None:
-        now = self.world.now
+        now = self.timeline.now
         self._timer = None
         self._armed_ns = _NEVER_NS
         earliest_ns = _NEVER_NS
@@ -145,7 +169,7 @@ class SimConnection:
     def on_frame(self, flight: Flight) -> None:
         """Takes a response that arrived."""
         if self.gone:
-            self.network.answer_with_reset(self.down, flight, self.up, self.server)
+            _answer_with_reset(self.down, flight, self.up, self.server)
             return
         if flight is FIN:
             self.broken(ConnectionResetError("the other side closed the connection"))
@@ -196,7 +220,11 @@ class SimConnection:
             self._timer.cancel()
             self._timer = None
         if self.server.gone:
-            self.network.forget(self)
+            self.report_gone()
+
+    def report_gone(self) -> None:
+        """Reports that neither end exists any more."""
+        self._on_gone(self.connection_id)
 
 
 class ServerEnd:
@@ -213,11 +241,11 @@ class ServerEnd:
         "loop",
     )
 
-    def __init__(self, connection: SimConnection, loop: "NodeLoop", handler: Handler) -> None:
+    def __init__(self, connection: SimConnection, listener: Listener) -> None:
         self.connection = connection
-        self.loop = loop
+        self.loop = listener.loop
         self.gone = False
-        self._handler = handler
+        self._handler = listener.handler
         self._context = RequestContext(
             peer=connection.loop.node.address, connection_id=connection.connection_id
         )
@@ -229,7 +257,7 @@ class ServerEnd:
         """Takes a request that arrived."""
         if self.gone:
             connection = self.connection
-            connection.network.answer_with_reset(connection.up, flight, connection.down, connection)
+            _answer_with_reset(connection.up, flight, connection.down, connection)
             return
         # The end of the stream waits its turn: what the client sent before it is still read and acted upon.
         self._queue.append(flight)
@@ -291,10 +319,10 @@ class ServerEnd:
     def _respond(self, flight: Flight, response: Any) -> None:
         if self.gone or flight.future is None:
             return
-        network = self.connection.network
-        network.until_wire_check -= 1
-        if network.until_wire_check < 0:
-            response = network.through_the_codec(response)
+        wire = self.connection.wire
+        wire.until_next -= 1
+        if wire.until_next < 0:
+            response = wire.apply(response)
         flight.response = response
         self.connection.down.push(flight)
 
@@ -322,4 +350,29 @@ class ServerEnd:
         self.gone = True
         self._queue.clear()
         if self.connection.gone:
-            self.connection.network.forget(self.connection)
+            self.connection.report_gone()
+
+
+def _answer_with_reset(
+    pipe: Pipe, frame: Flight, reverse: Pipe, sender: SimConnection | ServerEnd
+) -> None:
+    """The kernel answers a segment for a socket that does not exist."""
+    if sender.gone:
+        pipe.clear()
+    elif reverse.is_blocked:
+        pipe.retry_later(frame)
+    else:
+        pipe.clear()
+        send_reset(reverse, sender)
+
+
+def send_reset(pipe: Pipe, to: SimConnection | ServerEnd) -> None:
+    """Sends a reset through a pipe to the end of the connection that reads from it."""
+    timeline = pipe.timeline
+
+    def arrive(_: object) -> None:
+        if not pipe.is_blocked:
+            timeline.trace.note(timeline.now, f"net {pipe.link.src}>{pipe.link.dst} RST")
+            to.broken(ConnectionResetError("the other side reset the connection"))
+
+    timeline.push(timeline.now + pipe.link.latency_ns(), arrive, None)

@@ -9,82 +9,21 @@ Derived from `AbstractEventLoop` and not from `BaseEventLoop`, which is built ar
 """
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, NoReturn
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
 from harness.simulation.errors import ForbiddenInSimulation
-from system_under_test.invariants import InvariantViolation
-
-if TYPE_CHECKING:
-    from harness.simulation.node import SimNode
-    from harness.simulation.pipe import Pipe
-    from harness.simulation.world import World
+from harness.simulation.flight import Flight
+from harness.simulation.interfaces import Machine, Outlet
+from harness.simulation.timeline import Handle, Timeline, TimerHandle
 
 # A task that fails while nobody waits for it has until then to be asked for its result. Real asyncio only
 # complains when the task object goes away, which may be never.
 UNRETRIEVED_GRACE_NS = 10_000_000
-
-
-class Handle:
-    """A callback that will be called. `callback` becomes None with `cancel`."""
-
-    __slots__ = ("args", "callback", "context")
-
-    def __init__(
-        self, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
-    ) -> None:
-        self.callback: Callable[..., object] | None = callback
-        self.args = args
-        self.context = context
-
-    def cancel(self) -> None:
-        """Makes sure that the callback is not called; idempotent."""
-        self.callback = None
-        self.args = ()
-        self.context = None
-
-    def cancelled(self) -> bool:
-        """Whether the handle was cancelled."""
-        return self.callback is None
-
-
-class TimerHandle(Handle):
-    """A callback that waits for its time.
-
-    `world` is set only while the handle waits on the world's heap, so that cancelling can count how many
-    entries of the heap are dead. `loop` is None for events of the world itself.
-    """
-
-    __slots__ = ("loop", "when_s", "world")
-
-    def __init__(
-        self,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: Context | None,
-        loop: "NodeLoop | None" = None,
-    ) -> None:
-        self.callback = callback
-        self.args = args
-        self.context = context
-        self.loop = loop
-        self.when_s = 0.0
-        self.world: World | None = None
-
-    def cancel(self) -> None:
-        """Makes sure that the callback is not called; idempotent."""
-        self.callback = None
-        self.args = ()
-        self.context = None
-        if self.world is not None:
-            self.world.count_dead_timer()
-            self.world = None
-
-    def when(self) -> float:
-        """Returns the loop time for which a timer was set, in seconds."""
-        return self.when_s
 
 
 class SimTask(asyncio.Task[Any]):
@@ -102,8 +41,33 @@ class SimTask(asyncio.Task[Any]):
         except AttributeError:  # the task registers itself in a set while it is being made
             loop = self.get_loop()
             assert isinstance(loop, NodeLoop)
-            self.number = loop.world.next_task_number()
+            self.number = loop.timeline.next_task_number()
             return self.number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadProcess:
+    """A killed process. It stays referenced, so that the collector runs none of its code."""
+
+    loop: "NodeLoop"
+    program: object
+    tasks: list[SimTask]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessTable:
+    """What the processes of one world share.
+
+    Attributes:
+        fatal_errors: Exceptions that end the process as soon as a task fails with one, even if another task
+            waits for its result.
+        runnable: Loops that have callbacks to run; each loop adds itself.
+        graveyard: The killed processes.
+    """
+
+    fatal_errors: tuple[type[BaseException], ...] = ()
+    runnable: "deque[NodeLoop]" = field(default_factory=deque)
+    graveyard: list[DeadProcess] = field(default_factory=list)
 
 
 class NodeLoop(asyncio.AbstractEventLoop):
@@ -122,8 +86,8 @@ class NodeLoop(asyncio.AbstractEventLoop):
         outbox: Frames sent while busy; they leave when the process is done, if it lives to see that.
     """
 
-    def __init__(self, world: "World", node: "SimNode") -> None:
-        self.world = world
+    def __init__(self, timeline: Timeline, node: Machine, processes: "ProcessTable") -> None:
+        self.timeline = timeline
         self.node = node
         self.ready: deque[Handle] = deque()
         self.expired: list[Handle] = []
@@ -134,20 +98,32 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self.interrupted = False
         self.queued = False
         self.parked = False
-        self.outbox: list[tuple[Pipe, Any]] = []
-        self.cpu_ns_per_callback = world.weather.cpu_ns_per_callback
+        self.outbox: list[tuple[Outlet, Flight]] = []
+        self.cpu_ns_per_callback = timeline.weather.cpu_ns_per_callback
         self.plain_context = copy_context()
-        self.trace_code = world.trace.intern(f"run {node.name}")
+        self.trace_code = timeline.trace.intern(f"run {node.name}")
         self._name_prefix = f"{node.name}.{node.incarnation}-"
         self._task_count = 0
         self._tasks: dict[int, SimTask] = {}
         self._watched_elsewhere: set[int] = set()
         self._clock = node.clock
-        self._lateness_mean_ns = world.weather.timer_lateness_mean_ns
-        self._lateness = world.random.stream("timer", node.name).expovariate
+        self._runnable = processes.runnable
+        self._fatal_errors = processes.fatal_errors
+        self._lateness_mean_ns = timeline.weather.timer_lateness_mean_ns
+        self._lateness = timeline.random.stream("timer", node.name).expovariate
 
     def __repr__(self) -> str:
         return f"<NodeLoop {self.node.name}.{self.node.incarnation}>"
+
+    @contextlib.contextmanager
+    def inside(self) -> Iterator[None]:
+        """Makes this loop the running one, as it is for code of the process."""
+        before = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        try:
+            yield
+        finally:
+            asyncio._set_running_loop(before)
 
     # Time and callbacks
 
@@ -166,7 +142,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self.ready.append(handle)
         if not self.queued:
             self.queued = True
-            self.world.runnable.append(self)
+            self._runnable.append(self)
         return handle
 
     def call_soon_threadsafe(  # type: ignore[override]
@@ -213,11 +189,11 @@ class NodeLoop(asyncio.AbstractEventLoop):
         return handle
 
     def _push_timer(self, when_ns: int, handle: TimerHandle) -> None:
-        world = self.world
+        timeline = self.timeline
         if self._lateness_mean_ns:
             when_ns += int(self._lateness(1.0) * self._lateness_mean_ns)
-        handle.world = world
-        world.push(when_ns if when_ns > world.now else world.now, None, handle)
+        handle.timeline = timeline
+        timeline.push(when_ns if when_ns > timeline.now else timeline.now, None, handle)
 
     def accept(self, handle: TimerHandle) -> None:
         """Takes a timer that came due; called by the world."""
@@ -227,7 +203,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self.ready.append(handle)
         if not self.queued:
             self.queued = True
-            self.world.runnable.append(self)
+            self._runnable.append(self)
 
     # States of the process
 
@@ -248,7 +224,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
         if self.parked or (not self.queued and (self.ready or self.outbox)):
             self.parked = False
             self.queued = True
-            self.world.runnable.append(self)
+            self._runnable.append(self)
 
     def be_busy_until(self, true_ns: int) -> None:
         """Keeps the process from running until then; frames it sends meanwhile leave then."""
@@ -328,11 +304,11 @@ class NodeLoop(asyncio.AbstractEventLoop):
         error = task._exception
         if error is None:
             return
-        if isinstance(error, InvariantViolation):
+        if isinstance(error, self._fatal_errors):
             self.node.process_failed(error)
         elif not watched:
-            self.world.schedule(
-                self.world.now + UNRETRIEVED_GRACE_NS, self._fail_if_unretrieved, task, error
+            self.timeline.schedule(
+                self.timeline.now + UNRETRIEVED_GRACE_NS, self._fail_if_unretrieved, task, error
             )
 
     def _fail_if_unretrieved(self, task: asyncio.Task[Any], error: BaseException) -> None:
@@ -364,8 +340,8 @@ class NodeLoop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Hears of exceptions that nobody retrieved; tasks are watched elsewhere, so only invariants count."""
         error = context.get("exception")
-        if isinstance(error, InvariantViolation) and not self.dead and self.world.is_running:
-            self.world.schedule(self.world.now, self.node.process_failed, error)
+        if isinstance(error, self._fatal_errors) and not self.dead and self.timeline.is_running:
+            self.timeline.schedule(self.timeline.now, self.node.process_failed, error)
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         """As `call_exception_handler`."""

@@ -4,13 +4,13 @@ Rows of the behaviour table this implements were observed on Linux 6.18 (design 
 test in tests/simulation/test_sim_network.py.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
-from harness.simulation.connect import SYN_LINEAR_TIMEOUTS, Listener
-from harness.simulation.connection import ServerEnd, SimConnection
-from harness.simulation.errors import CodecMismatch
-from harness.simulation.pipe import FIN, Flight, Link, Pipe
+from harness.simulation.connection import Listener, SimConnection, send_reset
+from harness.simulation.interfaces import Machine
+from harness.simulation.loop import NodeLoop
+from harness.simulation.pipe import Link, Pipe
 from harness.simulation.rules import (
     DEGRADE,
     DROP,
@@ -23,45 +23,53 @@ from harness.simulation.rules import (
     between,
     plane_of,
 )
-from system_under_test.protocol.messages import decode, encode
-
-if TYPE_CHECKING:
-    from harness.simulation.loop import NodeLoop
-    from harness.simulation.node import SimNode
-    from harness.simulation.world import World
+from harness.simulation.timeline import Timeline
+from harness.simulation.wire_check import WireCheck
 
 LOOPBACK_LATENCY_NS = 20_000
-_NEVER = 1 << 62
+
+SYN_LINEAR_TIMEOUTS = 4
+"""Linux' tcp_syn_linear_timeouts since 6.5: the number of connect timeouts before they grow. Older kernels: 0."""
 
 
 class SimNetwork:
     """The simulated network.
 
     Args:
-        world: The world it is in.
-        sim_wire: Every message goes through the codec.
-        wire_sample: Otherwise, this share of them does.
+        timeline: The timeline of the world.
+        wire: Sends messages through the codec.
+        nodes: All nodes by name. The world adds to it.
+        addresses: All nodes by address. The world adds to it.
 
     Attributes:
         tokens: The rules in force, oldest first.
         connections: Connections of which at least one end exists, by number.
-        until_wire_check: Counts down to the next message that goes through the codec.
-        syn_linear_timeouts: How many timeouts of a connect pass before they grow.
+        syn_linear_timeouts: Number of connect timeouts before they grow.
     """
 
-    def __init__(self, world: "World", *, sim_wire: bool, wire_sample: float) -> None:
-        self.world = world
+    def __init__(
+        self,
+        timeline: Timeline,
+        wire: WireCheck,
+        *,
+        nodes: Mapping[str, Machine],
+        addresses: Mapping[str, Machine],
+    ) -> None:
+        self.timeline = timeline
         self.tokens: list[Token] = []
         self.connections: dict[int, SimConnection] = {}
-        self.wire_checks = 0
         self.syn_linear_timeouts = SYN_LINEAR_TIMEOUTS
-        self._sim_wire = sim_wire
-        self._wire_sample = wire_sample
-        self._wire_random = world.random.stream("wire").expovariate
-        self.until_wire_check = self._next_wire_check()
+        self._wire = wire
+        self._nodes = nodes
+        self._addresses = addresses
         self._links: dict[tuple[str, str], Link] = {}
         self._listeners: dict[str, Listener] = {}  # by node name
         self._connection_count = 0
+
+    @property
+    def wire_checks(self) -> int:
+        """Returns how many messages went through the codec."""
+        return self._wire.count
 
     # Faults
 
@@ -274,7 +282,7 @@ class SimNetwork:
             return
         token.active = False
         self.tokens.remove(token)
-        self.world.trace.note(self.world.now, f"heal {token.label}")
+        self.timeline.trace.note(self.timeline.now, f"heal {token.label}")
         self.refresh()
         if token.kind == THROTTLE or (token.kind == DEGRADE and token.delay_ns):
             self._empty_queue_of(token)
@@ -315,25 +323,25 @@ class SimNetwork:
                 pipe = connection.down
             here.broken(ConnectionAbortedError("the socket was killed"))
             if not pipe.is_blocked:
-                self._send_reset(pipe, there)
-        self.world.trace.note(self.world.now, "reset connections", count)
+                send_reset(pipe, there)
+        self.timeline.trace.note(self.timeline.now, "reset connections", count)
         return count
 
     def _apply(self, token: Token) -> Token:
         self.tokens.append(token)
-        self.world.trace.note(self.world.now, token.label)
+        self.timeline.trace.note(self.timeline.now, token.label)
         self.refresh()
         return token
 
     def _check_nodes(self, *names: str) -> None:
         for name in names:
-            if name not in self.world.nodes:
-                known = ", ".join(self.world.nodes)
+            if name not in self._nodes:
+                known = ", ".join(self._nodes)
                 raise ValueError(f"there is no node called {name!r}; there are {known}")
 
     # What rules and hosts mean for packets
 
-    def packets_vanish(self, src: "SimNode", dst: "SimNode") -> bool:
+    def packets_vanish(self, src: Machine, dst: Machine) -> bool:
         """Whether a packet between two hosts is dropped by a rule, and counts it."""
         plane = plane_of(src.kind, dst.kind)
         hit = False
@@ -343,7 +351,7 @@ class SimNetwork:
                 hit = True
         return hit
 
-    def is_rejected(self, src: "SimNode", dst: "SimNode") -> bool:
+    def is_rejected(self, src: Machine, dst: Machine) -> bool:
         """Whether a firewall answers packets between two hosts with resets, and counts it."""
         plane = plane_of(src.kind, dst.kind)
         for token in self.tokens:
@@ -355,7 +363,7 @@ class SimNetwork:
     def refresh(self) -> None:
         """Tells links and pipes that rules changed, or that a host went off or came back."""
         for (src, dst), link in self._links.items():
-            plane = plane_of(self.world.nodes[src].kind, self.world.nodes[dst].kind)
+            plane = plane_of(self._nodes[src].kind, self._nodes[dst].kind)
             touching = [token for token in self.tokens if token.applies(src, dst, plane)]
             link.degraders = tuple(token for token in touching if token.kind == DEGRADE)
             link.interceptors = tuple(token for token in touching if token.kind in (HOLD, DROP))
@@ -366,89 +374,81 @@ class SimNetwork:
     def _refresh(self, connection: SimConnection) -> None:
         client, server = connection.loop.node, connection.server.loop.node
         host_off = not (client.host_is_up and server.host_is_up)
-        up_blocked = host_off or self._is_stalled(connection.up)
-        down_blocked = host_off or self._is_stalled(connection.down)
-        connection.up.refresh(path_blocked=host_off, reverse_blocked=down_blocked)
-        connection.down.refresh(path_blocked=host_off, reverse_blocked=up_blocked)
-
-    def _is_stalled(self, pipe: Pipe) -> bool:
-        return any(
-            token.kind == STALL and token.applies(pipe.link.src, pipe.link.dst, pipe.plane)
-            for token in self.tokens
+        up, down = connection.up, connection.down
+        up_blockers, down_blockers = self._blockers_of(up), self._blockers_of(down)
+        up.refresh(
+            blockers=up_blockers,
+            path_blocked=host_off,
+            reverse_blocked=host_off or bool(down_blockers),
+        )
+        down.refresh(
+            blockers=down_blockers,
+            path_blocked=host_off,
+            reverse_blocked=host_off or bool(up_blockers),
         )
 
-    def answer_with_reset(
-        self, pipe: Pipe, frame: Flight, reverse: Pipe, sender: SimConnection | ServerEnd
-    ) -> None:
-        """The kernel answers a segment for a socket that does not exist."""
-        if sender.gone:
-            pipe.clear()
-        elif reverse.is_blocked:
-            pipe.retry_later(frame)
-        else:
-            pipe.clear()
-            self._send_reset(reverse, sender)
-
-    def _send_reset(self, pipe: Pipe, to: SimConnection | ServerEnd) -> None:
-        world = self.world
-
-        def arrive(_: Any) -> None:
-            if not pipe.is_blocked:
-                world.trace.note(world.now, f"net {pipe.link.src}>{pipe.link.dst} RST")
-                to.broken(ConnectionResetError("the other side reset the connection"))
-
-        world.push(world.now + pipe.link.latency_ns(), arrive, None)
+    def _blockers_of(self, pipe: Pipe) -> tuple[Token, ...]:
+        """Returns the rules that drop the packets of a pipe."""
+        return tuple(
+            token
+            for token in self.tokens
+            if token.kind == STALL and token.applies(pipe.link.src, pipe.link.dst, pipe.plane)
+        )
 
     # Connections
 
-    def link(self, src: "SimNode", dst: "SimNode") -> Link:
+    def link(self, src: Machine, dst: Machine) -> Link:
         """Returns the wire from one host to another."""
         key = (src.name, dst.name)
         link = self._links.get(key)
         if link is None:
-            weather = self.world.weather
+            weather = self.timeline.weather
             base_ns = weather.latency_base_ns
             if {"client", "harness"} & {src.kind, dst.kind}:
                 base_ns = weather.client_latency_base_ns
             if src is dst:
                 base_ns = LOOPBACK_LATENCY_NS
-            stream = self.world.random.stream("net", *key)
-            link = self._links[key] = Link(*key, base_ns, weather.latency_tail_ns, stream.random)
+            stream = self.timeline.random.stream("net", *key)
+            link = self._links[key] = Link(
+                *key, base_ns, weather.latency_tail_ns, stream.random, self.heal
+            )
             self.refresh()
         return link
 
-    def open_connection(
-        self, client_loop: "NodeLoop", server_loop: "NodeLoop", listener: Listener
-    ) -> SimConnection:
+    def open_connection(self, client_loop: NodeLoop, listener: Listener) -> SimConnection:
         """Makes an established connection."""
-        client, server = client_loop.node, server_loop.node
+        client, server = client_loop.node, listener.loop.node
         self._connection_count += 1
         connection = SimConnection(
-            self,
+            self.timeline,
+            self._wire,
             self._connection_count,
             client_loop,
-            server_loop,
-            listener.handler,
+            listener,
             (self.link(client, server), self.link(server, client)),
             plane_of(client.kind, server.kind),
+            self._forget,
         )
         self.connections[self._connection_count] = connection
         self._refresh(connection)
         return connection
 
-    def forget(self, connection: SimConnection) -> None:
-        """Drops a connection of which no end is left."""
-        self.connections.pop(connection.connection_id, None)
+    def _forget(self, connection_id: int) -> None:
+        self.connections.pop(connection_id, None)
 
-    def listener_of(self, node: "SimNode") -> Listener | None:
+    def node_at(self, address: str) -> Machine | None:
+        """Returns the node at an address."""
+        return self._addresses.get(address)
+
+    def listener_of(self, node: Machine) -> Listener | None:
         """Returns the listener of a node's running process, if it has one."""
         return self._listeners.get(node.name)
 
-    def add_listener(self, node: "SimNode", listener: Listener) -> None:
+    def add_listener(self, node: Machine, listener: Listener) -> None:
         """Starts to accept connections at a node."""
         self._listeners[node.name] = listener
 
-    def process_died(self, loop: "NodeLoop", *, host_is_off: bool) -> None:
+    def process_died(self, loop: NodeLoop, *, host_is_off: bool) -> None:
         """Closes what a process had open, as its kernel does; a host without power only falls silent."""
         self._listeners.pop(loop.node.name, None)
         for connection in list(self.connections.values()):
@@ -461,38 +461,6 @@ class SimNetwork:
                     end.process_died()
         if host_is_off:
             self.refresh()
-
-    # The wire
-
-    def through_the_codec(self, message: Any) -> Any:
-        """Encodes and decodes a message, and returns what the other side would have decoded.
-
-        Things that are not Kafka messages (tests send some) pass as they are.
-        """
-        self.until_wire_check = self._next_wire_check()
-        kind = type(message)
-        if not kind.__module__.startswith("kio."):
-            return message
-        self.wire_checks += 1
-        try:
-            decoded = decode(kind, encode(message))
-        except Exception as error:  # whatever a codec raises, the message could not have been sent
-            mismatch = CodecMismatch(f"{kind.__name__} has no wire form: {error!r}")
-            mismatch.__cause__ = error
-            self.world.fail(mismatch)
-            return message
-        if decoded != message:
-            self.world.fail(
-                CodecMismatch(f"{kind.__name__} changed on the wire: {message} {decoded}")
-            )
-        return decoded
-
-    def _next_wire_check(self) -> int:
-        if self._sim_wire or self._wire_sample >= 1.0:
-            return 0
-        if self._wire_sample <= 0.0:
-            return _NEVER
-        return int(self._wire_random(self._wire_sample))
 
 
 def _planes(planes: Iterable[str] | None) -> frozenset[str]:
@@ -510,6 +478,3 @@ def _choose(word: str, **choices: Any) -> Any:
     if word not in choices:
         raise ValueError(f"{word!r} is none of {', '.join(choices)}")
     return choices[word]
-
-
-__all__ = ["FIN", "Listener", "SimNetwork", "Token"]

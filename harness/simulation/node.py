@@ -16,20 +16,19 @@ process is put into the world's graveyard, with its loop dead and its doors shut
 import asyncio
 import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from harness.simulation.clock import HostClock, NodeClock
 from harness.simulation.connect import NodeNetwork
 from harness.simulation.disk import SimDisk
 from harness.simulation.errors import SimulationError
-from harness.simulation.loop import NodeLoop
+from harness.simulation.loop import DeadProcess, NodeLoop, ProcessTable
+from harness.simulation.network import SimNetwork
 from harness.simulation.power_cut import PowerCutReport, draw_mode
 from harness.simulation.randomness import NodeRandom
 from harness.simulation.storage import NodeStorage
+from harness.simulation.timeline import Timeline
 from system_under_test.runtime import Host, Observer, SilentObserver
-
-if TYPE_CHECKING:
-    from harness.simulation.world import World
 
 KINDS = ("broker", "controller", "client", "harness")
 
@@ -111,7 +110,9 @@ class SimNode:
 
     def __init__(
         self,
-        world: "World",
+        timeline: Timeline,
+        network: SimNetwork,
+        processes: ProcessTable,
         name: str,
         *,
         kind: str,
@@ -121,7 +122,7 @@ class SimNode:
     ) -> None:
         if kind not in KINDS:
             raise ValueError(f"no node kind is called {kind!r}; there are {', '.join(KINDS)}")
-        self.world = world
+        self.timeline = timeline
         self.name = name
         self.kind = kind
         self.address = address
@@ -132,15 +133,17 @@ class SimNode:
         self.exit_reason = ""
         self.slowed_callbacks = 0
         self.on_exit: list[ExitCallback] = []
-        drift_ppm_max = world.weather.clock_drift_ppm_max
-        drift = world.random.stream("drift", name).random()
-        self.clock = HostClock(world, round((2 * drift - 1) * drift_ppm_max))
-        self.disk = SimDisk(world, name)
+        drift_ppm_max = timeline.weather.clock_drift_ppm_max
+        drift = timeline.random.stream("drift", name).random()
+        self.clock = HostClock(timeline, round((2 * drift - 1) * drift_ppm_max))
+        self.disk = SimDisk(timeline, name)
+        self._network = network
+        self._processes = processes
         self._is_stopping = False
         self._cpu_factor = 1.0
         self._main = main
         self._observer: Observer = observer if observer is not None else SilentObserver()
-        self._random = world.random.for_node(name)
+        self._random = timeline.random.for_node(name)
         self._loop: NodeLoop | None = None
         self._host: SimHost | None = None
 
@@ -186,29 +189,29 @@ class SimNode:
         """
         if self.is_alive:
             raise SimulationError(f"{self.name} is {self.state} and cannot be started")
-        world = self.world
+        timeline = self.timeline
         boots = self.state == "off"
         if boots:
             # Whole seconds read well; the range is far from what any other node shows.
-            self.clock.boot(world.random.stream("clock", self.name).randrange(1_000, 100_000))
+            self.clock.boot(timeline.random.stream("clock", self.name).randrange(1_000, 100_000))
         self.incarnation += 1
         self.state = "running"
         self._is_stopping = False
         self.crash = None
         self._note("start", self.incarnation)
-        loop = self._loop = NodeLoop(world, self)  # type: ignore[abstract]  # the rest of it is forbidden, at run time
+        loop = self._loop = NodeLoop(timeline, self, self._processes)  # type: ignore[abstract]  # the rest of it is forbidden, at run time
         self._set_cpu()
         self._host = SimHost(
             self.name,
             clock=NodeClock(self.clock),
-            network=NodeNetwork(world.network, loop),
-            storage=self.disk.door(loop),
+            network=NodeNetwork(self._network, loop),
+            storage=self.disk.storage_for(loop),
             random=self._random,
             observer=self._observer,
         )
         if boots:
-            world.network.refresh()
-        with world.inside(loop):
+            self._network.refresh()
+        with loop.inside():
             try:
                 self.process = self._main(self._host)
                 main_task = loop.spawn(self.process.start())
@@ -237,10 +240,10 @@ class SimNode:
         if self.state == "running":
             self.state = "stopping"
         assert self.process is not None
-        with self.world.inside(loop):
+        with loop.inside():
             task = loop.spawn(self.process.stop())
         task.add_done_callback(self._stopped, context=loop.plain_context)
-        self.world.schedule(self.world.now + int(grace_ms * 1e6), self._grace_is_over, loop)
+        self.timeline.schedule(self.timeline.now + int(grace_ms * 1e6), self._grace_is_over, loop)
 
     def _stopped(self, task: "asyncio.Task[Any]") -> None:
         error = None if task.cancelled() else task.exception()
@@ -285,7 +288,7 @@ class SimNode:
         if was_alive:
             self._bury("power-off", host_is_off=True)
         else:
-            self.world.network.refresh()
+            self._network.refresh()
         return report
 
     def pause(self) -> None:
@@ -309,7 +312,7 @@ class SimNode:
         self._set_cpu()
 
     def _set_cpu(self) -> None:
-        weather_ns = self.world.weather.cpu_ns_per_callback
+        weather_ns = self.timeline.weather.cpu_ns_per_callback
         if self._cpu_factor != 1.0:
             weather_ns = weather_ns or DEFAULT_SLOW_CPU_NS
         if self._loop is not None:
@@ -332,7 +335,7 @@ class SimNode:
 
     def _retime(self) -> None:
         if self._loop is not None and not self._loop.dead:
-            self.world.retime(self._loop)
+            self.timeline.retime(self._loop, self.clock.true_ns_at)
 
     def process_failed(self, error: BaseException) -> None:
         """An exception nobody handled ends the process.
@@ -347,7 +350,7 @@ class SimNode:
             isinstance(error, OSError) and error.errno in EXPECTED_ERRNOS
         )
         if not expected:
-            self.world.fail(error, self.name)
+            self.timeline.fail(error, self.name)
         self._end("crashed")
 
     def _end(self, reason: str) -> None:
@@ -356,13 +359,14 @@ class SimNode:
         self._bury(reason, host_is_off=False)
 
     def _bury(self, reason: str, *, host_is_off: bool) -> None:
-        world, loop = self.world, self.loop
+        loop = self.loop
         self.exit_reason = reason
-        world.graveyard.append((loop, self.process, loop.die()))
-        self.disk.refresh_doors()
-        world.network.process_died(loop, host_is_off=host_is_off)
+        dead = DeadProcess(loop=loop, program=self.process, tasks=loop.die())
+        self._processes.graveyard.append(dead)
+        self.disk.refresh_views()
+        self._network.process_died(loop, host_is_off=host_is_off)
         for callback in list(self.on_exit):
             callback(self, reason)
 
     def _note(self, what: str, detail: int = 0) -> None:
-        self.world.trace.note(self.world.now, f"node {self.name} {what}", detail)
+        self.timeline.trace.note(self.timeline.now, f"node {self.name} {what}", detail)

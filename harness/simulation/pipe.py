@@ -13,14 +13,12 @@ one place only, where a program can see it: data that arrives while its acknowle
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
-from harness.simulation.rules import HOLD, STALL, Token
-
-if TYPE_CHECKING:
-    from harness.simulation.loop import NodeLoop
-    from harness.simulation.network import SimNetwork
+from harness.simulation.flight import FIN, Flight, estimated_bytes
+from harness.simulation.loop import NodeLoop
+from harness.simulation.rules import HOLD, Token
+from harness.simulation.timeline import Timeline
 
 RTO_NS = 210_000_000
 """First retransmission timeout; measured 208 to 209 ms on Linux 6.18."""
@@ -39,47 +37,7 @@ LOSS_STEP_NS = 200_000_000
 
 LOSS_REPEATS_MAX = 8
 
-MESSAGE_OVERHEAD_BYTES = 128
-
 HANDSHAKE_BYTES = 64
-
-
-class Flight:
-    """One request on its way there and back.
-
-    Attributes:
-        message: The request.
-        future: Where the response goes; None for a request that has none.
-        deadline_ns: True time at which the future fails.
-        response: The response, once there is one.
-    """
-
-    __slots__ = ("deadline_ns", "future", "message", "response")
-
-    def __init__(self, message: Any, future: Any, deadline_ns: int) -> None:
-        self.message = message
-        self.future = future
-        self.deadline_ns = deadline_ns
-        self.response: Any = None
-
-
-FIN: Final = Flight(None, None, 0)
-"""The end of the stream; the last frame of a pipe."""
-
-
-def estimated_bytes(value: Any) -> int:
-    """Returns about how long a message is on the wire, without encoding it: its payloads and a constant."""
-    return MESSAGE_OVERHEAD_BYTES + _payload_bytes(value)
-
-
-def _payload_bytes(value: Any) -> int:
-    if isinstance(value, bytes | bytearray | str):
-        return len(value)
-    if isinstance(value, tuple | list):
-        return sum(_payload_bytes(item) for item in value)
-    if is_dataclass(value):
-        return sum(_payload_bytes(getattr(value, field.name)) for field in fields(value))
-    return 0
 
 
 def next_retransmission_ns(since_ns: int, at_least_ns: int) -> int:
@@ -99,6 +57,7 @@ class Link:
         degraders: Rules that make frames late.
         interceptors: Rules that hold or drop messages by type.
         throttlers: Rules that let frames wait for their turn.
+        on_exhausted: Called with a rule that dropped its last message.
     """
 
     __slots__ = (
@@ -106,6 +65,7 @@ class Link:
         "degraders",
         "dst",
         "interceptors",
+        "on_exhausted",
         "random",
         "src",
         "tail_ns",
@@ -113,13 +73,20 @@ class Link:
     )
 
     def __init__(
-        self, src: str, dst: str, base_ns: int, tail_ns: int, random: Callable[[], float]
+        self,
+        src: str,
+        dst: str,
+        base_ns: int,
+        tail_ns: int,
+        random: Callable[[], float],
+        on_exhausted: Callable[[Token], None],
     ) -> None:
         self.src = src
         self.dst = dst
         self.base_ns = base_ns
         self.tail_ns = tail_ns
         self.random = random
+        self.on_exhausted = on_exhausted
         self.degraders: tuple[Token, ...] = ()
         self.interceptors: tuple[Token, ...] = ()
         self.throttlers: tuple[Token, ...] = ()
@@ -153,7 +120,6 @@ class Pipe:
     """One direction of one connection.
 
     Attributes:
-        network, world: Whose pipe it is.
         link: The wire under it.
         plane: Its plane, for rules.
         sender: The loop of the process that writes into it.
@@ -182,19 +148,17 @@ class Pipe:
         "is_reply",
         "is_slow",
         "link",
-        "network",
         "plane",
         "receive",
         "resuming",
         "sender",
-        "world",
+        "timeline",
     )
 
     def __init__(
-        self, network: "SimNetwork", link: Link, plane: str, sender: "NodeLoop", *, is_reply: bool
+        self, timeline: Timeline, link: Link, plane: str, sender: NodeLoop, *, is_reply: bool
     ) -> None:
-        self.network = network
-        self.world = network.world
+        self.timeline = timeline
         self.link = link
         self.plane = plane
         self.sender = sender
@@ -224,8 +188,8 @@ class Pipe:
 
     def push(self, frame: Flight) -> None:
         """Sends a frame."""
-        world = self.world
-        now = world.now
+        timeline = self.timeline
+        now = timeline.now
         if self.sender.busy_until_ns > now or self.sender.frozen:
             self.sender.outbox.append((self, frame))
             return
@@ -240,7 +204,7 @@ class Pipe:
         if at < self._last_at_ns:
             at = self._last_at_ns
         self._last_at_ns = at
-        world.push(at, self._arrive, self._generation)
+        timeline.push(at, self._arrive, self._generation)
 
     def _on_arrival(self, generation: int) -> None:
         if generation != self._generation:
@@ -256,20 +220,20 @@ class Pipe:
         message = frame.response if self.is_reply else frame.message
         kind = type(message)
         code = self._codes.get(kind)
-        world = self.world
+        timeline = self.timeline
         if code is None:
             name = "FIN" if frame is FIN else kind.__name__
-            code = self._codes[kind] = world.trace.intern(
+            code = self._codes[kind] = timeline.trace.intern(
                 f"net {self.link.src}>{self.link.dst} {name}"
             )
-        world.messages += 1
-        world.trace.record(world.now, code, 0)
+        timeline.messages += 1
+        timeline.trace.record(timeline.now, code, 0)
 
     # Everything else
 
     def _push_slowly(self, frame: Flight) -> None:
         """Sends a frame that is already in `_frames`, while something is not normal."""
-        now = self.network.world.now
+        now = self.timeline.now
         if self.blockers or self._path_blocked:
             self._count_blocked(1)
             if self._stalled_at_ns is None:
@@ -292,12 +256,12 @@ class Pipe:
         self._schedule_arrival(frame)
 
     def _schedule_arrival(self, frame: Flight) -> None:
-        world = self.network.world
-        at = world.now + self.link.latency_ns() + self._degradation_ns()
+        timeline = self.timeline
+        at = timeline.now + self.link.latency_ns() + self._degradation_ns()
         if self.link.throttlers:
             at += self._throttled_ns(frame)
         self._last_at_ns = at = max(at, self._last_at_ns)
-        world.push(at, self._arrive, self._generation)
+        timeline.push(at, self._arrive, self._generation)
 
     def _degradation_ns(self) -> int:
         total = 0
@@ -321,7 +285,7 @@ class Pipe:
         size_bytes = estimated_bytes(message)
         longest_ns = 0
         for token in self.link.throttlers:
-            wait_ns = token.wait_ns(self.network.world.now, size_bytes)
+            wait_ns = token.wait_ns(self.timeline.now, size_bytes)
             if wait_ns:
                 token.dropped_or_stalled += 1
             longest_ns = max(longest_ns, wait_ns)
@@ -334,7 +298,7 @@ class Pipe:
         """
         is_waiting = self.resuming or self.choked or self.held_by is not None
         if self._frames and not self.is_blocked and not is_waiting:
-            self._last_at_ns = self.network.world.now
+            self._last_at_ns = self.timeline.now
             self._send_all()
 
     def _intercepted(self, frame: Flight) -> bool:
@@ -355,25 +319,23 @@ class Pipe:
             if token.remaining is not None:
                 token.remaining -= 1
                 if not token.remaining:
-                    self.network.heal(token)
+                    self.link.on_exhausted(token)
             self.give_up()
             return True
         return False
 
-    def refresh(self, *, path_blocked: bool, reverse_blocked: bool) -> None:
+    def refresh(
+        self, *, blockers: tuple[Token, ...], path_blocked: bool, reverse_blocked: bool
+    ) -> None:
         """Takes notice of new rules or of a host that went off or came back.
 
         Args:
+            blockers: Rules that stop the packets of this pipe.
             path_blocked: Packets vanish for a reason that is not a rule: a host is off.
             reverse_blocked: Whether acknowledgements cannot come back.
         """
-        src, dst, plane = self.link.src, self.link.dst, self.plane
         was_blocked = bool(self.blockers) or self._path_blocked
-        self.blockers = tuple(
-            token
-            for token in self.network.tokens
-            if token.kind == STALL and token.applies(src, dst, plane)
-        )
+        self.blockers = blockers
         self._path_blocked = path_blocked
         self.ack_blocked = reverse_blocked
         if self.held_by is not None and not self.held_by.active:
@@ -415,7 +377,7 @@ class Pipe:
         if self._frames:
             self._count_blocked(len(self._frames))
             if self._stalled_at_ns is None:
-                self._stall_since(self.network.world.now)
+                self._stall_since(self.timeline.now)
 
     def _count_blocked(self, frame_count: int) -> None:
         for token in self.blockers:
@@ -423,23 +385,23 @@ class Pipe:
 
     def _stall_since(self, since_ns: int) -> None:
         self._stalled_at_ns = since_ns
-        self.network.world.push(since_ns + GIVE_UP_NS, self._on_give_up, since_ns)
+        self.timeline.push(since_ns + GIVE_UP_NS, self._on_give_up, since_ns)
 
     def _on_give_up(self, since_ns: int) -> None:
         if self._stalled_at_ns == since_ns:
-            self.network.world.trace.note(
-                self.network.world.now, f"net give up {self.link.src}>{self.link.dst}"
+            self.timeline.trace.note(
+                self.timeline.now, f"net give up {self.link.src}>{self.link.dst}"
             )
             self.give_up()
 
     def _resume_later(self) -> None:
-        world = self.network.world
+        timeline = self.timeline
         if not self._frames or self._stalled_at_ns is None:
             self._stalled_at_ns = None
             return
         self.resuming = True
-        at = next_retransmission_ns(self._stalled_at_ns, world.now)
-        world.push(at, self._on_resume, self._generation)
+        at = next_retransmission_ns(self._stalled_at_ns, timeline.now)
+        timeline.push(at, self._on_resume, self._generation)
 
     def _on_resume(self, generation: int) -> None:
         if generation != self._generation or not self.resuming:
@@ -459,7 +421,7 @@ class Pipe:
         """Takes back a frame that arrived where nobody could answer it, to send it again later."""
         self._frames.appendleft(frame)
         self._generation += 1
-        now = self.network.world.now
+        now = self.timeline.now
         if self._stalled_at_ns is None:
             self._stall_since(now)
         assert self._stalled_at_ns is not None
@@ -467,7 +429,7 @@ class Pipe:
         self.is_slow = True
         self._is_unsent = False
         at = next_retransmission_ns(self._stalled_at_ns, now + 1)
-        self.network.world.push(at, self._on_resume, self._generation)
+        self.timeline.push(at, self._on_resume, self._generation)
 
     def clear(self) -> None:
         """Forgets all frames that have not arrived: the sender's memory is gone, or nobody wants them."""

@@ -21,13 +21,10 @@ Source: calibration on ext4 and xfs, design note section 7.4.
 
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING
 
+from harness.simulation.device import Device
 from harness.simulation.errors import IllegalPowerCut
 from harness.simulation.inode import PAGE_BYTES, SECTOR_BYTES, Inode
-
-if TYPE_CHECKING:
-    from harness.simulation.disk import SimDisk
 
 MODES = ("lose_all", "prefix", "torn_sector", "zero_tail", "pages", "keep_all")
 
@@ -103,7 +100,7 @@ class PowerCutReport:
         return bool(self.lost_bytes or self.returned or self.journal_entries_lost)
 
 
-def cut_power(disk: "SimDisk", mode: str, keep: dict[str, int]) -> PowerCutReport:
+def cut_power(disk: Device, mode: str, keep: dict[str, int]) -> PowerCutReport:
     """Replaces the content of a disk by what a power cut left of it.
 
     Args:
@@ -146,7 +143,7 @@ def cut_power(disk: "SimDisk", mode: str, keep: dict[str, int]) -> PowerCutRepor
     return report
 
 
-def _check_keep(disk: "SimDisk", keep: dict[str, int]) -> None:
+def _check_keep(disk: Device, keep: dict[str, int]) -> None:
     for path, size in keep.items():
         inode = disk.files.get(path)
         if inode is None:
@@ -159,7 +156,7 @@ def _check_keep(disk: "SimDisk", keep: dict[str, int]) -> None:
             )
 
 
-def _finish_some_syncs(disk: "SimDisk", mode: str) -> None:
+def _finish_some_syncs(disk: Device, mode: str) -> None:
     """Decides which syncs in flight count as done: some of the oldest, since the device works in order.
 
     A rename that was issued behind a blocking sync must not survive without what that sync was for. So a
@@ -180,7 +177,7 @@ def _finish_some_syncs(disk: "SimDisk", mode: str) -> None:
         disk.end_sync(sync)
 
 
-def _kept_journal_entries(disk: "SimDisk", mode: str, keep: dict[str, int]) -> int:
+def _kept_journal_entries(disk: Device, mode: str, keep: dict[str, int]) -> int:
     count = len(disk.journal)
     if mode == "keep_all":
         return count

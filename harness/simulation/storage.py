@@ -5,14 +5,11 @@ look-up and a bytearray extension.
 """
 
 import errno
-from typing import TYPE_CHECKING
 
+from harness.simulation.device import Device
 from harness.simulation.errors import NodeIsDead
 from harness.simulation.inode import Inode, Sync
-
-if TYPE_CHECKING:
-    from harness.simulation.disk import SimDisk
-    from harness.simulation.loop import NodeLoop
+from harness.simulation.loop import NodeLoop
 
 
 class NodeStorage:
@@ -23,12 +20,13 @@ class NodeStorage:
         loop: The process that uses it; None for the harness itself.
     """
 
-    def __init__(self, disk: "SimDisk", loop: "NodeLoop | None") -> None:
+    def __init__(self, disk: Device, loop: NodeLoop | None) -> None:
         self._disk = disk
         self._loop = loop
         self._files = disk.files
         self._is_plain = False
         self.refresh()
+        disk.attach(self)
 
     @property
     def is_dead(self) -> bool:
@@ -106,7 +104,7 @@ class NodeStorage:
         if inode is None:
             inode = self._create(path)
         if disk.background:
-            inode.note_age(disk.world.now)
+            inode.note_age(disk.timeline.now)
         fits = disk.room_for(len(data))
         inode.data += data[:fits]
         disk.stop_writer(self._loop)

@@ -12,10 +12,9 @@ import asyncio
 import contextlib
 import gc
 import sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
 from time import perf_counter
 from typing import Any
 
@@ -28,12 +27,12 @@ from harness.simulation.errors import (
     Livelock,
     SimulationError,
 )
-from harness.simulation.loop import Handle, NodeLoop, SimTask, TimerHandle
+from harness.simulation.loop import NodeLoop, ProcessTable, SimTask
 from harness.simulation.network import SimNetwork
 from harness.simulation.node import IdleProcess, Process, SimNode
-from harness.simulation.randomness import RandomTree
-from harness.simulation.trace import Trace
+from harness.simulation.timeline import Handle, Timeline
 from harness.simulation.weather import CALM, Weather
+from harness.simulation.wire_check import MessageCodec, WireCheck
 from system_under_test.runtime import Host, Observer
 
 LIVELOCK_CALLBACKS = 100_000
@@ -41,10 +40,7 @@ LIVELOCK_CALLBACKS = 100_000
 
 LIVELOCK_SAMPLE_CALLBACKS = 2_000
 HOUSEKEEPING_CALLBACKS = 50_000
-COMPACTION_MIN = 256
 _GC_EVERY = ((2, 100), (1, 10), (0, 1))
-
-_Event = tuple[int, int, int, Callable[[Any], object] | None, Any]
 
 _set_running_loop = asyncio._set_running_loop
 
@@ -63,21 +59,6 @@ class Limits:
     wall_s: float = 3_600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """Something that ends a run: a broken invariant, a crash nobody planned, a fence that fired.
-
-    Attributes:
-        at_ns: When, in nanoseconds since the run began.
-        node: Where; None if it was no node's fault.
-        error: What.
-    """
-
-    at_ns: int
-    node: str | None
-    error: BaseException
-
-
 _worlds_to_close: "list[World] | None" = None
 
 
@@ -94,7 +75,7 @@ def closing_all_worlds() -> Iterator[None]:
             world.close()
 
 
-class World:
+class World(Timeline):
     """One simulated world.
 
     Use it as a context manager, or call `close`: the coroutines of its processes are then put away in order.
@@ -104,22 +85,18 @@ class World:
     Args:
         seed: Decides everything that is drawn.
         weather: What is irregular.
+        codec: Encodes the messages of the hosted system; None if they pass by reference only.
+        fatal_errors: Exceptions that end a process as soon as one of its tasks fails with one, even if another
+            task waits for the result.
         sim_wire: Every message goes through the codec.
         wire_sample: Otherwise, this share of the messages does.
         limits: What the run may use up.
         keep_trace: Whether to keep the text of the trace, to compare two runs line by line.
 
     Attributes:
-        now: True time in nanoseconds since the run began.
         nodes: All nodes by name, in the order of `add_node`.
-        failures: What went wrong, oldest first.
         raise_on_failure: Whether `run` raises the first new failure.
-        runnable: Loops that have callbacks to run; loops put themselves here.
-        graveyard: Killed processes, which must stay referenced so that no code of theirs runs.
-        messages: Frames that arrived.
         callbacks: Callbacks that ran.
-        is_looked_at: Whether it is the harness that uses the doors of nodes at the moment.
-        events: Events that came due.
     """
 
     def __init__(
@@ -127,34 +104,23 @@ class World:
         seed: int,
         *,
         weather: Weather = CALM,
+        codec: MessageCodec | None = None,
+        fatal_errors: tuple[type[BaseException], ...] = (),
         sim_wire: bool = False,
         wire_sample: float = 0.01,
         limits: Limits = Limits(),
         keep_trace: bool = False,
     ) -> None:
-        self.seed = seed
-        self.weather = weather
+        super().__init__(seed, weather=weather, keep_trace=keep_trace)
+        if sim_wire and codec is None:
+            raise ValueError("without a codec, no message can go through it")
         self.limits = limits
-        self.now = 0
-        self.random = RandomTree(seed, buggify=weather.buggify)
-        self.trace = Trace(keep=keep_trace)
         self.nodes: dict[str, SimNode] = {}
-        self.failures: list[Failure] = []
         self.raise_on_failure = True
-        self.runnable: deque[NodeLoop] = deque()
-        self.graveyard: list[tuple[NodeLoop, Process | None, list[SimTask]]] = []
-        self.messages = 0
         self.callbacks = 0
-        self.events = 0
-        self.is_running = False
-        self.is_looked_at = False
-        self._heap: list[_Event] = []
-        self._dead_timers = 0
-        self._sequence = 0
-        self._shuffles = weather.shuffle_ties
-        self._tie = self.random.stream("tie").getrandbits
+        self._processes = ProcessTable(fatal_errors=fatal_errors)
+        self._runnable = self._processes.runnable
         self._pick = self.random.stream("pick").random
-        self._task_number = 0
         self._raised_failures = 0
         self._callbacks_before_this_moment = 0
         self._housekeepings = 0
@@ -165,7 +131,8 @@ class World:
         self._addresses: dict[str, SimNode] = {}
         if _worlds_to_close is not None:
             _worlds_to_close.append(self)
-        self.network = SimNetwork(self, sim_wire=sim_wire, wire_sample=wire_sample)
+        wire = WireCheck(self, codec, 1.0 if sim_wire else wire_sample)
+        self.network = SimNetwork(self, wire, nodes=self.nodes, addresses=self._addresses)
 
     def __enter__(self) -> "World":
         return self
@@ -200,13 +167,18 @@ class World:
         """
         if name in self.nodes or address in self._addresses:
             raise SimulationError(f"there is already a node {name!r} or one at {address!r}")
-        node = SimNode(self, name, kind=kind, address=address, main=main, observer=observer)
+        node = SimNode(
+            self,
+            self.network,
+            self._processes,
+            name,
+            kind=kind,
+            address=address,
+            main=main,
+            observer=observer,
+        )
         self.nodes[name] = self._addresses[address] = node
         return node
-
-    def node_at(self, address: str) -> SimNode | None:
-        """Returns the node at an address."""
-        return self._addresses.get(address)
 
     def spawn(self, node_name: str, coroutine: Coroutine[Any, Any, Any]) -> SimTask:
         """Starts a task on a node's running process. If it fails, its result says so; the process lives on."""
@@ -219,58 +191,9 @@ class World:
         with self.inside(node.loop):
             return node.loop.spawn(coroutine)
 
-    def next_task_number(self) -> int:
-        """Returns the number of the next task of the world."""
-        self._task_number += 1
-        return self._task_number
-
-    @contextlib.contextmanager
-    def inside(self, loop: NodeLoop) -> Iterator[None]:
+    def inside(self, loop: NodeLoop) -> contextlib.AbstractContextManager[None]:
         """Makes a loop the running one, as it is for code of that process."""
-        before = asyncio._get_running_loop()
-        asyncio._set_running_loop(loop)
-        try:
-            yield
-        finally:
-            asyncio._set_running_loop(before)
-
-    # Events
-
-    def push(self, when_ns: int, function: Callable[[Any], object] | None, argument: Any) -> None:
-        """Adds an event that cannot be cancelled; or, without a function, a handle."""
-        self._sequence = sequence = self._sequence + 1
-        tie = self._tie(16) if self._shuffles else 0
-        heappush(self._heap, (when_ns, tie, sequence, function, argument))
-
-    def schedule(self, at_ns: int, fn: Callable[..., object], *args: Any) -> TimerHandle:
-        """Adds an event of the world itself, such as a fault. It belongs to no node, and no pause delays it."""
-        handle = TimerHandle(fn, args, None)
-        handle.world = self
-        self.push(max(at_ns, self.now), None, handle)
-        return handle
-
-    def count_dead_timer(self) -> None:
-        """Takes notice of a cancelled entry of the heap, and clears the heap when most are dead.
-
-        With a timeout of 1 s around calls of 1 ms the heap would hold a hundred dead timers per live one.
-        """
-        self._dead_timers += 1
-        if self._dead_timers > COMPACTION_MIN and self._dead_timers * 2 > len(self._heap):
-            self._heap[:] = [e for e in self._heap if e[3] is not None or e[4].callback is not None]
-            heapify(self._heap)
-            self._dead_timers = 0
-
-    def retime(self, loop: NodeLoop) -> None:
-        """Moves the timers of a loop to where its clock now says that they are due."""
-        moved: list[_Event] = []
-        for event in self._heap:
-            when_ns, tie, sequence, function, argument = event
-            if function is None and argument.loop is loop and argument.when_s:
-                when_ns = max(self.now, loop.node.clock.true_ns_at(argument.when_s))
-                event = (when_ns, tie, sequence, function, argument)
-            moved.append(event)
-        heapify(moved)
-        self._heap[:] = moved
+        return loop.inside()
 
     # Running
 
@@ -315,7 +238,7 @@ class World:
 
     def _run(self, until: Callable[[], bool] | None, end_ns: int) -> None:
         heap = self._heap
-        runnable = self.runnable
+        runnable = self._runnable
         while True:
             if runnable:
                 self._run_nodes()
@@ -342,26 +265,8 @@ class World:
                 self._callbacks_before_this_moment = self.callbacks
             self._take_due_events(when)
 
-    def _take_due_events(self, when: int) -> None:
-        heap = self._heap
-        while heap and heap[0][0] <= when:
-            _, _, _, function, argument = heappop(heap)
-            self.events += 1
-            if function is not None:
-                function(argument)
-                continue
-            callback = argument.callback
-            if callback is None:
-                self._dead_timers -= 1
-                continue
-            argument.world = None
-            if argument.loop is None:
-                callback(*argument.args)
-            else:
-                argument.loop.accept(argument)
-
     def _run_nodes(self) -> None:
-        runnable = self.runnable
+        runnable = self._runnable
         shuffles = self._shuffles
         while runnable:
             if shuffles and len(runnable) > 1:
@@ -415,7 +320,7 @@ class World:
             loop.node.slowed_callbacks += count
             loop.be_busy_until(max(self.now, loop.busy_until_ns) + count * loop.cpu_ns_per_callback)
         if ready or loop.outbox:
-            self.runnable.append(loop)
+            self._runnable.append(loop)
         else:
             loop.queued = False
 
@@ -450,20 +355,7 @@ class World:
             if used > allowed:
                 raise LimitReached(f"the run used {used} {name} of {allowed}")
 
-    @contextlib.contextmanager
-    def looking(self) -> Iterator[None]:
-        """Lets the harness read through the doors of nodes: it meets no disk fault, and none is counted for it."""
-        self.is_looked_at = True
-        try:
-            yield
-        finally:
-            self.is_looked_at = False
-
     # Failures and the end
-
-    def fail(self, error: BaseException, node: str | None = None) -> None:
-        """Records that the run failed."""
-        self.failures.append(Failure(at_ns=self.now, node=node, error=error))
 
     def _should_stop(self) -> bool:
         return self.raise_on_failure and len(self.failures) > self._raised_failures
@@ -507,12 +399,14 @@ class World:
             if node.is_alive:
                 node.on_exit.clear()
                 node.kill()
-        graveyard, self.graveyard = self.graveyard, []
-        for _, _, tasks in graveyard:
-            for task in tasks:
+        graveyard = self._processes.graveyard
+        dead_processes = list(graveyard)
+        graveyard.clear()
+        for process in dead_processes:
+            for task in process.tasks:
                 _put_away(task)
         self._heap.clear()
-        self.runnable.clear()
+        self._runnable.clear()
 
 
 def _put_away(task: SimTask) -> None:
