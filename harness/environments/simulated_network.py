@@ -5,7 +5,7 @@ from typing import Any
 
 from harness.contracts.environment import Effect, InForce, Population
 from harness.environments.simulated_faults import told
-from harness.simulation.rules import Token
+from harness.simulation.network_faults import NetworkFault
 from harness.simulation.world import World
 from nemesis.shapes import affected_pairs
 
@@ -47,7 +47,9 @@ class NetworkFaults:
             return InForce(nodes=(), token=[])
         return InForce(nodes=nodes, token=self._apply(fault, nodes, params))
 
-    def _apply(self, fault: str, nodes: tuple[str, ...], params: Mapping[str, Any]) -> list[Token]:
+    def _apply(
+        self, fault: str, nodes: tuple[str, ...], params: Mapping[str, Any]
+    ) -> list[NetworkFault]:
         network = self._world.network
         planes = set(params["planes"]) if params.get("planes") else None
         at = params.get("at", "receiver")

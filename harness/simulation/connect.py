@@ -1,8 +1,12 @@
-"""Opening a connection, packet by packet, and the network door of a node.
+"""Opening a connection, packet by packet, and the network interface of a node.
 
-What a connect sees depends on who answers: a process that listens, a host without that process (refused after
-one round trip), nobody on the segment (unreachable after 3.1 s), or a firewall that drops (nothing, with the
-first packet sent again after 1, 2, 3, 4, 5, 7, 11 ... s; by kernels before 6.5 after 1, 3, 7 ... s).
+The outcome of a connect depends on the other side:
+
+* a process listens: the connection is established;
+* the host is up but no process listens: refused after one round trip;
+* no host has the address: unreachable after 3.1 s;
+* a firewall drops the packets: no response. The first packet is sent again after 1, 2, 3, 4, 5, 7, 11 ... s, or by
+  kernels before 6.5 after 1, 3, 7 ... s.
 """
 
 import asyncio
@@ -25,7 +29,7 @@ LISTEN_BACKLOG = 50
 
 
 class NodeNetwork:
-    """The network door of one incarnation of a node."""
+    """The network interface of one process; implements `system_under_test.runtime.Network`."""
 
     __slots__ = ("_loop", "_network")
 
@@ -34,11 +38,11 @@ class NodeNetwork:
         self._loop = loop
 
     def listen(self, handler: Handler) -> None:
-        """Starts to accept connections at the node's own address. At most once per process.
+        """Starts accepting connections at the node's own address. At most once per process.
 
         Raises:
-            OSError: The process listens already (`EADDRINUSE`).
-            NodeIsDead: The process is gone.
+            OSError: The process is already listening (`EADDRINUSE`).
+            NodeIsDead: The process has ended.
         """
         loop = self._loop
         _check_alive(loop)
@@ -47,7 +51,7 @@ class NodeNetwork:
         self._network.add_listener(loop.node, Listener(loop, handler))
 
     async def connect(self, address: str, timeout_ms: float) -> Connection:
-        """Opens a connection to `address`; see the protocol for what it raises."""
+        """Opens a connection to `address`; `system_under_test.runtime.Network` lists what it raises."""
         loop = self._loop
         _check_alive(loop)
         attempt = ConnectAttempt(self._network, loop, address)
@@ -66,7 +70,7 @@ def _check_alive(loop: NodeLoop) -> None:
 
 
 class ConnectAttempt:
-    """One call of `connect`, until it is decided."""
+    """One call of `connect`, until its outcome is known."""
 
     def __init__(self, network: SimNetwork, loop: NodeLoop, address: str) -> None:
         self._network = network
@@ -80,26 +84,26 @@ class ConnectAttempt:
         self.future: asyncio.Future[Connection] = loop.create_future()
 
     def time_out(self) -> None:
-        """The caller's patience is over."""
+        """Fails the call because its timeout expired."""
         if not self.future.done():
-            self.future.set_exception(TimeoutError(f"no connection to {self._address} in time"))
+            self.future.set_exception(TimeoutError(f"the connection to {self._address} timed out"))
 
     def finish(self) -> None:
-        """Nobody waits any more; a connection that is established later is closed again."""
+        """The caller no longer waits; a connection that is established later is closed at once."""
         self._is_over = True
 
     def send_syn(self, _: object = None) -> None:
-        """Sends the first packet, again if need be."""
+        """Sends the first packet of the handshake, for the first time or again."""
         if self._is_over or self._loop.dead:
             return
         timeline, network = self._timeline, self._network
         here = self._loop.node
         there = network.node_at(self._address)
         if there is None or not there.host_is_up:
-            self._ask_for_unreachable_host()
+            self._look_for_missing_host()
         elif network.is_rejected(here, there):
             timeline.push(timeline.now + self._round_trip_ns(there), self._refused, None)
-        elif network.packets_vanish(here, there):
+        elif network.packets_are_dropped(here, there):
             self._try_again()
         else:
             latency_ns = network.link(here, there).handshake_ns(timeline.now)
@@ -108,8 +112,8 @@ class ConnectAttempt:
             else:
                 timeline.push(timeline.now + latency_ns, self._syn_arrives, there)
 
-    def _ask_for_unreachable_host(self) -> None:
-        # The host may boot while the neighbour table still asks for it, once per second.
+    def _look_for_missing_host(self) -> None:
+        # The host may boot while the kernel still sends ARP requests for it, once per second.
         timeline = self._timeline
         at = timeline.now + SECOND_NS
         if at - self._began_ns < UNREACHABLE_NS:
@@ -120,7 +124,7 @@ class ConnectAttempt:
             )
 
     def _try_again(self) -> None:
-        """Plans the next first packet."""
+        """Schedules the next transmission of the first packet."""
         timeline = self._timeline
         linear = self._network.syn_linear_timeouts
         while self._next_syn_ns <= timeline.now:
@@ -135,30 +139,30 @@ class ConnectAttempt:
         if not there.host_is_up:
             self._try_again()
             return
-        # The answer takes the other direction; if that is cut, nobody can connect in either.
-        answer_lost = network.packets_vanish(there, self._loop.node)
+        # The response travels in the other direction. If that is cut, neither side can connect.
+        response_lost = network.packets_are_dropped(there, self._loop.node)
         latency_ns = network.link(there, self._loop.node).handshake_ns(timeline.now)
         listener = network.listener_of(there)
-        if answer_lost or latency_ns is None:
+        if response_lost or latency_ns is None:
             self._try_again()
             return
-        answer_at = timeline.now + latency_ns
+        response_at = timeline.now + latency_ns
         if listener is None:
-            timeline.push(answer_at, self._refused, None)
+            timeline.push(response_at, self._refused, None)
         elif listener.unaccepted > LISTEN_BACKLOG:
             self._try_again()
         else:
             listener.unaccepted += 1
             listener.loop.call_soon(listener.accepted, context=listener.loop.plain_context)
             connection = network.open_connection(self._loop, listener)
-            timeline.push(answer_at, self._established, connection)
+            timeline.push(response_at, self._established, connection)
 
     def _established(self, connection: SimConnection) -> None:
         timeline = self._timeline
         label = f"net connect {self._loop.node.name}>{connection.server.loop.node.name}"
         timeline.trace.note(timeline.now, label)
         if connection.down.is_blocked:
-            # The answer was lost on the way; the half-open connection at the other end dies unnoticed.
+            # The response was lost. The half-open connection at the other end is discarded silently.
             connection.reset_both_ends()
             self._try_again()
         elif self._is_over or self.future.done() or self._loop.dead:
@@ -172,7 +176,7 @@ class ConnectAttempt:
     def _refused(self, _: object) -> None:
         if not self.future.done():
             self.future.set_exception(
-                ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at {self._address}")
+                ConnectionRefusedError(errno.ECONNREFUSED, f"no process listens at {self._address}")
             )
 
     def _unreachable(self, _: object) -> None:

@@ -1,12 +1,12 @@
 """The two ends of one TCP connection that carries Kafka requests.
 
-The client end costs no task per request: a future, and one deadline timer per connection that looks at the
-requests in flight. The server end hands one request at a time to the listener, in order, as Kafka's socket
-server does; requests that wait are in its queue.
+The client end needs no task per request. It has a future per request, and one deadline timer per connection that
+checks the requests in flight. The server end passes one request at a time to the listener, in order, as Kafka's
+socket server does. Other requests wait in its queue.
 
-An end that is `gone` has no socket any more: a segment that reaches it is answered by the host's kernel with
-a reset. A host that is off answers nothing, which is why peers of a machine that lost power hear nothing until
-it is up again.
+An end that is `gone` no longer has a socket. If a segment reaches it, the kernel of the host responds with a
+reset. A host without power does not respond, so the peers of a machine that lost power receive nothing until it is
+up again.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class Listener:
     unaccepted: int = 0
 
     def accepted(self) -> None:
-        """The process took a connection from the kernel's queue."""
+        """Removes one connection from the kernel's queue."""
         self.unaccepted -= 1
 
 
@@ -92,7 +92,7 @@ class SimConnection:
         self.down.receive = self.on_frame
         self.up.give_up = self.down.give_up = self.reset_both_ends
 
-    # The door
+    # Interface of the node
 
     def request(self, message: Any, timeout_ms: float) -> "asyncio.Future[Any]":
         """Sends a request and returns the future of its response."""
@@ -158,16 +158,16 @@ class SimConnection:
             elif flight.deadline_ns < earliest_ns:
                 earliest_ns = flight.deadline_ns
         for flight in expired:
-            del self._inflight[flight]  # a late response finds its future done
+            del self._inflight[flight]  # a late response is ignored, since its future is done
             if not flight.future.done():
                 flight.future.set_exception(TimeoutError("no response in time"))
         if earliest_ns != _NEVER_NS:
             self._arm(earliest_ns)
 
-    # What the network does to this end
+    # Events from the network
 
     def on_frame(self, flight: Flight) -> None:
-        """Takes a response that arrived."""
+        """Processes a response that arrived."""
         if self.gone:
             _answer_with_reset(self.down, flight, self.up, self.server)
             return
@@ -180,27 +180,27 @@ class SimConnection:
             future.set_result(flight.response)
 
     def broken(self, error: OSError) -> None:
-        """Ends this end without telling the other: a reset arrived, the peer closed, or TCP gave up."""
+        """Closes this end without notifying the other: a reset arrived, the peer closed, or TCP gave up."""
         if not self.gone:
             self._fail_all(error)
             self._leave()
 
     def process_died(self) -> None:
-        """The kernel closes the socket of a process that is gone."""
+        """Closes the socket, as the kernel does when a process ends."""
         if not self.gone:
             self._inflight.clear()
             self._leave()
             self.up.push(FIN)
 
     def host_died(self) -> None:
-        """The machine lost power: nothing is sent, and what was not yet on the wire is lost."""
+        """The machine lost power: nothing is sent, and frames that were not on the wire yet are lost."""
         if not self.gone:
             self._inflight.clear()
             self._leave()
         self.up.lose_unsent()
 
     def reset_both_ends(self) -> None:
-        """Breaks the connection everywhere at once."""
+        """Breaks the connection at both ends at once."""
         self.broken(ConnectionResetError("the connection was reset"))
         self.server.broken()
         self.up.clear()
@@ -210,7 +210,7 @@ class SimConnection:
         inflight, self._inflight = self._inflight, {}
         for flight in inflight:
             if not flight.future.done():
-                # One exception object each: a shared one would collect the tracebacks of all waiters.
+                # One exception object per request: a shared one would accumulate the tracebacks of all waiters.
                 flight.future.set_exception(type(error)(*error.args))
 
     def _leave(self) -> None:
@@ -228,7 +228,7 @@ class SimConnection:
 
 
 class ServerEnd:
-    """The listener's end of a connection."""
+    """The server end of a connection."""
 
     __slots__ = (
         "_context",
@@ -254,12 +254,12 @@ class ServerEnd:
         self._working: Flight | None = None
 
     def on_frame(self, flight: Flight) -> None:
-        """Takes a request that arrived."""
+        """Processes a request that arrived."""
         if self.gone:
             connection = self.connection
             _answer_with_reset(connection.up, flight, connection.down, connection)
             return
-        # The end of the stream waits its turn: what the client sent before it is still read and acted upon.
+        # The end of the stream is queued too: requests that the client sent before it are still processed.
         self._queue.append(flight)
         if not self._scheduled and self._working is None:
             self._schedule()
@@ -273,7 +273,7 @@ class ServerEnd:
         queue = self._queue
         loop = self.loop
         while queue and not self.gone:
-            if loop.interrupted:  # the last handler blocked the process or killed it
+            if loop.interrupted:  # the last handler blocked or killed the process
                 self._schedule()
                 return
             flight = queue.popleft()
@@ -281,34 +281,34 @@ class ServerEnd:
                 self._leave()
                 return
             try:
-                answer = self._handler(flight.message, self._context)
+                result = self._handler(flight.message, self._context)
             except ConnectionAbortedError:
                 self._close()
                 return
-            if isinstance(answer, asyncio.Future):
-                if not answer.done():
+            if isinstance(result, asyncio.Future):
+                if not result.done():
                     self._working = flight
-                    answer.add_done_callback(self._answered, context=loop.plain_context)
+                    result.add_done_callback(self._response_ready, context=loop.plain_context)
                     return
-                if not self._answer_from(flight, answer):
+                if not self._respond_from(flight, result):
                     return
-            elif answer is not None:
-                self._respond(flight, answer)
+            elif result is not None:
+                self._respond(flight, result)
 
-    def _answered(self, answer: "asyncio.Future[Any]") -> None:
+    def _response_ready(self, future: "asyncio.Future[Any]") -> None:
         flight = self._working
         assert flight is not None
         self._working = None
-        if self._answer_from(flight, answer) and self._queue:
+        if self._respond_from(flight, future) and self._queue:
             self._work()
 
-    def _answer_from(self, flight: Flight, answer: "asyncio.Future[Any]") -> bool:
-        """Responds with the result of a future; returns whether the connection goes on."""
-        if answer.cancelled():
+    def _respond_from(self, flight: Flight, future: "asyncio.Future[Any]") -> bool:
+        """Responds with the result of a future; returns whether the connection stays open."""
+        if future.cancelled():
             self._close()
             return False
         try:
-            response = answer.result()
+            response = future.result()
         except ConnectionAbortedError:
             self._close()
             return False
@@ -332,16 +332,16 @@ class ServerEnd:
             self.connection.down.push(FIN)
 
     def broken(self, error: OSError | None = None) -> None:
-        """Ends this end without telling the other."""
+        """Closes this end without notifying the other."""
         if not self.gone:
             self._leave()
 
     def process_died(self) -> None:
-        """The kernel closes the socket of a process that is gone."""
+        """Closes the socket, as the kernel does when a process ends."""
         self._close()
 
     def host_died(self) -> None:
-        """The machine lost power."""
+        """The machine lost power; frames that were not on the wire yet are lost."""
         if not self.gone:
             self._leave()
         self.connection.down.lose_unsent()
@@ -356,7 +356,7 @@ class ServerEnd:
 def _answer_with_reset(
     pipe: Pipe, frame: Flight, reverse: Pipe, sender: SimConnection | ServerEnd
 ) -> None:
-    """The kernel answers a segment for a socket that does not exist."""
+    """Responds as the kernel does to a segment for a socket that does not exist."""
     if sender.gone:
         pipe.clear()
     elif reverse.is_blocked:

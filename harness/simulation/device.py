@@ -1,17 +1,17 @@
-"""The disk of one node: a page cache, a platter, and a journal between them.
+"""The device of one node: a page cache, durable storage, and a journal between them.
 
-Three profiles say what an fsync drags along. On "ext4" and "xfs" it commits the whole journal up to now (on
-both, an fsync of any file made an earlier unlink of another file durable), but only if what is synced has changed
-since it was last durable: an fsync of an unchanged file commits nothing on either, one of an unchanged directory
-commits on ext4 and not on xfs. They differ in how often the journal commits by itself. On "posix-strict" an fsync
-makes durable what POSIX promises and nothing else: the data and the size of that file, while its name needs an
-fsync of the directory.
+Three profiles define what else an fsync makes durable. On "ext4" and "xfs", it commits the whole journal up to
+now: on both, an fsync of any file made an earlier unlink of another file durable. It does so only if the synced
+file or directory has changed since it was last durable. An fsync of an unchanged file commits nothing on either;
+an fsync of an unchanged directory commits on ext4 but not on xfs. The two profiles also differ in how often the
+journal commits without an fsync. On "posix-strict", an fsync makes durable only what POSIX guarantees: the data
+and the size of the file. Its name needs an fsync of the directory.
 
-Kernels write files back before anybody asks: when a file is renamed or removed, which closes it, and when one is
-cut to more than it has on the disk (xfs with the data, ext4 only the size). `inode.py` says what a power cut may
-leave then.
+Kernels also write files back without an fsync: when a file is renamed or removed, which closes it, and when a file
+is cut to a size that is larger than its size on the disk (xfs writes the data, ext4 only the size). `inode.py`
+describes what a power cut can leave then.
 
-What a power cut leaves is chosen in `power_cut.py`; the storage door of a node is `storage.py`.
+`power_cut.py` chooses what a power cut leaves. `storage.py` is the storage interface of a node.
 """
 
 import errno
@@ -26,7 +26,7 @@ from harness.simulation.timeline import Timeline
 SECOND_NS = 1_000_000_000
 
 JOURNAL_COMMIT_NS = {"ext4": 5 * SECOND_NS, "xfs": 30 * SECOND_NS}
-"""How often a journal commits by itself; "posix-strict" never does."""
+"""How often a journal commits without an fsync; "posix-strict" never does."""
 
 FLUSHER_PERIOD_NS = 5 * SECOND_NS  # the kernel's dirty_writeback_centisecs
 DIRTY_EXPIRE_NS = 30 * SECOND_NS  # the kernel's dirty_expire_centisecs
@@ -36,11 +36,14 @@ PROFILES = ("ext4", "xfs", "posix-strict")
 
 @dataclass(slots=True, eq=False)
 class JournalEntry:
-    """A change of the namespace or of a size that is not durable yet.
+    """A change of a directory or of a file size that is not durable yet.
 
     Attributes:
+        sequence: Its number in the order of all metadata operations of the disk.
+        at_ns: True time of the change.
         kind: "create", "rename", "unlink" or "truncate".
-        path: The name it is about.
+        path: The name that changes.
+        inode: The file.
         target: New name of a rename.
         size: New size of a truncation.
     """
@@ -60,16 +63,22 @@ class JournalEntry:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class DiskFault:
-    """One thing wrong with a disk, and the evidence that it bit.
+    """One disk fault, and the evidence that it took effect.
 
     Attributes:
         kind: "io-error", "full", "slow", "stuck", "read-only" or "fsync-lies".
-        hits: Calls that it made fail, slow, or lie.
-        remaining: How many more calls fail; None for all.
-        every: I/O error: only each so-manieth call fails.
-        calls: I/O error: how many calls it might have failed.
-        free_bytes: Full: what still fits.
-        stops_writes: Stuck: a process that changes a file stands still as well.
+        operation: I/O error: the operation that fails, or "any".
+        prefix: I/O error: beginning of the paths on which it fails.
+        error: I/O error: the errno.
+        remaining: I/O error: how many more calls fail; None for all.
+        every: I/O error: only every n-th call fails.
+        calls: I/O error: number of calls to which it applied, whether they failed or not.
+        free_bytes: Full: the free space.
+        stops_writes: Stuck: a process that changes a file is blocked as well.
+        extra_ns: Slow: added to every fsync.
+        factor: Slow: factor of the duration of every fsync.
+        hits: Number of calls that failed, were slow, or did nothing because of it.
+        active: False once healed.
     """
 
     kind: str
@@ -134,7 +143,7 @@ class Device:
         self._latency_random = timeline.random.stream("disk-latency", node_name).random
         self._sequence = 0
         self._sync_number = 0
-        self._committed_sequence = 0  # journalled or not, no operation up to here is waiting
+        self._committed_sequence = 0  # all operations up to this one are durable, journalled or not
         self._committed_ns = 0
         self._mounted_ns = timeline.now
         self._device_free_ns = 0
@@ -144,11 +153,11 @@ class Device:
         self._views: list[StorageView] = []
 
     def attach(self, view: StorageView) -> None:
-        """Adds a storage interface that must learn of changes."""
+        """Adds a storage interface to those that `refresh_views` updates."""
         self._views = [old for old in self._views if not old.is_dead] + [view]
 
     def refresh_views(self) -> None:
-        """Informs the storage interfaces that faults changed or that a process ended."""
+        """Updates the storage interfaces after faults changed or a process ended."""
         for view in self._views:
             view.refresh()
 
@@ -170,7 +179,7 @@ class Device:
         return self._sequence
 
     def commit(self, entries: list[JournalEntry]) -> None:
-        """Makes metadata operations durable, in their order."""
+        """Makes metadata operations durable, in order."""
         if not entries:
             return
         names = self.names
@@ -193,13 +202,13 @@ class Device:
             self.journal = [entry for entry in self.journal if entry.sequence not in done]
 
     def settle(self) -> None:
-        """Catches up with what the kernel wrote by itself until now."""
+        """Applies everything that the kernel has written without an fsync until now."""
         if not self.background:
             return
         settled_ns = self.timeline.now - self._mounted_ns
         interval_ns = JOURNAL_COMMIT_NS.get(self.profile)
         if interval_ns is not None:
-            # What is written back is part of the file only when the journal says how long that is.
+            # Written-back data is part of the file only after the journal has committed the size.
             settled_ns = settled_ns // interval_ns * interval_ns
             committed_ns = self._mounted_ns + settled_ns
             if self.journal:
@@ -217,11 +226,11 @@ class Device:
     # Syncs
 
     def begin_sync(self, path: str, inode: Inode | None) -> Sync:
-        """Starts to make a file, or without one a directory, durable."""
+        """Begins an fsync of a file, or, if `inode` is None, of a directory."""
         self.settle()
         self._sync_number += 1
         sync = Sync(self._sync_number, path, inode, self._sequence)
-        # Nearly always there are new bytes and no other sync, and all of the journal is committed.
+        # In the usual case, there are new bytes and no other sync, and the whole journal is committed.
         if inode is None or inode.syncs or len(inode.data) == inode.durable_size:
             sync.commits_to = self._commits_to(path, inode)
         self.syncs.append(sync)
@@ -230,15 +239,15 @@ class Device:
         return sync
 
     def _commits_to(self, path: str, inode: Inode | None) -> int:
-        """Returns the newest metadata operation that a sync, begun now, makes durable; 0 for none.
+        """Returns the newest metadata operation that a sync that begins now makes durable; 0 for none.
 
-        A kernel looks whether the file or directory is part of the transaction that is open. If it is not, but of
-        one that another sync is about to commit, it waits for that one.
+        A kernel checks whether the file or directory is part of the open transaction. If it is instead part of one
+        that another sync is committing, the kernel waits for that one.
         """
         if inode is None and not self._folder_exists(path):
             return 0
         if self.profile == "posix-strict":
-            return self._sequence  # of these, `_entries_of` chooses
+            return self._sequence  # `_entries_of` chooses among them
         if inode is not None:
             last = inode.syncs[-1] if inode.syncs else None
             changed = self._file_changed(inode, last)
@@ -267,7 +276,7 @@ class Device:
         return any(entry.inode is inode and entry.sequence > since for entry in self.journal)
 
     def _folder_exists(self, path: str) -> bool:
-        """Whether there is a directory; it goes with its last file."""
+        """Whether a directory exists; it is removed with its last file."""
         if not path:
             return True
         for entry in self.journal:
@@ -277,10 +286,11 @@ class Device:
         return any(name.startswith(path + "/") for name in self.files)
 
     def schedule_completion(self, sync: Sync, on_device_done: Callable[[Sync], None]) -> int:
-        """Plans the moment at which the device is done with a sync: one at a time.
+        """Schedules the completion of a sync; the device completes one at a time.
 
         Returns:
-            That true time; if the device is stuck, the present, and the moment comes after it was healed.
+            The true time of the completion. If the device is stuck, the present time; the sync then completes
+            after the fault is healed.
         """
         timeline = self.timeline
         stuck = self._fault("stuck")
@@ -302,26 +312,26 @@ class Device:
 
     def _device_done(self, job: tuple[int, Sync, Callable[[Sync], None]]) -> None:
         epoch, sync, on_device_done = job
-        if epoch == self._epoch:  # else the power went off, or the disk was replaced
+        if epoch == self._epoch:  # otherwise the power was cut, or the disk was replaced
             on_device_done(sync)
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the device completes nothing."""
+        """Whether the device completes no sync."""
         return self._fault("stuck") is not None
 
     @property
     def syncs_take_time(self) -> bool:
-        """Whether a process that waits for a sync has to wait."""
+        """Whether a blocking sync takes virtual time."""
         return self.blocking_takes_time or any(
             fault.kind in ("stuck", "slow") for fault in self.faults
         )
 
     def stop_writer(self, loop: NodeLoop | None) -> None:
-        """Lets a process that changed a file stand still, if the disk is stuck for writes.
+        """Blocks a process that changed a file, if the disk is stuck for writes.
 
-        The change itself is there already, since a plain call cannot wait in virtual time; the process sees and
-        does nothing further until the disk is healed.
+        The change itself has already happened, since a plain call cannot wait in virtual time. The process does
+        not continue until the disk is healed.
         """
         fault = self._fault("stuck")
         if fault is None or not fault.stops_writes or loop is None or loop.dead:
@@ -332,7 +342,7 @@ class Device:
         self._stopped_writers.append(loop)
 
     def check_sync(self, sync: Sync) -> OSError | None:
-        """Returns the error with which a sync ends, if it does; then the sync is over."""
+        """Returns the error with which a sync fails, if any. A failed sync is over."""
         try:
             self.check_io("fsync", sync.path)
         except OSError as error:
@@ -343,7 +353,7 @@ class Device:
         return None
 
     def complete(self, sync: Sync) -> None:
-        """A sync is done: what was there when it began is durable."""
+        """Completes a sync: the state at its beginning is durable."""
         self.end_sync(sync)
         self.sync_count += 1
         lies = self._fault("fsync-lies")
@@ -360,7 +370,7 @@ class Device:
         self.timeline.trace.record(self.timeline.now, self._trace_code, sync.size)
 
     def end_sync(self, sync: Sync) -> None:
-        """Takes a sync off the lists."""
+        """Removes a sync from the lists."""
         self.syncs.remove(sync)
         if sync.inode is not None:
             sync.inode.syncs.remove(sync)
@@ -372,7 +382,7 @@ class Device:
             return before
         if sync.inode is not None:
             return [e for e in before if e.kind == "truncate" and e.inode is sync.inode]
-        # A file's earlier moves come along, or it would appear under two names.
+        # Earlier renames of the file are included, or it would appear under two names.
         moved = [e for e in before if e.touches(sync.path)]
         inodes = {id(entry.inode): entry.sequence for entry in moved}
         return [
@@ -414,12 +424,12 @@ class Device:
         return None
 
     def check_io(self, operation: str, path: str, *, changes: bool = True) -> None:
-        """Fails as the present faults demand.
+        """Raises the error of a fault that applies to an operation.
 
         Raises:
-            OSError: `EROFS`, or what an `io_error` fault says.
+            OSError: `EROFS`, or the error of an `io_error` fault.
         """
-        if self.timeline.is_looked_at:
+        if self.timeline.is_inspected:
             return
         for fault in list(self.faults):
             if fault.kind == "read-only" and changes:
@@ -442,8 +452,8 @@ class Device:
                         self.heal(fault)
                 raise OSError(fault.error, f"{operation} failed on {self.node_name}", path)
 
-    def room_for(self, size: int) -> int:
-        """Returns how many of `size` bytes fit, and takes them."""
+    def take_space(self, size: int) -> int:
+        """Reserves space for `size` bytes, and returns how many of them fit."""
         fault = self._fault("full")
         if fault is None:
             return size
@@ -453,8 +463,8 @@ class Device:
             fault.hits += 1
         return fits
 
-    def give_room(self, size: int) -> None:
-        """Takes notice of bytes that were freed."""
+    def release_space(self, size: int) -> None:
+        """Adds bytes to the free space."""
         fault = self._fault("full")
         if fault is not None:
             fault.free_bytes += size

@@ -1,4 +1,4 @@
-"""The disk of one node, as the harness sees it: its files, and everything that can go wrong with it."""
+"""The disk of one node as the harness uses it: its files, and the faults that it injects."""
 
 import errno
 
@@ -34,7 +34,7 @@ class SimDisk(Device, NodeStorage):
     # Faults
 
     def power_cut(self, mode: str, *, keep: dict[str, int] | None = None) -> PowerCutReport:
-        """Loses what a power cut loses; see `power_cut.cut_power`."""
+        """Cuts the power; see `power_cut.cut_power`."""
         report = cut_power(self, mode, keep or {})
         self._epoch += 1
         self._stuck.clear()
@@ -55,15 +55,15 @@ class SimDisk(Device, NodeStorage):
     ) -> DiskFault:
         """Makes an operation fail on files whose path begins with a prefix.
 
-        After a failed fsync the pages count as clean although they are not durable: the kernel reports the
+        After a failed fsync, the pages are marked clean although they are not durable: the kernel reports the
         error once, and the next fsync succeeds.
 
         Args:
             operation: "append", "write", "read", "truncate", "fsync" or "any".
             prefix: Beginning of the path; empty for all files.
             error: The errno.
-            count: How often; None for always.
-            every: Only each so-manieth of these calls fails.
+            count: Number of failures; None for unlimited.
+            every: Only every n-th of these calls fails.
         """
         if operation not in IO_OPERATIONS:
             raise ValueError(f"{operation!r} is none of {', '.join(sorted(IO_OPERATIONS))}")
@@ -79,7 +79,7 @@ class SimDisk(Device, NodeStorage):
         )
 
     def full(self, free_bytes: int = 0) -> DiskFault:
-        """Leaves only so many bytes free. Cutting and removing files makes room."""
+        """Limits the free space. Cutting and removing files frees space."""
         return self.add_fault(DiskFault(kind="full", free_bytes=free_bytes))
 
     def slow(self, *, extra_ns: int = 0, factor: float = 1.0) -> DiskFault:
@@ -87,23 +87,23 @@ class SimDisk(Device, NodeStorage):
         return self.add_fault(DiskFault(kind="slow", extra_ns=extra_ns, factor=factor))
 
     def stuck(self, *, stops_writes: bool = False) -> DiskFault:
-        """Lets no fsync complete until healed; a process that waits for one stands still.
+        """Completes no fsync until healed; a process that waits for one is blocked.
 
         Args:
-            stops_writes: A process that changes a file stands still, too, as on a frozen file system.
+            stops_writes: Whether a process that changes a file is blocked, too, as on a frozen file system.
         """
         return self.add_fault(DiskFault(kind="stuck", stops_writes=stops_writes))
 
     def read_only(self) -> DiskFault:
-        """Refuses every change, as a kernel does after it remounted a broken file system read-only."""
+        """Refuses every change, as a kernel does after it has remounted a broken file system read-only."""
         return self.add_fault(DiskFault(kind="read-only"))
 
     def fsync_lies(self) -> DiskFault:
-        """Lets fsync succeed without making anything durable, as broken drives do."""
+        """Makes fsync succeed without making anything durable, as broken drives do."""
         return self.add_fault(DiskFault(kind="fsync-lies"))
 
     def wipe(self) -> None:
-        """Replaces the disk by a new, empty one. The node should be down: what it waits for never ends."""
+        """Replaces the disk by a new, empty one. The node should be down, since syncs in flight never complete."""
         self.timeline.trace.note(self.timeline.now, f"disk {self.node_name} wipe")
         self._epoch += 1
         self.disk_id += 1
@@ -114,16 +114,16 @@ class SimDisk(Device, NodeStorage):
         self._stuck.clear()
 
     def bit_flip(self, path: str, offset: int, bit: int = 0) -> None:
-        """Flips one bit of a file, in the cache and on the platter.
+        """Flips one bit of a file, in the cache and in the durable image.
 
         Raises:
             FileNotFoundError: There is no such file.
-            ValueError: The file is not that long.
+            ValueError: The file is shorter.
         """
         inode = self.inode(path)
         if not 0 <= offset < len(inode.data):
             raise ValueError(
-                f"{path} has {len(inode.data)} bytes, and byte {offset} is not one of them"
+                f"{path} has only {len(inode.data)} bytes, so byte {offset} cannot be changed"
             )
         self.timeline.trace.note(
             self.timeline.now, f"disk {self.node_name} bit flip {path}", offset
@@ -135,9 +135,9 @@ class SimDisk(Device, NodeStorage):
             inode.durable = bytes(image)
 
     def peek(self, path: str) -> bytes:
-        """Returns a file as the page cache has it, for the harness: no fault is met, and none is counted."""
+        """Returns the cached content of a file, for the harness: no fault applies, and none is counted."""
         return bytes(self.files[path].data)
 
     def stored_bytes(self) -> int:
-        """Returns the length of all files together."""
+        """Returns the total length of all files."""
         return sum(len(inode.data) for inode in self.files.values())

@@ -1,7 +1,7 @@
 """What the lower layers of the simulation require of the upper ones, as structural types.
 
-A node owns its event loop and is connected to the network; the loop and the network report to the node and query
-its state. The import goes in one direction only, from the node down. These types describe the other direction.
+A node owns its event loop and its connection to the network. Imports go in this direction only. The event loop and
+the network also report to the node and query its state, and these types describe what they use of it.
 """
 
 from typing import Protocol

@@ -1,7 +1,7 @@
-"""The network between all nodes: who is connected, what is broken, and the door of each node.
+"""The network between all nodes: its connections, and its faults.
 
-Rows of the behaviour table this implements were observed on Linux 6.18 (design note, section 6.2); each is a
-test in tests/simulation/test_sim_network.py.
+The behaviour was observed on Linux 6.18. `tests/simulation/test_sim_network.py` has a test for each observation,
+and `tests/containers/test_network_calibration.py` repeats them on the kernel.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -10,8 +10,7 @@ from typing import Any
 from harness.simulation.connection import Listener, SimConnection, send_reset
 from harness.simulation.interfaces import Machine
 from harness.simulation.loop import NodeLoop
-from harness.simulation.pipe import Link, Pipe
-from harness.simulation.rules import (
+from harness.simulation.network_faults import (
     DEGRADE,
     DROP,
     HOLD,
@@ -19,10 +18,11 @@ from harness.simulation.rules import (
     REJECT,
     STALL,
     THROTTLE,
-    Token,
+    NetworkFault,
     between,
     plane_of,
 )
+from harness.simulation.pipe import Link, Pipe
 from harness.simulation.timeline import Timeline
 from harness.simulation.wire_check import WireCheck
 
@@ -42,7 +42,7 @@ class SimNetwork:
         addresses: All nodes by address. The world adds to it.
 
     Attributes:
-        tokens: The rules in force, oldest first.
+        faults: The faults in force, oldest first.
         connections: Connections of which at least one end exists, by number.
         syn_linear_timeouts: Number of connect timeouts before they grow.
     """
@@ -56,7 +56,7 @@ class SimNetwork:
         addresses: Mapping[str, Machine],
     ) -> None:
         self.timeline = timeline
-        self.tokens: list[Token] = []
+        self.faults: list[NetworkFault] = []
         self.connections: dict[int, SimConnection] = {}
         self.syn_linear_timeouts = SYN_LINEAR_TIMEOUTS
         self._wire = wire
@@ -81,7 +81,7 @@ class SimNetwork:
         planes: Iterable[str] | None = None,
         direction: str = "both",
         at: str = "receiver",
-    ) -> Token:
+    ) -> NetworkFault:
         """Drops the packets between two nodes; TCP keeps trying.
 
         Args:
@@ -89,9 +89,9 @@ class SimNetwork:
             b: Another node.
             planes: On these planes only; None for all.
             direction: "both", "a_to_b" or "b_to_a": which packets are dropped.
-            at: "receiver", as on a path or in an INPUT chain, or "sender", as in an OUTPUT chain. There the kernel
-                knows that nothing was sent: it backs off all the same, but once the drop has ended, the next
-                write takes along what waits.
+            at: "receiver", as on the path or in an INPUT chain, or "sender", as in an OUTPUT chain. With "sender",
+                the kernel knows that nothing was sent. It backs off nevertheless, but the first write after the
+                drop has ended also sends everything that waits.
         """
         forward = _choose(direction, both=(True, True), a_to_b=(True, False), b_to_a=(False, True))
         pairs = {pair for pair, cut in (((a, b), forward[0]), ((b, a), forward[1])) if cut}
@@ -99,7 +99,7 @@ class SimNetwork:
         self._check_nodes(a, b)
         label = f"cut {a} {b} {direction}"
         return self._apply(
-            Token(
+            NetworkFault(
                 STALL,
                 label,
                 between(lambda src, dst: (src, dst) in pairs, _planes(planes)),
@@ -109,12 +109,12 @@ class SimNetwork:
 
     def isolate(
         self, node: str, *, planes: Iterable[str] | None = None, at: str = "receiver"
-    ) -> Token:
-        """Drops the packets between a node and everybody else, clients included unless `planes` says not."""
+    ) -> NetworkFault:
+        """Drops the packets between a node and all others, including clients unless `planes` excludes them."""
         self._check_nodes(node)
         applies = between(lambda src, dst: node in (src, dst), _planes(planes))
         at_sender = _choose(at, receiver=False, sender=True)
-        return self._apply(Token(STALL, f"isolate {node}", applies, at_sender=at_sender))
+        return self._apply(NetworkFault(STALL, f"isolate {node}", applies, at_sender=at_sender))
 
     def partition(
         self,
@@ -122,10 +122,10 @@ class SimNetwork:
         *,
         planes: Iterable[str] | None = None,
         at: str = "receiver",
-    ) -> Token:
-        """Drops the packets between nodes of different groups. Nodes in no group see everybody.
+    ) -> NetworkFault:
+        """Drops the packets between nodes of different groups. Nodes in no group reach all others.
 
-        A node in two groups is the bridge between them.
+        A node in two groups is a bridge between them.
         """
         for group in groups:
             self._check_nodes(*group)
@@ -138,24 +138,24 @@ class SimNetwork:
         label = "partition " + " | ".join(",".join(sorted(group)) for group in groups)
         at_sender = _choose(at, receiver=False, sender=True)
         applies = between(separated, _planes(planes))
-        return self._apply(Token(STALL, label, applies, at_sender=at_sender))
+        return self._apply(NetworkFault(STALL, label, applies, at_sender=at_sender))
 
-    def reject(self, a: str, b: str, *, planes: Iterable[str] | None = None) -> Token:
-        """Answers the packets between two nodes with resets, as a firewall rule `REJECT tcp-reset` does."""
+    def reject(self, a: str, b: str, *, planes: Iterable[str] | None = None) -> NetworkFault:
+        """Responds to the packets between two nodes with resets, as a firewall does (`REJECT tcp-reset`)."""
         self._check_nodes(a, b)
         pairs = {(a, b), (b, a)}
-        token = Token(
+        fault = NetworkFault(
             REJECT,
             f"reject {a} {b}",
             between(lambda src, dst: (src, dst) in pairs, _planes(planes)),
         )
-        self._apply(token)
+        self._apply(fault)
         for connection in list(self.connections.values()):
             up = connection.up
-            if token.applies(up.link.src, up.link.dst, up.plane):
-                token.dropped_or_stalled += 1
+            if fault.applies(up.link.src, up.link.dst, up.plane):
+                fault.dropped_or_stalled += 1
                 connection.reset_both_ends()
-        return token
+        return fault
 
     def degrade(
         self,
@@ -166,13 +166,13 @@ class SimNetwork:
         loss: float = 0.0,
         planes: Iterable[str] | None = None,
         direction: str = "both",
-    ) -> Token:
-        """Makes packets between two nodes late, or lost and sent again.
+    ) -> NetworkFault:
+        """Delays packets between two nodes, or loses them, so that they are sent again.
 
         Args:
             a: A node.
             b: Another node.
-            delay_ns: Added to every frame.
+            delay_ns: Delay of every frame.
             loss: Probability that a packet is lost. With probability loss**(j+1) a frame is late by
                 0.2 s * (2**(j+1) - 1); no frame is ever lost for good.
             planes: On these planes only; None for all.
@@ -181,10 +181,12 @@ class SimNetwork:
         forward = _choose(direction, both=(True, True), a_to_b=(True, False), b_to_a=(False, True))
         pairs = {pair for pair, bad in (((a, b), forward[0]), ((b, a), forward[1])) if bad}
         if not 0.0 <= loss < 1.0:
-            raise ValueError(f"a loss of {loss} is no probability below one; cut the link instead")
+            raise ValueError(
+                f"a loss of {loss} is not a probability below one; cut the link instead"
+            )
         self._check_nodes(a, b)
         return self._apply(
-            Token(
+            NetworkFault(
                 DEGRADE,
                 f"degrade {a} {b}",
                 between(lambda src, dst: (src, dst) in pairs, _planes(planes)),
@@ -201,41 +203,43 @@ class SimNetwork:
         delay_ns: int = 0,
         jitter_ns: int = 0,
         loss: float = 0.0,
-    ) -> Token:
-        """Makes the packets of many ordered pairs of nodes late, or lost and sent again; one rule for all of them.
+    ) -> NetworkFault:
+        """Delays or loses the packets between many ordered pairs of nodes, as one fault.
 
         Args:
             label: For traces.
             pairs: (source, destination).
-            delay_ns: Added to every frame. What is still on its way when the rule is healed arrives at once.
-            jitter_ns: Makes the delay a draw, uniform around `delay_ns`; at most `delay_ns`.
+            delay_ns: Delay of every frame. Frames still on their way when the fault is healed arrive at once.
+            jitter_ns: The delay is drawn uniformly from `delay_ns` plus or minus this; at most `delay_ns`.
             loss: As for `degrade`; 1.0 drops everything.
         """
         if not 0.0 <= loss <= 1.0 or jitter_ns > delay_ns:
             raise ValueError(
-                f"a loss of {loss} or a jitter of {jitter_ns} around {delay_ns} cannot be"
+                f"a loss of {loss}, or a jitter of {jitter_ns} ns around {delay_ns} ns, cannot be applied"
             )
         self._check_nodes(*{name for pair in pairs for name in pair})
         wanted = frozenset(pairs)
         applies = between(lambda src, dst: (src, dst) in wanted, PLANES)
         if loss == 1.0:
-            return self._apply(Token(STALL, label, applies))
+            return self._apply(NetworkFault(STALL, label, applies))
         return self._apply(
-            Token(DEGRADE, label, applies, delay_ns=delay_ns, jitter_ns=jitter_ns, loss=loss)
+            NetworkFault(DEGRADE, label, applies, delay_ns=delay_ns, jitter_ns=jitter_ns, loss=loss)
         )
 
-    def throttle(self, node: str, *, bytes_per_s: int) -> Token:
-        """Lets everything that a node sends to others pass one slow wire, in turn."""
+    def throttle(self, node: str, *, bytes_per_s: int) -> NetworkFault:
+        """Sends all packets from a node to others over one slow wire, one after the other."""
         self._check_nodes(node)
         applies = between(lambda src, dst: src == node, PLANES)
         return self._apply(
-            Token(THROTTLE, f"throttle {node} {bytes_per_s}", applies, bytes_per_s=bytes_per_s)
+            NetworkFault(
+                THROTTLE, f"throttle {node} {bytes_per_s}", applies, bytes_per_s=bytes_per_s
+            )
         )
 
-    def hold(self, src: str | None, dst: str | None, message_type_name: str) -> Token:
+    def hold(self, src: str | None, dst: str | None, message_type_name: str) -> NetworkFault:
         """Holds messages of one type from one node to another until `release`.
 
-        A TCP stream cannot be overtaken: what follows a held message on its connection waits behind it.
+        Frames of a TCP stream stay in order, so later messages of the same connection wait, too.
 
         Args:
             src: Sending node; None for any.
@@ -244,68 +248,70 @@ class SimNetwork:
         """
         return self._intercept(HOLD, src, dst, message_type_name, None)
 
-    def release(self, token: Token) -> None:
-        """Ends a `hold`; what was held is delivered now, in order."""
-        self.heal(token)
+    def release(self, fault: NetworkFault) -> None:
+        """Ends a `hold`. The held messages are delivered now, in order."""
+        self.heal(fault)
 
     def drop(
         self, src: str | None, dst: str | None, message_type_name: str, *, count: int | None = None
-    ) -> Token:
-        """Makes messages of one type vanish, each together with its connection.
+    ) -> NetworkFault:
+        """Drops messages of one type, each together with its connection.
 
-        A frame cannot get lost from within a TCP stream, so both ends see a reset: the request was perhaps
-        acted upon, and nobody hears of it.
+        TCP cannot lose a frame in the middle of a stream, so both ends see a reset. The request may have been
+        processed without a response.
 
         Args:
             src: Sending node; None for any.
             dst: Receiving node; None for any.
             message_type_name: Class name of a request or response.
-            count: Heals itself after so many messages; None for never.
+            count: The fault ends after this many messages; None for never.
         """
         return self._intercept(DROP, src, dst, message_type_name, count)
 
     def _intercept(
         self, kind: str, src: str | None, dst: str | None, name: str, remaining: int | None
-    ) -> Token:
+    ) -> NetworkFault:
         self._check_nodes(*(node for node in (src, dst) if node is not None))
 
         def forward(from_node: str, to_node: str) -> bool:
             return src in (None, from_node) and dst in (None, to_node)
 
         label = f"{kind} {name} {src or '*'}>{dst or '*'}"
-        token = Token(kind, label, between(forward, PLANES), message_type=name, remaining=remaining)
-        return self._apply(token)
+        fault = NetworkFault(
+            kind, label, between(forward, PLANES), message_type=name, remaining=remaining
+        )
+        return self._apply(fault)
 
-    def heal(self, token: Token) -> None:
-        """Ends one rule; idempotent. Others stay in force."""
-        if not token.active:
+    def heal(self, fault: NetworkFault) -> None:
+        """Ends one fault; idempotent. Others stay in force."""
+        if not fault.active:
             return
-        token.active = False
-        self.tokens.remove(token)
-        self.timeline.trace.note(self.timeline.now, f"heal {token.label}")
+        fault.active = False
+        self.faults.remove(fault)
+        self.timeline.trace.note(self.timeline.now, f"heal {fault.label}")
         self.refresh()
-        if token.kind == THROTTLE or (token.kind == DEGRADE and token.delay_ns):
-            self._empty_queue_of(token)
+        if fault.kind == THROTTLE or (fault.kind == DEGRADE and fault.delay_ns):
+            self._empty_queue_of(fault)
 
-    def _empty_queue_of(self, token: Token) -> None:
+    def _empty_queue_of(self, fault: NetworkFault) -> None:
         for connection in list(self.connections.values()):
             for pipe in (connection.up, connection.down):
-                if token.applies(pipe.link.src, pipe.link.dst, pipe.plane):
-                    pipe.hurry()
+                if fault.applies(pipe.link.src, pipe.link.dst, pipe.plane):
+                    pipe.send_now()
 
     def heal_all(self) -> None:
-        """Ends every rule."""
-        for token in list(self.tokens):
-            self.heal(token)
+        """Ends every fault."""
+        for fault in list(self.faults):
+            self.heal(fault)
 
     def reset_connections(self, nodes: Collection[str] | None = None) -> int:
-        """Kills sockets as `ss -K` does: the nodes named see an abort, their peers a reset.
+        """Kills sockets as `ss -K` does: the given nodes see an abort, their peers a reset.
 
         Args:
-            nodes: Whose connections; None for all there are.
+            nodes: The nodes whose connections are killed; None for all connections.
 
         Returns:
-            How many connections were killed.
+            The number of killed connections.
         """
         count = 0
         for connection in list(self.connections.values()):
@@ -327,47 +333,47 @@ class SimNetwork:
         self.timeline.trace.note(self.timeline.now, "reset connections", count)
         return count
 
-    def _apply(self, token: Token) -> Token:
-        self.tokens.append(token)
-        self.timeline.trace.note(self.timeline.now, token.label)
+    def _apply(self, fault: NetworkFault) -> NetworkFault:
+        self.faults.append(fault)
+        self.timeline.trace.note(self.timeline.now, fault.label)
         self.refresh()
-        return token
+        return fault
 
     def _check_nodes(self, *names: str) -> None:
         for name in names:
             if name not in self._nodes:
                 known = ", ".join(self._nodes)
-                raise ValueError(f"there is no node called {name!r}; there are {known}")
+                raise ValueError(f"there is no node called {name!r}; the nodes are {known}")
 
-    # What rules and hosts mean for packets
+    # Effects of faults and of hosts without power
 
-    def packets_vanish(self, src: Machine, dst: Machine) -> bool:
-        """Whether a packet between two hosts is dropped by a rule, and counts it."""
+    def packets_are_dropped(self, src: Machine, dst: Machine) -> bool:
+        """Whether a fault drops a packet between two hosts. Counts the packet as evidence."""
         plane = plane_of(src.kind, dst.kind)
         hit = False
-        for token in self.tokens:
-            if token.kind == STALL and token.applies(src.name, dst.name, plane):
-                token.dropped_or_stalled += 1
+        for fault in self.faults:
+            if fault.kind == STALL and fault.applies(src.name, dst.name, plane):
+                fault.dropped_or_stalled += 1
                 hit = True
         return hit
 
     def is_rejected(self, src: Machine, dst: Machine) -> bool:
-        """Whether a firewall answers packets between two hosts with resets, and counts it."""
+        """Whether a firewall resets a packet between two hosts. Counts the packet as evidence."""
         plane = plane_of(src.kind, dst.kind)
-        for token in self.tokens:
-            if token.kind == REJECT and token.applies(src.name, dst.name, plane):
-                token.dropped_or_stalled += 1
+        for fault in self.faults:
+            if fault.kind == REJECT and fault.applies(src.name, dst.name, plane):
+                fault.dropped_or_stalled += 1
                 return True
         return False
 
     def refresh(self) -> None:
-        """Tells links and pipes that rules changed, or that a host went off or came back."""
+        """Updates links and pipes after faults changed, or after a host lost power or booted."""
         for (src, dst), link in self._links.items():
             plane = plane_of(self._nodes[src].kind, self._nodes[dst].kind)
-            touching = [token for token in self.tokens if token.applies(src, dst, plane)]
-            link.degraders = tuple(token for token in touching if token.kind == DEGRADE)
-            link.interceptors = tuple(token for token in touching if token.kind in (HOLD, DROP))
-            link.throttlers = tuple(token for token in touching if token.kind == THROTTLE)
+            touching = [fault for fault in self.faults if fault.applies(src, dst, plane)]
+            link.degraders = tuple(fault for fault in touching if fault.kind == DEGRADE)
+            link.interceptors = tuple(fault for fault in touching if fault.kind in (HOLD, DROP))
+            link.throttlers = tuple(fault for fault in touching if fault.kind == THROTTLE)
         for connection in list(self.connections.values()):
             self._refresh(connection)
 
@@ -387,12 +393,12 @@ class SimNetwork:
             reverse_blocked=host_off or bool(up_blockers),
         )
 
-    def _blockers_of(self, pipe: Pipe) -> tuple[Token, ...]:
-        """Returns the rules that drop the packets of a pipe."""
+    def _blockers_of(self, pipe: Pipe) -> tuple[NetworkFault, ...]:
+        """Returns the faults that drop the packets of a pipe."""
         return tuple(
-            token
-            for token in self.tokens
-            if token.kind == STALL and token.applies(pipe.link.src, pipe.link.dst, pipe.plane)
+            fault
+            for fault in self.faults
+            if fault.kind == STALL and fault.applies(pipe.link.src, pipe.link.dst, pipe.plane)
         )
 
     # Connections
@@ -445,11 +451,11 @@ class SimNetwork:
         return self._listeners.get(node.name)
 
     def add_listener(self, node: Machine, listener: Listener) -> None:
-        """Starts to accept connections at a node."""
+        """Starts accepting connections at a node."""
         self._listeners[node.name] = listener
 
     def process_died(self, loop: NodeLoop, *, host_is_off: bool) -> None:
-        """Closes what a process had open, as its kernel does; a host without power only falls silent."""
+        """Closes the connections of a process, as its kernel does. A host without power sends nothing."""
         self._listeners.pop(loop.node.name, None)
         for connection in list(self.connections.values()):
             for end in (connection, connection.server):
@@ -469,7 +475,7 @@ def _planes(planes: Iterable[str] | None) -> frozenset[str]:
     chosen = frozenset(planes)
     if unknown := sorted(chosen - PLANES):
         raise ValueError(
-            f"no plane is called {unknown[0]!r}; there are {', '.join(sorted(PLANES))}"
+            f"no plane is called {unknown[0]!r}; the planes are {', '.join(sorted(PLANES))}"
         )
     return chosen
 

@@ -1,6 +1,6 @@
 """A simulated machine and the process on it.
 
-A process ends in one of these ways, and never by running more of its own code than reality would let it:
+A process ends in one of these ways, and never runs more of its own code than a real process would:
 
 | how         | its code                              | its connections       | its disk          |
 |-------------|---------------------------------------|-----------------------|-------------------|
@@ -9,8 +9,8 @@ A process ends in one of these ways, and never by running more of its own code t
 | `power_off` | nothing                               | peers see silence     | power cut         |
 | a crash     | up to the exception                   | closed by the kernel  | page cache kept   |
 
-Dropping the last reference to a suspended coroutine makes CPython run its `finally` blocks. So a killed
-process is put into the world's graveyard, with its loop dead and its doors shut, and stays referenced.
+CPython runs the `finally` blocks of a suspended coroutine when its last reference is dropped. So a killed process
+stays referenced (`ProcessTable.dead`). Its loop is dead, and its interfaces refuse all calls.
 """
 
 import asyncio
@@ -33,25 +33,25 @@ from system_under_test.runtime import Host, Observer, SilentObserver
 KINDS = ("broker", "controller", "client", "harness")
 
 EXPECTED_ERRNOS = frozenset({errno.EIO, errno.ENOSPC, errno.EROFS})
-"""A process may legally die of a broken disk; anything else that ends one is a finding."""
+"""Errors of a broken disk, which may end a process. Any other error that ends one is a failure of the run."""
 
 DEFAULT_SLOW_CPU_NS = 10_000
 
 
 class Process(Protocol):
-    """What `main` returns: the program of a node."""
+    """The program of a node, as `main` returns it."""
 
     async def start(self) -> None:
-        """Starts up; background work goes on in tasks."""
+        """Starts the program; background work continues in tasks."""
         ...
 
     async def stop(self) -> None:
-        """Shuts down in order."""
+        """Shuts down cleanly."""
         ...
 
 
 class IdleProcess:
-    """A program that does nothing: for nodes that only carry tasks of the harness."""
+    """A program that does nothing, for nodes that only run tasks of the harness."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -64,7 +64,7 @@ class IdleProcess:
 
 
 class SimHost:
-    """The doors of one incarnation; implements `system_under_test.runtime.Host`."""
+    """The interfaces of one process; implements `system_under_test.runtime.Host`."""
 
     __slots__ = ("clock", "name", "network", "observer", "random", "storage")
 
@@ -95,16 +95,19 @@ class SimNode:
     Attributes:
         name: For example "b1".
         kind: "broker", "controller", "client" or "harness".
-        address: Where it listens.
-        incarnation: Counts the starts of its process.
+        timeline: The timeline of the world.
+        address: The address at which it listens.
+        incarnation: Number of starts of its process.
         state: "off" (no power), "running", "paused", "stopping" or "dead" (power, but no process).
         loop: The loop of the present or last process.
-        host: The doors of the present or last process.
-        process: What `main` returned.
-        crash: The exception that ended the last process, if one did.
+        host: The interfaces of the present or last process.
+        process: The program, as `main` returned it.
+        clock: The clocks of the machine.
+        disk: The disk of the machine.
+        crash: The exception that ended the last process, if any.
         exit_reason: How the last process ended: "stopped", "stop-timeout", "killed", "oom", "power-off" or
-            "crashed"; empty if none did.
-        slowed_callbacks: Callbacks of all its processes that took CPU time.
+            "crashed"; empty if none has ended.
+        slowed_callbacks: Number of callbacks, of all its processes, that took CPU time.
         on_exit: Called with the node and the reason.
     """
 
@@ -121,7 +124,7 @@ class SimNode:
         observer: Observer | None,
     ) -> None:
         if kind not in KINDS:
-            raise ValueError(f"no node kind is called {kind!r}; there are {', '.join(KINDS)}")
+            raise ValueError(f"no node kind is called {kind!r}; the kinds are {', '.join(KINDS)}")
         self.timeline = timeline
         self.name = name
         self.kind = kind
@@ -169,37 +172,38 @@ class SimNode:
 
     @property
     def host(self) -> SimHost:
-        """Returns the doors of the present or last process."""
+        """Returns the interfaces of the present or last process."""
         if self._host is None:
             raise SimulationError(f"{self.name} was never started")
         return self._host
 
     @property
     def is_slowed(self) -> bool:
-        """Whether its processes compute slower than the weather says."""
+        """Whether its processes compute slower than the weather specifies."""
         return self._cpu_factor != 1.0
 
-    # Life
+    # Start and end
 
     def start(self) -> None:
-        """Starts a new process, and the machine before it if it is off.
+        """Starts a new process, and boots the machine before if it is off.
 
         Raises:
-            SimulationError: There is a process already.
+            SimulationError: There is already a process.
         """
         if self.is_alive:
             raise SimulationError(f"{self.name} is {self.state} and cannot be started")
         timeline = self.timeline
         boots = self.state == "off"
         if boots:
-            # Whole seconds read well; the range is far from what any other node shows.
+            # Whole seconds are easy to read. The range is so wide that the clocks of two nodes hardly ever agree.
             self.clock.boot(timeline.random.stream("clock", self.name).randrange(1_000, 100_000))
         self.incarnation += 1
         self.state = "running"
         self._is_stopping = False
         self.crash = None
         self._note("start", self.incarnation)
-        loop = self._loop = NodeLoop(timeline, self, self._processes)  # type: ignore[abstract]  # the rest of it is forbidden, at run time
+        # mypy does not see the abstract methods that `loop.py` adds at import time.
+        loop = self._loop = NodeLoop(timeline, self, self._processes)  # type: ignore[abstract]
         self._set_cpu()
         self._host = SimHost(
             self.name,
@@ -228,9 +232,9 @@ class SimNode:
             self.process_failed(error)
 
     def stop(self, grace_ms: float = 30_000) -> None:
-        """Asks the process to shut down (SIGTERM), and kills it if it takes too long.
+        """Shuts the process down (SIGTERM), and kills it after a grace period.
 
-        A paused process hears of it when it is resumed.
+        A paused process receives the signal when it is resumed.
         """
         if not self.is_alive or self._is_stopping:
             return
@@ -257,27 +261,27 @@ class SimNode:
             self._end("stop-timeout")
 
     def kill(self) -> None:
-        """Ends the process at once (SIGKILL); none of its code runs any more. The page cache stays."""
+        """Ends the process at once (SIGKILL); none of its code runs any more. The page cache is kept."""
         if self.is_alive:
             self._end("killed")
 
     def oom_kill(self) -> None:
-        """Ends the process as the kernel does when there is no memory left; for the process it is a `kill`."""
+        """Ends the process as the kernel does when it is out of memory; the process sees a `kill`."""
         if self.is_alive:
             self._end("oom")
 
     def power_off(self, mode: str, *, keep: dict[str, int] | None = None) -> PowerCutReport:
-        """Takes the power away.
+        """Switches the power off.
 
         Args:
             mode: One of `power_cut.MODES`, or "draw".
-            keep: Exact outcomes: path to the length of the prefix of its cached content that survives.
+            keep: Exact outcomes: path to length of the prefix of its cached content that survives.
 
         Returns:
-            What was lost.
+            The losses.
 
         Raises:
-            IllegalPowerCut: `keep` asks for something impossible; nothing happened.
+            IllegalPowerCut: `keep` is impossible; nothing happened.
         """
         if mode == "draw":
             mode = draw_mode(self.disk.random)
@@ -286,13 +290,13 @@ class SimNode:
         was_alive = self.is_alive
         self.state = "off"
         if was_alive:
-            self._bury("power-off", host_is_off=True)
+            self._process_ended("power-off", host_is_off=True)
         else:
             self._network.refresh()
         return report
 
     def pause(self) -> None:
-        """Stops the process (SIGSTOP). Its kernel lives on: connections are accepted and data is received."""
+        """Stops the process (SIGSTOP). Its kernel still accepts connections and receives data."""
         if self.state in ("running", "stopping"):
             self.state = "paused"
             self._note("pause")
@@ -306,7 +310,7 @@ class SimNode:
             self.loop.resume()
 
     def slow_cpu(self, factor: float) -> None:
-        """Makes the node's processes, this and later ones, compute slower; 1 is the weather's normal speed."""
+        """Slows down the node's present and later processes; 1 is the speed that the weather specifies."""
         self._cpu_factor = factor
         self._note("slow cpu", int(factor * 1000))
         self._set_cpu()
@@ -319,7 +323,7 @@ class SimNode:
             self._loop.cpu_ns_per_callback = int(weather_ns * self._cpu_factor)
 
     def skew_clock(self, ppm: int) -> None:
-        """Lets both clocks of the node run wrong; timers that are set follow. 0 ends it (`HostClock.unskew`)."""
+        """Changes the rate of both clocks, and adjusts pending timers. 0 ends the skew (`HostClock.unskew`)."""
         self._note("clock skew", ppm)
         if ppm:
             self.clock.skew(ppm)
@@ -328,7 +332,7 @@ class SimNode:
         self._retime()
 
     def set_clock_drift(self, drift_ppm: int) -> None:
-        """Changes the rate of the node's monotonic clock; timers that are set follow."""
+        """Changes the rate of the monotonic clock, and adjusts pending timers."""
         self._note("clock drift", drift_ppm)
         self.clock.set_drift(drift_ppm)
         self._retime()
@@ -338,9 +342,9 @@ class SimNode:
             self.timeline.retime(self._loop, self.clock.true_ns_at)
 
     def process_failed(self, error: BaseException) -> None:
-        """An exception nobody handled ends the process.
+        """Ends the process because of an unhandled exception.
 
-        It is a failure of the run, unless it is a disk error or a deliberate exit.
+        This is a failure of the run, except after a disk error or a deliberate exit.
         """
         if not self.is_alive:
             return
@@ -356,13 +360,13 @@ class SimNode:
     def _end(self, reason: str) -> None:
         self._note(reason)
         self.state = "dead"
-        self._bury(reason, host_is_off=False)
+        self._process_ended(reason, host_is_off=False)
 
-    def _bury(self, reason: str, *, host_is_off: bool) -> None:
+    def _process_ended(self, reason: str, *, host_is_off: bool) -> None:
         loop = self.loop
         self.exit_reason = reason
         dead = DeadProcess(loop=loop, program=self.process, tasks=loop.die())
-        self._processes.graveyard.append(dead)
+        self._processes.dead.append(dead)
         self.disk.refresh_views()
         self._network.process_died(loop, host_is_off=host_is_off)
         for callback in list(self.on_exit):

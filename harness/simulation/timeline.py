@@ -93,7 +93,7 @@ class TimerHandle(Handle):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A reason to end a run: a broken invariant, an unexpected crash, or a refused access to the real machine.
+    """A reason to end a run: a broken invariant, an unexpected crash, or a forbidden access to the real machine.
 
     Attributes:
         at_ns: When it happened, in nanoseconds since the run began.
@@ -120,7 +120,7 @@ class Timeline:
         messages: Number of frames that arrived.
         events: Number of events that were due.
         is_running: Whether `World.run` is active.
-        is_looked_at: Whether the harness, and not a node, uses the interfaces of the nodes at the moment.
+        is_inspected: Whether the harness, not a node, uses the node interfaces at the moment.
     """
 
     # Slots, because every event and every message reads or changes several of these.
@@ -133,7 +133,7 @@ class Timeline:
         "_tie",
         "events",
         "failures",
-        "is_looked_at",
+        "is_inspected",
         "is_running",
         "messages",
         "now",
@@ -153,7 +153,7 @@ class Timeline:
         self.messages = 0
         self.events = 0
         self.is_running = False
-        self.is_looked_at = False
+        self.is_inspected = False
         self._heap: list[Event] = []
         self._dead_timers = 0
         self._sequence = 0
@@ -226,13 +226,13 @@ class Timeline:
                 argument.loop.accept(argument)
 
     @contextlib.contextmanager
-    def looking(self) -> Iterator[None]:
-        """Lets the harness read through the interfaces of nodes, without disk faults and without counting hits."""
-        self.is_looked_at = True
+    def inspecting(self) -> Iterator[None]:
+        """Lets the harness read through node interfaces: disk faults neither apply nor are counted."""
+        self.is_inspected = True
         try:
             yield
         finally:
-            self.is_looked_at = False
+            self.is_inspected = False
 
     def fail(self, error: BaseException, node: str | None = None) -> None:
         """Records that the run failed."""

@@ -1,11 +1,11 @@
 """The deterministic world: one heap of events, one virtual time, any number of nodes.
 
-A run is a function of what was put into the world, the seed, and the code. Time is an integer number of
-nanoseconds since the run began and moves only when nothing is left to do at the present moment. At each moment
-the world first takes all events that are due, then lets runnable nodes run, one asyncio iteration at a time.
+A run is a function of the content of the world, the seed, and the code. Time advances only when there is nothing
+left to do at the present time. At each time, the world first takes all events that are due, and then runs the
+runnable nodes, one asyncio iteration at a time.
 
-The order of nodes at one moment, and of events with one due time, is legal in any permutation: weather draws
-it, `CALM` takes first in, first out. The order of callbacks within a node is what asyncio promises, always.
+Any order of the nodes at one time, and of events with equal times, is legal. The weather draws the order; `CALM`
+is first in, first out. The order of callbacks within a node is always that of asyncio.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from harness.simulation.wire_check import MessageCodec, WireCheck
 from system_under_test.runtime import Host, Observer
 
 LIVELOCK_CALLBACKS = 100_000
-"""So many callbacks at one moment of virtual time mean that time will never move again."""
+"""If this many callbacks run at one virtual time, the world reports that time no longer advances."""
 
 LIVELOCK_SAMPLE_CALLBACKS = 2_000
 HOUSEKEEPING_CALLBACKS = 50_000
@@ -47,10 +47,13 @@ _set_running_loop = asyncio._set_running_loop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one run may use up. Exceeding any of it is an outcome of its own, never a pass.
+    """Limits of one run. Exceeding one of them is an outcome of its own and never a pass.
 
     Attributes:
-        wall_s: Real seconds over all calls of `World.run`. The only limit that depends on the machine.
+        callbacks: Number of callbacks.
+        messages: Number of frames.
+        disk_bytes: Length of all files of all nodes.
+        wall_s: Real seconds in all calls of `World.run`. This is the only limit that depends on the machine.
     """
 
     callbacks: int = 1_000_000_000
@@ -64,7 +67,7 @@ _worlds_to_close: "list[World] | None" = None
 
 @contextlib.contextmanager
 def closing_all_worlds() -> Iterator[None]:
-    """Closes every world made in the block at its end; for tests, which tend to forget."""
+    """Closes every world that was made in the block; for tests, which often do not close them."""
     global _worlds_to_close
     before, _worlds_to_close = _worlds_to_close, []
     try:
@@ -78,25 +81,25 @@ def closing_all_worlds() -> Iterator[None]:
 class World(Timeline):
     """One simulated world.
 
-    Use it as a context manager, or call `close`: the coroutines of its processes are then put away in order.
-    Of a world that is merely forgotten, the collector finalises them one by one, with a complaint of the
-    interpreter about each. A program that leaves with `os._exit` need not care.
+    Use it as a context manager, or call `close`, which closes the coroutines of its processes. Otherwise the
+    garbage collector finalises them, with an interpreter warning for each. A program that ends with `os._exit`
+    does not need to close it.
 
     Args:
-        seed: Decides everything that is drawn.
-        weather: What is irregular.
+        seed: Determines every random draw.
+        weather: The irregularities of the run.
         codec: Encodes the messages of the hosted system; None if they pass by reference only.
         fatal_errors: Exceptions that end a process as soon as one of its tasks fails with one, even if another
             task waits for the result.
         sim_wire: Every message goes through the codec.
         wire_sample: Otherwise, this share of the messages does.
-        limits: What the run may use up.
+        limits: The limits of the run.
         keep_trace: Whether to keep the text of the trace, to compare two runs line by line.
 
     Attributes:
         nodes: All nodes by name, in the order of `add_node`.
         raise_on_failure: Whether `run` raises the first new failure.
-        callbacks: Callbacks that ran.
+        callbacks: Number of callbacks that ran.
     """
 
     def __init__(
@@ -142,7 +145,7 @@ class World(Timeline):
 
     @property
     def trace_hash(self) -> str:
-        """Returns the hash of everything that happened so far, as 32 hexadecimal digits."""
+        """Returns the hash of the trace so far, as 32 hexadecimal digits."""
         return self.trace.digest
 
     # Nodes and tasks
@@ -162,11 +165,11 @@ class World(Timeline):
             name: Unique, for example "b1".
             kind: "broker", "controller", "client" or "harness"; decides the plane of its connections.
             address: Unique, "host:port".
-            main: Makes the program from the doors, once per start.
-            observer: Listens to the program.
+            main: Makes the program, given its interfaces; called at every start.
+            observer: Receives the events of the program.
         """
         if name in self.nodes or address in self._addresses:
-            raise SimulationError(f"there is already a node {name!r} or one at {address!r}")
+            raise SimulationError(f"there is already a node {name!r}, or one at {address!r}")
         node = SimNode(
             self,
             self.network,
@@ -181,33 +184,33 @@ class World(Timeline):
         return node
 
     def spawn(self, node_name: str, coroutine: Coroutine[Any, Any, Any]) -> SimTask:
-        """Starts a task on a node's running process. If it fails, its result says so; the process lives on."""
+        """Starts a task in a node's process. If it fails, its result is the exception; the process continues."""
         node = self.nodes[node_name]
         if not node.is_alive:
             coroutine.close()
             raise SimulationError(
-                f"{node_name} is {node.state} and can run nothing; start it first"
+                f"{node_name} is {node.state} and cannot run a task; start it first"
             )
         with self.inside(node.loop):
             return node.loop.spawn(coroutine)
 
     def inside(self, loop: NodeLoop) -> contextlib.AbstractContextManager[None]:
-        """Makes a loop the running one, as it is for code of that process."""
+        """Makes a loop the running one in the block, as it is for code of that process."""
         return loop.inside()
 
     # Running
 
     def run(self, until: Callable[[], bool] | None = None, *, limit_ns: int) -> None:
-        """Lets the world run.
+        """Runs the world.
 
         Args:
-            until: Asked after every moment in which something happened; ends the call when true.
-            limit_ns: At most so much virtual time from now on.
+            until: Called after every time at which something happened; the call returns when it is true.
+            limit_ns: The longest virtual time to run.
 
         Raises:
-            LimitReached: The time is over and `until` is still not true, or the run used up its limits.
-            Deadlock: Nothing can happen any more and `until` is not true.
-            Livelock: Virtual time does not move.
+            LimitReached: The time is over and `until` is still not true, or a limit of the run is exceeded.
+            Deadlock: No event can happen any more, and `until` is not true.
+            Livelock: Virtual time does not advance.
             BaseException: The first new failure, if `raise_on_failure`.
         """
         if self.is_running:
@@ -233,7 +236,7 @@ class World(Timeline):
         self._raise_new_failure()
 
     def run_for(self, duration_ns: int) -> None:
-        """Lets the world run for so much virtual time."""
+        """Runs the world for a span of virtual time."""
         self.run(limit_ns=duration_ns)
 
     def _run(self, until: Callable[[], bool] | None, end_ns: int) -> None:
@@ -257,7 +260,7 @@ class World(Timeline):
                 self.now = max(self.now, end_ns)
                 if until is not None:
                     raise LimitReached(
-                        f"{end_ns / 1e9:.3f} s of virtual time are over, and what was waited for has not happened"
+                        f"{end_ns / 1e9:.3f} s of virtual time are over, and the awaited condition is not true"
                     )
                 return
             if when > self.now:
@@ -285,7 +288,7 @@ class World(Timeline):
             if self.failures and self._should_stop():
                 return
         if self.callbacks >= self._next_housekeeping:
-            self._keep_house()
+            self._do_housekeeping()
 
     def _run_iteration(self, loop: NodeLoop) -> None:
         """Runs one asyncio iteration: the callbacks that are ready at its beginning."""
@@ -332,15 +335,15 @@ class World(Timeline):
             return
         most = ", ".join(f"{name} x{n}" for name, n in self._livelock_sample.most_common(10))
         raise Livelock(
-            f"{LIVELOCK_CALLBACKS} callbacks ran at {self.now / 1e9:.9f} s and time does not move; "
+            f"{LIVELOCK_CALLBACKS} callbacks ran at {self.now / 1e9:.9f} s and time does not advance; "
             f"waiting to run: {most}"
         )
 
-    def _keep_house(self) -> None:
-        """Collects garbage and looks at the limits, at points that depend on the run alone."""
+    def _do_housekeeping(self) -> None:
+        """Collects garbage and checks the limits, at times that depend only on the run."""
         self._next_housekeeping = self.callbacks + HOUSEKEEPING_CALLBACKS
         self._housekeepings += 1
-        # Old generations seldom: they hold the history of the run, which is long and has no cycles.
+        # Old generations are collected rarely: they contain the history of the run, which is long and acyclic.
         due = (generation for generation, every in _GC_EVERY if not self._housekeepings % every)
         gc.collect(next(due))
         limits = self.limits
@@ -353,7 +356,7 @@ class World(Timeline):
             ("seconds of real time", wall_s, limits.wall_s),
         ):
             if used > allowed:
-                raise LimitReached(f"the run used {used} {name} of {allowed}")
+                raise LimitReached(f"the run used {used} {name}; the limit is {allowed}")
 
     # Failures and the end
 
@@ -367,8 +370,8 @@ class World(Timeline):
             raise failure.error
 
     def describe_waiters(self) -> str:
-        """Describes what every pending task waits for."""
-        lines = [f"nothing can happen any more at {self.now / 1e9:.9f} s; waiting are:"]
+        """Describes where every pending task waits."""
+        lines = [f"no event can happen after {self.now / 1e9:.9f} s; these tasks wait:"]
         for node in self.nodes.values():
             if not node.is_alive:
                 lines.append(f"  {node.name}: {node.state}")
@@ -381,7 +384,7 @@ class World(Timeline):
     @contextlib.contextmanager
     def _async_generator_hooks(self) -> Iterator[None]:
         def finalizer(generator: Any) -> None:
-            # The collector decides when this happens, so the program would not be deterministic.
+            # The garbage collector determines when this happens, so the run would not be deterministic.
             name = generator.ag_code.co_qualname
             error = f"the asynchronous generator {name} was left open; use contextlib.aclosing"
             self.fail(ForbiddenInSimulation(error))
@@ -394,30 +397,30 @@ class World(Timeline):
             sys.set_asyncgen_hooks(*before)
 
     def close(self) -> None:
-        """Ends all processes and puts their coroutines away. What these still do reaches no door and no event."""
+        """Ends all processes and closes their coroutines. Code that this runs has no effect on the world."""
         for node in self.nodes.values():
             if node.is_alive:
                 node.on_exit.clear()
                 node.kill()
-        graveyard = self._processes.graveyard
-        dead_processes = list(graveyard)
-        graveyard.clear()
+        dead = self._processes.dead
+        dead_processes = list(dead)
+        dead.clear()
         for process in dead_processes:
             for task in process.tasks:
-                _put_away(task)
+                _close_task(task)
         self._heap.clear()
         self._runnable.clear()
 
 
-def _put_away(task: SimTask) -> None:
-    """Closes the coroutine of a dead task. Its `finally` blocks run now, into shut doors."""
+def _close_task(task: SimTask) -> None:
+    """Closes the coroutine of a dead task. Its `finally` blocks run now, but node interfaces refuse calls."""
     coroutine = task.get_coro()
-    # A block that awaits again while it is closed is refused by Python and can be closed once more.
+    # If a block awaits while it is closed, Python raises an exception, and the coroutine can be closed again.
     for _ in range(10):
         try:
             coroutine.close()
         except (Exception, GeneratorExit):
-            continue  # the dead have no say
+            continue  # the process has ended, so its exceptions no longer matter
         return
 
 
@@ -433,7 +436,7 @@ def _name_of(handle: Handle) -> str:
 
 
 def _waits_in(task: SimTask) -> str:
-    """Returns where a suspended task stands: the innermost of its coroutines, with its line."""
+    """Returns the innermost coroutine of a suspended task, and its line."""
     coroutine: Any = task.get_coro()
     place = "not started"
     while coroutine is not None:
@@ -447,7 +450,7 @@ def _waits_in(task: SimTask) -> str:
 
 @contextlib.contextmanager
 def _disciplined_gc() -> Iterator[None]:
-    """Lets the collector run at points of the run only, since finalisers are code."""
+    """Prevents automatic garbage collection, since finalisers run code at unpredictable times."""
     was_enabled = gc.isenabled()
     gc.disable()
     gc.freeze()

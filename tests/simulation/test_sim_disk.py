@@ -184,7 +184,7 @@ def test_calibration_ten_records_synced_and_five_appended_leave_ten(profile: str
     report = disk.power_cut("lose_all")
     assert content(disk) == {"f": b"00010203040506070809"}
     assert (report.lost_bytes, report.unsynced_bytes) == (10, 10)
-    assert report.has_bitten
+    assert report.took_effect
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -359,7 +359,7 @@ def test_a_cut_leaves_a_disk_on_which_everything_is_durable() -> None:
     disk, _, _ = some_unsynced_disk(3)
     left = cut(disk, "prefix")
     assert cut(disk, "lose_all") == left
-    assert not disk.power_cut("lose_all").has_bitten
+    assert not disk.power_cut("lose_all").took_effect
 
 
 @pytest.mark.parametrize("profile", PROFILES)
