@@ -17,6 +17,7 @@ from typing import Any
 
 from harness.environments.simulated.cluster import HARNESS_NODE, SimulatedCluster
 from harness.environments.simulated.monitor import InvariantMonitor
+from harness.environments.simulated.world import reference_world
 from harness.errors import UsageError
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
@@ -28,8 +29,8 @@ from harness.scenarios.steps import Scenario, ScenarioStuck
 from harness.simulation.errors import LimitReached
 from harness.simulation.fences import allow_real_io
 from harness.simulation.randomness import RandomTree
+from harness.simulation.timeline import Failure
 from harness.simulation.weather import CALM, Weather, draw_weather
-from harness.simulation.world import Failure, World
 from nemesis.driver import Nemesis
 from system_under_test.config import TIMINGS, LogConfig
 from system_under_test.invariants import InvariantViolation
@@ -141,7 +142,7 @@ class SimulatedRun:
             find_by_name(experiment.scenario) if experiment.scenario else None
         )
         weather = weather_of(experiment, seed)
-        self.world = World(seed, weather=weather, sim_wire=experiment.sim_wire)
+        self.world = reference_world(seed, weather=weather, sim_wire=experiment.sim_wire)
         self.result = RunResult(
             schedule=planned_schedule(experiment, seed), weather=asdict(weather)
         )

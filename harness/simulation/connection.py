@@ -1,27 +1,48 @@
 """The two ends of one TCP connection that carries Kafka requests.
 
-The client end costs no task per request: a future, and one deadline timer per connection that looks at the
-requests in flight. The server end hands one request at a time to the listener, in order, as Kafka's socket
-server does; requests that wait are in its queue.
+The client end needs no task per request. It has a future per request, and one deadline timer per connection that
+checks the requests in flight. The server end passes one request at a time to the listener, in order, as Kafka's
+socket server does. Other requests wait in its queue.
 
-An end that is `gone` has no socket any more: a segment that reaches it is answered by the host's kernel with
-a reset. A host that is off answers nothing, which is why peers of a machine that lost power hear nothing until
-it is up again.
+An end that is `gone` no longer has a socket. If a segment reaches it, the kernel of the host responds with a
+reset. A host without power does not respond, so the peers of a machine that lost power receive nothing until it is
+up again.
 """
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 from harness.simulation.errors import NodeIsDead
-from harness.simulation.pipe import FIN, Flight, Link, Pipe
+from harness.simulation.flight import FIN, Flight
+from harness.simulation.loop import NodeLoop
+from harness.simulation.pipe import Link, Pipe
+from harness.simulation.timeline import Handle, Timeline
+from harness.simulation.wire_check import WireCheck
 from system_under_test.runtime.network import Handler, RequestContext
 
-if TYPE_CHECKING:
-    from harness.simulation.loop import Handle, NodeLoop
-    from harness.simulation.network import SimNetwork
-
 _NEVER_NS = 1 << 62
+
+
+@dataclass(slots=True)
+class Listener:
+    """The process that listens at the address of a node.
+
+    Attributes:
+        loop: The process.
+        handler: Handles its requests.
+        unaccepted: Connections that the kernel has established and the process has not yet accepted.
+    """
+
+    loop: NodeLoop
+    handler: Handler
+    unaccepted: int = 0
+
+    def accepted(self) -> None:
+        """Removes one connection from the kernel's queue."""
+        self.unaccepted -= 1
 
 
 class SimConnection:
@@ -30,45 +51,48 @@ class SimConnection:
     __slots__ = (
         "_armed_ns",
         "_inflight",
+        "_on_gone",
         "_timer",
         "connection_id",
         "down",
         "gone",
         "is_open",
         "loop",
-        "network",
         "server",
+        "timeline",
         "up",
-        "world",
+        "wire",
     )
 
     def __init__(
         self,
-        network: "SimNetwork",
+        timeline: Timeline,
+        wire: WireCheck,
         connection_id: int,
-        client_loop: "NodeLoop",
-        server_loop: "NodeLoop",
-        handler: Handler,
+        client_loop: NodeLoop,
+        listener: Listener,
         links: tuple[Link, Link],
         plane: str,
+        on_gone: Callable[[int], None],
     ) -> None:
-        self.network = network
-        self.world = network.world
+        self.timeline = timeline
+        self.wire = wire
         self.connection_id = connection_id
         self.loop = client_loop
         self.is_open = True
         self.gone = False
+        self._on_gone = on_gone
         self._inflight: dict[Flight, None] = {}
         self._timer: Handle | None = None
         self._armed_ns = _NEVER_NS
-        self.up = Pipe(network, links[0], plane, client_loop, is_reply=False)
-        self.down = Pipe(network, links[1], plane, server_loop, is_reply=True)
-        self.server = ServerEnd(self, server_loop, handler)
+        self.up = Pipe(timeline, links[0], plane, client_loop, is_reply=False)
+        self.down = Pipe(timeline, links[1], plane, listener.loop, is_reply=True)
+        self.server = ServerEnd(self, listener)
         self.up.receive = self.server.on_frame
         self.down.receive = self.on_frame
         self.up.give_up = self.down.give_up = self.reset_both_ends
 
-    # The door
+    # Interface of the node
 
     def request(self, message: Any, timeout_ms: float) -> "asyncio.Future[Any]":
         """Sends a request and returns the future of its response."""
@@ -78,11 +102,11 @@ class SimConnection:
             self._check_alive()
             future.set_exception(ConnectionResetError("the connection is closed"))
             return future
-        network = self.network
-        network.until_wire_check -= 1
-        if network.until_wire_check < 0:
-            message = network.through_the_codec(message)
-        deadline_ns = self.world.now + int(timeout_ms * loop.node.clock.ns_per_ms)
+        wire = self.wire
+        wire.until_next -= 1
+        if wire.until_next < 0:
+            message = wire.apply(message)
+        deadline_ns = self.timeline.now + int(timeout_ms * loop.node.clock.ns_per_ms)
         flight = Flight(message, future, deadline_ns)
         self._inflight[flight] = None
         if deadline_ns < self._armed_ns:
@@ -95,10 +119,10 @@ class SimConnection:
         if not self.is_open:
             self._check_alive()
             return
-        network = self.network
-        network.until_wire_check -= 1
-        if network.until_wire_check < 0:
-            message = network.through_the_codec(message)
+        wire = self.wire
+        wire.until_next -= 1
+        if wire.until_next < 0:
+            message = wire.apply(message)
         self.up.push(Flight(message, None, 0))
 
     def close(self) -> None:
@@ -123,7 +147,7 @@ class SimConnection:
         self._timer = self.loop.call_at_true_ns(deadline_ns, self._expire)
 
     def _expire(self) -> None:
-        now = self.world.now
+        now = self.timeline.now
         self._timer = None
         self._armed_ns = _NEVER_NS
         earliest_ns = _NEVER_NS
@@ -134,18 +158,18 @@ class SimConnection:
             elif flight.deadline_ns < earliest_ns:
                 earliest_ns = flight.deadline_ns
         for flight in expired:
-            del self._inflight[flight]  # a late response finds its future done
+            del self._inflight[flight]  # a late response is ignored, since its future is done
             if not flight.future.done():
                 flight.future.set_exception(TimeoutError("no response in time"))
         if earliest_ns != _NEVER_NS:
             self._arm(earliest_ns)
 
-    # What the network does to this end
+    # Events from the network
 
     def on_frame(self, flight: Flight) -> None:
-        """Takes a response that arrived."""
+        """Processes a response that arrived."""
         if self.gone:
-            self.network.answer_with_reset(self.down, flight, self.up, self.server)
+            _answer_with_reset(self.down, flight, self.up, self.server)
             return
         if flight is FIN:
             self.broken(ConnectionResetError("the other side closed the connection"))
@@ -156,27 +180,27 @@ class SimConnection:
             future.set_result(flight.response)
 
     def broken(self, error: OSError) -> None:
-        """Ends this end without telling the other: a reset arrived, the peer closed, or TCP gave up."""
+        """Closes this end without notifying the other: a reset arrived, the peer closed, or TCP gave up."""
         if not self.gone:
             self._fail_all(error)
             self._leave()
 
     def process_died(self) -> None:
-        """The kernel closes the socket of a process that is gone."""
+        """Closes the socket, as the kernel does when a process ends."""
         if not self.gone:
             self._inflight.clear()
             self._leave()
             self.up.push(FIN)
 
     def host_died(self) -> None:
-        """The machine lost power: nothing is sent, and what was not yet on the wire is lost."""
+        """The machine lost power: nothing is sent, and frames that were not on the wire yet are lost."""
         if not self.gone:
             self._inflight.clear()
             self._leave()
         self.up.lose_unsent()
 
     def reset_both_ends(self) -> None:
-        """Breaks the connection everywhere at once."""
+        """Breaks the connection at both ends at once."""
         self.broken(ConnectionResetError("the connection was reset"))
         self.server.broken()
         self.up.clear()
@@ -186,7 +210,7 @@ class SimConnection:
         inflight, self._inflight = self._inflight, {}
         for flight in inflight:
             if not flight.future.done():
-                # One exception object each: a shared one would collect the tracebacks of all waiters.
+                # One exception object per request: a shared one would accumulate the tracebacks of all waiters.
                 flight.future.set_exception(type(error)(*error.args))
 
     def _leave(self) -> None:
@@ -196,11 +220,15 @@ class SimConnection:
             self._timer.cancel()
             self._timer = None
         if self.server.gone:
-            self.network.forget(self)
+            self.report_gone()
+
+    def report_gone(self) -> None:
+        """Reports that neither end exists any more."""
+        self._on_gone(self.connection_id)
 
 
 class ServerEnd:
-    """The listener's end of a connection."""
+    """The server end of a connection."""
 
     __slots__ = (
         "_context",
@@ -213,11 +241,11 @@ class ServerEnd:
         "loop",
     )
 
-    def __init__(self, connection: SimConnection, loop: "NodeLoop", handler: Handler) -> None:
+    def __init__(self, connection: SimConnection, listener: Listener) -> None:
         self.connection = connection
-        self.loop = loop
+        self.loop = listener.loop
         self.gone = False
-        self._handler = handler
+        self._handler = listener.handler
         self._context = RequestContext(
             peer=connection.loop.node.address, connection_id=connection.connection_id
         )
@@ -226,12 +254,12 @@ class ServerEnd:
         self._working: Flight | None = None
 
     def on_frame(self, flight: Flight) -> None:
-        """Takes a request that arrived."""
+        """Processes a request that arrived."""
         if self.gone:
             connection = self.connection
-            connection.network.answer_with_reset(connection.up, flight, connection.down, connection)
+            _answer_with_reset(connection.up, flight, connection.down, connection)
             return
-        # The end of the stream waits its turn: what the client sent before it is still read and acted upon.
+        # The end of the stream is queued too: requests that the client sent before it are still processed.
         self._queue.append(flight)
         if not self._scheduled and self._working is None:
             self._schedule()
@@ -245,7 +273,7 @@ class ServerEnd:
         queue = self._queue
         loop = self.loop
         while queue and not self.gone:
-            if loop.interrupted:  # the last handler blocked the process or killed it
+            if loop.interrupted:  # the last handler blocked or killed the process
                 self._schedule()
                 return
             flight = queue.popleft()
@@ -253,34 +281,34 @@ class ServerEnd:
                 self._leave()
                 return
             try:
-                answer = self._handler(flight.message, self._context)
+                result = self._handler(flight.message, self._context)
             except ConnectionAbortedError:
                 self._close()
                 return
-            if isinstance(answer, asyncio.Future):
-                if not answer.done():
+            if isinstance(result, asyncio.Future):
+                if not result.done():
                     self._working = flight
-                    answer.add_done_callback(self._answered, context=loop.plain_context)
+                    result.add_done_callback(self._response_ready, context=loop.plain_context)
                     return
-                if not self._answer_from(flight, answer):
+                if not self._respond_from(flight, result):
                     return
-            elif answer is not None:
-                self._respond(flight, answer)
+            elif result is not None:
+                self._respond(flight, result)
 
-    def _answered(self, answer: "asyncio.Future[Any]") -> None:
+    def _response_ready(self, future: "asyncio.Future[Any]") -> None:
         flight = self._working
         assert flight is not None
         self._working = None
-        if self._answer_from(flight, answer) and self._queue:
+        if self._respond_from(flight, future) and self._queue:
             self._work()
 
-    def _answer_from(self, flight: Flight, answer: "asyncio.Future[Any]") -> bool:
-        """Responds with the result of a future; returns whether the connection goes on."""
-        if answer.cancelled():
+    def _respond_from(self, flight: Flight, future: "asyncio.Future[Any]") -> bool:
+        """Responds with the result of a future; returns whether the connection stays open."""
+        if future.cancelled():
             self._close()
             return False
         try:
-            response = answer.result()
+            response = future.result()
         except ConnectionAbortedError:
             self._close()
             return False
@@ -291,10 +319,10 @@ class ServerEnd:
     def _respond(self, flight: Flight, response: Any) -> None:
         if self.gone or flight.future is None:
             return
-        network = self.connection.network
-        network.until_wire_check -= 1
-        if network.until_wire_check < 0:
-            response = network.through_the_codec(response)
+        wire = self.connection.wire
+        wire.until_next -= 1
+        if wire.until_next < 0:
+            response = wire.apply(response)
         flight.response = response
         self.connection.down.push(flight)
 
@@ -304,16 +332,16 @@ class ServerEnd:
             self.connection.down.push(FIN)
 
     def broken(self, error: OSError | None = None) -> None:
-        """Ends this end without telling the other."""
+        """Closes this end without notifying the other."""
         if not self.gone:
             self._leave()
 
     def process_died(self) -> None:
-        """The kernel closes the socket of a process that is gone."""
+        """Closes the socket, as the kernel does when a process ends."""
         self._close()
 
     def host_died(self) -> None:
-        """The machine lost power."""
+        """The machine lost power; frames that were not on the wire yet are lost."""
         if not self.gone:
             self._leave()
         self.connection.down.lose_unsent()
@@ -322,4 +350,29 @@ class ServerEnd:
         self.gone = True
         self._queue.clear()
         if self.connection.gone:
-            self.connection.network.forget(self.connection)
+            self.connection.report_gone()
+
+
+def _answer_with_reset(
+    pipe: Pipe, frame: Flight, reverse: Pipe, sender: SimConnection | ServerEnd
+) -> None:
+    """Responds as the kernel does to a segment for a socket that does not exist."""
+    if sender.gone:
+        pipe.clear()
+    elif reverse.is_blocked:
+        pipe.retry_later(frame)
+    else:
+        pipe.clear()
+        send_reset(reverse, sender)
+
+
+def send_reset(pipe: Pipe, to: SimConnection | ServerEnd) -> None:
+    """Sends a reset through a pipe to the end of the connection that reads from it."""
+    timeline = pipe.timeline
+
+    def arrive(_: object) -> None:
+        if not pipe.is_blocked:
+            timeline.trace.note(timeline.now, f"net {pipe.link.src}>{pipe.link.dst} RST")
+            to.broken(ConnectionResetError("the other side reset the connection"))
+
+    timeline.push(timeline.now + pipe.link.latency_ns(), arrive, None)

@@ -1,391 +1,47 @@
-"""The disk of one node: a page cache, a platter, and a journal between them.
-
-Three profiles say what an fsync drags along. On "ext4" and "xfs" it commits the whole journal up to now (on
-both, an fsync of any file made an earlier unlink of another file durable), but only if what is synced has changed
-since it was last durable: an fsync of an unchanged file commits nothing on either, one of an unchanged directory
-commits on ext4 and not on xfs. They differ in how often the journal commits by itself. On "posix-strict" an fsync
-makes durable what POSIX promises and nothing else: the data and the size of that file, while its name needs an
-fsync of the directory.
-
-Kernels write files back before anybody asks: when a file is renamed or removed, which closes it, and when one is
-cut to more than it has on the disk (xfs with the data, ext4 only the size). `inode.py` says what a power cut may
-leave then.
-
-What a power cut leaves is chosen in `power_cut.py`; the storage door of a node is `storage.py`.
-"""
+"""The disk of one node as the harness uses it: its files, and the faults that it injects."""
 
 import errno
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from harness.simulation.inode import Inode, Sync
+from harness.simulation.device import Device, DiskFault
+from harness.simulation.loop import NodeLoop
 from harness.simulation.power_cut import PowerCutReport, cut_power
 from harness.simulation.storage import NodeStorage
-
-if TYPE_CHECKING:
-    from harness.simulation.loop import NodeLoop
-    from harness.simulation.world import World
-
-SECOND_NS = 1_000_000_000
-
-JOURNAL_COMMIT_NS = {"ext4": 5 * SECOND_NS, "xfs": 30 * SECOND_NS}
-"""How often a journal commits by itself; "posix-strict" never does."""
-
-FLUSHER_PERIOD_NS = 5 * SECOND_NS  # the kernel's dirty_writeback_centisecs
-DIRTY_EXPIRE_NS = 30 * SECOND_NS  # the kernel's dirty_expire_centisecs
-
-PROFILES = ("ext4", "xfs", "posix-strict")
+from harness.simulation.timeline import Timeline
 
 IO_OPERATIONS = frozenset({"append", "write", "read", "truncate", "fsync", "any"})
 
 
-@dataclass(slots=True, eq=False)
-class JournalEntry:
-    """A change of the namespace or of a size that is not durable yet.
-
-    Attributes:
-        kind: "create", "rename", "unlink" or "truncate".
-        path: The name it is about.
-        target: New name of a rename.
-        size: New size of a truncation.
-    """
-
-    sequence: int
-    at_ns: int
-    kind: str
-    path: str
-    inode: Inode
-    target: str = ""
-    size: int = 0
-
-    def touches(self, directory: str) -> bool:
-        """Whether the entry changes a directory."""
-        return self.kind != "truncate" and directory in (parent(self.path), parent(self.target))
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class DiskFault:
-    """One thing wrong with a disk, and the evidence that it bit.
-
-    Attributes:
-        kind: "io-error", "full", "slow", "stuck", "read-only" or "fsync-lies".
-        hits: Calls that it made fail, slow, or lie.
-        remaining: How many more calls fail; None for all.
-        every: I/O error: only each so-manieth call fails.
-        calls: I/O error: how many calls it might have failed.
-        free_bytes: Full: what still fits.
-        stops_writes: Stuck: a process that changes a file stands still as well.
-    """
-
-    kind: str
-    operation: str = ""
-    prefix: str = ""
-    error: int = errno.EIO
-    remaining: int | None = None
-    every: int = 1
-    calls: int = 0
-    free_bytes: int = 0
-    stops_writes: bool = False
-    extra_ns: int = 0
-    factor: float = 1.0
-    hits: int = 0
-    active: bool = True
-
-
-class SimDisk(NodeStorage):
-    """The disk of one node, through all its incarnations. It can be read and written by the harness itself.
+class SimDisk(Device, NodeStorage):
+    """The disk of one node, through all its incarnations. The harness can read and write it directly.
 
     Args:
-        world: The world it is in.
-        node_name: Whose disk.
+        timeline: The timeline of the world.
+        node_name: The node that owns the disk.
 
     Attributes:
-        disk_id: A new one after every `wipe`.
-        files: What a process sees: name to file.
-        names: The durable directory: name to file.
-        journal: What is between the two, oldest first.
+        disk_id: Changes with every `wipe`.
     """
 
-    def __init__(self, world: "World", node_name: str) -> None:
-        self.world = world
-        self.node_name = node_name
-        self.profile = world.weather.disk_profile
-        if self.profile not in PROFILES:
-            raise ValueError(f"no disk profile is called {self.profile!r}: {', '.join(PROFILES)}")
+    def __init__(self, timeline: Timeline, node_name: str) -> None:
+        Device.__init__(self, timeline, node_name)
+        NodeStorage.__init__(self, self, None)
         self.disk_id = 1
-        self.files: dict[str, Inode] = {}
-        self.names: dict[str, Inode] = {}
-        self.journal: list[JournalEntry] = []
-        self.faults: list[DiskFault] = []
-        self.random = world.random.stream("disk", node_name)
-        self._trace_code = world.trace.intern(f"disk {node_name} sync")
-        self.background = world.weather.background_writeback
-        self.blocking_takes_time = world.weather.blocking_fsync_takes_time
-        self.syncs: list[Sync] = []
-        self.sync_count = 0
-        self._latency_random = world.random.stream("disk-latency", node_name).random
-        self._sequence = 0
-        self._sync_number = 0
-        self._committed_sequence = 0  # journalled or not, no operation up to here is waiting
-        self._committed_ns = 0
-        self._mounted_ns = world.now
-        self._device_free_ns = 0
-        self._stuck: list[tuple[Sync, Callable[[Sync], None]]] = []
-        self._stopped_writers: list[NodeLoop] = []
-        self._epoch = 0
-        self._doors: list[NodeStorage] = []
-        super().__init__(self, None)
 
-    def door(self, loop: "NodeLoop") -> NodeStorage:
-        """Returns the storage door of one incarnation."""
-        door = NodeStorage(self, loop)
-        self._doors = [old for old in self._doors if not old.is_dead] + [door]
-        return door
-
-    def refresh_doors(self) -> None:
-        """Tells doors that faults changed or that a process ended."""
-        for door in (self, *self._doors):
-            door.refresh()
-
-    # The journal
-
-    def log(
-        self, kind: str, path: str, inode: Inode, *, target: str = "", size: int = 0
-    ) -> JournalEntry:
-        """Adds a metadata operation to the journal."""
-        entry = JournalEntry(
-            self.next_sequence(), self.world.now, kind, path, inode, target=target, size=size
-        )
-        self.journal.append(entry)
-        return entry
-
-    def next_sequence(self) -> int:
-        """Returns the number of the next metadata operation."""
-        self._sequence += 1
-        return self._sequence
-
-    def commit(self, entries: list[JournalEntry]) -> None:
-        """Makes metadata operations durable, in their order."""
-        if not entries:
-            return
-        names = self.names
-        for entry in entries:
-            if entry.kind == "truncate":
-                entry.inode.truncation_committed(entry.sequence, entry.size)
-            elif entry.kind == "create":
-                names[entry.path] = entry.inode
-            elif entry.kind == "unlink":
-                if names.get(entry.path) is entry.inode:
-                    del names[entry.path]
-            else:
-                if names.get(entry.path) is entry.inode:
-                    del names[entry.path]
-                names[entry.target] = entry.inode
-        if len(entries) == len(self.journal):
-            self.journal.clear()
-        else:
-            done = {entry.sequence for entry in entries}
-            self.journal = [entry for entry in self.journal if entry.sequence not in done]
-
-    def settle(self) -> None:
-        """Catches up with what the kernel wrote by itself until now."""
-        if not self.background:
-            return
-        settled_ns = self.world.now - self._mounted_ns
-        interval_ns = JOURNAL_COMMIT_NS.get(self.profile)
-        if interval_ns is not None:
-            # What is written back is part of the file only when the journal says how long that is.
-            settled_ns = settled_ns // interval_ns * interval_ns
-            committed_ns = self._mounted_ns + settled_ns
-            if self.journal:
-                self.commit([entry for entry in self.journal if entry.at_ns < committed_ns])
-            if committed_ns > self._committed_ns:
-                self._committed_ns = committed_ns
-                self._committed_sequence = self._sequence
-        flushed_ns = self._mounted_ns + settled_ns // FLUSHER_PERIOD_NS * FLUSHER_PERIOD_NS
-        for inode in {id(inode): inode for inode in self._inodes()}.values():
-            inode.write_back_older_than(flushed_ns - DIRTY_EXPIRE_NS)
-
-    def _inodes(self) -> list[Inode]:
-        return [*self.files.values(), *self.names.values()]
-
-    # Syncs
-
-    def begin_sync(self, path: str, inode: Inode | None) -> Sync:
-        """Starts to make a file, or without one a directory, durable."""
-        self.settle()
-        self._sync_number += 1
-        sync = Sync(self._sync_number, path, inode, self._sequence)
-        # Nearly always there are new bytes and no other sync, and all of the journal is committed.
-        if inode is None or inode.syncs or len(inode.data) == inode.durable_size:
-            sync.commits_to = self._commits_to(path, inode)
-        self.syncs.append(sync)
-        if inode is not None:
-            inode.syncs.append(sync)
-        return sync
-
-    def _commits_to(self, path: str, inode: Inode | None) -> int:
-        """Returns the newest metadata operation that a sync, begun now, makes durable; 0 for none.
-
-        A kernel looks whether the file or directory is part of the transaction that is open. If it is not, but of
-        one that another sync is about to commit, it waits for that one.
-        """
-        if inode is None and not self._folder_exists(path):
-            return 0
-        if self.profile == "posix-strict":
-            return self._sequence  # of these, `_entries_of` chooses
-        if inode is not None:
-            last = inode.syncs[-1] if inode.syncs else None
-            changed = self._file_changed(inode, last)
-        else:
-            last = next(
-                (s for s in reversed(self.syncs) if s.inode is None and s.path == path), None
-            )
-            since = last.journal_sequence if last is not None else 0
-            changed = self.profile == "ext4" or any(
-                entry.sequence > since and entry.touches(path) for entry in self.journal
-            )
-        if changed:
-            return self._sequence
-        return last.commits_to if last is not None else 0
-
-    def _file_changed(self, inode: Inode, last: Sync | None) -> bool:
-        """Whether a file has changed since its last sync began, or since it was durable."""
-        if last is None:
-            if inode.unsynced_bytes() or inode.cut_sequence > self._committed_sequence:
-                return True
-            since = 0
-        else:
-            since = last.journal_sequence
-            if len(inode.data) != last.size or inode.cut_sequence > since:
-                return True
-        return any(entry.inode is inode and entry.sequence > since for entry in self.journal)
-
-    def _folder_exists(self, path: str) -> bool:
-        """Whether there is a directory; it goes with its last file."""
-        if not path:
-            return True
-        for entry in self.journal:
-            name = entry.target or entry.path
-            if parent(name) == path and name in self.files:
-                return True
-        return any(name.startswith(path + "/") for name in self.files)
-
-    def schedule_completion(self, sync: Sync, on_device_done: Callable[[Sync], None]) -> int:
-        """Plans the moment at which the device is done with a sync: one at a time.
-
-        Returns:
-            That true time; if the device is stuck, the present, and the moment comes after it was healed.
-        """
-        world = self.world
-        stuck = self._fault("stuck")
-        if stuck is not None:
-            stuck.hits += 1
-            self._stuck.append((sync, on_device_done))
-            return world.now
-        weather = world.weather
-        latency_ns = weather.fsync_base_ns
-        if weather.fsync_tail_ns:
-            latency_ns += int(weather.fsync_tail_ns * self._latency_random() ** 4)
-        slow = self._fault("slow")
-        if slow is not None:
-            slow.hits += 1
-            latency_ns = int(latency_ns * slow.factor) + slow.extra_ns
-        self._device_free_ns = max(world.now, self._device_free_ns) + latency_ns
-        world.push(self._device_free_ns, self._device_done, (self._epoch, sync, on_device_done))
-        return self._device_free_ns
-
-    def _device_done(self, job: tuple[int, Sync, Callable[[Sync], None]]) -> None:
-        epoch, sync, on_device_done = job
-        if epoch == self._epoch:  # else the power went off, or the disk was replaced
-            on_device_done(sync)
-
-    @property
-    def is_stuck(self) -> bool:
-        """Whether the device completes nothing."""
-        return self._fault("stuck") is not None
-
-    @property
-    def syncs_take_time(self) -> bool:
-        """Whether a process that waits for a sync has to wait."""
-        return self.blocking_takes_time or any(
-            fault.kind in ("stuck", "slow") for fault in self.faults
-        )
-
-    def stop_writer(self, loop: "NodeLoop | None") -> None:
-        """Lets a process that changed a file stand still, if the disk is stuck for writes.
-
-        The change itself is there already, since a plain call cannot wait in virtual time; the process sees and
-        does nothing further until the disk is healed.
-        """
-        fault = self._fault("stuck")
-        if fault is None or not fault.stops_writes or loop is None or loop.dead:
-            return
-        if not loop.frozen:
-            fault.hits += 1
-        loop.freeze()
-        self._stopped_writers.append(loop)
-
-    def check_sync(self, sync: Sync) -> OSError | None:
-        """Returns the error with which a sync ends, if it does; then the sync is over."""
-        try:
-            self.check_io("fsync", sync.path)
-        except OSError as error:
-            self.end_sync(sync)
-            if sync.inode is not None:
-                sync.inode.write_back_failed(sync)
-            return error
-        return None
-
-    def complete(self, sync: Sync) -> None:
-        """A sync is done: what was there when it began is durable."""
-        self.end_sync(sync)
-        self.sync_count += 1
-        lies = self._fault("fsync-lies")
-        if lies is not None:
-            lies.hits += 1
-            return
-        self.settle()
-        if self.journal:
-            self.commit(self._entries_of(sync))
-        if sync.commits_to > self._committed_sequence:
-            self._committed_sequence = sync.commits_to
-        if sync.inode is not None:
-            sync.inode.sync_completed(sync)
-        self.world.trace.record(self.world.now, self._trace_code, sync.size)
-
-    def end_sync(self, sync: Sync) -> None:
-        """Takes a sync off the lists."""
-        self.syncs.remove(sync)
-        if sync.inode is not None:
-            sync.inode.syncs.remove(sync)
-
-    def _entries_of(self, sync: Sync) -> list[JournalEntry]:
-        """Returns the journal entries that a completed sync makes durable."""
-        before = [entry for entry in self.journal if entry.sequence <= sync.commits_to]
-        if self.profile != "posix-strict" or not before:
-            return before
-        if sync.inode is not None:
-            return [e for e in before if e.kind == "truncate" and e.inode is sync.inode]
-        # A file's earlier moves come along, or it would appear under two names.
-        moved = [e for e in before if e.touches(sync.path)]
-        inodes = {id(entry.inode): entry.sequence for entry in moved}
-        return [
-            e for e in before if e.kind != "truncate" and e.sequence <= inodes.get(id(e.inode), 0)
-        ]
+    def storage_for(self, loop: NodeLoop) -> NodeStorage:
+        """Returns the storage interface of one process."""
+        return NodeStorage(self, loop)
 
     # Faults
 
     def power_cut(self, mode: str, *, keep: dict[str, int] | None = None) -> PowerCutReport:
-        """Loses what a power cut loses; see `power_cut.cut_power`."""
+        """Cuts the power; see `power_cut.cut_power`."""
         report = cut_power(self, mode, keep or {})
         self._epoch += 1
         self._stuck.clear()
         self.syncs.clear()
         self.journal.clear()
         self._device_free_ns = 0
-        self._mounted_ns = self._committed_ns = self.world.now
+        self._mounted_ns = self._committed_ns = self.timeline.now
         return report
 
     def io_error(
@@ -399,19 +55,19 @@ class SimDisk(NodeStorage):
     ) -> DiskFault:
         """Makes an operation fail on files whose path begins with a prefix.
 
-        After a failed fsync the pages count as clean although they are not durable: the kernel reports the
+        After a failed fsync, the pages are marked clean although they are not durable: the kernel reports the
         error once, and the next fsync succeeds.
 
         Args:
             operation: "append", "write", "read", "truncate", "fsync" or "any".
             prefix: Beginning of the path; empty for all files.
             error: The errno.
-            count: How often; None for always.
-            every: Only each so-manieth of these calls fails.
+            count: Number of failures; None for unlimited.
+            every: Only every n-th of these calls fails.
         """
         if operation not in IO_OPERATIONS:
             raise ValueError(f"{operation!r} is none of {', '.join(sorted(IO_OPERATIONS))}")
-        return self._add(
+        return self.add_fault(
             DiskFault(
                 kind="io-error",
                 operation=operation,
@@ -423,32 +79,32 @@ class SimDisk(NodeStorage):
         )
 
     def full(self, free_bytes: int = 0) -> DiskFault:
-        """Leaves only so many bytes free. Cutting and removing files makes room."""
-        return self._add(DiskFault(kind="full", free_bytes=free_bytes))
+        """Limits the free space. Cutting and removing files frees space."""
+        return self.add_fault(DiskFault(kind="full", free_bytes=free_bytes))
 
     def slow(self, *, extra_ns: int = 0, factor: float = 1.0) -> DiskFault:
         """Makes every fsync take longer."""
-        return self._add(DiskFault(kind="slow", extra_ns=extra_ns, factor=factor))
+        return self.add_fault(DiskFault(kind="slow", extra_ns=extra_ns, factor=factor))
 
     def stuck(self, *, stops_writes: bool = False) -> DiskFault:
-        """Lets no fsync complete until healed; a process that waits for one stands still.
+        """Completes no fsync until healed; a process that waits for one is blocked.
 
         Args:
-            stops_writes: A process that changes a file stands still, too, as on a frozen file system.
+            stops_writes: Whether a process that changes a file is blocked, too, as on a frozen file system.
         """
-        return self._add(DiskFault(kind="stuck", stops_writes=stops_writes))
+        return self.add_fault(DiskFault(kind="stuck", stops_writes=stops_writes))
 
     def read_only(self) -> DiskFault:
-        """Refuses every change, as a kernel does after it remounted a broken file system read-only."""
-        return self._add(DiskFault(kind="read-only"))
+        """Refuses every change, as a kernel does after it has remounted a broken file system read-only."""
+        return self.add_fault(DiskFault(kind="read-only"))
 
     def fsync_lies(self) -> DiskFault:
-        """Lets fsync succeed without making anything durable, as broken drives do."""
-        return self._add(DiskFault(kind="fsync-lies"))
+        """Makes fsync succeed without making anything durable, as broken drives do."""
+        return self.add_fault(DiskFault(kind="fsync-lies"))
 
     def wipe(self) -> None:
-        """Replaces the disk by a new, empty one. The node should be down: what it waits for never ends."""
-        self.world.trace.note(self.world.now, f"disk {self.node_name} wipe")
+        """Replaces the disk by a new, empty one. The node should be down, since syncs in flight never complete."""
+        self.timeline.trace.note(self.timeline.now, f"disk {self.node_name} wipe")
         self._epoch += 1
         self.disk_id += 1
         self.files.clear()
@@ -458,112 +114,30 @@ class SimDisk(NodeStorage):
         self._stuck.clear()
 
     def bit_flip(self, path: str, offset: int, bit: int = 0) -> None:
-        """Flips one bit of a file, in the cache and on the platter.
+        """Flips one bit of a file, in the cache and in the durable image.
 
         Raises:
             FileNotFoundError: There is no such file.
-            ValueError: The file is not that long.
+            ValueError: The file is shorter.
         """
         inode = self.inode(path)
         if not 0 <= offset < len(inode.data):
             raise ValueError(
-                f"{path} has {len(inode.data)} bytes, and byte {offset} is not one of them"
+                f"{path} has only {len(inode.data)} bytes, so byte {offset} cannot be changed"
             )
-        self.world.trace.note(self.world.now, f"disk {self.node_name} bit flip {path}", offset)
+        self.timeline.trace.note(
+            self.timeline.now, f"disk {self.node_name} bit flip {path}", offset
+        )
         inode.data[offset] ^= 1 << bit
         if inode.durable is not None and offset < len(inode.durable):
             image = bytearray(inode.durable)
             image[offset] ^= 1 << bit
             inode.durable = bytes(image)
 
-    def heal(self, fault: DiskFault) -> None:
-        """Ends one fault; idempotent."""
-        if not fault.active:
-            return
-        fault.active = False
-        self.faults.remove(fault)
-        self.world.trace.note(self.world.now, f"disk {self.node_name} heal {fault.kind}")
-        self.refresh_doors()
-        if fault.kind == "stuck" and not self.is_stuck:
-            stuck, self._stuck = self._stuck, []
-            for sync, on_device_done in stuck:
-                self.schedule_completion(sync, on_device_done)
-            writers, self._stopped_writers = self._stopped_writers, []
-            for loop in writers:
-                loop.thaw()
-
-    def heal_all(self) -> None:
-        """Ends every fault."""
-        for fault in list(self.faults):
-            self.heal(fault)
-
-    def _add(self, fault: DiskFault) -> DiskFault:
-        self.faults.append(fault)
-        self.world.trace.note(self.world.now, f"disk {self.node_name} {fault.kind}")
-        self.refresh_doors()
-        return fault
-
-    def _fault(self, kind: str) -> DiskFault | None:
-        for fault in self.faults:
-            if fault.kind == kind:
-                return fault
-        return None
-
-    def check_io(self, operation: str, path: str, *, changes: bool = True) -> None:
-        """Fails as the present faults demand.
-
-        Raises:
-            OSError: `EROFS`, or what an `io_error` fault says.
-        """
-        if self.world.is_looked_at:
-            return
-        for fault in list(self.faults):
-            if fault.kind == "read-only" and changes:
-                fault.hits += 1
-                raise OSError(
-                    errno.EROFS, f"the file system of {self.node_name} is read-only", path
-                )
-            if (
-                fault.kind == "io-error"
-                and fault.operation in (operation, "any")
-                and path.startswith(fault.prefix)
-            ):
-                fault.calls += 1
-                if fault.calls % fault.every:
-                    continue
-                fault.hits += 1
-                if fault.remaining is not None:
-                    fault.remaining -= 1
-                    if not fault.remaining:
-                        self.heal(fault)
-                raise OSError(fault.error, f"{operation} failed on {self.node_name}", path)
-
-    def room_for(self, size: int) -> int:
-        """Returns how many of `size` bytes fit, and takes them."""
-        fault = self._fault("full")
-        if fault is None:
-            return size
-        fits = min(size, max(0, fault.free_bytes))
-        fault.free_bytes -= fits
-        if fits < size:
-            fault.hits += 1
-        return fits
-
-    def give_room(self, size: int) -> None:
-        """Takes notice of bytes that were freed."""
-        fault = self._fault("full")
-        if fault is not None:
-            fault.free_bytes += size
-
     def peek(self, path: str) -> bytes:
-        """Returns a file as the page cache has it, for the harness: no fault is met, and none is counted."""
+        """Returns the cached content of a file, for the harness: no fault applies, and none is counted."""
         return bytes(self.files[path].data)
 
     def stored_bytes(self) -> int:
-        """Returns the length of all files together."""
+        """Returns the total length of all files."""
         return sum(len(inode.data) for inode in self.files.values())
-
-
-def parent(path: str) -> str:
-    """Returns the directory of a path, "" for the root."""
-    return path.rpartition("/")[0]

@@ -1,28 +1,28 @@
-"""What the simulated world raises, apart from what the simulated kernel raises (`OSError` and its children)."""
+"""Exceptions of the simulated world. The simulated kernel raises `OSError` and its subclasses."""
 
 
 class SimulationError(Exception):
-    """Something about the simulation itself, never about the system inside it."""
+    """An error of the simulation itself, never of the system inside it."""
 
 
 class ForbiddenInSimulation(SimulationError):  # noqa: N818 - the project's word for it
-    """Code inside the world reached for the real machine; the message names the door to use instead."""
+    """Code in the world tried to use the real machine; the message names the alternative."""
 
 
 class NodeIsDead(SimulationError):  # noqa: N818 - the project's word for it
-    """A door of a process that was killed was touched. Nothing happened."""
+    """An interface of a process that has ended was used. The call had no effect."""
 
 
 class Deadlock(SimulationError):  # noqa: N818 - the project's word for it
-    """Nothing can ever happen again, and what was waited for has not happened."""
+    """No event can happen any more, and the awaited condition is not true."""
 
 
 class Livelock(SimulationError):  # noqa: N818 - the project's word for it
-    """Callbacks run without end while virtual time stands still."""
+    """Callbacks run without end while virtual time does not advance."""
 
 
 class LimitReached(SimulationError):  # noqa: N818 - the project's word for it
-    """A run used up what it was allowed to use. That is an outcome of its own, never a pass."""
+    """A run exceeded a limit. That is an outcome of its own, never a pass."""
 
 
 class CodecMismatch(SimulationError):  # noqa: N818 - the project's word for it
@@ -30,4 +30,4 @@ class CodecMismatch(SimulationError):  # noqa: N818 - the project's word for it
 
 
 class IllegalPowerCut(SimulationError):  # noqa: N818 - the project's word for it
-    """A power cut was asked for that no machine could produce, such as losing synced bytes."""
+    """The requested power cut is impossible on a real machine, for example because it loses synced bytes."""

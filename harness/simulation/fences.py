@@ -1,17 +1,17 @@
-"""Fences around the world: while it runs, the real machine is out of reach.
+"""Fences around the world: while it runs, code in it cannot use the real machine.
 
-A simulated run is a function of its seed only if nothing inside it reads a clock, an entropy source, a file, a
-socket, or starts a thread. Lint finds most of that before; these fences find the rest while it happens:
+A simulated run is a function of its seed only if no code in it reads a clock, an entropy source or a file, uses a
+socket, or starts a thread. Lint finds most of this before the run; the fences find the rest during it:
 
-* functions of `time`, `random`, `uuid`, `secrets`, `os` and `threading` are replaced by raisers;
+* functions of `time`, `random`, `uuid`, `secrets`, `os` and `threading` are replaced by functions that raise;
 * an audit hook refuses the events of files, sockets and processes.
 
-What no fence can see, because it is neither a module attribute nor an audit event: names imported with `from
-time import ...` before the run, `datetime.now()` (a method of a C type), `random.Random()` without a seed. For
-these there is a scan of the sources (`tests/simulation/test_sim_fences.py`).
+A fence cannot detect a use that is neither a module attribute nor an audit event: names that were imported with
+`from time import ...` before the run, `datetime.now()` (a method of a C type), and `random.Random()` without a
+seed. A scan of the sources finds these (`tests/simulation/test_sim_fences.py`).
 
-A refusal raises `ForbiddenInSimulation` and is also reported to the world, so that it ends the run even where
-the code that was refused swallows the exception. Imports and the printing of source lines may read files.
+A refusal raises `ForbiddenInSimulation` and is also reported to the world, so that the run ends even if the code
+swallows the exception. Imports and the printing of source lines may read files.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ from typing import Any
 
 from harness.simulation.errors import ForbiddenInSimulation
 
-_TIME = "the clock door, or asyncio.sleep"
-_RANDOM = "the random door"
-_DISK = "the storage door"
+_TIME = "host.clock, or asyncio.sleep"
+_RANDOM = "host.random"
+_DISK = "host.storage"
 
 # (object, attribute, what to use instead)
 _FUNCTIONS: tuple[tuple[Any, str, str], ...] = (
@@ -68,15 +68,15 @@ _FUNCTIONS: tuple[tuple[Any, str, str], ...] = (
 _FORBIDDEN_EVENTS = frozenset({"open", "_thread.start_new_thread", "fcntl.flock", "mmap.__new__"})
 _FORBIDDEN_EVENT_FAMILIES = ("os.", "socket.", "subprocess.", "shutil.", "tempfile.")
 
-# Importing a module and quoting a source line in a traceback read files; neither is the program's doing.
+# Importing a module, and quoting a source line in a traceback, read files. The program itself does not.
 _READERS_OF_SOURCE = ("<frozen importlib", "linecache.py", "tokenize.py")
 
 
 class _State:
-    """Whether the fences are up. One per process, since what they replace is.
+    """Whether the fences are up. One per process, since the replaced functions are global.
 
-    They hold for the thread that runs the world. Other threads (a test runner's, a progress bar's) are not part of
-    it, and the world cannot start any.
+    They apply only to the thread that runs the world. Other threads (of a test runner or a progress bar) are not
+    part of it, and the world cannot start any.
     """
 
     is_up = False
@@ -102,7 +102,7 @@ def _raiser(
     def refused(*args: Any, **kwargs: Any) -> Any:
         if _State.allowed or threading.get_ident() != _State.thread_id:
             return original(*args, **kwargs)
-        # Log records carry a time; the world's will do.
+        # Log records carry a time; they get that of the world.
         if owner is time and sys._getframe(1).f_globals.get("__name__") == "logging":
             return _State.wall_s()
         raise _refuse(what, instead)
@@ -118,7 +118,7 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
         return
     if _reads_source(sys._getframe(1)):
         return
-    raise _refuse(f"{event}{args[:1]!r}", "the doors of the node")
+    raise _refuse(f"{event}{args[:1]!r}", "the interfaces of the node (`Host`)")
 
 
 def _reads_source(frame: FrameType | None) -> bool:
@@ -133,16 +133,16 @@ def _reads_source(frame: FrameType | None) -> bool:
 def raised(
     *, report: Callable[[ForbiddenInSimulation], None], wall_s: Callable[[], float]
 ) -> Iterator[None]:
-    """Raises the fences for the duration of the block.
+    """Puts the fences up for the duration of the block.
 
     Args:
-        report: Told of every refusal.
+        report: Called with every refusal.
         wall_s: The time for log records, in seconds since the Unix epoch.
     """
     if _State.is_up:
         raise ForbiddenInSimulation("a world is already running in this process")
     if not _State.hook_installed:
-        # An audit hook cannot be taken away again; down, it costs one comparison per event.
+        # An audit hook cannot be removed. While the fences are down, it costs one comparison per event.
         sys.addaudithook(_audit)
         _State.hook_installed = True
     originals = []
@@ -166,7 +166,7 @@ def raised(
 
 @contextlib.contextmanager
 def allow_real_io() -> Iterator[None]:
-    """Lets the harness itself touch the real machine while the world runs, for example to write history."""
+    """Lets the harness use the real machine while the world runs, for example to write the history."""
     _State.allowed += 1
     try:
         yield

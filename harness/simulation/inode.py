@@ -1,12 +1,13 @@
-"""Files as the page cache and the platter see them.
+"""Files: their cached content, and what is durable of them.
 
-A file that is only appended to needs no bookkeeping: its durable image is a prefix of the cached one, so one
-number says what a power cut may take. Only when bytes below that number are cut away or replaced is the
-durable image copied out. No state is kept per byte or per page.
+A file that is only appended to needs no bookkeeping: its durable image is a prefix of the cached content, so its
+length is enough to know what a power cut may lose. The durable image is copied only when bytes below that length
+are cut or replaced. No state is kept per byte or per page.
 
-Kernels begin to write a file back early, without an fsync: when it is renamed, removed or cut. From then on it
-can end where it ended at that moment (`ends`), inside a page; what is cut off later can come back (`UndoneCut`);
-and in a file of which a cut is undone, one page can have what was written after the cut (`Patch`).
+Kernels begin to write a file back early, without an fsync, when it is renamed, removed or cut. After that, the
+file can end where it ended at that time (`ends`), inside a page. Bytes that are cut off later can be restored
+(`UndoneCut`). And if a cut is undone, one page of the file can contain data that was written after the cut
+(`Patch`).
 """
 
 from dataclasses import dataclass
@@ -16,22 +17,22 @@ PAGE_BYTES: Final = 4096
 SECTOR_BYTES: Final = 512
 
 AGE_RESOLUTION_NS: Final = 1_000_000_000
-"""The kernel's flusher looks every 5 s at pages of 30 s; a second more or less is noise."""
+"""The kernel's flusher runs every 5 s and writes pages that are 30 s old, so a second makes no difference."""
 
 
 class Sync:
-    """One fsync between its beginning and its completion.
+    """One fsync in flight.
 
     Attributes:
-        number: Its place in the order of all syncs of the disk.
+        number: Its position in the order of all syncs of the disk.
         path: The file or the directory.
         inode: The file; None for fsync of a directory.
-        size: Length of the file at the beginning: what completion makes durable.
+        size: Length of the file at the beginning. Completion makes this many bytes durable.
         journal_sequence: Newest metadata operation at the beginning.
-        commits_to: Newest metadata operation that completion makes durable; see `SimDisk.begin_sync`.
-        snapshot: The bytes at the beginning, kept only if the file was cut or replaced since.
-        is_blocking: Whether the process waits for it. What the process did after it, it did only in the
-            simulation: in reality it would not have come so far while the sync is in flight.
+        commits_to: Newest metadata operation that completion makes durable; see `Device.begin_sync`.
+        snapshot: The content at the beginning, kept only if the file was cut or replaced since.
+        is_blocking: Whether the process waits for it. Later actions of the process exist only in the simulation: a
+            real process would not have continued while the sync is in flight.
     """
 
     __slots__ = (
@@ -60,12 +61,12 @@ class Sync:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoneCut:
-    """What a file may be if a cut of it is undone: the kernel had begun to write back what was cut off.
+    """A possible content of a file whose cut is undone, if the bytes cut off were being written back.
 
     Attributes:
-        sequence: The cut, in the order of the journal.
-        image: The file before the cut, up to the last place to which it was written back.
-        ends: Where it may end.
+        sequence: Number of the cut in the journal.
+        image: The content before the cut, up to the last offset to which it was written back.
+        ends: The offsets at which it may end.
     """
 
     sequence: int
@@ -78,9 +79,9 @@ class Patch:
     """A page that was written back after a cut, into the block that it had before the cut.
 
     Attributes:
-        sequence: The cut: as long as it is undone, the block is part of the older file.
-        start: Where the page begins.
-        content: All of the page.
+        sequence: Number of the cut in the journal. If it is undone, the block is part of the older file.
+        start: Offset of the page.
+        content: The whole page.
     """
 
     sequence: int
@@ -88,7 +89,7 @@ class Patch:
     content: bytes
 
     def applied_to(self, image: bytes) -> bytes:
-        """Returns an older image of the file with the new page in it; it gets no longer by that."""
+        """Returns an older image of the file that contains the new page. Its length does not change."""
         width = min(PAGE_BYTES, len(image) - self.start)
         if width <= 0:
             return image
@@ -99,21 +100,19 @@ class Inode:
     """One file.
 
     Attributes:
-        data: What the process reads back.
-        durable_size: Length of the durable image.
-        durable: The durable image, if it is not simply the first `durable_size` bytes of `data`.
-        truncations: (journal sequence, size) of size changes that are not durable yet, oldest first.
-        syncs: Syncs of this file in progress.
-        holes: Byte ranges whose write-back failed: in the cache they look written, on the platter they are
-            zeros, and no later fsync will notice.
-        ages: (time, size): bytes below the size are at least as old as the time; coarse.
-        appended_at_ns: Time of the last append, if the kernel writes back by itself.
-        last_sync_number: The newest sync that completed.
-        ends: Lengths beyond what is durable that the file system knows of: what the file had when the kernel began
-            to write it back, and what it grew to in its last block.
-        undone: What the file was before cuts that are not durable yet, where that may come back.
+        data: The cached content, which the process reads. durable_size: Length of the durable image. durable: The
+        durable image; None if it is the first `durable_size` bytes of `data`. truncations: (journal sequence,
+        size) of size changes that are not durable yet, oldest first. syncs: Syncs of this file in flight. holes:
+        Byte ranges whose write-back failed. They are intact in the cache but zeros in the durable image, and
+            no later fsync corrects or reports this.
+        ages: (time, size): bytes below the size are at least as old as the time. Approximate.
+        appended_at_ns: Time of the last append, if the kernel writes back without an fsync.
+        last_sync_number: The newest completed sync.
+        ends: Lengths above the durable size that the file system knows: those at which the kernel began to write
+            the file back, and those to which it grew within its last block.
+        undone: Contents before cuts that are not durable yet and may be undone.
         patches: Pages that were written back after cuts that are not durable yet.
-        cut_sequence: The newest cut, journalled or not.
+        cut_sequence: Number of the newest cut, journalled or not.
     """
 
     __slots__ = (
@@ -154,12 +153,12 @@ class Inode:
         return len(self.data)
 
     def durable_image(self) -> bytes:
-        """Returns what the platter holds for sure."""
+        """Returns the content that is certainly durable."""
         image = self.durable if self.durable is not None else bytes(self.data[: self.durable_size])
         return self.with_holes(image)
 
     def with_holes(self, image: bytes) -> bytes:
-        """Returns an image with zeros where write-back failed."""
+        """Returns an image with zeros in the ranges whose write-back failed."""
         if not self.holes:
             return image
         patched = bytearray(image)
@@ -170,7 +169,7 @@ class Inode:
         return bytes(patched)
 
     def cut(self, size: int, journal_sequence: int) -> bool:
-        """Cuts the cached bytes; returns whether the size change has to be journalled."""
+        """Cuts the cached content; returns whether the size change must be journalled."""
         journalled = (
             self.durable is not None
             or size < self.durable_size
@@ -184,7 +183,7 @@ class Inode:
                     sync.snapshot = self.with_holes(bytes(self.data[: sync.size]))
             if self.durable is None and size < self.durable_size:
                 self.durable = self.durable_image()
-            self._remember_what_is_cut(journal_sequence)
+            self._keep_cut_content(journal_sequence)
             self.truncations.append((journal_sequence, size))
         if any(end > size for end in self.ends):
             self.ends = (*(end for end in self.ends if end < size), size)
@@ -194,7 +193,7 @@ class Inode:
         return journalled
 
     def truncation_committed(self, journal_sequence: int, size: int) -> None:
-        """The journal made one size change durable."""
+        """Applies a size change that the journal has made durable."""
         self.truncations = [cut for cut in self.truncations if cut[0] != journal_sequence]
         self.undone = tuple(cut for cut in self.undone if cut.sequence > journal_sequence)
         self.patches = tuple(page for page in self.patches if page.sequence > journal_sequence)
@@ -207,16 +206,16 @@ class Inode:
         self.durable = self.durable[:size]
         self.durable_size = len(self.durable)
         if not self.truncations:
-            # Below the smallest cut nothing was ever replaced, so the images agree again.
+            # Below the smallest cut nothing was ever replaced, so the cached and the durable content agree again.
             self.durable = None
 
     def sync_completed(self, sync: Sync) -> None:
-        """The data of a sync is durable. The journal entries before it were committed just now."""
+        """Makes the data of a sync durable. The caller has already committed the journal entries before it."""
         if sync.number < self.last_sync_number:
-            return  # a later one was faster and covers more
+            return  # a later sync completed first and covers more
         self.last_sync_number = sync.number
         if sync.snapshot is None:
-            # Only appends since the beginning, and every cut before it is committed.
+            # There were only appends since the beginning, and every earlier cut is committed.
             self.durable = None
             self.durable_size = max(self.durable_size, sync.size)
             if self.ends:
@@ -225,32 +224,32 @@ class Inode:
         self.durable = sync.snapshot if self.truncations else None
         self.durable_size = len(sync.snapshot)
 
-    # What the kernel writes back early
+    # Early write-back
 
     @property
     def size_on_disk(self) -> int:
-        """The length that the file system knows of: what is appended beyond it is only in the cache."""
+        """The length that the file system knows. Bytes beyond it are only in the cache."""
         if self.ends:
             return self.ends[-1]
         return self.truncations[-1][1] if self.truncations else self.durable_size
 
     @property
     def undone_cut(self) -> UndoneCut | None:
-        """What the file may be if no further cut is committed; None if only its durable image."""
+        """A possible content if no further cut is committed; None if the durable image is the only one."""
         if self.undone and self.truncations and self.undone[0].sequence == self.truncations[0][0]:
             return self.undone[0]
         return None
 
     @property
     def may_be_as_cut(self) -> bool:
-        """Whether a cut that is not committed may show all the same: it took only bytes that were never durable.
+        """Whether an uncommitted cut may take effect, since it removed only bytes that were never durable.
 
-        Then it is like an append, whose size no journal puts in order.
+        Such a cut is like an append, whose size the journal does not order.
         """
         return self.durable is None and self.undone_cut is not None
 
     def begin_write_back(self, size: int) -> None:
-        """The kernel begins to write the file back, up to a length."""
+        """Begins to write the file back up to a length, as the kernel does without an fsync."""
         if size <= self.size_on_disk and not self.truncations:
             return
         self.ends = (*(end for end in self.ends if end != size), size)
@@ -258,14 +257,14 @@ class Inode:
             self._patch(size)
 
     def grow_in_its_block(self) -> None:
-        """On ext4, a size that grows inside a block that is there is journalled at once, before the data."""
+        """Grows the size within the last block. On ext4, this is journalled at once, before the data."""
         known = self.size_on_disk
         end = min(len(self.data), known + -known % PAGE_BYTES)
         if end > known:
             self.ends = (*self.ends, end)
 
     def _patch(self, size: int) -> None:
-        # Below the smallest cut nothing changed, and what is after the page of that cut got new blocks.
+        # Below the smallest cut nothing changed, and data after the page of that cut is in new blocks.
         sequence, kept = min(self.truncations, key=lambda cut: (cut[1], -cut[0]))
         start = kept - kept % PAGE_BYTES
         if start < kept:
@@ -273,7 +272,7 @@ class Inode:
             page = cached[start:].ljust(PAGE_BYTES, b"\0")
             self.patches = (*self.patches, Patch(sequence=sequence, start=start, content=page))
 
-    def _remember_what_is_cut(self, journal_sequence: int) -> None:
+    def _keep_cut_content(self, journal_sequence: int) -> None:
         if self.ends:
             image = self.with_holes(bytes(self.data[: max(self.ends)]))
             cut = UndoneCut(sequence=journal_sequence, image=image, ends=self.ends)
@@ -283,21 +282,21 @@ class Inode:
         self.ends = tuple(end for end in self.ends if end > self.durable_size)
 
     def write_back_failed(self, sync: Sync) -> None:
-        """An fsync failed: the kernel forgets that these pages were dirty, and they are not durable."""
+        """Handles a failed fsync: the kernel marks the pages clean although they are not durable."""
         start = self.durable_size if self.durable is None else 0
         end = min(sync.size, len(self.data))
         if start < end:
             self.holes.append((start, end))
 
     def note_age(self, now_ns: int) -> None:
-        """Remembers how old the bytes are, before an append; coarsely."""
+        """Records the approximate age of the bytes before an append."""
         last_ns = self.appended_at_ns
         if self.data and (not self.ages or last_ns - self.ages[-1][0] >= AGE_RESOLUTION_NS):
             self.ages.append((last_ns, len(self.data)))
         self.appended_at_ns = now_ns
 
     def write_back_older_than(self, cutoff_ns: int) -> None:
-        """The kernel writes pages that were dirtied before a moment."""
+        """Makes pages durable that were dirtied before a time, as the kernel's flusher does."""
         if self.durable is not None or self.truncations:
             return  # after a cut, data waits for the size change to commit
         if self.appended_at_ns <= cutoff_ns:

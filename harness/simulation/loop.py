@@ -1,97 +1,36 @@
 """The event loop of one simulated process.
 
-Every process has an `asyncio` loop of its own; all of them keep their timers on the one heap of the world.
-So a node can have its own clock rate, can be frozen or killed alone, and asyncio itself refuses a future
-that two nodes share by accident. What asyncio promises is kept: callbacks of one loop run first in, first
-out; those ready at the start of an iteration run before newly added ones; timers are never early.
+Every process has its own `asyncio` loop. The timers of all loops are on the heap of the timeline. Therefore each
+node can have its own clock rate, can be frozen or killed alone, and asyncio itself refuses a future that two nodes
+share by accident. The guarantees of asyncio hold: callbacks of one loop run first in, first out; callbacks that
+are ready at the start of an iteration run before newly added ones; timers are never early.
 
-Derived from `AbstractEventLoop` and not from `BaseEventLoop`, which is built around a selector.
+The class is derived from `AbstractEventLoop`, because `BaseEventLoop` is built around a selector.
 """
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, NoReturn
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
 from harness.simulation.errors import ForbiddenInSimulation
-from system_under_test.invariants import InvariantViolation
+from harness.simulation.flight import Flight
+from harness.simulation.interfaces import Machine, Outlet
+from harness.simulation.timeline import Handle, Timeline, TimerHandle
 
-if TYPE_CHECKING:
-    from harness.simulation.node import SimNode
-    from harness.simulation.pipe import Pipe
-    from harness.simulation.world import World
-
-# A task that fails while nobody waits for it has until then to be asked for its result. Real asyncio only
-# complains when the task object goes away, which may be never.
+# If no other task waits for a task that fails, its exception must be retrieved within this time. Real asyncio only
+# logs the exception when the task object is collected, which may never happen.
 UNRETRIEVED_GRACE_NS = 10_000_000
 
 
-class Handle:
-    """A callback that will be called. `callback` becomes None with `cancel`."""
-
-    __slots__ = ("args", "callback", "context")
-
-    def __init__(
-        self, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
-    ) -> None:
-        self.callback: Callable[..., object] | None = callback
-        self.args = args
-        self.context = context
-
-    def cancel(self) -> None:
-        """Makes sure that the callback is not called; idempotent."""
-        self.callback = None
-        self.args = ()
-        self.context = None
-
-    def cancelled(self) -> bool:
-        """Whether the handle was cancelled."""
-        return self.callback is None
-
-
-class TimerHandle(Handle):
-    """A callback that waits for its time.
-
-    `world` is set only while the handle waits on the world's heap, so that cancelling can count how many
-    entries of the heap are dead. `loop` is None for events of the world itself.
-    """
-
-    __slots__ = ("loop", "when_s", "world")
-
-    def __init__(
-        self,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: Context | None,
-        loop: "NodeLoop | None" = None,
-    ) -> None:
-        self.callback = callback
-        self.args = args
-        self.context = context
-        self.loop = loop
-        self.when_s = 0.0
-        self.world: World | None = None
-
-    def cancel(self) -> None:
-        """Makes sure that the callback is not called; idempotent."""
-        self.callback = None
-        self.args = ()
-        self.context = None
-        if self.world is not None:
-            self.world.count_dead_timer()
-            self.world = None
-
-    def when(self) -> float:
-        """Returns the loop time for which a timer was set, in seconds."""
-        return self.when_s
-
-
 class SimTask(asyncio.Task[Any]):
-    """A task whose hash is its number in the world.
+    """A task whose hash is its number in the run.
 
-    `TaskGroup` cancels its children in the order of a set, and `asyncio.wait` returns sets. With the
-    default hash, an address, that order changes from run to run.
+    `TaskGroup` cancels its children in the order of a set, and `asyncio.wait` returns sets. The default hash is
+    an address, so the order would change from run to run.
     """
 
     number: int
@@ -99,11 +38,36 @@ class SimTask(asyncio.Task[Any]):
     def __hash__(self) -> int:
         try:
             return self.number
-        except AttributeError:  # the task registers itself in a set while it is being made
+        except AttributeError:  # asyncio adds the task to a set before the constructor has finished
             loop = self.get_loop()
             assert isinstance(loop, NodeLoop)
-            self.number = loop.world.next_task_number()
+            self.number = loop.timeline.next_task_number()
             return self.number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadProcess:
+    """An ended process. It stays referenced, so that the garbage collector runs none of its code."""
+
+    loop: "NodeLoop"
+    program: object
+    tasks: list[SimTask]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessTable:
+    """What all processes of one world share.
+
+    Attributes:
+        fatal_errors: Exceptions that end the process as soon as a task fails with one, even if another task
+            waits for its result.
+        runnable: Loops that have callbacks to run; each loop adds itself.
+        dead: The ended processes.
+    """
+
+    fatal_errors: tuple[type[BaseException], ...] = ()
+    runnable: "deque[NodeLoop]" = field(default_factory=deque)
+    dead: list[DeadProcess] = field(default_factory=list)
 
 
 class NodeLoop(asyncio.AbstractEventLoop):
@@ -111,19 +75,19 @@ class NodeLoop(asyncio.AbstractEventLoop):
 
     Attributes:
         ready: Callbacks to run in this and the next iteration.
-        expired: Timers that came due while the process was paused.
-        dead: Killed; nothing runs any more and nothing can be added.
-        paused: Stopped by a signal; the kernel side lives on.
-        frozen: In how many system calls that do not return (a stuck disk) the process is blocked.
-        busy_until_ns: True time until which the process computes or sits in a blocking system call.
-        interrupted: Asks the world to end the present iteration after the present callback.
-        queued: The world has this loop on its list of runnable loops, or parked.
-        parked: Runnable, but paused, frozen or busy; whoever ends that state puts it back.
-        outbox: Frames sent while busy; they leave when the process is done, if it lives to see that.
+        expired: Timers that were due while the process was paused.
+        dead: Whether the process has ended; nothing runs any more, and nothing can be added.
+        paused: Whether a signal stopped the process; the kernel continues to serve its connections.
+        frozen: Number of system calls that do not return (a stuck disk) in which the process is blocked.
+        busy_until_ns: True time until which the process computes or is in a blocking system call.
+        interrupted: Whether the present iteration ends after the present callback.
+        queued: Whether the loop is in the list of runnable loops, or parked.
+        parked: Whether the loop is runnable, but paused, frozen or busy. It is queued again when that state ends.
+        outbox: Frames that were sent while the process was busy. They leave afterwards, if it is still alive.
     """
 
-    def __init__(self, world: "World", node: "SimNode") -> None:
-        self.world = world
+    def __init__(self, timeline: Timeline, node: Machine, processes: "ProcessTable") -> None:
+        self.timeline = timeline
         self.node = node
         self.ready: deque[Handle] = deque()
         self.expired: list[Handle] = []
@@ -134,20 +98,32 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self.interrupted = False
         self.queued = False
         self.parked = False
-        self.outbox: list[tuple[Pipe, Any]] = []
-        self.cpu_ns_per_callback = world.weather.cpu_ns_per_callback
+        self.outbox: list[tuple[Outlet, Flight]] = []
+        self.cpu_ns_per_callback = timeline.weather.cpu_ns_per_callback
         self.plain_context = copy_context()
-        self.trace_code = world.trace.intern(f"run {node.name}")
+        self.trace_code = timeline.trace.intern(f"run {node.name}")
         self._name_prefix = f"{node.name}.{node.incarnation}-"
         self._task_count = 0
         self._tasks: dict[int, SimTask] = {}
         self._watched_elsewhere: set[int] = set()
         self._clock = node.clock
-        self._lateness_mean_ns = world.weather.timer_lateness_mean_ns
-        self._lateness = world.random.stream("timer", node.name).expovariate
+        self._runnable = processes.runnable
+        self._fatal_errors = processes.fatal_errors
+        self._lateness_mean_ns = timeline.weather.timer_lateness_mean_ns
+        self._lateness = timeline.random.stream("timer", node.name).expovariate
 
     def __repr__(self) -> str:
         return f"<NodeLoop {self.node.name}.{self.node.incarnation}>"
+
+    @contextlib.contextmanager
+    def inside(self) -> Iterator[None]:
+        """Makes this loop the running one, as it is for code of the process."""
+        before = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        try:
+            yield
+        finally:
+            asyncio._set_running_loop(before)
 
     # Time and callbacks
 
@@ -166,7 +142,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self.ready.append(handle)
         if not self.queued:
             self.queued = True
-            self.world.runnable.append(self)
+            self._runnable.append(self)
         return handle
 
     def call_soon_threadsafe(  # type: ignore[override]
@@ -213,51 +189,51 @@ class NodeLoop(asyncio.AbstractEventLoop):
         return handle
 
     def _push_timer(self, when_ns: int, handle: TimerHandle) -> None:
-        world = self.world
+        timeline = self.timeline
         if self._lateness_mean_ns:
             when_ns += int(self._lateness(1.0) * self._lateness_mean_ns)
-        handle.world = world
-        world.push(when_ns if when_ns > world.now else world.now, None, handle)
+        handle.timeline = timeline
+        timeline.push(when_ns if when_ns > timeline.now else timeline.now, None, handle)
 
     def accept(self, handle: TimerHandle) -> None:
-        """Takes a timer that came due; called by the world."""
+        """Takes a timer that is due; called by the timeline."""
         if self.paused:
             self.expired.append(handle)
             return
         self.ready.append(handle)
         if not self.queued:
             self.queued = True
-            self.world.runnable.append(self)
+            self._runnable.append(self)
 
     # States of the process
 
     def pause(self) -> None:
-        """Stops the process. Its iteration ends after the present callback."""
+        """Stops the process. The present iteration ends after the present callback."""
         self.paused = True
         self.interrupted = True
 
     def resume(self) -> None:
-        """Lets the process continue: everything that expired meanwhile is ready at once, in due order."""
+        """Lets the process continue. All timers that expired in the meantime are ready at once, in due order."""
         self.paused = False
         self.ready.extend(self.expired)
         self.expired.clear()
         self.make_runnable()
 
     def make_runnable(self) -> None:
-        """Puts the loop on the world's list of runnable loops if it has something to do."""
+        """Adds the loop to the list of runnable loops if it has anything to run."""
         if self.parked or (not self.queued and (self.ready or self.outbox)):
             self.parked = False
             self.queued = True
-            self.world.runnable.append(self)
+            self._runnable.append(self)
 
     def be_busy_until(self, true_ns: int) -> None:
-        """Keeps the process from running until then; frames it sends meanwhile leave then."""
+        """Prevents the process from running until `true_ns`; frames that it sends before leave at that time."""
         if true_ns > self.busy_until_ns:
             self.busy_until_ns = true_ns
             self.interrupted = True
 
     def freeze(self) -> None:
-        """Blocks the process in a system call; `thaw` returns from it."""
+        """Blocks the process in a system call until `thaw`."""
         self.frozen += 1
         self.interrupted = True
 
@@ -270,7 +246,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
     def die(self) -> list[SimTask]:
         """Ends the process without running any of its code.
 
-        Dropping the last reference to a suspended coroutine makes CPython run its `finally` blocks, so the
+        CPython runs the `finally` blocks of a suspended coroutine when its last reference is dropped, so the
         caller must keep the returned tasks.
         """
         self.dead = True
@@ -278,11 +254,11 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self.ready.clear()
         self.expired.clear()
         self.outbox.clear()
-        self.busy_until_ns = 0  # what the kernel still sends, it sends at once
+        self.busy_until_ns = 0  # the kernel closes the connections without delay
         self.frozen = 0
         tasks = list(self._tasks.values())
         for task in tasks:
-            # The destructor of a pending task complains to its loop unless it is told not to.
+            # The destructor of a pending task would report it to the exception handler of the loop.
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         return tasks
 
@@ -299,13 +275,13 @@ class NodeLoop(asyncio.AbstractEventLoop):
         name: str | None = None,
         context: Context | None = None,
     ) -> SimTask:
-        """Starts a task. Names come from a counter of this loop; asyncio's own is global to the machine."""
+        """Starts a task. The name comes from a counter of this loop; that of asyncio is shared by all loops."""
         self._task_count += 1
         if name is None:
             name = f"{self._name_prefix}{self._task_count}"
         task = SimTask(coro, loop=self, name=name, context=context)
         if self.dead:
-            # A process that is gone makes no tasks; the coroutine is closed instead of reported.
+            # A dead process starts no tasks. The coroutine is closed, so that Python does not warn about it.
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             coro.close()
             return task
@@ -314,7 +290,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
         return task
 
     def spawn(self, coro: Coroutine[Any, Any, Any]) -> SimTask:
-        """Starts a task whose result the harness will ask for; failing does not end the process."""
+        """Starts a task whose result the harness retrieves. If it fails, the process does not end."""
         task = self.create_task(coro)
         self._watched_elsewhere.add(hash(task))
         return task
@@ -324,15 +300,15 @@ class NodeLoop(asyncio.AbstractEventLoop):
         del self._tasks[number]
         watched = number in self._watched_elsewhere
         self._watched_elsewhere.discard(number)
-        # The private names: asking officially would count as having retrieved the exception.
+        # Private names, because the public methods count as retrieving the exception.
         error = task._exception
         if error is None:
             return
-        if isinstance(error, InvariantViolation):
+        if isinstance(error, self._fatal_errors):
             self.node.process_failed(error)
         elif not watched:
-            self.world.schedule(
-                self.world.now + UNRETRIEVED_GRACE_NS, self._fail_if_unretrieved, task, error
+            self.timeline.schedule(
+                self.timeline.now + UNRETRIEVED_GRACE_NS, self._fail_if_unretrieved, task, error
             )
 
     def _fail_if_unretrieved(self, task: asyncio.Task[Any], error: BaseException) -> None:
@@ -343,10 +319,10 @@ class NodeLoop(asyncio.AbstractEventLoop):
         """Returns the tasks that are not done, in the order of their creation."""
         return list(self._tasks.values())
 
-    # What asyncio asks of a loop besides
+    # Other methods that asyncio needs
 
     get_debug: Callable[[], bool] = bool
-    """Returns False: debug mode reads the real clock. Every future asks, and `bool()` is the cheapest False."""
+    """Returns False, since debug mode reads the real clock. Every future calls it, and `bool` is fastest."""
 
     def set_debug(self, enabled: bool) -> None:
         """Refuses debug mode, which reads the real clock."""
@@ -354,18 +330,18 @@ class NodeLoop(asyncio.AbstractEventLoop):
             raise ForbiddenInSimulation("asyncio's debug mode reads the real clock")
 
     def is_running(self) -> bool:
-        """Whether the process lives."""
+        """Whether the process is alive."""
         return not self.dead
 
     def is_closed(self) -> bool:
-        """Whether the process is gone."""
+        """Whether the process has ended."""
         return self.dead
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Hears of exceptions that nobody retrieved; tasks are watched elsewhere, so only invariants count."""
+        """Handles fatal errors that were not retrieved. Other exceptions of tasks are handled by `_task_done`."""
         error = context.get("exception")
-        if isinstance(error, InvariantViolation) and not self.dead and self.world.is_running:
-            self.world.schedule(self.world.now, self.node.process_failed, error)
+        if isinstance(error, self._fatal_errors) and not self.dead and self.timeline.is_running:
+            self.timeline.schedule(self.timeline.now, self.node.process_failed, error)
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         """As `call_exception_handler`."""
@@ -404,7 +380,7 @@ _FORBIDDEN = {
     **dict.fromkeys(("connect_read_pipe", "connect_write_pipe"), "host.storage"),
     **dict.fromkeys(
         ("run_in_executor", "set_default_executor", "shutdown_default_executor"),
-        "a task; there are no threads",
+        "a task, since there are no threads",
     ),
     **dict.fromkeys(("subprocess_exec", "subprocess_shell"), "a node of its own"),
     **dict.fromkeys(
@@ -413,17 +389,19 @@ _FORBIDDEN = {
     **dict.fromkeys(
         ("run_forever", "run_until_complete", "stop", "close", "shutdown_asyncgens"), "World.run"
     ),
-    "set_task_factory": "nothing; tasks here must be SimTask",
+    "set_task_factory": "SimTask, which all tasks must be",
 }
 
 
-def _forbid(name: str, door: str) -> Callable[..., NoReturn]:
+def _forbid(name: str, instead: str) -> Callable[..., NoReturn]:
     def forbidden(self: NodeLoop, *args: Any, **kwargs: Any) -> NoReturn:
-        raise ForbiddenInSimulation(f"loop.{name} is not available in the simulation; use {door}")
+        raise ForbiddenInSimulation(
+            f"loop.{name} is not available in the simulation; use {instead}"
+        )
 
     forbidden.__name__ = name
     return forbidden
 
 
-for _name, _door in _FORBIDDEN.items():
-    setattr(NodeLoop, _name, _forbid(_name, _door))
+for _name, _instead in _FORBIDDEN.items():
+    setattr(NodeLoop, _name, _forbid(_name, _instead))

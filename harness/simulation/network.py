@@ -1,17 +1,16 @@
-"""The network between all nodes: who is connected, what is broken, and the door of each node.
+"""The network between all nodes: its connections, and its faults.
 
-Rows of the behaviour table this implements were observed on Linux 6.18; each is a
-test in tests/simulation/test_sim_network.py.
+The behaviour was observed on Linux 6.18. `tests/simulation/test_sim_network.py` has a test for each observation,
+and `tests/containers/test_network_calibration.py` repeats them on the kernel.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
-from harness.simulation.connect import SYN_LINEAR_TIMEOUTS, Listener
-from harness.simulation.connection import ServerEnd, SimConnection
-from harness.simulation.errors import CodecMismatch
-from harness.simulation.pipe import FIN, Flight, Link, Pipe
-from harness.simulation.rules import (
+from harness.simulation.connection import Listener, SimConnection, send_reset
+from harness.simulation.interfaces import Machine
+from harness.simulation.loop import NodeLoop
+from harness.simulation.network_faults import (
     DEGRADE,
     DROP,
     HOLD,
@@ -19,49 +18,58 @@ from harness.simulation.rules import (
     REJECT,
     STALL,
     THROTTLE,
-    Token,
+    NetworkFault,
     between,
     plane_of,
 )
-from system_under_test.protocol.messages import decode, encode
-
-if TYPE_CHECKING:
-    from harness.simulation.loop import NodeLoop
-    from harness.simulation.node import SimNode
-    from harness.simulation.world import World
+from harness.simulation.pipe import Link, Pipe
+from harness.simulation.timeline import Timeline
+from harness.simulation.wire_check import WireCheck
 
 LOOPBACK_LATENCY_NS = 20_000
-_NEVER = 1 << 62
+
+SYN_LINEAR_TIMEOUTS = 4
+"""Linux' tcp_syn_linear_timeouts since 6.5: the number of connect timeouts before they grow. Older kernels: 0."""
 
 
 class SimNetwork:
     """The simulated network.
 
     Args:
-        world: The world it is in.
-        sim_wire: Every message goes through the codec.
-        wire_sample: Otherwise, this share of them does.
+        timeline: The timeline of the world.
+        wire: Sends messages through the codec.
+        nodes: All nodes by name. The world adds to it.
+        addresses: All nodes by address. The world adds to it.
 
     Attributes:
-        tokens: The rules in force, oldest first.
+        faults: The faults in force, oldest first.
         connections: Connections of which at least one end exists, by number.
-        until_wire_check: Counts down to the next message that goes through the codec.
-        syn_linear_timeouts: How many timeouts of a connect pass before they grow.
+        syn_linear_timeouts: Number of connect timeouts before they grow.
     """
 
-    def __init__(self, world: "World", *, sim_wire: bool, wire_sample: float) -> None:
-        self.world = world
-        self.tokens: list[Token] = []
+    def __init__(
+        self,
+        timeline: Timeline,
+        wire: WireCheck,
+        *,
+        nodes: Mapping[str, Machine],
+        addresses: Mapping[str, Machine],
+    ) -> None:
+        self.timeline = timeline
+        self.faults: list[NetworkFault] = []
         self.connections: dict[int, SimConnection] = {}
-        self.wire_checks = 0
         self.syn_linear_timeouts = SYN_LINEAR_TIMEOUTS
-        self._sim_wire = sim_wire
-        self._wire_sample = wire_sample
-        self._wire_random = world.random.stream("wire").expovariate
-        self.until_wire_check = self._next_wire_check()
+        self._wire = wire
+        self._nodes = nodes
+        self._addresses = addresses
         self._links: dict[tuple[str, str], Link] = {}
         self._listeners: dict[str, Listener] = {}  # by node name
         self._connection_count = 0
+
+    @property
+    def wire_checks(self) -> int:
+        """Returns how many messages went through the codec."""
+        return self._wire.count
 
     # Faults
 
@@ -73,7 +81,7 @@ class SimNetwork:
         planes: Iterable[str] | None = None,
         direction: str = "both",
         at: str = "receiver",
-    ) -> Token:
+    ) -> NetworkFault:
         """Drops the packets between two nodes; TCP keeps trying.
 
         Args:
@@ -81,9 +89,9 @@ class SimNetwork:
             b: Another node.
             planes: On these planes only; None for all.
             direction: "both", "a_to_b" or "b_to_a": which packets are dropped.
-            at: "receiver", as on a path or in an INPUT chain, or "sender", as in an OUTPUT chain. There the kernel
-                knows that nothing was sent: it backs off all the same, but once the drop has ended, the next
-                write takes along what waits.
+            at: "receiver", as on the path or in an INPUT chain, or "sender", as in an OUTPUT chain. With "sender",
+                the kernel knows that nothing was sent. It backs off nevertheless, but the first write after the
+                drop has ended also sends everything that waits.
         """
         forward = _choose(direction, both=(True, True), a_to_b=(True, False), b_to_a=(False, True))
         pairs = {pair for pair, cut in (((a, b), forward[0]), ((b, a), forward[1])) if cut}
@@ -91,7 +99,7 @@ class SimNetwork:
         self._check_nodes(a, b)
         label = f"cut {a} {b} {direction}"
         return self._apply(
-            Token(
+            NetworkFault(
                 STALL,
                 label,
                 between(lambda src, dst: (src, dst) in pairs, _planes(planes)),
@@ -101,12 +109,12 @@ class SimNetwork:
 
     def isolate(
         self, node: str, *, planes: Iterable[str] | None = None, at: str = "receiver"
-    ) -> Token:
-        """Drops the packets between a node and everybody else, clients included unless `planes` says not."""
+    ) -> NetworkFault:
+        """Drops the packets between a node and all others, including clients unless `planes` excludes them."""
         self._check_nodes(node)
         applies = between(lambda src, dst: node in (src, dst), _planes(planes))
         at_sender = _choose(at, receiver=False, sender=True)
-        return self._apply(Token(STALL, f"isolate {node}", applies, at_sender=at_sender))
+        return self._apply(NetworkFault(STALL, f"isolate {node}", applies, at_sender=at_sender))
 
     def partition(
         self,
@@ -114,10 +122,10 @@ class SimNetwork:
         *,
         planes: Iterable[str] | None = None,
         at: str = "receiver",
-    ) -> Token:
-        """Drops the packets between nodes of different groups. Nodes in no group see everybody.
+    ) -> NetworkFault:
+        """Drops the packets between nodes of different groups. Nodes in no group reach all others.
 
-        A node in two groups is the bridge between them.
+        A node in two groups is a bridge between them.
         """
         for group in groups:
             self._check_nodes(*group)
@@ -130,24 +138,24 @@ class SimNetwork:
         label = "partition " + " | ".join(",".join(sorted(group)) for group in groups)
         at_sender = _choose(at, receiver=False, sender=True)
         applies = between(separated, _planes(planes))
-        return self._apply(Token(STALL, label, applies, at_sender=at_sender))
+        return self._apply(NetworkFault(STALL, label, applies, at_sender=at_sender))
 
-    def reject(self, a: str, b: str, *, planes: Iterable[str] | None = None) -> Token:
-        """Answers the packets between two nodes with resets, as a firewall rule `REJECT tcp-reset` does."""
+    def reject(self, a: str, b: str, *, planes: Iterable[str] | None = None) -> NetworkFault:
+        """Responds to the packets between two nodes with resets, as a firewall does (`REJECT tcp-reset`)."""
         self._check_nodes(a, b)
         pairs = {(a, b), (b, a)}
-        token = Token(
+        fault = NetworkFault(
             REJECT,
             f"reject {a} {b}",
             between(lambda src, dst: (src, dst) in pairs, _planes(planes)),
         )
-        self._apply(token)
+        self._apply(fault)
         for connection in list(self.connections.values()):
             up = connection.up
-            if token.applies(up.link.src, up.link.dst, up.plane):
-                token.dropped_or_stalled += 1
+            if fault.applies(up.link.src, up.link.dst, up.plane):
+                fault.dropped_or_stalled += 1
                 connection.reset_both_ends()
-        return token
+        return fault
 
     def degrade(
         self,
@@ -158,13 +166,13 @@ class SimNetwork:
         loss: float = 0.0,
         planes: Iterable[str] | None = None,
         direction: str = "both",
-    ) -> Token:
-        """Makes packets between two nodes late, or lost and sent again.
+    ) -> NetworkFault:
+        """Delays packets between two nodes, or loses them, so that they are sent again.
 
         Args:
             a: A node.
             b: Another node.
-            delay_ns: Added to every frame.
+            delay_ns: Delay of every frame.
             loss: Probability that a packet is lost. With probability loss**(j+1) a frame is late by
                 0.2 s * (2**(j+1) - 1); no frame is ever lost for good.
             planes: On these planes only; None for all.
@@ -173,10 +181,12 @@ class SimNetwork:
         forward = _choose(direction, both=(True, True), a_to_b=(True, False), b_to_a=(False, True))
         pairs = {pair for pair, bad in (((a, b), forward[0]), ((b, a), forward[1])) if bad}
         if not 0.0 <= loss < 1.0:
-            raise ValueError(f"a loss of {loss} is no probability below one; cut the link instead")
+            raise ValueError(
+                f"a loss of {loss} is not a probability below one; cut the link instead"
+            )
         self._check_nodes(a, b)
         return self._apply(
-            Token(
+            NetworkFault(
                 DEGRADE,
                 f"degrade {a} {b}",
                 between(lambda src, dst: (src, dst) in pairs, _planes(planes)),
@@ -193,41 +203,43 @@ class SimNetwork:
         delay_ns: int = 0,
         jitter_ns: int = 0,
         loss: float = 0.0,
-    ) -> Token:
-        """Makes the packets of many ordered pairs of nodes late, or lost and sent again; one rule for all of them.
+    ) -> NetworkFault:
+        """Delays or loses the packets between many ordered pairs of nodes, as one fault.
 
         Args:
             label: For traces.
             pairs: (source, destination).
-            delay_ns: Added to every frame. What is still on its way when the rule is healed arrives at once.
-            jitter_ns: Makes the delay a draw, uniform around `delay_ns`; at most `delay_ns`.
+            delay_ns: Delay of every frame. Frames still on their way when the fault is healed arrive at once.
+            jitter_ns: The delay is drawn uniformly from `delay_ns` plus or minus this; at most `delay_ns`.
             loss: As for `degrade`; 1.0 drops everything.
         """
         if not 0.0 <= loss <= 1.0 or jitter_ns > delay_ns:
             raise ValueError(
-                f"a loss of {loss} or a jitter of {jitter_ns} around {delay_ns} cannot be"
+                f"a loss of {loss}, or a jitter of {jitter_ns} ns around {delay_ns} ns, cannot be applied"
             )
         self._check_nodes(*{name for pair in pairs for name in pair})
         wanted = frozenset(pairs)
         applies = between(lambda src, dst: (src, dst) in wanted, PLANES)
         if loss == 1.0:
-            return self._apply(Token(STALL, label, applies))
+            return self._apply(NetworkFault(STALL, label, applies))
         return self._apply(
-            Token(DEGRADE, label, applies, delay_ns=delay_ns, jitter_ns=jitter_ns, loss=loss)
+            NetworkFault(DEGRADE, label, applies, delay_ns=delay_ns, jitter_ns=jitter_ns, loss=loss)
         )
 
-    def throttle(self, node: str, *, bytes_per_s: int) -> Token:
-        """Lets everything that a node sends to others pass one slow wire, in turn."""
+    def throttle(self, node: str, *, bytes_per_s: int) -> NetworkFault:
+        """Sends all packets from a node to others over one slow wire, one after the other."""
         self._check_nodes(node)
         applies = between(lambda src, dst: src == node, PLANES)
         return self._apply(
-            Token(THROTTLE, f"throttle {node} {bytes_per_s}", applies, bytes_per_s=bytes_per_s)
+            NetworkFault(
+                THROTTLE, f"throttle {node} {bytes_per_s}", applies, bytes_per_s=bytes_per_s
+            )
         )
 
-    def hold(self, src: str | None, dst: str | None, message_type_name: str) -> Token:
+    def hold(self, src: str | None, dst: str | None, message_type_name: str) -> NetworkFault:
         """Holds messages of one type from one node to another until `release`.
 
-        A TCP stream cannot be overtaken: what follows a held message on its connection waits behind it.
+        Frames of a TCP stream stay in order, so later messages of the same connection wait, too.
 
         Args:
             src: Sending node; None for any.
@@ -236,68 +248,70 @@ class SimNetwork:
         """
         return self._intercept(HOLD, src, dst, message_type_name, None)
 
-    def release(self, token: Token) -> None:
-        """Ends a `hold`; what was held is delivered now, in order."""
-        self.heal(token)
+    def release(self, fault: NetworkFault) -> None:
+        """Ends a `hold`. The held messages are delivered now, in order."""
+        self.heal(fault)
 
     def drop(
         self, src: str | None, dst: str | None, message_type_name: str, *, count: int | None = None
-    ) -> Token:
-        """Makes messages of one type vanish, each together with its connection.
+    ) -> NetworkFault:
+        """Drops messages of one type, each together with its connection.
 
-        A frame cannot get lost from within a TCP stream, so both ends see a reset: the request was perhaps
-        acted upon, and nobody hears of it.
+        TCP cannot lose a frame in the middle of a stream, so both ends see a reset. The request may have been
+        processed without a response.
 
         Args:
             src: Sending node; None for any.
             dst: Receiving node; None for any.
             message_type_name: Class name of a request or response.
-            count: Heals itself after so many messages; None for never.
+            count: The fault ends after this many messages; None for never.
         """
         return self._intercept(DROP, src, dst, message_type_name, count)
 
     def _intercept(
         self, kind: str, src: str | None, dst: str | None, name: str, remaining: int | None
-    ) -> Token:
+    ) -> NetworkFault:
         self._check_nodes(*(node for node in (src, dst) if node is not None))
 
         def forward(from_node: str, to_node: str) -> bool:
             return src in (None, from_node) and dst in (None, to_node)
 
         label = f"{kind} {name} {src or '*'}>{dst or '*'}"
-        token = Token(kind, label, between(forward, PLANES), message_type=name, remaining=remaining)
-        return self._apply(token)
+        fault = NetworkFault(
+            kind, label, between(forward, PLANES), message_type=name, remaining=remaining
+        )
+        return self._apply(fault)
 
-    def heal(self, token: Token) -> None:
-        """Ends one rule; idempotent. Others stay in force."""
-        if not token.active:
+    def heal(self, fault: NetworkFault) -> None:
+        """Ends one fault; idempotent. Others stay in force."""
+        if not fault.active:
             return
-        token.active = False
-        self.tokens.remove(token)
-        self.world.trace.note(self.world.now, f"heal {token.label}")
+        fault.active = False
+        self.faults.remove(fault)
+        self.timeline.trace.note(self.timeline.now, f"heal {fault.label}")
         self.refresh()
-        if token.kind == THROTTLE or (token.kind == DEGRADE and token.delay_ns):
-            self._empty_queue_of(token)
+        if fault.kind == THROTTLE or (fault.kind == DEGRADE and fault.delay_ns):
+            self._empty_queue_of(fault)
 
-    def _empty_queue_of(self, token: Token) -> None:
+    def _empty_queue_of(self, fault: NetworkFault) -> None:
         for connection in list(self.connections.values()):
             for pipe in (connection.up, connection.down):
-                if token.applies(pipe.link.src, pipe.link.dst, pipe.plane):
-                    pipe.hurry()
+                if fault.applies(pipe.link.src, pipe.link.dst, pipe.plane):
+                    pipe.send_now()
 
     def heal_all(self) -> None:
-        """Ends every rule."""
-        for token in list(self.tokens):
-            self.heal(token)
+        """Ends every fault."""
+        for fault in list(self.faults):
+            self.heal(fault)
 
     def reset_connections(self, nodes: Collection[str] | None = None) -> int:
-        """Kills sockets as `ss -K` does: the nodes named see an abort, their peers a reset.
+        """Kills sockets as `ss -K` does: the given nodes see an abort, their peers a reset.
 
         Args:
-            nodes: Whose connections; None for all there are.
+            nodes: The nodes whose connections are killed; None for all connections.
 
         Returns:
-            How many connections were killed.
+            The number of killed connections.
         """
         count = 0
         for connection in list(self.connections.values()):
@@ -315,141 +329,133 @@ class SimNetwork:
                 pipe = connection.down
             here.broken(ConnectionAbortedError("the socket was killed"))
             if not pipe.is_blocked:
-                self._send_reset(pipe, there)
-        self.world.trace.note(self.world.now, "reset connections", count)
+                send_reset(pipe, there)
+        self.timeline.trace.note(self.timeline.now, "reset connections", count)
         return count
 
-    def _apply(self, token: Token) -> Token:
-        self.tokens.append(token)
-        self.world.trace.note(self.world.now, token.label)
+    def _apply(self, fault: NetworkFault) -> NetworkFault:
+        self.faults.append(fault)
+        self.timeline.trace.note(self.timeline.now, fault.label)
         self.refresh()
-        return token
+        return fault
 
     def _check_nodes(self, *names: str) -> None:
         for name in names:
-            if name not in self.world.nodes:
-                known = ", ".join(self.world.nodes)
-                raise ValueError(f"there is no node called {name!r}; there are {known}")
+            if name not in self._nodes:
+                known = ", ".join(self._nodes)
+                raise ValueError(f"there is no node called {name!r}; the nodes are {known}")
 
-    # What rules and hosts mean for packets
+    # Effects of faults and of hosts without power
 
-    def packets_vanish(self, src: "SimNode", dst: "SimNode") -> bool:
-        """Whether a packet between two hosts is dropped by a rule, and counts it."""
+    def packets_are_dropped(self, src: Machine, dst: Machine) -> bool:
+        """Whether a fault drops a packet between two hosts. Counts the packet as evidence."""
         plane = plane_of(src.kind, dst.kind)
         hit = False
-        for token in self.tokens:
-            if token.kind == STALL and token.applies(src.name, dst.name, plane):
-                token.dropped_or_stalled += 1
+        for fault in self.faults:
+            if fault.kind == STALL and fault.applies(src.name, dst.name, plane):
+                fault.dropped_or_stalled += 1
                 hit = True
         return hit
 
-    def is_rejected(self, src: "SimNode", dst: "SimNode") -> bool:
-        """Whether a firewall answers packets between two hosts with resets, and counts it."""
+    def is_rejected(self, src: Machine, dst: Machine) -> bool:
+        """Whether a firewall resets a packet between two hosts. Counts the packet as evidence."""
         plane = plane_of(src.kind, dst.kind)
-        for token in self.tokens:
-            if token.kind == REJECT and token.applies(src.name, dst.name, plane):
-                token.dropped_or_stalled += 1
+        for fault in self.faults:
+            if fault.kind == REJECT and fault.applies(src.name, dst.name, plane):
+                fault.dropped_or_stalled += 1
                 return True
         return False
 
     def refresh(self) -> None:
-        """Tells links and pipes that rules changed, or that a host went off or came back."""
+        """Updates links and pipes after faults changed, or after a host lost power or booted."""
         for (src, dst), link in self._links.items():
-            plane = plane_of(self.world.nodes[src].kind, self.world.nodes[dst].kind)
-            touching = [token for token in self.tokens if token.applies(src, dst, plane)]
-            link.degraders = tuple(token for token in touching if token.kind == DEGRADE)
-            link.interceptors = tuple(token for token in touching if token.kind in (HOLD, DROP))
-            link.throttlers = tuple(token for token in touching if token.kind == THROTTLE)
+            plane = plane_of(self._nodes[src].kind, self._nodes[dst].kind)
+            touching = [fault for fault in self.faults if fault.applies(src, dst, plane)]
+            link.degraders = tuple(fault for fault in touching if fault.kind == DEGRADE)
+            link.interceptors = tuple(fault for fault in touching if fault.kind in (HOLD, DROP))
+            link.throttlers = tuple(fault for fault in touching if fault.kind == THROTTLE)
         for connection in list(self.connections.values()):
             self._refresh(connection)
 
     def _refresh(self, connection: SimConnection) -> None:
         client, server = connection.loop.node, connection.server.loop.node
         host_off = not (client.host_is_up and server.host_is_up)
-        up_blocked = host_off or self._is_stalled(connection.up)
-        down_blocked = host_off or self._is_stalled(connection.down)
-        connection.up.refresh(path_blocked=host_off, reverse_blocked=down_blocked)
-        connection.down.refresh(path_blocked=host_off, reverse_blocked=up_blocked)
-
-    def _is_stalled(self, pipe: Pipe) -> bool:
-        return any(
-            token.kind == STALL and token.applies(pipe.link.src, pipe.link.dst, pipe.plane)
-            for token in self.tokens
+        up, down = connection.up, connection.down
+        up_blockers, down_blockers = self._blockers_of(up), self._blockers_of(down)
+        up.refresh(
+            blockers=up_blockers,
+            path_blocked=host_off,
+            reverse_blocked=host_off or bool(down_blockers),
+        )
+        down.refresh(
+            blockers=down_blockers,
+            path_blocked=host_off,
+            reverse_blocked=host_off or bool(up_blockers),
         )
 
-    def answer_with_reset(
-        self, pipe: Pipe, frame: Flight, reverse: Pipe, sender: SimConnection | ServerEnd
-    ) -> None:
-        """The kernel answers a segment for a socket that does not exist."""
-        if sender.gone:
-            pipe.clear()
-        elif reverse.is_blocked:
-            pipe.retry_later(frame)
-        else:
-            pipe.clear()
-            self._send_reset(reverse, sender)
-
-    def _send_reset(self, pipe: Pipe, to: SimConnection | ServerEnd) -> None:
-        world = self.world
-
-        def arrive(_: Any) -> None:
-            if not pipe.is_blocked:
-                world.trace.note(world.now, f"net {pipe.link.src}>{pipe.link.dst} RST")
-                to.broken(ConnectionResetError("the other side reset the connection"))
-
-        world.push(world.now + pipe.link.latency_ns(), arrive, None)
+    def _blockers_of(self, pipe: Pipe) -> tuple[NetworkFault, ...]:
+        """Returns the faults that drop the packets of a pipe."""
+        return tuple(
+            fault
+            for fault in self.faults
+            if fault.kind == STALL and fault.applies(pipe.link.src, pipe.link.dst, pipe.plane)
+        )
 
     # Connections
 
-    def link(self, src: "SimNode", dst: "SimNode") -> Link:
+    def link(self, src: Machine, dst: Machine) -> Link:
         """Returns the wire from one host to another."""
         key = (src.name, dst.name)
         link = self._links.get(key)
         if link is None:
-            weather = self.world.weather
+            weather = self.timeline.weather
             base_ns = weather.latency_base_ns
             if {"client", "harness"} & {src.kind, dst.kind}:
                 base_ns = weather.client_latency_base_ns
             if src is dst:
                 base_ns = LOOPBACK_LATENCY_NS
-            stream = self.world.random.stream("net", *key)
-            link = self._links[key] = Link(*key, base_ns, weather.latency_tail_ns, stream.random)
+            stream = self.timeline.random.stream("net", *key)
+            link = self._links[key] = Link(
+                *key, base_ns, weather.latency_tail_ns, stream.random, self.heal
+            )
             self.refresh()
         return link
 
-    def open_connection(
-        self, client_loop: "NodeLoop", server_loop: "NodeLoop", listener: Listener
-    ) -> SimConnection:
+    def open_connection(self, client_loop: NodeLoop, listener: Listener) -> SimConnection:
         """Makes an established connection."""
-        client, server = client_loop.node, server_loop.node
+        client, server = client_loop.node, listener.loop.node
         self._connection_count += 1
         connection = SimConnection(
-            self,
+            self.timeline,
+            self._wire,
             self._connection_count,
             client_loop,
-            server_loop,
-            listener.handler,
+            listener,
             (self.link(client, server), self.link(server, client)),
             plane_of(client.kind, server.kind),
+            self._forget,
         )
         self.connections[self._connection_count] = connection
         self._refresh(connection)
         return connection
 
-    def forget(self, connection: SimConnection) -> None:
-        """Drops a connection of which no end is left."""
-        self.connections.pop(connection.connection_id, None)
+    def _forget(self, connection_id: int) -> None:
+        self.connections.pop(connection_id, None)
 
-    def listener_of(self, node: "SimNode") -> Listener | None:
+    def node_at(self, address: str) -> Machine | None:
+        """Returns the node at an address."""
+        return self._addresses.get(address)
+
+    def listener_of(self, node: Machine) -> Listener | None:
         """Returns the listener of a node's running process, if it has one."""
         return self._listeners.get(node.name)
 
-    def add_listener(self, node: "SimNode", listener: Listener) -> None:
-        """Starts to accept connections at a node."""
+    def add_listener(self, node: Machine, listener: Listener) -> None:
+        """Starts accepting connections at a node."""
         self._listeners[node.name] = listener
 
-    def process_died(self, loop: "NodeLoop", *, host_is_off: bool) -> None:
-        """Closes what a process had open, as its kernel does; a host without power only falls silent."""
+    def process_died(self, loop: NodeLoop, *, host_is_off: bool) -> None:
+        """Closes the connections of a process, as its kernel does. A host without power sends nothing."""
         self._listeners.pop(loop.node.name, None)
         for connection in list(self.connections.values()):
             for end in (connection, connection.server):
@@ -462,38 +468,6 @@ class SimNetwork:
         if host_is_off:
             self.refresh()
 
-    # The wire
-
-    def through_the_codec(self, message: Any) -> Any:
-        """Encodes and decodes a message, and returns what the other side would have decoded.
-
-        Things that are not Kafka messages (tests send some) pass as they are.
-        """
-        self.until_wire_check = self._next_wire_check()
-        kind = type(message)
-        if not kind.__module__.startswith("kio."):
-            return message
-        self.wire_checks += 1
-        try:
-            decoded = decode(kind, encode(message))
-        except Exception as error:  # whatever a codec raises, the message could not have been sent
-            mismatch = CodecMismatch(f"{kind.__name__} has no wire form: {error!r}")
-            mismatch.__cause__ = error
-            self.world.fail(mismatch)
-            return message
-        if decoded != message:
-            self.world.fail(
-                CodecMismatch(f"{kind.__name__} changed on the wire: {message} {decoded}")
-            )
-        return decoded
-
-    def _next_wire_check(self) -> int:
-        if self._sim_wire or self._wire_sample >= 1.0:
-            return 0
-        if self._wire_sample <= 0.0:
-            return _NEVER
-        return int(self._wire_random(self._wire_sample))
-
 
 def _planes(planes: Iterable[str] | None) -> frozenset[str]:
     if planes is None:
@@ -501,7 +475,7 @@ def _planes(planes: Iterable[str] | None) -> frozenset[str]:
     chosen = frozenset(planes)
     if unknown := sorted(chosen - PLANES):
         raise ValueError(
-            f"no plane is called {unknown[0]!r}; there are {', '.join(sorted(PLANES))}"
+            f"no plane is called {unknown[0]!r}; the planes are {', '.join(sorted(PLANES))}"
         )
     return chosen
 
@@ -510,6 +484,3 @@ def _choose(word: str, **choices: Any) -> Any:
     if word not in choices:
         raise ValueError(f"{word!r} is none of {', '.join(choices)}")
     return choices[word]
-
-
-__all__ = ["FIN", "Listener", "SimNetwork", "Token"]

@@ -1,6 +1,6 @@
 """A simulated machine and the process on it.
 
-A process ends in one of these ways, and never by running more of its own code than reality would let it:
+A process ends in one of these ways, and never runs more of its own code than a real process would:
 
 | how         | its code                              | its connections       | its disk          |
 |-------------|---------------------------------------|-----------------------|-------------------|
@@ -9,50 +9,49 @@ A process ends in one of these ways, and never by running more of its own code t
 | `power_off` | nothing                               | peers see silence     | power cut         |
 | a crash     | up to the exception                   | closed by the kernel  | page cache kept   |
 
-Dropping the last reference to a suspended coroutine makes CPython run its `finally` blocks. So a killed
-process is put into the world's graveyard, with its loop dead and its doors shut, and stays referenced.
+CPython runs the `finally` blocks of a suspended coroutine when its last reference is dropped. So a killed process
+stays referenced (`ProcessTable.dead`). Its loop is dead, and its interfaces refuse all calls.
 """
 
 import asyncio
 import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from harness.simulation.clock import HostClock, NodeClock
 from harness.simulation.connect import NodeNetwork
 from harness.simulation.disk import SimDisk
 from harness.simulation.errors import SimulationError
-from harness.simulation.loop import NodeLoop
+from harness.simulation.loop import DeadProcess, NodeLoop, ProcessTable
+from harness.simulation.network import SimNetwork
 from harness.simulation.power_cut import PowerCutReport, draw_mode
 from harness.simulation.randomness import NodeRandom
 from harness.simulation.storage import NodeStorage
+from harness.simulation.timeline import Timeline
 from system_under_test.runtime import Host, Observer, SilentObserver
-
-if TYPE_CHECKING:
-    from harness.simulation.world import World
 
 KINDS = ("broker", "controller", "client", "harness")
 
 EXPECTED_ERRNOS = frozenset({errno.EIO, errno.ENOSPC, errno.EROFS})
-"""A process may legally die of a broken disk; anything else that ends one is a finding."""
+"""Errors of a broken disk, which may end a process. Any other error that ends one is a failure of the run."""
 
 DEFAULT_SLOW_CPU_NS = 10_000
 
 
 class Process(Protocol):
-    """What `main` returns: the program of a node."""
+    """The program of a node, as `main` returns it."""
 
     async def start(self) -> None:
-        """Starts up; background work goes on in tasks."""
+        """Starts the program; background work continues in tasks."""
         ...
 
     async def stop(self) -> None:
-        """Shuts down in order."""
+        """Shuts down cleanly."""
         ...
 
 
 class IdleProcess:
-    """A program that does nothing: for nodes that only carry tasks of the harness."""
+    """A program that does nothing, for nodes that only run tasks of the harness."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -65,7 +64,7 @@ class IdleProcess:
 
 
 class SimHost:
-    """The doors of one incarnation; implements `system_under_test.runtime.Host`."""
+    """The interfaces of one process; implements `system_under_test.runtime.Host`."""
 
     __slots__ = ("clock", "name", "network", "observer", "random", "storage")
 
@@ -96,22 +95,27 @@ class SimNode:
     Attributes:
         name: For example "b1".
         kind: "broker", "controller", "client" or "harness".
-        address: Where it listens.
-        incarnation: Counts the starts of its process.
+        timeline: The timeline of the world.
+        address: The address at which it listens.
+        incarnation: Number of starts of its process.
         state: "off" (no power), "running", "paused", "stopping" or "dead" (power, but no process).
         loop: The loop of the present or last process.
-        host: The doors of the present or last process.
-        process: What `main` returned.
-        crash: The exception that ended the last process, if one did.
+        host: The interfaces of the present or last process.
+        process: The program, as `main` returned it.
+        clock: The clocks of the machine.
+        disk: The disk of the machine.
+        crash: The exception that ended the last process, if any.
         exit_reason: How the last process ended: "stopped", "stop-timeout", "killed", "oom", "power-off" or
-            "crashed"; empty if none did.
-        slowed_callbacks: Callbacks of all its processes that took CPU time.
+            "crashed"; empty if none has ended.
+        slowed_callbacks: Number of callbacks, of all its processes, that took CPU time.
         on_exit: Called with the node and the reason.
     """
 
     def __init__(
         self,
-        world: "World",
+        timeline: Timeline,
+        network: SimNetwork,
+        processes: ProcessTable,
         name: str,
         *,
         kind: str,
@@ -120,8 +124,8 @@ class SimNode:
         observer: Observer | None,
     ) -> None:
         if kind not in KINDS:
-            raise ValueError(f"no node kind is called {kind!r}; there are {', '.join(KINDS)}")
-        self.world = world
+            raise ValueError(f"no node kind is called {kind!r}; the kinds are {', '.join(KINDS)}")
+        self.timeline = timeline
         self.name = name
         self.kind = kind
         self.address = address
@@ -132,15 +136,17 @@ class SimNode:
         self.exit_reason = ""
         self.slowed_callbacks = 0
         self.on_exit: list[ExitCallback] = []
-        drift_ppm_max = world.weather.clock_drift_ppm_max
-        drift = world.random.stream("drift", name).random()
-        self.clock = HostClock(world, round((2 * drift - 1) * drift_ppm_max))
-        self.disk = SimDisk(world, name)
+        drift_ppm_max = timeline.weather.clock_drift_ppm_max
+        drift = timeline.random.stream("drift", name).random()
+        self.clock = HostClock(timeline, round((2 * drift - 1) * drift_ppm_max))
+        self.disk = SimDisk(timeline, name)
+        self._network = network
+        self._processes = processes
         self._is_stopping = False
         self._cpu_factor = 1.0
         self._main = main
         self._observer: Observer = observer if observer is not None else SilentObserver()
-        self._random = world.random.for_node(name)
+        self._random = timeline.random.for_node(name)
         self._loop: NodeLoop | None = None
         self._host: SimHost | None = None
 
@@ -166,49 +172,50 @@ class SimNode:
 
     @property
     def host(self) -> SimHost:
-        """Returns the doors of the present or last process."""
+        """Returns the interfaces of the present or last process."""
         if self._host is None:
             raise SimulationError(f"{self.name} was never started")
         return self._host
 
     @property
     def is_slowed(self) -> bool:
-        """Whether its processes compute slower than the weather says."""
+        """Whether its processes compute slower than the weather specifies."""
         return self._cpu_factor != 1.0
 
-    # Life
+    # Start and end
 
     def start(self) -> None:
-        """Starts a new process, and the machine before it if it is off.
+        """Starts a new process, and boots the machine before if it is off.
 
         Raises:
-            SimulationError: There is a process already.
+            SimulationError: There is already a process.
         """
         if self.is_alive:
             raise SimulationError(f"{self.name} is {self.state} and cannot be started")
-        world = self.world
+        timeline = self.timeline
         boots = self.state == "off"
         if boots:
-            # Whole seconds read well; the range is far from what any other node shows.
-            self.clock.boot(world.random.stream("clock", self.name).randrange(1_000, 100_000))
+            # Whole seconds are easy to read. The range is so wide that the clocks of two nodes hardly ever agree.
+            self.clock.boot(timeline.random.stream("clock", self.name).randrange(1_000, 100_000))
         self.incarnation += 1
         self.state = "running"
         self._is_stopping = False
         self.crash = None
         self._note("start", self.incarnation)
-        loop = self._loop = NodeLoop(world, self)  # type: ignore[abstract]  # the rest of it is forbidden, at run time
+        # mypy does not see the abstract methods that `loop.py` adds at import time.
+        loop = self._loop = NodeLoop(timeline, self, self._processes)  # type: ignore[abstract]
         self._set_cpu()
         self._host = SimHost(
             self.name,
             clock=NodeClock(self.clock),
-            network=NodeNetwork(world.network, loop),
-            storage=self.disk.door(loop),
+            network=NodeNetwork(self._network, loop),
+            storage=self.disk.storage_for(loop),
             random=self._random,
             observer=self._observer,
         )
         if boots:
-            world.network.refresh()
-        with world.inside(loop):
+            self._network.refresh()
+        with loop.inside():
             try:
                 self.process = self._main(self._host)
                 main_task = loop.spawn(self.process.start())
@@ -225,9 +232,9 @@ class SimNode:
             self.process_failed(error)
 
     def stop(self, grace_ms: float = 30_000) -> None:
-        """Asks the process to shut down (SIGTERM), and kills it if it takes too long.
+        """Shuts the process down (SIGTERM), and kills it after a grace period.
 
-        A paused process hears of it when it is resumed.
+        A paused process receives the signal when it is resumed.
         """
         if not self.is_alive or self._is_stopping:
             return
@@ -237,10 +244,10 @@ class SimNode:
         if self.state == "running":
             self.state = "stopping"
         assert self.process is not None
-        with self.world.inside(loop):
+        with loop.inside():
             task = loop.spawn(self.process.stop())
         task.add_done_callback(self._stopped, context=loop.plain_context)
-        self.world.schedule(self.world.now + int(grace_ms * 1e6), self._grace_is_over, loop)
+        self.timeline.schedule(self.timeline.now + int(grace_ms * 1e6), self._grace_is_over, loop)
 
     def _stopped(self, task: "asyncio.Task[Any]") -> None:
         error = None if task.cancelled() else task.exception()
@@ -254,27 +261,27 @@ class SimNode:
             self._end("stop-timeout")
 
     def kill(self) -> None:
-        """Ends the process at once (SIGKILL); none of its code runs any more. The page cache stays."""
+        """Ends the process at once (SIGKILL); none of its code runs any more. The page cache is kept."""
         if self.is_alive:
             self._end("killed")
 
     def oom_kill(self) -> None:
-        """Ends the process as the kernel does when there is no memory left; for the process it is a `kill`."""
+        """Ends the process as the kernel does when it is out of memory; the process sees a `kill`."""
         if self.is_alive:
             self._end("oom")
 
     def power_off(self, mode: str, *, keep: dict[str, int] | None = None) -> PowerCutReport:
-        """Takes the power away.
+        """Switches the power off.
 
         Args:
             mode: One of `power_cut.MODES`, or "draw".
-            keep: Exact outcomes: path to the length of the prefix of its cached content that survives.
+            keep: Exact outcomes: path to length of the prefix of its cached content that survives.
 
         Returns:
-            What was lost.
+            The losses.
 
         Raises:
-            IllegalPowerCut: `keep` asks for something impossible; nothing happened.
+            IllegalPowerCut: `keep` is impossible; nothing happened.
         """
         if mode == "draw":
             mode = draw_mode(self.disk.random)
@@ -283,13 +290,13 @@ class SimNode:
         was_alive = self.is_alive
         self.state = "off"
         if was_alive:
-            self._bury("power-off", host_is_off=True)
+            self._process_ended("power-off", host_is_off=True)
         else:
-            self.world.network.refresh()
+            self._network.refresh()
         return report
 
     def pause(self) -> None:
-        """Stops the process (SIGSTOP). Its kernel lives on: connections are accepted and data is received."""
+        """Stops the process (SIGSTOP). Its kernel still accepts connections and receives data."""
         if self.state in ("running", "stopping"):
             self.state = "paused"
             self._note("pause")
@@ -303,20 +310,20 @@ class SimNode:
             self.loop.resume()
 
     def slow_cpu(self, factor: float) -> None:
-        """Makes the node's processes, this and later ones, compute slower; 1 is the weather's normal speed."""
+        """Slows down the node's present and later processes; 1 is the speed that the weather specifies."""
         self._cpu_factor = factor
         self._note("slow cpu", int(factor * 1000))
         self._set_cpu()
 
     def _set_cpu(self) -> None:
-        weather_ns = self.world.weather.cpu_ns_per_callback
+        weather_ns = self.timeline.weather.cpu_ns_per_callback
         if self._cpu_factor != 1.0:
             weather_ns = weather_ns or DEFAULT_SLOW_CPU_NS
         if self._loop is not None:
             self._loop.cpu_ns_per_callback = int(weather_ns * self._cpu_factor)
 
     def skew_clock(self, ppm: int) -> None:
-        """Lets both clocks of the node run wrong; timers that are set follow. 0 ends it (`HostClock.unskew`)."""
+        """Changes the rate of both clocks, and adjusts pending timers. 0 ends the skew (`HostClock.unskew`)."""
         self._note("clock skew", ppm)
         if ppm:
             self.clock.skew(ppm)
@@ -325,19 +332,19 @@ class SimNode:
         self._retime()
 
     def set_clock_drift(self, drift_ppm: int) -> None:
-        """Changes the rate of the node's monotonic clock; timers that are set follow."""
+        """Changes the rate of the monotonic clock, and adjusts pending timers."""
         self._note("clock drift", drift_ppm)
         self.clock.set_drift(drift_ppm)
         self._retime()
 
     def _retime(self) -> None:
         if self._loop is not None and not self._loop.dead:
-            self.world.retime(self._loop)
+            self.timeline.retime(self._loop, self.clock.true_ns_at)
 
     def process_failed(self, error: BaseException) -> None:
-        """An exception nobody handled ends the process.
+        """Ends the process because of an unhandled exception.
 
-        It is a failure of the run, unless it is a disk error or a deliberate exit.
+        This is a failure of the run, except after a disk error or a deliberate exit.
         """
         if not self.is_alive:
             return
@@ -347,22 +354,23 @@ class SimNode:
             isinstance(error, OSError) and error.errno in EXPECTED_ERRNOS
         )
         if not expected:
-            self.world.fail(error, self.name)
+            self.timeline.fail(error, self.name)
         self._end("crashed")
 
     def _end(self, reason: str) -> None:
         self._note(reason)
         self.state = "dead"
-        self._bury(reason, host_is_off=False)
+        self._process_ended(reason, host_is_off=False)
 
-    def _bury(self, reason: str, *, host_is_off: bool) -> None:
-        world, loop = self.world, self.loop
+    def _process_ended(self, reason: str, *, host_is_off: bool) -> None:
+        loop = self.loop
         self.exit_reason = reason
-        world.graveyard.append((loop, self.process, loop.die()))
-        self.disk.refresh_doors()
-        world.network.process_died(loop, host_is_off=host_is_off)
+        dead = DeadProcess(loop=loop, program=self.process, tasks=loop.die())
+        self._processes.dead.append(dead)
+        self.disk.refresh_views()
+        self._network.process_died(loop, host_is_off=host_is_off)
         for callback in list(self.on_exit):
             callback(self, reason)
 
     def _note(self, what: str, detail: int = 0) -> None:
-        self.world.trace.note(self.world.now, f"node {self.name} {what}", detail)
+        self.timeline.trace.note(self.timeline.now, f"node {self.name} {what}", detail)

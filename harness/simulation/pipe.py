@@ -1,26 +1,25 @@
 """One direction of one TCP connection.
 
-Frames leave in order and arrive in order: `deliver_at = max(previous deliver_at, now + latency)`. Reordering
-exists between connections only. While packets are dropped, nothing is lost: the frames wait in the sender's
-buffer, and TCP tries again after rto, 2 rto, 4 rto ... since the first one that was not acknowledged. So when
-the network heals, the pipe resumes at the next of these moments and not at once, which for a long cut is much
-later (measured: 23.5 s late after a cut of 30 s). A drop at the sender is no exception (2.65 s late after 4 s),
-but its kernel has nothing in flight, so the next write after healing goes out at once, and what waits with it.
+Frames leave in order and arrive in order: `deliver_at = max(previous deliver_at, now + latency)`. Only frames of
+different connections can overtake each other. While packets are dropped, no frame is lost: the frames wait in the
+sender's buffer, and TCP sends them again after rto, 2 rto, 4 rto ... since the first one that was not
+acknowledged. So when the network heals, the pipe resumes at the next of these times and not at once. After a long
+cut, that is much later (measured: 23.5 s after the end of a cut of 30 s). The same holds for a drop at the sender
+(2.65 s after a drop of 4 s). But there, the kernel has nothing in flight, so the next write after healing is sent
+at once, with all waiting frames.
 
-Simplification: the sender's buffer is unbounded, since `request` never blocks. Its bound of 512 KiB counts in
-one place only, where a program can see it: data that arrives while its acknowledgements do not.
+Simplification: the sender's buffer is unbounded, since `request` never blocks. Its limit of 512 KiB is applied in
+only one case, where a program can observe it: data arrives but its acknowledgements do not.
 """
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
-from harness.simulation.rules import HOLD, STALL, Token
-
-if TYPE_CHECKING:
-    from harness.simulation.loop import NodeLoop
-    from harness.simulation.network import SimNetwork
+from harness.simulation.flight import FIN, Flight, estimated_bytes
+from harness.simulation.loop import NodeLoop
+from harness.simulation.network_faults import HOLD, NetworkFault
+from harness.simulation.timeline import Timeline
 
 RTO_NS = 210_000_000
 """First retransmission timeout; measured 208 to 209 ms on Linux 6.18."""
@@ -29,61 +28,21 @@ RTO_STEP_NS_MAX = 120_000_000_000
 """Linux' TCP_RTO_MAX: retransmissions are never further apart."""
 
 GIVE_UP_NS = 924_600_000_000
-"""Linux gives a connection up after 15 retransmissions, some 15 minutes."""
+"""Linux gives a connection up after 15 retransmissions, which takes about 15 minutes."""
 
 SEND_BUFFER_BYTES = 512 * 1024
-"""A stopped peer took 590 kB in the calibration; the kernel's default is of that order."""
+"""A stopped peer accepted 590 kB in the calibration; the kernel's default is of that order."""
 
 LOSS_STEP_NS = 200_000_000
-"""A lost packet is sent again after 0.2 s, lost again after twice that, and so on."""
+"""A lost packet is sent again after 0.2 s; if it is lost again, after twice that time, and so on."""
 
 LOSS_REPEATS_MAX = 8
-
-MESSAGE_OVERHEAD_BYTES = 128
 
 HANDSHAKE_BYTES = 64
 
 
-class Flight:
-    """One request on its way there and back.
-
-    Attributes:
-        message: The request.
-        future: Where the response goes; None for a request that has none.
-        deadline_ns: True time at which the future fails.
-        response: The response, once there is one.
-    """
-
-    __slots__ = ("deadline_ns", "future", "message", "response")
-
-    def __init__(self, message: Any, future: Any, deadline_ns: int) -> None:
-        self.message = message
-        self.future = future
-        self.deadline_ns = deadline_ns
-        self.response: Any = None
-
-
-FIN: Final = Flight(None, None, 0)
-"""The end of the stream; the last frame of a pipe."""
-
-
-def estimated_bytes(value: Any) -> int:
-    """Returns about how long a message is on the wire, without encoding it: its payloads and a constant."""
-    return MESSAGE_OVERHEAD_BYTES + _payload_bytes(value)
-
-
-def _payload_bytes(value: Any) -> int:
-    if isinstance(value, bytes | bytearray | str):
-        return len(value)
-    if isinstance(value, tuple | list):
-        return sum(_payload_bytes(item) for item in value)
-    if is_dataclass(value):
-        return sum(_payload_bytes(getattr(value, field.name)) for field in fields(value))
-    return 0
-
-
 def next_retransmission_ns(since_ns: int, at_least_ns: int) -> int:
-    """Returns the first retransmission at or after a moment, for data that waits since another."""
+    """Returns the first retransmission time of data sent at `since_ns` that is not before `at_least_ns`."""
     attempt_ns = since_ns + RTO_NS
     step_ns = RTO_NS
     while attempt_ns < at_least_ns:
@@ -96,9 +55,10 @@ class Link:
     """The wire between two hosts, in one direction, shared by all connections between them.
 
     Attributes:
-        degraders: Rules that make frames late.
-        interceptors: Rules that hold or drop messages by type.
-        throttlers: Rules that let frames wait for their turn.
+        degraders: Faults that delay frames.
+        interceptors: Faults that hold or drop messages by type.
+        throttlers: Faults that queue frames before a slow wire.
+        on_exhausted: Called with a fault that dropped its last message.
     """
 
     __slots__ = (
@@ -106,6 +66,7 @@ class Link:
         "degraders",
         "dst",
         "interceptors",
+        "on_exhausted",
         "random",
         "src",
         "tail_ns",
@@ -113,16 +74,23 @@ class Link:
     )
 
     def __init__(
-        self, src: str, dst: str, base_ns: int, tail_ns: int, random: Callable[[], float]
+        self,
+        src: str,
+        dst: str,
+        base_ns: int,
+        tail_ns: int,
+        random: Callable[[], float],
+        on_exhausted: Callable[[NetworkFault], None],
     ) -> None:
         self.src = src
         self.dst = dst
         self.base_ns = base_ns
         self.tail_ns = tail_ns
         self.random = random
-        self.degraders: tuple[Token, ...] = ()
-        self.interceptors: tuple[Token, ...] = ()
-        self.throttlers: tuple[Token, ...] = ()
+        self.on_exhausted = on_exhausted
+        self.degraders: tuple[NetworkFault, ...] = ()
+        self.interceptors: tuple[NetworkFault, ...] = ()
+        self.throttlers: tuple[NetworkFault, ...] = ()
 
     def latency_ns(self) -> int:
         """Draws the latency of one packet."""
@@ -131,21 +99,21 @@ class Link:
         return self.base_ns + int(self.tail_ns * self.random() ** 4)
 
     def handshake_ns(self, now_ns: int) -> int | None:
-        """Draws the latency of a packet that opens a connection; None if it is lost, and nobody knows.
+        """Draws the latency of a packet that opens a connection; None if the packet is lost.
 
-        What is lost of a connection that exists, TCP sends again by itself (`Pipe`).
+        Lost packets of an established connection are sent again by `Pipe`.
         """
         late_ns = self.latency_ns()
-        for token in self.degraders:
-            if token.loss and self.random() < token.loss:
-                token.dropped_or_stalled += 1
+        for fault in self.degraders:
+            if fault.loss and self.random() < fault.loss:
+                fault.dropped_or_stalled += 1
                 return None
-            wait_ns = token.late_ns(self.random)
+            wait_ns = fault.late_ns(self.random)
             if wait_ns:
-                token.dropped_or_stalled += 1
+                fault.dropped_or_stalled += 1
             late_ns += wait_ns
-        for token in self.throttlers:
-            late_ns += token.wait_ns(now_ns, HANDSHAKE_BYTES)
+        for fault in self.throttlers:
+            late_ns += fault.wait_ns(now_ns, HANDSHAKE_BYTES)
         return late_ns
 
 
@@ -153,14 +121,13 @@ class Pipe:
     """One direction of one connection.
 
     Attributes:
-        network, world: Whose pipe it is.
         link: The wire under it.
-        plane: Its plane, for rules.
+        plane: Its plane, to which faults may be limited.
         sender: The loop of the process that writes into it.
-        receive: Takes a frame that arrived.
-        give_up: Breaks the connection after 15 minutes of retransmissions.
-        blockers: Rules that stop its packets now.
-        is_slow: Whether sending needs `_push_slowly`: something about this pipe is not normal.
+        receive: Called with every frame that arrives.
+        give_up: Called to break the connection after 15 minutes of retransmissions.
+        blockers: Faults that drop its packets at present.
+        is_slow: Whether sending needs `_push_slowly`, because a fault or its aftermath affects this pipe.
     """
 
     __slots__ = (
@@ -182,36 +149,34 @@ class Pipe:
         "is_reply",
         "is_slow",
         "link",
-        "network",
         "plane",
         "receive",
         "resuming",
         "sender",
-        "world",
+        "timeline",
     )
 
     def __init__(
-        self, network: "SimNetwork", link: Link, plane: str, sender: "NodeLoop", *, is_reply: bool
+        self, timeline: Timeline, link: Link, plane: str, sender: NodeLoop, *, is_reply: bool
     ) -> None:
-        self.network = network
-        self.world = network.world
+        self.timeline = timeline
         self.link = link
         self.plane = plane
         self.sender = sender
         self.is_reply = is_reply
-        self.receive: Callable[[Flight], None] = _nobody
+        self.receive: Callable[[Flight], None] = _not_connected
         self.give_up: Callable[[], None] = _nothing
-        self.blockers: tuple[Token, ...] = ()
+        self.blockers: tuple[NetworkFault, ...] = ()
         self.is_slow = False
         self.ack_blocked = False
         self.choked = False
         self.resuming = False
-        self.held_by: Token | None = None
+        self.held_by: NetworkFault | None = None
         self._path_blocked = False
-        self._is_unsent = False  # what waits was never on the wire
+        self._is_unsent = False  # the waiting frames were never on the wire
         self._frames: deque[Flight] = deque()
-        # Arrivals on the heap carry the generation of their sending. A new generation voids them: their
-        # frames are still here and will be sent again.
+        # Arrivals on the heap carry the generation in which they were sent. A new generation invalidates them:
+        # their frames are still here and will be sent again.
         self._generation = 0
         self._last_at_ns = 0
         self._stalled_at_ns: int | None = None
@@ -224,8 +189,8 @@ class Pipe:
 
     def push(self, frame: Flight) -> None:
         """Sends a frame."""
-        world = self.world
-        now = world.now
+        timeline = self.timeline
+        now = timeline.now
         if self.sender.busy_until_ns > now or self.sender.frozen:
             self.sender.outbox.append((self, frame))
             return
@@ -240,7 +205,7 @@ class Pipe:
         if at < self._last_at_ns:
             at = self._last_at_ns
         self._last_at_ns = at
-        world.push(at, self._arrive, self._generation)
+        timeline.push(at, self._arrive, self._generation)
 
     def _on_arrival(self, generation: int) -> None:
         if generation != self._generation:
@@ -256,20 +221,20 @@ class Pipe:
         message = frame.response if self.is_reply else frame.message
         kind = type(message)
         code = self._codes.get(kind)
-        world = self.world
+        timeline = self.timeline
         if code is None:
             name = "FIN" if frame is FIN else kind.__name__
-            code = self._codes[kind] = world.trace.intern(
+            code = self._codes[kind] = timeline.trace.intern(
                 f"net {self.link.src}>{self.link.dst} {name}"
             )
-        world.messages += 1
-        world.trace.record(world.now, code, 0)
+        timeline.messages += 1
+        timeline.trace.record(timeline.now, code, 0)
 
-    # Everything else
+    # The slow path
 
     def _push_slowly(self, frame: Flight) -> None:
-        """Sends a frame that is already in `_frames`, while something is not normal."""
-        now = self.network.world.now
+        """Sends a frame that is already in `_frames`, while `is_slow`."""
+        now = self.timeline.now
         if self.blockers or self._path_blocked:
             self._count_blocked(1)
             if self._stalled_at_ns is None:
@@ -292,27 +257,27 @@ class Pipe:
         self._schedule_arrival(frame)
 
     def _schedule_arrival(self, frame: Flight) -> None:
-        world = self.network.world
-        at = world.now + self.link.latency_ns() + self._degradation_ns()
+        timeline = self.timeline
+        at = timeline.now + self.link.latency_ns() + self._degradation_ns()
         if self.link.throttlers:
             at += self._throttled_ns(frame)
         self._last_at_ns = at = max(at, self._last_at_ns)
-        world.push(at, self._arrive, self._generation)
+        timeline.push(at, self._arrive, self._generation)
 
     def _degradation_ns(self) -> int:
         total = 0
-        for token in self.link.degraders:
-            if not token.applies(self.link.src, self.link.dst, self.plane):
+        for fault in self.link.degraders:
+            if not fault.applies(self.link.src, self.link.dst, self.plane):
                 continue
-            late = token.late_ns(self.link.random)
+            late = fault.late_ns(self.link.random)
             step = LOSS_STEP_NS
             for _ in range(LOSS_REPEATS_MAX):
-                if not token.loss or self.link.random() >= token.loss:
+                if not fault.loss or self.link.random() >= fault.loss:
                     break
                 late += step
                 step *= 2
             if late:
-                token.dropped_or_stalled += 1
+                fault.dropped_or_stalled += 1
             total += late
         return total
 
@@ -320,60 +285,58 @@ class Pipe:
         message = frame.response if self.is_reply else frame.message
         size_bytes = estimated_bytes(message)
         longest_ns = 0
-        for token in self.link.throttlers:
-            wait_ns = token.wait_ns(self.network.world.now, size_bytes)
+        for fault in self.link.throttlers:
+            wait_ns = fault.wait_ns(self.timeline.now, size_bytes)
             if wait_ns:
-                token.dropped_or_stalled += 1
+                fault.dropped_or_stalled += 1
             longest_ns = max(longest_ns, wait_ns)
         return longest_ns
 
-    def hurry(self) -> None:
-        """Sends what a rule kept back, now that the rule is gone: its queue is emptied onto the wire.
+    def send_now(self) -> None:
+        """Sends the frames that a fault delayed, now that it is healed.
 
-        A frame that was on the wire already is a little later for it than it would have been.
+        A frame that was already on the wire arrives slightly later than it would have.
         """
         is_waiting = self.resuming or self.choked or self.held_by is not None
         if self._frames and not self.is_blocked and not is_waiting:
-            self._last_at_ns = self.network.world.now
+            self._last_at_ns = self.timeline.now
             self._send_all()
 
     def _intercepted(self, frame: Flight) -> bool:
-        """Whether a hold or drop rule took the frame, which was the head of the pipe."""
+        """Applies hold and drop faults to the first frame; returns whether one of them removed it."""
         message = frame.response if self.is_reply else frame.message
         name = type(message).__name__
-        for token in self.link.interceptors:
-            if token.message_type != name or frame is FIN:
+        for fault in self.link.interceptors:
+            if fault.message_type != name or frame is FIN:
                 continue
-            token.dropped_or_stalled += 1
-            if token.kind == HOLD:
-                # Later frames of a TCP stream cannot overtake: the whole pipe waits.
+            fault.dropped_or_stalled += 1
+            if fault.kind == HOLD:
+                # Frames of a TCP stream stay in order, so the whole pipe waits.
                 self._frames.appendleft(frame)
                 self._generation += 1
-                self.held_by = token
+                self.held_by = fault
                 self.is_slow = True
                 return True
-            if token.remaining is not None:
-                token.remaining -= 1
-                if not token.remaining:
-                    self.network.heal(token)
+            if fault.remaining is not None:
+                fault.remaining -= 1
+                if not fault.remaining:
+                    self.link.on_exhausted(fault)
             self.give_up()
             return True
         return False
 
-    def refresh(self, *, path_blocked: bool, reverse_blocked: bool) -> None:
-        """Takes notice of new rules or of a host that went off or came back.
+    def refresh(
+        self, *, blockers: tuple[NetworkFault, ...], path_blocked: bool, reverse_blocked: bool
+    ) -> None:
+        """Adapts to new faults, or to a host that lost power or booted.
 
         Args:
-            path_blocked: Packets vanish for a reason that is not a rule: a host is off.
-            reverse_blocked: Whether acknowledgements cannot come back.
+            blockers: Faults that drop the packets of this pipe.
+            path_blocked: Whether packets are dropped because a host has no power.
+            reverse_blocked: Whether acknowledgements are dropped.
         """
-        src, dst, plane = self.link.src, self.link.dst, self.plane
         was_blocked = bool(self.blockers) or self._path_blocked
-        self.blockers = tuple(
-            token
-            for token in self.network.tokens
-            if token.kind == STALL and token.applies(src, dst, plane)
-        )
+        self.blockers = blockers
         self._path_blocked = path_blocked
         self.ack_blocked = reverse_blocked
         if self.held_by is not None and not self.held_by.active:
@@ -381,7 +344,7 @@ class Pipe:
             if not (self.blockers or path_blocked):
                 self._send_all()
         if self.blockers or path_blocked:
-            unsent = any(token.at_sender for token in self.blockers)
+            unsent = any(fault.at_sender for fault in self.blockers)
             self._is_unsent = unsent and (self._is_unsent or not was_blocked or not self._frames)
             if not was_blocked:
                 self._block()
@@ -409,37 +372,37 @@ class Pipe:
         )
 
     def _block(self) -> None:
-        # Frames in flight at the moment of a cut did not arrive; they will be sent again.
+        # Frames in flight when the cut began did not arrive; they will be sent again.
         self._generation += 1
         self.resuming = False
         if self._frames:
             self._count_blocked(len(self._frames))
             if self._stalled_at_ns is None:
-                self._stall_since(self.network.world.now)
+                self._stall_since(self.timeline.now)
 
     def _count_blocked(self, frame_count: int) -> None:
-        for token in self.blockers:
-            token.dropped_or_stalled += frame_count
+        for fault in self.blockers:
+            fault.dropped_or_stalled += frame_count
 
     def _stall_since(self, since_ns: int) -> None:
         self._stalled_at_ns = since_ns
-        self.network.world.push(since_ns + GIVE_UP_NS, self._on_give_up, since_ns)
+        self.timeline.push(since_ns + GIVE_UP_NS, self._on_give_up, since_ns)
 
     def _on_give_up(self, since_ns: int) -> None:
         if self._stalled_at_ns == since_ns:
-            self.network.world.trace.note(
-                self.network.world.now, f"net give up {self.link.src}>{self.link.dst}"
+            self.timeline.trace.note(
+                self.timeline.now, f"net give up {self.link.src}>{self.link.dst}"
             )
             self.give_up()
 
     def _resume_later(self) -> None:
-        world = self.network.world
+        timeline = self.timeline
         if not self._frames or self._stalled_at_ns is None:
             self._stalled_at_ns = None
             return
         self.resuming = True
-        at = next_retransmission_ns(self._stalled_at_ns, world.now)
-        world.push(at, self._on_resume, self._generation)
+        at = next_retransmission_ns(self._stalled_at_ns, timeline.now)
+        timeline.push(at, self._on_resume, self._generation)
 
     def _on_resume(self, generation: int) -> None:
         if generation != self._generation or not self.resuming:
@@ -456,10 +419,10 @@ class Pipe:
             self._schedule_arrival(frame)
 
     def retry_later(self, frame: Flight) -> None:
-        """Takes back a frame that arrived where nobody could answer it, to send it again later."""
+        """Returns a frame to the pipe because the receiver could not respond, to send it again later."""
         self._frames.appendleft(frame)
         self._generation += 1
-        now = self.network.world.now
+        now = self.timeline.now
         if self._stalled_at_ns is None:
             self._stall_since(now)
         assert self._stalled_at_ns is not None
@@ -467,17 +430,17 @@ class Pipe:
         self.is_slow = True
         self._is_unsent = False
         at = next_retransmission_ns(self._stalled_at_ns, now + 1)
-        self.network.world.push(at, self._on_resume, self._generation)
+        self.timeline.push(at, self._on_resume, self._generation)
 
     def clear(self) -> None:
-        """Forgets all frames that have not arrived: the sender's memory is gone, or nobody wants them."""
+        """Discards all frames that have not arrived: the sender no longer has them, or the receiver is gone."""
         self._frames.clear()
         self._generation += 1
         self._stalled_at_ns = None
         self.resuming = False
 
     def lose_unsent(self) -> None:
-        """Forgets frames that wait in the sender's buffer; those on the wire still arrive."""
+        """Discards the frames in the sender's buffer; those on the wire still arrive."""
         is_waiting = self.resuming or self.choked or self.held_by or self.link.throttlers
         if self.blockers or self._path_blocked or is_waiting:
             self.clear()
@@ -485,11 +448,11 @@ class Pipe:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether packets of this pipe vanish now."""
+        """Whether packets of this pipe are dropped at present."""
         return bool(self.blockers) or self._path_blocked
 
 
-def _nobody(frame: Flight) -> None:
+def _not_connected(frame: Flight) -> None:
     raise AssertionError("a frame arrived before the connection was complete")
 
 

@@ -1,33 +1,31 @@
-"""What is left after the power went off: one element of the set of legal outcomes.
+"""The state of a disk after a power cut: one of the legal outcomes.
 
 | mode          | data                                                           | metadata             |
 |---------------|----------------------------------------------------------------|----------------------|
 | `lose_all`    | exactly the durable image                                      | the durable names    |
 | `prefix`      | per file, the oldest dirty pages up to some point              | a journal prefix     |
 | `pages`       | per file, any subset of the dirty pages; holes read as zeros   | a journal prefix     |
-| `torn_sector` | as `prefix`, but cut at a sector: a record is cut in its middle| a journal prefix     |
-| `zero_tail`   | the size grew and the data did not: zeros at the end           | a journal prefix     |
+| `torn_sector` | as `prefix`, but cut at a sector, inside a record              | a journal prefix     |
+| `zero_tail`   | the size is durable but not the data: zeros at the end         | a journal prefix     |
 | `keep_all`    | everything survives                                            | everything           |
 
-Where the kernel began to write a file back early, `prefix`, `torn_sector`, `zero_tail` and `pages` may end it
-there as well. If the file was cut afterwards, and the journal lost the cut, they may give back what was cut off;
-and what was written back after a lost cut may be in the page of the cut, in the midst of the old content.
+If the kernel began to write a file back early, then `prefix`, `torn_sector`, `zero_tail` and `pages` may also end
+the file where it ended at that time. If the file was cut afterwards and the journal lost the cut, they may restore
+the bytes that were cut off. Data that was written back after a lost cut may be in the page of the cut, inside the
+old content.
 
-Bytes below the last completed fsync are never lost (unless the disk lies). An fsync in flight may count as
-done or not; its caller has not been answered.
+Bytes below the last completed fsync are never lost, unless fsync lies. An fsync in flight may or may not count as
+completed, since its caller has not received a result.
 
-Source: calibration on ext4 and xfs, repeated by `tests/containers/test_disk_calibration.py`.
+Source: calibration on ext4 and xfs (`tests/containers/test_disk_calibration.py`).
 """
 
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING
 
+from harness.simulation.device import Device
 from harness.simulation.errors import IllegalPowerCut
 from harness.simulation.inode import PAGE_BYTES, SECTOR_BYTES, Inode
-
-if TYPE_CHECKING:
-    from harness.simulation.disk import SimDisk
 
 MODES = ("lose_all", "prefix", "torn_sector", "zero_tail", "pages", "keep_all")
 
@@ -52,15 +50,15 @@ def draw_mode(stream: Random) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileCut:
-    """What a power cut did to one file that the process saw.
+    """The effect of a power cut on one file that the process saw.
 
     Attributes:
         path: Its name.
-        cached_bytes: Its length before.
-        unsynced_bytes: Bytes that were not known to be durable.
-        kept_bytes: Length of the part of the cached content that survived from the beginning on.
-        lost_bytes: The rest of the cached content.
-        size_after: Its length after; None if the name is gone.
+        cached_bytes: Its length before the power cut.
+        unsynced_bytes: Number of bytes that were not known to be durable.
+        kept_bytes: Length of the longest prefix of the cached content that survived.
+        lost_bytes: Length of the rest of the cached content.
+        size_after: Its length after the power cut; None if the name no longer exists.
     """
 
     path: str
@@ -73,13 +71,13 @@ class FileCut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerCutReport:
-    """What a power cut did: the evidence that it bit.
+    """The effect of a power cut, as evidence.
 
     Attributes:
         mode: How the outcome was chosen.
-        files: Files that had unsynced bytes or changed, by name.
-        returned: Names that the process had removed and that are back.
-        journal_entries_lost: Creations, renames, removals and size changes that were undone.
+        files: Files that had unsynced bytes or changed.
+        returned: Names that the process had removed and that exist again.
+        journal_entries_lost: Number of creations, renames, removals and size changes that were undone.
     """
 
     mode: str
@@ -89,35 +87,35 @@ class PowerCutReport:
 
     @property
     def unsynced_bytes(self) -> int:
-        """Returns how much could have been lost."""
+        """Returns how many bytes could have been lost."""
         return sum(file.unsynced_bytes for file in self.files)
 
     @property
     def lost_bytes(self) -> int:
-        """Returns how much was lost."""
+        """Returns how many bytes were lost."""
         return sum(file.lost_bytes for file in self.files)
 
     @property
-    def has_bitten(self) -> bool:
-        """Whether the process will find anything changed."""
+    def took_effect(self) -> bool:
+        """Whether anything that the process wrote was lost or undone."""
         return bool(self.lost_bytes or self.returned or self.journal_entries_lost)
 
 
-def cut_power(disk: "SimDisk", mode: str, keep: dict[str, int]) -> PowerCutReport:
-    """Replaces the content of a disk by what a power cut left of it.
+def cut_power(disk: Device, mode: str, keep: dict[str, int]) -> PowerCutReport:
+    """Replaces the content of a disk by the outcome of a power cut.
 
     Args:
-        disk: The disk.
+        disk: The device.
         mode: One of `MODES`.
-        keep: Exact outcomes that a scenario asks for: path to length of the prefix of the *cached* content
-            that survives. To give a file whose name is not durable yet a prefix, the whole journal survives.
+        keep: Exact outcomes for a scenario: path to length of the prefix of the *cached* content that survives.
+            If the name of such a file is not durable yet, the whole journal survives.
 
     Raises:
         IllegalPowerCut: `keep` names a missing file, or would lose durable bytes.
         ValueError: There is no such mode.
     """
     if mode not in MODES:
-        raise ValueError(f"no power cut mode is called {mode!r}; there are {', '.join(MODES)}")
+        raise ValueError(f"no power cut mode is called {mode!r}; the modes are {', '.join(MODES)}")
     disk.settle()
     _check_keep(disk, keep)
     before = dict(disk.files)
@@ -146,7 +144,7 @@ def cut_power(disk: "SimDisk", mode: str, keep: dict[str, int]) -> PowerCutRepor
     return report
 
 
-def _check_keep(disk: "SimDisk", keep: dict[str, int]) -> None:
+def _check_keep(disk: Device, keep: dict[str, int]) -> None:
     for path, size in keep.items():
         inode = disk.files.get(path)
         if inode is None:
@@ -159,11 +157,11 @@ def _check_keep(disk: "SimDisk", keep: dict[str, int]) -> None:
             )
 
 
-def _finish_some_syncs(disk: "SimDisk", mode: str) -> None:
-    """Decides which syncs in flight count as done: some of the oldest, since the device works in order.
+def _finish_some_syncs(disk: Device, mode: str) -> None:
+    """Chooses which syncs in flight count as completed: some of the oldest, since the device works in order.
 
-    A rename that was issued behind a blocking sync must not survive without what that sync was for. So a
-    blocking sync counts as done, except where everything that followed it is lost as well.
+    A rename after a blocking sync must not survive without the data of that sync. So a blocking sync counts as
+    completed, unless everything after it is lost as well.
     """
     inflight = list(disk.syncs)
     if mode == "lose_all":
@@ -180,7 +178,7 @@ def _finish_some_syncs(disk: "SimDisk", mode: str) -> None:
         disk.end_sync(sync)
 
 
-def _kept_journal_entries(disk: "SimDisk", mode: str, keep: dict[str, int]) -> int:
+def _kept_journal_entries(disk: Device, mode: str, keep: dict[str, int]) -> int:
     count = len(disk.journal)
     if mode == "keep_all":
         return count
@@ -194,13 +192,13 @@ def _kept_journal_entries(disk: "SimDisk", mode: str, keep: dict[str, int]) -> i
 
 
 def _outcome(inode: Inode, mode: str, random: Random) -> bytes:
-    """Chooses what is left of one file."""
+    """Chooses the content of one file after the power cut."""
     if mode == "lose_all":
         return inode.durable_image()
     if (inode.truncations or inode.durable is not None) and not (
         inode.may_be_as_cut and random.random() < 0.5
     ):
-        # Data written after a cut waits for the cut to commit; until then the old content is there.
+        # Data written after a cut is not durable before the cut is committed. Until then, the old content is.
         return _outcome_without_cut(inode, mode, random)
     start, end = inode.durable_size, len(inode.data)
     if start >= end:
@@ -224,7 +222,7 @@ def _outcome_without_cut(inode: Inode, mode: str, random: Random) -> bytes:
 def _written_back(
     data: bytes | bytearray, start: int, ends: tuple[int, ...], mode: str, random: Random
 ) -> bytes:
-    """Chooses how much of a file was written back, of which the first `start` bytes are durable."""
+    """Chooses how much of a file was written back. The first `start` bytes are durable."""
     if mode == "pages":
         return _some_pages(data, start, ends, random)
     step = SECTOR_BYTES if mode == "torn_sector" else PAGE_BYTES
@@ -233,15 +231,15 @@ def _written_back(
     if mode == "zero_tail":
         image += bytes(int(random.random() * (len(data) - written + 1)))
     elif mode == "torn_sector" and ends and random.random() < 0.5:
-        # The block was there since the early write-back: what it got of the page is followed by zeros.
+        # The block exists since the early write-back: its part of the page is followed by zeros.
         image += bytes(min(len(data), written + -written % PAGE_BYTES) - written)
     return image
 
 
 def _some_boundary(start: int, end: int, step: int, ends: tuple[int, ...], random: Random) -> int:
-    """Draws a place where write-back may have stopped.
+    """Draws an offset at which write-back may have stopped.
 
-    That is the start, a multiple of `step`, the end, or where the file ended when write-back began.
+    It is the start, a multiple of `step`, the end, or an end of the file at the beginning of a write-back.
     """
     first = start // step + 1  # the first boundary after the start, in steps
     inner = max(0, (end - 1) // step - first + 1)
@@ -294,7 +292,7 @@ def _file_cuts(
 
 
 def _common_prefix(left: bytes | bytearray, right: bytes) -> int:
-    """Returns how many leading bytes agree."""
+    """Returns how many leading bytes are equal."""
     length = min(len(left), len(right))
     if left[:length] == right[:length]:
         return length

@@ -1,27 +1,27 @@
-"""Every random number of a run, from one root seed.
+"""All random numbers of a run, from one root seed.
 
 Each concern draws from its own stream, named by a stable tuple: `("net", "b1", "b2")`, `("disk", "b1")`,
-`("fault",)`. A stream's seed is a hash of the root seed and the name, so that one more draw in one concern
-moves nothing in another. That is what makes two runs with one seed and two configurations comparable.
+`("fault",)`. The seed of a stream is a hash of the root seed and the name, so that an additional draw in one
+stream does not change another. Therefore, two runs with the same seed and different configurations are comparable.
 """
 
 from collections.abc import Hashable
 from hashlib import blake2b
 from random import Random
 
-# FoundationDB's figures: a point takes part in a quarter of the runs, and then fires often enough to be
-# met and rarely enough not to drown the run.
+# FoundationDB's figures: a point is active in a quarter of the runs. Then it fires often enough to be reached, and
+# rarely enough not to dominate the run.
 BUGGIFY_ACTIVATION = 0.25
 BUGGIFY_FIRE_MIN = 0.10
 BUGGIFY_FIRE_MAX = 0.25
 
 
 class RandomTree:
-    """Hands out the named streams of one run.
+    """Provides the named streams of one run.
 
     Args:
         seed: The root seed.
-        buggify: Whether `NodeRandom.buggify` may ever say yes.
+        buggify: Whether `NodeRandom.buggify` may return true.
     """
 
     def __init__(self, seed: int, *, buggify: bool = False) -> None:
@@ -39,12 +39,12 @@ class RandomTree:
         return stream
 
     def for_node(self, node_name: str) -> "NodeRandom":
-        """Returns the randomness door of a node."""
+        """Returns the randomness interface of a node."""
         return NodeRandom(self, node_name)
 
 
 class NodeRandom:
-    """The randomness door of one node. It outlives the node's processes: a restart draws on."""
+    """The randomness interface of one node. A new process of the node continues its streams."""
 
     def __init__(self, tree: RandomTree, node_name: str) -> None:
         self._tree = tree
@@ -56,9 +56,9 @@ class NodeRandom:
         return self._tree.stream("node", self._node_name, *name)
 
     def buggify(self, name: str) -> bool:
-        """Whether to take a rare but legal path here.
+        """Whether to take a rare but legal branch.
 
-        The first question about a point decides whether the point takes part in this run at all.
+        The first call for a point determines whether the point is active in this run.
         """
         if not self._tree.buggify_enabled:
             return False

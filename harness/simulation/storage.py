@@ -1,42 +1,40 @@
-"""The storage door of one incarnation of a node.
+"""The storage interface of one process.
 
-Appending is the hot path: as long as nothing is wrong with the disk and the process lives, it is a dictionary
-look-up and a bytearray extension.
+Appending is the hot path: while the disk has no faults and the process is alive, it is a dictionary lookup and a
+bytearray extension.
 """
 
 import errno
-from typing import TYPE_CHECKING
 
+from harness.simulation.device import Device
 from harness.simulation.errors import NodeIsDead
 from harness.simulation.inode import Inode, Sync
-
-if TYPE_CHECKING:
-    from harness.simulation.disk import SimDisk
-    from harness.simulation.loop import NodeLoop
+from harness.simulation.loop import NodeLoop
 
 
 class NodeStorage:
-    """Implements `system_under_test.runtime.storage.Storage` over a `SimDisk`.
+    """Implements `system_under_test.runtime.Storage` over a device.
 
     Args:
-        disk: The disk.
-        loop: The process that uses it; None for the harness itself.
+        disk: The device.
+        loop: The process that uses it; None for the harness.
     """
 
-    def __init__(self, disk: "SimDisk", loop: "NodeLoop | None") -> None:
+    def __init__(self, disk: Device, loop: NodeLoop | None) -> None:
         self._disk = disk
         self._loop = loop
         self._files = disk.files
         self._is_plain = False
         self.refresh()
+        disk.attach(self)
 
     @property
     def is_dead(self) -> bool:
-        """Whether the process behind this door is gone."""
+        """Whether the process that uses it has ended."""
         return self._loop is not None and self._loop.dead
 
     def refresh(self) -> None:
-        """Takes notice of faults, and of the end of the process."""
+        """Adapts to the faults of the device and to the end of the process."""
         disk = self._disk
         self._is_plain = not (self.is_dead or disk.faults or disk.background)
 
@@ -72,14 +70,14 @@ class NodeStorage:
             inode = self.inode(path)
         data = inode.data
         end = len(data) if length < 0 else offset + length
-        # The view is gone with the statement, so that it never keeps the file from growing.
+        # The memoryview ends with the statement, so it never prevents the file from growing.
         return bytes(memoryview(data)[offset:end])
 
     def inode(self, path: str) -> Inode:
         """Returns the file behind a name.
 
         Raises:
-            FileNotFoundError: There is none.
+            FileNotFoundError: It does not exist.
         """
         self._check_alive()
         inode = self._files.get(path)
@@ -106,8 +104,8 @@ class NodeStorage:
         if inode is None:
             inode = self._create(path)
         if disk.background:
-            inode.note_age(disk.world.now)
-        fits = disk.room_for(len(data))
+            inode.note_age(disk.timeline.now)
+        fits = disk.take_space(len(data))
         inode.data += data[:fits]
         disk.stop_writer(self._loop)
         if fits < len(data):
@@ -129,10 +127,10 @@ class NodeStorage:
         self._append_carefully("write", path, data)
 
     def truncate(self, path: str, size: int) -> None:
-        """Cuts a file. May come back after a power cut.
+        """Cuts a file. A power cut may undo this.
 
         Raises:
-            ValueError: The file is shorter than that.
+            ValueError: The file is shorter than `size`.
         """
         inode = self.inode(path)
         self._disk.check_io("truncate", path)
@@ -150,22 +148,22 @@ class NodeStorage:
         if disk.profile != "xfs":
             inode.grow_in_its_block()
         if size > inode.size_on_disk:
-            # xfs writes what the cut leaves of the appended bytes, and ext4 journals a size without data.
+            # xfs writes the appended bytes that remain after the cut; ext4 journals only the size.
             inode.begin_write_back(size)
         sequence = disk.next_sequence()
         if inode.cut(size, sequence):
             disk.log("truncate", path, inode, size=size).sequence = sequence
-        disk.give_room(length - size)
+        disk.release_space(length - size)
 
     def replace(self, source: str, target: str) -> None:
-        """Renames a file over another. May be undone by a power cut until `fsync_dir`."""
+        """Renames a file over another. A power cut before `fsync_dir` may undo this."""
         inode = self.inode(source)
         self._disk.check_io("write", target)
         if source == target:
             return
         replaced = self._files.get(target)
         if replaced is not None:
-            self._disk.give_room(len(replaced.data))
+            self._disk.release_space(len(replaced.data))
         self._disk.settle()
         if inode.truncations or len(inode.data) != inode.durable_size:
             inode.begin_write_back(len(inode.data))
@@ -175,7 +173,7 @@ class NodeStorage:
         self._disk.stop_writer(self._loop)
 
     def remove(self, path: str) -> None:
-        """Removes a file. May be undone by a power cut until `fsync_dir`."""
+        """Removes a file. A power cut before `fsync_dir` may undo this."""
         inode = self.inode(path)
         self._disk.check_io("write", path)
         self._disk.settle()
@@ -183,7 +181,7 @@ class NodeStorage:
             inode.begin_write_back(len(inode.data))
         del self._files[path]
         self._disk.log("unlink", path, inode)
-        self._disk.give_room(len(inode.data))
+        self._disk.release_space(len(inode.data))
         self._disk.stop_writer(self._loop)
 
     # Making durable
@@ -213,11 +211,11 @@ class NodeStorage:
         await future
 
     def fsync_blocking(self, path: str) -> None:
-        """As `fsync`, with the whole node waiting."""
+        """Like `fsync`, but the whole process waits."""
         self._sync_blocking(self._disk.begin_sync(path, self.inode(path)))
 
     def fsync_dir(self, directory: str) -> None:
-        """Makes creations, renames and removals in a directory durable, with the whole node waiting."""
+        """Makes creations, renames and removals in a directory durable, while the whole process waits."""
         self._check_alive()
         name = "" if directory in ("", ".") else directory.rstrip("/")
         self._sync_blocking(self._disk.begin_sync(name, None))
@@ -227,9 +225,9 @@ class NodeStorage:
         if loop is None or not disk.syncs_take_time:
             self._complete_or_raise(sync)
             return
-        # The call returns now although the device is busy, since a plain call cannot wait in virtual time. In
-        # its stead the node's effects wait: frames it sends leave, and its next callback runs, when the device
-        # is done. A power cut before that finds the sync in flight.
+        # The call returns now although the device is busy, since a plain call cannot wait in virtual time.
+        # Instead, the effects of the process wait: its frames leave, and its next callback runs, when the device
+        # is done. During a power cut before that, the sync is in flight.
         error = disk.check_sync(sync)
         if error is not None:
             raise error

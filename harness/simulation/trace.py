@@ -1,8 +1,8 @@
-"""The trace: a chain hash over everything that happened, and on demand its text.
+"""The trace: a hash of everything that happened, and optionally its text.
 
-One record is three integers: the time, an interned label, a detail (a count, a size). Labels hold names of
-nodes, message types and files and never an address, so that equal runs give equal traces in every process.
-Hashing integers in blocks costs a tenth of a microsecond per record, which is why the trace is always on.
+One record is three integers: the time, an interned label, and a detail (a count or a size). Labels contain names
+of nodes, message types and files, but no memory addresses, so that equal runs have equal traces in every process.
+Hashing integers in blocks takes a tenth of a microsecond per record, so the trace is always on.
 """
 
 from array import array
@@ -16,7 +16,7 @@ class Trace:
     """Records a run.
 
     Args:
-        keep: Whether to keep all records for `lines`, which costs memory.
+        keep: Whether to keep all records in memory, for `lines`.
     """
 
     def __init__(self, *, keep: bool = False) -> None:
@@ -29,7 +29,7 @@ class Trace:
         self._codes: dict[str, int] = {}
 
     def intern(self, label: str) -> int:
-        """Returns the code of a label. A new label goes into the hash with its first use."""
+        """Returns the code of a label. A new label becomes part of the hash."""
         code = self._codes.get(label)
         if code is None:
             self._flush()
@@ -47,7 +47,7 @@ class Trace:
             self.checkpoints.append(self._hash.hexdigest())
 
     def note(self, now_ns: int, label: str, detail: int = 0) -> None:
-        """Adds one record by its label; for events that are rare."""
+        """Adds one record by its label; for rare events."""
         self.record(now_ns, self.intern(label), detail)
 
     def _flush(self) -> None:
@@ -74,7 +74,7 @@ class Trace:
 
 
 def first_difference(left: Trace, right: Trace, *, context: int = 20) -> str:
-    """Describes where two kept traces part, with the lines around it; empty if they are equal."""
+    """Describes the first difference of two kept traces, with the lines around it; empty if they are equal."""
     a, b = left.lines(), right.lines()
     at = next(
         (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))

@@ -1,8 +1,8 @@
-"""Weather: everything irregular in a run that is not on the fault schedule.
+"""Weather: all irregularities of a run that are not in the fault schedule.
 
-Latencies and their tails, late timers, the order of simultaneous events, CPU time, slow disks, write-back
-behind the program's back, drifting clocks, rare branches. `CALM` has none of it, so that a person can read
-the run; `draw_weather` draws the weather of one seed.
+These are latencies and their tails, late timers, the order of simultaneous events, CPU time, slow disks,
+write-back without an fsync, drifting clocks, and rare branches. `CALM` has none of them, so that the run is easy
+to read; `draw_weather` draws the weather of one seed.
 """
 
 from dataclasses import dataclass
@@ -14,22 +14,22 @@ MS = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weather:
-    """The irregularity of one run.
+    """The irregularities of one run.
 
     Attributes:
         name: For reports.
         latency_base_ns: One-way latency between brokers and controllers.
         latency_tail_ns: Scale of the tail: a frame takes base + tail * u**4 with u uniform in [0, 1).
         client_latency_base_ns: One-way base latency of a link with a client or the harness at one end.
-        timer_lateness_mean_ns: Mean of the exponential lateness of every timer. Timers are never early.
-        shuffle_ties: Whether the order of simultaneous events and of runnable nodes is drawn; else FIFO.
-        cpu_ns_per_callback: CPU time of one callback; 0 for a machine that is infinitely fast.
-        fsync_base_ns: Least time of one fsync.
-        fsync_tail_ns: Scale of the fsync tail, as with latency.
+        timer_lateness_mean_ns: Mean of the exponentially distributed lateness of timers. Timers are never early.
+        shuffle_ties: Whether the order of simultaneous events and of runnable nodes is drawn; otherwise FIFO.
+        cpu_ns_per_callback: CPU time of one callback; 0 for an infinitely fast machine.
+        fsync_base_ns: Minimum duration of one fsync.
+        fsync_tail_ns: Scale of the tail of the fsync duration, as for `latency_tail_ns`.
         blocking_fsync_takes_time: Whether `fsync_blocking` and `fsync_dir` keep the node busy.
-        disk_profile: "ext4", "xfs" or "posix-strict"; see `disk.py`.
-        background_writeback: Whether the kernel commits journals and writes old pages by itself.
-        clock_drift_ppm_max: Each node's monotonic clock runs wrong by at most this.
+        disk_profile: "ext4", "xfs" or "posix-strict"; see `device.py`.
+        background_writeback: Whether the kernel commits journals and writes old pages without an fsync.
+        clock_drift_ppm_max: Largest drift of the monotonic clock of a node, in millionths.
         buggify: Whether nodes take rare but legal branches.
     """
 
@@ -55,8 +55,8 @@ CALM = Weather(name="calm")
 def draw_weather(stream: Random) -> Weather:
     """Draws the weather of one run.
 
-    Every draw is made whatever the others gave, so that the weather of a seed stays comparable when one
-    choice is edited.
+    Each draw is made independently of the others, so that the weather of a seed stays comparable when one choice
+    is edited.
     """
     base_ms = 0.1 * 500.0 ** stream.random()  # log-uniform, 0.1 to 50 ms
     tail_factor = (0.0, 1.0, 4.0, 20.0)[int(stream.random() * 4)]
@@ -74,7 +74,7 @@ def draw_weather(stream: Random) -> Weather:
         name="drawn",
         latency_base_ns=int(base_ms * MS),
         latency_tail_ns=int(base_ms * tail_factor * MS),
-        # Near clients see more anomalies than far ones (Maelstrom gives clients no latency at all).
+        # Clients with low latency see more anomalies (in Maelstrom, clients have no latency at all).
         client_latency_base_ns=int(base_ms * MS) if clients_far else 50 * US,
         timer_lateness_mean_ns=lateness_ns,
         shuffle_ties=True,

@@ -1,21 +1,20 @@
 """The deterministic world: one heap of events, one virtual time, any number of nodes.
 
-A run is a function of what was put into the world, the seed, and the code. Time is an integer number of
-nanoseconds since the run began and moves only when nothing is left to do at the present moment. At each moment
-the world first takes all events that are due, then lets runnable nodes run, one asyncio iteration at a time.
+A run is a function of the content of the world, the seed, and the code. Time advances only when there is nothing
+left to do at the present time. At each time, the world first takes all events that are due, and then runs the
+runnable nodes, one asyncio iteration at a time.
 
-The order of nodes at one moment, and of events with one due time, is legal in any permutation: weather draws
-it, `CALM` takes first in, first out. The order of callbacks within a node is what asyncio promises, always.
+Any order of the nodes at one time, and of events with equal times, is legal. The weather draws the order; `CALM`
+is first in, first out. The order of callbacks within a node is always that of asyncio.
 """
 
 import asyncio
 import contextlib
 import gc
 import sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
 from time import perf_counter
 from typing import Any
 
@@ -28,33 +27,33 @@ from harness.simulation.errors import (
     Livelock,
     SimulationError,
 )
-from harness.simulation.loop import Handle, NodeLoop, SimTask, TimerHandle
+from harness.simulation.loop import NodeLoop, ProcessTable, SimTask
 from harness.simulation.network import SimNetwork
 from harness.simulation.node import IdleProcess, Process, SimNode
-from harness.simulation.randomness import RandomTree
-from harness.simulation.trace import Trace
+from harness.simulation.timeline import Handle, Timeline
 from harness.simulation.weather import CALM, Weather
+from harness.simulation.wire_check import MessageCodec, WireCheck
 from system_under_test.runtime import Host, Observer
 
 LIVELOCK_CALLBACKS = 100_000
-"""So many callbacks at one moment of virtual time mean that time will never move again."""
+"""If this many callbacks run at one virtual time, the world reports that time no longer advances."""
 
 LIVELOCK_SAMPLE_CALLBACKS = 2_000
 HOUSEKEEPING_CALLBACKS = 50_000
-COMPACTION_MIN = 256
 _GC_EVERY = ((2, 100), (1, 10), (0, 1))
-
-_Event = tuple[int, int, int, Callable[[Any], object] | None, Any]
 
 _set_running_loop = asyncio._set_running_loop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one run may use up. Exceeding any of it is an outcome of its own, never a pass.
+    """Limits of one run. Exceeding one of them is an outcome of its own and never a pass.
 
     Attributes:
-        wall_s: Real seconds over all calls of `World.run`. The only limit that depends on the machine.
+        callbacks: Number of callbacks.
+        messages: Number of frames.
+        disk_bytes: Length of all files of all nodes.
+        wall_s: Real seconds in all calls of `World.run`. This is the only limit that depends on the machine.
     """
 
     callbacks: int = 1_000_000_000
@@ -63,27 +62,12 @@ class Limits:
     wall_s: float = 3_600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """Something that ends a run: a broken invariant, a crash nobody planned, a fence that fired.
-
-    Attributes:
-        at_ns: When, in nanoseconds since the run began.
-        node: Where; None if it was no node's fault.
-        error: What.
-    """
-
-    at_ns: int
-    node: str | None
-    error: BaseException
-
-
 _worlds_to_close: "list[World] | None" = None
 
 
 @contextlib.contextmanager
 def closing_all_worlds() -> Iterator[None]:
-    """Closes every world made in the block at its end; for tests, which tend to forget."""
+    """Closes every world that was made in the block; for tests, which often do not close them."""
     global _worlds_to_close
     before, _worlds_to_close = _worlds_to_close, []
     try:
@@ -94,32 +78,28 @@ def closing_all_worlds() -> Iterator[None]:
             world.close()
 
 
-class World:
+class World(Timeline):
     """One simulated world.
 
-    Use it as a context manager, or call `close`: the coroutines of its processes are then put away in order.
-    Of a world that is merely forgotten, the collector finalises them one by one, with a complaint of the
-    interpreter about each. A program that leaves with `os._exit` need not care.
+    Use it as a context manager, or call `close`, which closes the coroutines of its processes. Otherwise the
+    garbage collector finalises them, with an interpreter warning for each. A program that ends with `os._exit`
+    does not need to close it.
 
     Args:
-        seed: Decides everything that is drawn.
-        weather: What is irregular.
+        seed: Determines every random draw.
+        weather: The irregularities of the run.
+        codec: Encodes the messages of the hosted system; None if they pass by reference only.
+        fatal_errors: Exceptions that end a process as soon as one of its tasks fails with one, even if another
+            task waits for the result.
         sim_wire: Every message goes through the codec.
         wire_sample: Otherwise, this share of the messages does.
-        limits: What the run may use up.
+        limits: The limits of the run.
         keep_trace: Whether to keep the text of the trace, to compare two runs line by line.
 
     Attributes:
-        now: True time in nanoseconds since the run began.
         nodes: All nodes by name, in the order of `add_node`.
-        failures: What went wrong, oldest first.
         raise_on_failure: Whether `run` raises the first new failure.
-        runnable: Loops that have callbacks to run; loops put themselves here.
-        graveyard: Killed processes, which must stay referenced so that no code of theirs runs.
-        messages: Frames that arrived.
-        callbacks: Callbacks that ran.
-        is_looked_at: Whether it is the harness that uses the doors of nodes at the moment.
-        events: Events that came due.
+        callbacks: Number of callbacks that ran.
     """
 
     def __init__(
@@ -127,34 +107,23 @@ class World:
         seed: int,
         *,
         weather: Weather = CALM,
+        codec: MessageCodec | None = None,
+        fatal_errors: tuple[type[BaseException], ...] = (),
         sim_wire: bool = False,
         wire_sample: float = 0.01,
         limits: Limits = Limits(),
         keep_trace: bool = False,
     ) -> None:
-        self.seed = seed
-        self.weather = weather
+        super().__init__(seed, weather=weather, keep_trace=keep_trace)
+        if sim_wire and codec is None:
+            raise ValueError("without a codec, no message can go through it")
         self.limits = limits
-        self.now = 0
-        self.random = RandomTree(seed, buggify=weather.buggify)
-        self.trace = Trace(keep=keep_trace)
         self.nodes: dict[str, SimNode] = {}
-        self.failures: list[Failure] = []
         self.raise_on_failure = True
-        self.runnable: deque[NodeLoop] = deque()
-        self.graveyard: list[tuple[NodeLoop, Process | None, list[SimTask]]] = []
-        self.messages = 0
         self.callbacks = 0
-        self.events = 0
-        self.is_running = False
-        self.is_looked_at = False
-        self._heap: list[_Event] = []
-        self._dead_timers = 0
-        self._sequence = 0
-        self._shuffles = weather.shuffle_ties
-        self._tie = self.random.stream("tie").getrandbits
+        self._processes = ProcessTable(fatal_errors=fatal_errors)
+        self._runnable = self._processes.runnable
         self._pick = self.random.stream("pick").random
-        self._task_number = 0
         self._raised_failures = 0
         self._callbacks_before_this_moment = 0
         self._housekeepings = 0
@@ -165,7 +134,8 @@ class World:
         self._addresses: dict[str, SimNode] = {}
         if _worlds_to_close is not None:
             _worlds_to_close.append(self)
-        self.network = SimNetwork(self, sim_wire=sim_wire, wire_sample=wire_sample)
+        wire = WireCheck(self, codec, 1.0 if sim_wire else wire_sample)
+        self.network = SimNetwork(self, wire, nodes=self.nodes, addresses=self._addresses)
 
     def __enter__(self) -> "World":
         return self
@@ -175,7 +145,7 @@ class World:
 
     @property
     def trace_hash(self) -> str:
-        """Returns the hash of everything that happened so far, as 32 hexadecimal digits."""
+        """Returns the hash of the trace so far, as 32 hexadecimal digits."""
         return self.trace.digest
 
     # Nodes and tasks
@@ -195,96 +165,52 @@ class World:
             name: Unique, for example "b1".
             kind: "broker", "controller", "client" or "harness"; decides the plane of its connections.
             address: Unique, "host:port".
-            main: Makes the program from the doors, once per start.
-            observer: Listens to the program.
+            main: Makes the program, given its interfaces; called at every start.
+            observer: Receives the events of the program.
         """
         if name in self.nodes or address in self._addresses:
-            raise SimulationError(f"there is already a node {name!r} or one at {address!r}")
-        node = SimNode(self, name, kind=kind, address=address, main=main, observer=observer)
+            raise SimulationError(f"there is already a node {name!r}, or one at {address!r}")
+        node = SimNode(
+            self,
+            self.network,
+            self._processes,
+            name,
+            kind=kind,
+            address=address,
+            main=main,
+            observer=observer,
+        )
         self.nodes[name] = self._addresses[address] = node
         return node
 
-    def node_at(self, address: str) -> SimNode | None:
-        """Returns the node at an address."""
-        return self._addresses.get(address)
-
     def spawn(self, node_name: str, coroutine: Coroutine[Any, Any, Any]) -> SimTask:
-        """Starts a task on a node's running process. If it fails, its result says so; the process lives on."""
+        """Starts a task in a node's process. If it fails, its result is the exception; the process continues."""
         node = self.nodes[node_name]
         if not node.is_alive:
             coroutine.close()
             raise SimulationError(
-                f"{node_name} is {node.state} and can run nothing; start it first"
+                f"{node_name} is {node.state} and cannot run a task; start it first"
             )
         with self.inside(node.loop):
             return node.loop.spawn(coroutine)
 
-    def next_task_number(self) -> int:
-        """Returns the number of the next task of the world."""
-        self._task_number += 1
-        return self._task_number
-
-    @contextlib.contextmanager
-    def inside(self, loop: NodeLoop) -> Iterator[None]:
-        """Makes a loop the running one, as it is for code of that process."""
-        before = asyncio._get_running_loop()
-        asyncio._set_running_loop(loop)
-        try:
-            yield
-        finally:
-            asyncio._set_running_loop(before)
-
-    # Events
-
-    def push(self, when_ns: int, function: Callable[[Any], object] | None, argument: Any) -> None:
-        """Adds an event that cannot be cancelled; or, without a function, a handle."""
-        self._sequence = sequence = self._sequence + 1
-        tie = self._tie(16) if self._shuffles else 0
-        heappush(self._heap, (when_ns, tie, sequence, function, argument))
-
-    def schedule(self, at_ns: int, fn: Callable[..., object], *args: Any) -> TimerHandle:
-        """Adds an event of the world itself, such as a fault. It belongs to no node, and no pause delays it."""
-        handle = TimerHandle(fn, args, None)
-        handle.world = self
-        self.push(max(at_ns, self.now), None, handle)
-        return handle
-
-    def count_dead_timer(self) -> None:
-        """Takes notice of a cancelled entry of the heap, and clears the heap when most are dead.
-
-        With a timeout of 1 s around calls of 1 ms the heap would hold a hundred dead timers per live one.
-        """
-        self._dead_timers += 1
-        if self._dead_timers > COMPACTION_MIN and self._dead_timers * 2 > len(self._heap):
-            self._heap[:] = [e for e in self._heap if e[3] is not None or e[4].callback is not None]
-            heapify(self._heap)
-            self._dead_timers = 0
-
-    def retime(self, loop: NodeLoop) -> None:
-        """Moves the timers of a loop to where its clock now says that they are due."""
-        moved: list[_Event] = []
-        for event in self._heap:
-            when_ns, tie, sequence, function, argument = event
-            if function is None and argument.loop is loop and argument.when_s:
-                when_ns = max(self.now, loop.node.clock.true_ns_at(argument.when_s))
-                event = (when_ns, tie, sequence, function, argument)
-            moved.append(event)
-        heapify(moved)
-        self._heap[:] = moved
+    def inside(self, loop: NodeLoop) -> contextlib.AbstractContextManager[None]:
+        """Makes a loop the running one in the block, as it is for code of that process."""
+        return loop.inside()
 
     # Running
 
     def run(self, until: Callable[[], bool] | None = None, *, limit_ns: int) -> None:
-        """Lets the world run.
+        """Runs the world.
 
         Args:
-            until: Asked after every moment in which something happened; ends the call when true.
-            limit_ns: At most so much virtual time from now on.
+            until: Called after every time at which something happened; the call returns when it is true.
+            limit_ns: The longest virtual time to run.
 
         Raises:
-            LimitReached: The time is over and `until` is still not true, or the run used up its limits.
-            Deadlock: Nothing can happen any more and `until` is not true.
-            Livelock: Virtual time does not move.
+            LimitReached: The time is over and `until` is still not true, or a limit of the run is exceeded.
+            Deadlock: No event can happen any more, and `until` is not true.
+            Livelock: Virtual time does not advance.
             BaseException: The first new failure, if `raise_on_failure`.
         """
         if self.is_running:
@@ -310,12 +236,12 @@ class World:
         self._raise_new_failure()
 
     def run_for(self, duration_ns: int) -> None:
-        """Lets the world run for so much virtual time."""
+        """Runs the world for a span of virtual time."""
         self.run(limit_ns=duration_ns)
 
     def _run(self, until: Callable[[], bool] | None, end_ns: int) -> None:
         heap = self._heap
-        runnable = self.runnable
+        runnable = self._runnable
         while True:
             if runnable:
                 self._run_nodes()
@@ -334,7 +260,7 @@ class World:
                 self.now = max(self.now, end_ns)
                 if until is not None:
                     raise LimitReached(
-                        f"{end_ns / 1e9:.3f} s of virtual time are over, and what was waited for has not happened"
+                        f"{end_ns / 1e9:.3f} s of virtual time are over, and the awaited condition is not true"
                     )
                 return
             if when > self.now:
@@ -342,26 +268,8 @@ class World:
                 self._callbacks_before_this_moment = self.callbacks
             self._take_due_events(when)
 
-    def _take_due_events(self, when: int) -> None:
-        heap = self._heap
-        while heap and heap[0][0] <= when:
-            _, _, _, function, argument = heappop(heap)
-            self.events += 1
-            if function is not None:
-                function(argument)
-                continue
-            callback = argument.callback
-            if callback is None:
-                self._dead_timers -= 1
-                continue
-            argument.world = None
-            if argument.loop is None:
-                callback(*argument.args)
-            else:
-                argument.loop.accept(argument)
-
     def _run_nodes(self) -> None:
-        runnable = self.runnable
+        runnable = self._runnable
         shuffles = self._shuffles
         while runnable:
             if shuffles and len(runnable) > 1:
@@ -380,7 +288,7 @@ class World:
             if self.failures and self._should_stop():
                 return
         if self.callbacks >= self._next_housekeeping:
-            self._keep_house()
+            self._do_housekeeping()
 
     def _run_iteration(self, loop: NodeLoop) -> None:
         """Runs one asyncio iteration: the callbacks that are ready at its beginning."""
@@ -415,7 +323,7 @@ class World:
             loop.node.slowed_callbacks += count
             loop.be_busy_until(max(self.now, loop.busy_until_ns) + count * loop.cpu_ns_per_callback)
         if ready or loop.outbox:
-            self.runnable.append(loop)
+            self._runnable.append(loop)
         else:
             loop.queued = False
 
@@ -427,15 +335,15 @@ class World:
             return
         most = ", ".join(f"{name} x{n}" for name, n in self._livelock_sample.most_common(10))
         raise Livelock(
-            f"{LIVELOCK_CALLBACKS} callbacks ran at {self.now / 1e9:.9f} s and time does not move; "
+            f"{LIVELOCK_CALLBACKS} callbacks ran at {self.now / 1e9:.9f} s and time does not advance; "
             f"waiting to run: {most}"
         )
 
-    def _keep_house(self) -> None:
-        """Collects garbage and looks at the limits, at points that depend on the run alone."""
+    def _do_housekeeping(self) -> None:
+        """Collects garbage and checks the limits, at times that depend only on the run."""
         self._next_housekeeping = self.callbacks + HOUSEKEEPING_CALLBACKS
         self._housekeepings += 1
-        # Old generations seldom: they hold the history of the run, which is long and has no cycles.
+        # Old generations are collected rarely: they contain the history of the run, which is long and acyclic.
         due = (generation for generation, every in _GC_EVERY if not self._housekeepings % every)
         gc.collect(next(due))
         limits = self.limits
@@ -448,22 +356,9 @@ class World:
             ("seconds of real time", wall_s, limits.wall_s),
         ):
             if used > allowed:
-                raise LimitReached(f"the run used {used} {name} of {allowed}")
-
-    @contextlib.contextmanager
-    def looking(self) -> Iterator[None]:
-        """Lets the harness read through the doors of nodes: it meets no disk fault, and none is counted for it."""
-        self.is_looked_at = True
-        try:
-            yield
-        finally:
-            self.is_looked_at = False
+                raise LimitReached(f"the run used {used} {name}; the limit is {allowed}")
 
     # Failures and the end
-
-    def fail(self, error: BaseException, node: str | None = None) -> None:
-        """Records that the run failed."""
-        self.failures.append(Failure(at_ns=self.now, node=node, error=error))
 
     def _should_stop(self) -> bool:
         return self.raise_on_failure and len(self.failures) > self._raised_failures
@@ -475,8 +370,8 @@ class World:
             raise failure.error
 
     def describe_waiters(self) -> str:
-        """Describes what every pending task waits for."""
-        lines = [f"nothing can happen any more at {self.now / 1e9:.9f} s; waiting are:"]
+        """Describes where every pending task waits."""
+        lines = [f"no event can happen after {self.now / 1e9:.9f} s; these tasks wait:"]
         for node in self.nodes.values():
             if not node.is_alive:
                 lines.append(f"  {node.name}: {node.state}")
@@ -489,7 +384,7 @@ class World:
     @contextlib.contextmanager
     def _async_generator_hooks(self) -> Iterator[None]:
         def finalizer(generator: Any) -> None:
-            # The collector decides when this happens, so the program would not be deterministic.
+            # The garbage collector determines when this happens, so the run would not be deterministic.
             name = generator.ag_code.co_qualname
             error = f"the asynchronous generator {name} was left open; use contextlib.aclosing"
             self.fail(ForbiddenInSimulation(error))
@@ -502,28 +397,30 @@ class World:
             sys.set_asyncgen_hooks(*before)
 
     def close(self) -> None:
-        """Ends all processes and puts their coroutines away. What these still do reaches no door and no event."""
+        """Ends all processes and closes their coroutines. Code that this runs has no effect on the world."""
         for node in self.nodes.values():
             if node.is_alive:
                 node.on_exit.clear()
                 node.kill()
-        graveyard, self.graveyard = self.graveyard, []
-        for _, _, tasks in graveyard:
-            for task in tasks:
-                _put_away(task)
+        dead = self._processes.dead
+        dead_processes = list(dead)
+        dead.clear()
+        for process in dead_processes:
+            for task in process.tasks:
+                _close_task(task)
         self._heap.clear()
-        self.runnable.clear()
+        self._runnable.clear()
 
 
-def _put_away(task: SimTask) -> None:
-    """Closes the coroutine of a dead task. Its `finally` blocks run now, into shut doors."""
+def _close_task(task: SimTask) -> None:
+    """Closes the coroutine of a dead task. Its `finally` blocks run now, but node interfaces refuse calls."""
     coroutine = task.get_coro()
-    # A block that awaits again while it is closed is refused by Python and can be closed once more.
+    # If a block awaits while it is closed, Python raises an exception, and the coroutine can be closed again.
     for _ in range(10):
         try:
             coroutine.close()
         except (Exception, GeneratorExit):
-            continue  # the dead have no say
+            continue  # the process has ended, so its exceptions no longer matter
         return
 
 
@@ -539,7 +436,7 @@ def _name_of(handle: Handle) -> str:
 
 
 def _waits_in(task: SimTask) -> str:
-    """Returns where a suspended task stands: the innermost of its coroutines, with its line."""
+    """Returns the innermost coroutine of a suspended task, and its line."""
     coroutine: Any = task.get_coro()
     place = "not started"
     while coroutine is not None:
@@ -553,7 +450,7 @@ def _waits_in(task: SimTask) -> str:
 
 @contextlib.contextmanager
 def _disciplined_gc() -> Iterator[None]:
-    """Lets the collector run at points of the run only, since finalisers are code."""
+    """Prevents automatic garbage collection, since finalisers run code at unpredictable times."""
     was_enabled = gc.isenabled()
     gc.disable()
     gc.freeze()

@@ -22,7 +22,7 @@ class _Skew:
         self.is_active = True
         self.backward_jumps = 0
         self.is_away = False
-        self.began_ns = node.world.now
+        self.began_ns = node.timeline.now
         self.monotonic_began_ns = node.clock.monotonic_ns()
         self.boots = node.clock.boots
         self.offset_before_ns = node.clock.wall_offset_ns()
@@ -121,14 +121,14 @@ class ClockFaults:
 def _ahead_ms(skew: _Skew) -> float | None:
     """Returns by how much more than before the node's own wall clock is ahead of the truth."""
     node = skew.node
-    ahead_ms = node.host.clock.wall_ms() - (TRUE_EPOCH_MS + node.world.now / 1e6)
+    ahead_ms = node.host.clock.wall_ms() - (TRUE_EPOCH_MS + node.timeline.now / 1e6)
     return round(ahead_ms - skew.offset_before_ns / 1e6, 3)
 
 
 def _gained_ppm(skew: _Skew) -> float | None:
     """Returns how much too fast the node's own monotonic clock runs; None if its machine was booted meanwhile."""
     node = skew.node
-    elapsed_ns = node.world.now - skew.began_ns
+    elapsed_ns = node.timeline.now - skew.began_ns
     if not elapsed_ns or node.clock.boots != skew.boots:
         return None
     own_ns = node.host.clock.monotonic_ns() - skew.monotonic_began_ns

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from harness.contracts.cluster import Effect, InForce
-from harness.simulation.disk import DiskFault, SimDisk
+from harness.simulation.device import DiskFault
+from harness.simulation.disk import SimDisk
 from harness.simulation.node import SimNode
 from harness.simulation.world import World
 from nemesis.simulated.mechanism import alive, start_if_down, told, whole_batches

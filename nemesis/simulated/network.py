@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.contracts.cluster import Effect, InForce, Population
-from harness.simulation.rules import Token
+from harness.simulation.network_faults import NetworkFault
 from harness.simulation.world import World
 from nemesis.shapes import affected_pairs
 from nemesis.simulated.mechanism import told
@@ -47,7 +47,9 @@ class NetworkFaults:
             return InForce(nodes=(), token=[])
         return InForce(nodes=nodes, token=self._apply(fault, nodes, params))
 
-    def _apply(self, fault: str, nodes: tuple[str, ...], params: Mapping[str, Any]) -> list[Token]:
+    def _apply(
+        self, fault: str, nodes: tuple[str, ...], params: Mapping[str, Any]
+    ) -> list[NetworkFault]:
         network = self._world.network
         planes = set(params["planes"]) if params.get("planes") else None
         at = params.get("at", "receiver")

@@ -363,7 +363,8 @@ class Wait:
             self.do([append("marker", 30), fsync("marker"), remove("marker")])
 
     def do(self, script: Script) -> None:
-        self.model.world.run_for(int((time.monotonic() - self.began_s) * S) - self.model.world.now)
+        timeline = self.model.timeline
+        timeline.run_for(int((time.monotonic() - self.began_s) * S) - timeline.now)
         traces.run(script, self.storage)
         self.lengths.run(script)
 

@@ -20,7 +20,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from harness.simulation.connect import LISTEN_BACKLOG, SYN_LINEAR_TIMEOUTS
+from harness.simulation.connect import LISTEN_BACKLOG
+from harness.simulation.network import SYN_LINEAR_TIMEOUTS
 from harness.simulation.pipe import SEND_BUFFER_BYTES
 from harness.simulation.weather import CALM
 from nemesis.agent.packets.namespace import Namespace

@@ -5,8 +5,8 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from harness.environments.simulated.world import reference_world
 from harness.simulation.weather import CALM, Weather
-from harness.simulation.world import World
 from system_under_test.config import (
     FAST_TIMINGS,
     GroupConfig,
@@ -57,7 +57,7 @@ class Cluster:
         rules: Rules = ALL_RULES,
         sim_wire: bool = False,
     ) -> None:
-        self.world = World(seed, weather=weather, sim_wire=sim_wire)
+        self.world = reference_world(seed, weather=weather, sim_wire=sim_wire)
         self.brokers = tuple(range(1, brokers + 1))
         self.books: dict[str, MarkBook] = {}
         self.acked: list[bytes] = []

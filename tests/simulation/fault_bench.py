@@ -123,7 +123,7 @@ class FaultBench:
         """Whether nothing of any fault is left in the world."""
         nodes = self.world.nodes.values()
         return (
-            not self.world.network.tokens
+            not self.world.network.faults
             and not any(node.disk.faults or node.is_slowed for node in nodes)
             and all(node.state == "running" for node in nodes)
             and all(node.clock.wall_offset_ns() == 0 for node in nodes)

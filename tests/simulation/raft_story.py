@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness.environments.simulated.world import reference_world
 from harness.simulation.weather import CALM, Weather
 from harness.simulation.world import World
 from system_under_test.config import (
@@ -153,7 +154,7 @@ class QuorumStory:
         sim_wire: bool = False,
         boot: bool = True,
     ) -> None:
-        self.world = World(seed, weather=weather, sim_wire=sim_wire)
+        self.world = reference_world(seed, weather=weather, sim_wire=sim_wire)
         _open_worlds.append(self.world)
         self.ledger = Ledger()
         self.marks = Marks()
@@ -259,7 +260,7 @@ class QuorumStory:
 
     def election_on_disk(self, name: str) -> Election:
         return decode_election(
-            self.world.nodes[name].disk.door(self._loop(name)).read(QUORUM_STATE)
+            self.world.nodes[name].disk.storage_for(self._loop(name)).read(QUORUM_STATE)
         )
 
     def _loop(self, name: str) -> Any:

@@ -238,12 +238,12 @@ def test_every_fault_is_healed_by_its_own_token_only() -> None:
     third = bench.inject("isolate", "b2")
     bench.let(500)
     bench.heal(first)
-    assert len(bench.world.network.tokens) == 2
-    before = [token.dropped_or_stalled for token in bench.world.network.tokens]
+    assert len(bench.world.network.faults) == 2
+    before = [token.dropped_or_stalled for token in bench.world.network.faults]
     bench.let(500)
     assert all(
         token.dropped_or_stalled > count
-        for token, count in zip(bench.world.network.tokens, before, strict=True)
+        for token, count in zip(bench.world.network.faults, before, strict=True)
     )
     bench.heal(third)
     bench.heal(second)

@@ -175,7 +175,7 @@ def test_the_harness_meets_no_disk_fault_when_it_looks_and_counts_none() -> None
     disk = bench.node("b2").disk
     disk.append("probe", b"x")
     fault = disk.io_error("any")
-    with bench.world.looking():
+    with bench.world.inspecting():
         assert disk.read("probe") == b"x"
     assert fault.hits == 0
     with pytest.raises(OSError, match="read failed on b2"):

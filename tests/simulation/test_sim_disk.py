@@ -184,7 +184,7 @@ def test_calibration_ten_records_synced_and_five_appended_leave_ten(profile: str
     report = disk.power_cut("lose_all")
     assert content(disk) == {"f": b"00010203040506070809"}
     assert (report.lost_bytes, report.unsynced_bytes) == (10, 10)
-    assert report.has_bitten
+    assert report.took_effect
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -233,7 +233,7 @@ def appends_for(profile: str, seconds: int) -> SimDisk:
     disk = disk_of(profile, background=True)
     for _ in range(seconds * 50):
         disk.append("f", b"r" * 852)
-        disk.world.run_for(20 * MS)
+        disk.timeline.run_for(20 * MS)
     return disk
 
 
@@ -267,7 +267,7 @@ def test_calibration_zeros_may_follow_the_records_that_were_written_back() -> No
     for seed in range(20):
         disk = disk_of("ext4", background=True, seed=seed)
         disk.append("f", b"r" * 100_000)
-        disk.world.run_for(45 * S)
+        disk.timeline.run_for(45 * S)
         disk.append("f", b"r" * 100_000)
         data = cut(disk, "zero_tail")["f"]
         valid = data.rstrip(b"\0")
@@ -288,7 +288,7 @@ def test_calibration_an_unlinked_file_comes_back_until_the_journal_commits(
     disk.remove("marker")
     for _ in range(seconds):
         disk.append("f", b"x")
-        disk.world.run_for(1 * S)
+        disk.timeline.run_for(1 * S)
     back = "marker" in cut(disk)
     assert back is (seconds < (5 if profile == "ext4" else 30))
 
@@ -359,7 +359,7 @@ def test_a_cut_leaves_a_disk_on_which_everything_is_durable() -> None:
     disk, _, _ = some_unsynced_disk(3)
     left = cut(disk, "prefix")
     assert cut(disk, "lose_all") == left
-    assert not disk.power_cut("lose_all").has_bitten
+    assert not disk.power_cut("lose_all").took_effect
 
 
 @pytest.mark.parametrize("profile", PROFILES)

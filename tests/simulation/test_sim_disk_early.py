@@ -90,7 +90,7 @@ def test_what_the_journal_committed_by_itself_is_no_change_any_more(profile: str
     disk.append("f", b"y")
     disk.truncate("f", 1)
     disk.append("g", b"x")
-    disk.world.run_for(31 * S)
+    disk.timeline.run_for(31 * S)
     disk.append("h", b"x")
     disk.fsync_blocking("f")
     assert set(cut(disk)) == {"f", "g"}

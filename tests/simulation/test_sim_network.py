@@ -755,7 +755,7 @@ def test_misspelt_names_are_errors() -> None:
         world.network.isolate("b1", planes={"clients"})
     with pytest.raises(ValueError, match="none of both"):
         world.network.cut("b1", "b2", direction="b1->b2")
-    assert world.network.tokens == []
+    assert world.network.faults == []
 
 
 def test_calm_latency_is_what_the_weather_says() -> None:

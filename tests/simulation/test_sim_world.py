@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.environments.simulated.world import KafkaCodec
 from harness.simulation.errors import (
     CodecMismatch,
     Deadlock,
@@ -99,7 +100,7 @@ def test_using_up_a_limit_is_an_outcome_of_its_own(limits: Limits, what: str) ->
 
 
 def test_an_invariant_violation_in_a_background_task_ends_the_run_and_the_process() -> None:
-    world, broker, _ = pair()
+    world, broker, _ = pair(fatal_errors=(InvariantViolation,))
 
     async def breaks() -> None:
         await asyncio.sleep(1)
@@ -117,7 +118,7 @@ def test_an_invariant_violation_in_a_background_task_ends_the_run_and_the_proces
 
 
 def test_an_invariant_violation_in_a_watched_task_surfaces_without_being_asked_for() -> None:
-    world, _, _ = pair()
+    world, _, _ = pair(fatal_errors=(InvariantViolation,))
 
     async def breaks() -> None:
         raise InvariantViolation("INV-2", "nothing")
@@ -220,7 +221,7 @@ def test_an_asynchronous_generator_left_open_ends_the_run() -> None:
 
 
 def test_with_sim_wire_every_kafka_message_arrives_decoded() -> None:
-    world, broker, client = pair(sim_wire=True)
+    world, broker, client = pair(codec=KafkaCodec(), sim_wire=True)
     sent = fetch_request.FetchRequest(
         max_wait=CODEC_WAIT, min_bytes=1, topics=(), forgotten_topics_data=()
     )
@@ -240,7 +241,7 @@ def test_with_sim_wire_every_kafka_message_arrives_decoded() -> None:
 
 
 def test_a_sample_goes_through_the_codec_and_the_rest_by_reference() -> None:
-    world, broker, client = pair(wire_sample=0.2)
+    world, broker, client = pair(codec=KafkaCodec(), wire_sample=0.2)
     sent = fetch_request.FetchRequest(
         max_wait=CODEC_WAIT, min_bytes=1, topics=(), forgotten_topics_data=()
     )
@@ -257,7 +258,7 @@ def test_a_sample_goes_through_the_codec_and_the_rest_by_reference() -> None:
 
 
 def test_a_message_without_a_wire_form_is_a_failure_of_the_run() -> None:
-    world, _, client = pair(sim_wire=True)
+    world, _, client = pair(codec=KafkaCodec(), sim_wire=True)
     unsendable = metadata_response.MetadataResponse(
         throttle_time=CODEC_WAIT, brokers=(), cluster_id=7, controller_id=1, topics=()
     )
@@ -269,6 +270,67 @@ def test_a_message_without_a_wire_form_is_a_failure_of_the_run() -> None:
     world.spawn("k1", asks())
     with pytest.raises(CodecMismatch, match="MetadataResponse"):
         world.run_for(1 * S)
+
+
+class Note(str):
+    """A message of a system that is not Kafka."""
+
+
+class NoteCodec:
+    """Encodes notes; an empty note does not survive it."""
+
+    def covers(self, message_type: type[Any]) -> bool:
+        return message_type is Note
+
+    def encode(self, message: Any) -> bytes:
+        return str(message).encode()
+
+    def decode(self, message_type: type[Any], data: bytes) -> Any:
+        return message_type(data.decode() or "lost")
+
+
+class LedgerBroken(Exception):  # noqa: N818 - an invariant of that system, not an error of this one
+    """What the same system raises when one of its invariants does not hold."""
+
+
+def test_another_system_brings_its_own_codec() -> None:
+    world, broker, client = pair(codec=NoteCodec(), sim_wire=True)
+
+    async def sends(text: str) -> None:
+        connection = await client.host.network.connect("b1:9092", 1_000)
+        await connection.request(sent, 1_000)
+        await connection.request(Note(text), 1_000)
+
+    sent = Note("hello")
+    call(world, "k1", sends("again"))
+    assert isinstance(broker.process, Echo)
+    received = [message for _, message in broker.process.received]
+    assert received == ["hello", "again"]
+    assert received[0] is not sent
+    assert world.network.wire_checks == 2  # the echoes are tuples, which the codec does not cover
+    world.spawn("k1", sends(""))
+    with pytest.raises(CodecMismatch, match="Note changed on the wire"):
+        world.run_for(1 * S)
+
+
+def test_another_system_brings_its_own_fatal_errors() -> None:
+    world, broker, _ = pair(fatal_errors=(LedgerBroken,))
+
+    async def breaks(error: Exception) -> None:
+        raise error
+
+    world.raise_on_failure = False
+    other = world.spawn("k1", breaks(ValueError("only the harness waits for it")))
+    world.spawn("b1", breaks(LedgerBroken("two entries have one number")))
+    world.run_for(1 * S)
+    assert isinstance(broker.crash, LedgerBroken)
+    assert world.nodes["k1"].is_alive
+    assert isinstance(other.exception(), ValueError)
+
+
+def test_without_a_codec_no_message_can_be_sent_through_one() -> None:
+    with pytest.raises(ValueError, match="without a codec"):
+        World(1, sim_wire=True)
 
 
 def test_weather_is_drawn_from_its_stream_alone() -> None:

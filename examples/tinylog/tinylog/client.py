@@ -127,9 +127,7 @@ class TinyClient:
             host, _, port = self._address
             try:
                 async with asyncio.timeout(self._connect_timeout_s):
-                    self._connection = await asyncio.open_connection(
-                        host, int(port), limit=1 << 24
-                    )
+                    self._connection = await asyncio.open_connection(host, int(port), limit=1 << 24)
             except (OSError, TimeoutError):
                 raise NotSent from None
         return self._connection

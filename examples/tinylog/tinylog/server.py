@@ -1,13 +1,13 @@
 """The server: topics are lists of records in one file; requests and responses are lines of JSON over TCP.
 
-    {"do": "create", "topic": "t", "partitions": 1}                          -> {}
+    {"do": "create", "topic": "t", "partitions": 1}                             -> {}
     {"do": "append", "topic": "t", "partition": 0, "key": "..", "value": ".."}  -> {"offset": 7}
-    {"do": "read", "topic": "t", "partition": 0, "position": 5, "count": 100}   -> {"records": [[5, key, value]], "end": 8}
-    {"do": "end", "topic": "t", "partition": 0}                              -> {"end": 8}
+    {"do": "read", "topic": "t", "partition": 0, "position": 5, "count": 100}   -> {"records": [...], "end": 8}
+    {"do": "end", "topic": "t", "partition": 0}                                 -> {"end": 8}
 
-Keys and values are hexadecimal. With `"durability": "buffered"` a record is acknowledged while it is in a buffer of this
-process, which is written ten times a second: a killed server loses acknowledged records. With "written" the record is in
-the page cache first.
+A record is [offset, key, value]; keys and values are hexadecimal. With `"durability": "buffered"` a record is
+acknowledged while it is in a buffer of this process, which is written ten times a second: a killed server loses
+acknowledged records. With "written" the record is in the page cache first.
 """
 
 import asyncio

@@ -129,7 +129,7 @@ class InvariantMonitor:
     def _look_and_report(self) -> None:
         """Looks; what is broken is a failure of the run, like a crash of a node, and no error of the harness."""
         try:
-            with self._cluster.world.looking():
+            with self._cluster.world.inspecting():
                 self.look()
         except InvariantViolation as broken:
             self._cluster.world.fail(broken)

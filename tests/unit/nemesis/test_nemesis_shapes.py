@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from harness.contracts.cluster import Population
-from harness.simulation.rules import plane_of as plane_in_the_simulation
+from harness.simulation.network_faults import plane_of as plane_in_the_simulation
 from nemesis.shapes import affected_pairs, are_separated, kinds_of, plane_of, split
 
 SIZES = range(2, 12)

@@ -1,7 +1,7 @@
-"""What can be wrong with the network: rules, each healed by its own token.
+"""Network faults: what can be wrong with the packets between two hosts.
 
-A rule speaks about ordered pairs of hosts and about planes. Overlapping rules are independent: healing one
-leaves the others in force.
+A fault applies to ordered pairs of hosts and to planes. Overlapping faults are independent: healing one leaves the
+others in force.
 """
 
 from collections.abc import Callable
@@ -11,24 +11,24 @@ CONTROLLER = "controller"
 CLIENT = "client"
 PLANES = frozenset({INTER_BROKER, CONTROLLER, CLIENT})
 
-STALL = "stall"  # packets vanish; TCP keeps trying
-REJECT = "reject"  # packets are answered with a reset
-DEGRADE = "degrade"  # packets are late or lost now and then
-THROTTLE = "throttle"  # packets wait for their turn on a slow wire
-HOLD = "hold"  # one kind of message waits
-DROP = "drop"  # one kind of message vanishes, and its connection with it
+STALL = "stall"  # packets are dropped; TCP sends them again
+REJECT = "reject"  # the response to a packet is a reset
+DEGRADE = "degrade"  # packets are late, or some are lost
+THROTTLE = "throttle"  # packets are queued before a slow wire
+HOLD = "hold"  # messages of one type wait
+DROP = "drop"  # messages of one type are lost, and their connections with them
 
 SECOND_NS = 1_000_000_000
 BURST_BYTES = 1_600
 BURSTS_PER_S = 100
-"""A shaper lets a full packet pass at once, or what its rate is good for in 10 ms, whichever is more."""
+"""A shaper passes a full packet at once, or the bytes of 10 ms at its rate, whichever is more."""
 
 
 def plane_of(kind_a: str, kind_b: str) -> str:
     """Returns the plane of a connection between nodes of two kinds.
 
-    Anything with a controller at one end is the controller plane, then broker to broker is inter-broker, and
-    all the rest, the harness included, is the client plane.
+    With a controller at one end it is the controller plane; otherwise between two brokers the inter-broker plane;
+    otherwise, for example with the harness at one end, the client plane.
     """
     if CONTROLLER in (kind_a, kind_b):
         return CONTROLLER
@@ -37,22 +37,22 @@ def plane_of(kind_a: str, kind_b: str) -> str:
     return CLIENT
 
 
-class Token:
-    """A rule in force, and the evidence that it bit.
+class NetworkFault:
+    """One fault, and the evidence that it took effect.
 
     Attributes:
         kind: "stall", "reject", "degrade", "throttle", "hold" or "drop".
         label: For traces and reports.
         active: False once healed.
-        dropped_or_stalled: Frames and connection attempts that this rule stopped, delayed or refused.
-        at_sender: The packets are dropped where they are sent; then the next write sends what waits.
-        delay_ns: Degrade: added to every frame.
-        jitter_ns: Degrade: the delay of a frame is drawn from `delay_ns` plus or minus this, uniformly.
+        dropped_or_stalled: Number of frames and connection attempts that it stopped, delayed or refused.
+        at_sender: Stall: the packets are dropped at the sender. The first write after healing sends all of them.
+        delay_ns: Degrade: delay of every frame.
+        jitter_ns: Degrade: the delay of a frame is drawn uniformly from `delay_ns` plus or minus this.
         loss: Degrade: probability that a packet is lost (and sent again).
-        bytes_per_s: Throttle: what the wire carries.
-        free_at_ns: Throttle: when it is done with all that was sent so far.
-        message_type: Hold, drop: class name of the message.
-        remaining: Drop: how many more messages vanish; None for all.
+        bytes_per_s: Throttle: the rate of the wire.
+        free_at_ns: Throttle: when the wire has carried everything that was sent so far.
+        message_type: Hold, drop: class name of the messages.
+        remaining: Drop: how many more messages are dropped; None for all.
     """
 
     __slots__ = (
@@ -100,18 +100,18 @@ class Token:
         self._applies = applies
 
     def __repr__(self) -> str:
-        return f"<Token {self.label}{'' if self.active else ' (healed)'}>"
+        return f"<NetworkFault {self.label}{'' if self.active else ' (healed)'}>"
 
     def late_ns(self, random: Callable[[], float]) -> int:
-        """Draws by how much a degraded wire delays one packet that is not lost."""
+        """Draws the delay that a degraded wire adds to one packet that is not lost."""
         if not self.jitter_ns:
             return self.delay_ns
         return self.delay_ns + int((2 * random() - 1) * self.jitter_ns)
 
     def wait_ns(self, now_ns: int, size_bytes: int) -> int:
-        """Takes the time that a throttled wire needs for a packet, and returns how long the packet waits for it.
+        """Reserves a throttled wire for one packet, and returns how long the packet is delayed.
 
-        A wire that was idle carries `BURST_BYTES` at once, as a token bucket does.
+        An idle wire passes the first bytes without delay (`BURST_BYTES`), as a token bucket does.
         """
         rate = self.bytes_per_s
         burst_ns = max(BURST_BYTES, rate // BURSTS_PER_S) * SECOND_NS // rate
@@ -119,14 +119,14 @@ class Token:
         return max(0, self.free_at_ns - now_ns)
 
     def applies(self, src: str, dst: str, plane: str) -> bool:
-        """Whether the rule speaks about packets from `src` to `dst` on a plane."""
+        """Whether the fault applies to packets from `src` to `dst` on a plane."""
         return self._applies(src, dst, plane)
 
 
 def between(
     forward: Callable[[str, str], bool], planes: frozenset[str]
 ) -> Callable[[str, str, str], bool]:
-    """Returns the predicate of a rule: the pairs that `forward` names, on some planes, never one host alone."""
+    """Returns the predicate of a fault: the pairs that `forward` accepts, on some planes, between two hosts."""
 
     def applies(src: str, dst: str, plane: str) -> bool:
         return src != dst and plane in planes and forward(src, dst)

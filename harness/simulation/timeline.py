@@ -1,0 +1,239 @@
+"""The timeline of one run: virtual time, the events that are due, random numbers, the trace, and failures.
+
+Every part of the simulated world is built on it. Time is an integer number of nanoseconds since the run began.
+The events of all nodes are on one heap, ordered by time. Events with equal times come first in, first out, or in
+an order that is drawn (`Weather.shuffle_ties`).
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import Context
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Any, Protocol
+
+from harness.simulation.randomness import RandomTree
+from harness.simulation.trace import Trace
+from harness.simulation.weather import Weather
+
+COMPACTION_MIN = 256
+"""The heap is not searched for cancelled timers while it has fewer of them than this."""
+
+Event = tuple[int, int, int, Callable[[Any], object] | None, Any]
+"""Time, tie breaker, sequence number, and a function with its argument; without a function, a `TimerHandle`."""
+
+
+class Handle:
+    """A callback that will be called. `cancel` sets `callback` to None."""
+
+    __slots__ = ("args", "callback", "context")
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
+    ) -> None:
+        self.callback: Callable[..., object] | None = callback
+        self.args = args
+        self.context = context
+
+    def cancel(self) -> None:
+        """Prevents the call; idempotent."""
+        self.callback = None
+        self.args = ()
+        self.context = None
+
+    def cancelled(self) -> bool:
+        """Whether the handle was cancelled."""
+        return self.callback is None
+
+
+class TimerOwner(Protocol):
+    """An event loop whose timers are on the heap."""
+
+    def accept(self, handle: "TimerHandle", /) -> None:
+        """Takes a timer that is due."""
+        ...
+
+
+class TimerHandle(Handle):
+    """A callback that waits for its time.
+
+    `timeline` is set only while the handle is on the heap, so that `cancel` can count the cancelled entries of
+    the heap. `loop` is None for events that belong to no node.
+    """
+
+    __slots__ = ("loop", "timeline", "when_s")
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: Context | None,
+        loop: TimerOwner | None = None,
+    ) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = context
+        self.loop = loop
+        self.when_s = 0.0
+        self.timeline: Timeline | None = None
+
+    def cancel(self) -> None:
+        """Prevents the call; idempotent."""
+        self.callback = None
+        self.args = ()
+        self.context = None
+        if self.timeline is not None:
+            self.timeline.count_dead_timer()
+            self.timeline = None
+
+    def when(self) -> float:
+        """Returns the loop time for which the timer was set, in seconds."""
+        return self.when_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A reason to end a run: a broken invariant, an unexpected crash, or a forbidden access to the real machine.
+
+    Attributes:
+        at_ns: When it happened, in nanoseconds since the run began.
+        node: The node on which it happened; None if it concerns no particular node.
+        error: The exception.
+    """
+
+    at_ns: int
+    node: str | None
+    error: BaseException
+
+
+class Timeline:
+    """The time, the events, the random numbers and the trace of one run.
+
+    Args:
+        seed: Determines every random draw.
+        weather: The irregularities of the run.
+        keep_trace: Whether to keep the text of the trace, to compare two runs line by line.
+
+    Attributes:
+        now: True time in nanoseconds since the run began.
+        failures: All failures, oldest first.
+        messages: Number of frames that arrived.
+        events: Number of events that were due.
+        is_running: Whether `World.run` is active.
+        is_inspected: Whether the harness, not a node, uses the node interfaces at the moment.
+    """
+
+    # Slots, because every event and every message reads or changes several of these.
+    __slots__ = (
+        "_dead_timers",
+        "_heap",
+        "_sequence",
+        "_shuffles",
+        "_task_number",
+        "_tie",
+        "events",
+        "failures",
+        "is_inspected",
+        "is_running",
+        "messages",
+        "now",
+        "random",
+        "seed",
+        "trace",
+        "weather",
+    )
+
+    def __init__(self, seed: int, *, weather: Weather, keep_trace: bool) -> None:
+        self.seed = seed
+        self.weather = weather
+        self.now = 0
+        self.random = RandomTree(seed, buggify=weather.buggify)
+        self.trace = Trace(keep=keep_trace)
+        self.failures: list[Failure] = []
+        self.messages = 0
+        self.events = 0
+        self.is_running = False
+        self.is_inspected = False
+        self._heap: list[Event] = []
+        self._dead_timers = 0
+        self._sequence = 0
+        self._shuffles = weather.shuffle_ties
+        self._tie = self.random.stream("tie").getrandbits
+        self._task_number = 0
+
+    def next_task_number(self) -> int:
+        """Returns the number of the next asyncio task of the run."""
+        self._task_number += 1
+        return self._task_number
+
+    def push(self, when_ns: int, function: Callable[[Any], object] | None, argument: Any) -> None:
+        """Adds an event that cannot be cancelled, or, if `function` is None, a `TimerHandle`."""
+        self._sequence = sequence = self._sequence + 1
+        tie = self._tie(16) if self._shuffles else 0
+        heappush(self._heap, (when_ns, tie, sequence, function, argument))
+
+    def schedule(self, at_ns: int, fn: Callable[..., object], *args: Any) -> TimerHandle:
+        """Adds an event that belongs to no node, such as a fault. The pause of a node does not delay it."""
+        handle = TimerHandle(fn, args, None)
+        handle.timeline = self
+        self.push(max(at_ns, self.now), None, handle)
+        return handle
+
+    def count_dead_timer(self) -> None:
+        """Counts a cancelled entry of the heap, and removes all of them when they are the majority.
+
+        With a timeout of 1 s around calls of 1 ms, the heap would hold a hundred cancelled timers per live one.
+        """
+        self._dead_timers += 1
+        if self._dead_timers > COMPACTION_MIN and self._dead_timers * 2 > len(self._heap):
+            self._heap[:] = [e for e in self._heap if e[3] is not None or e[4].callback is not None]
+            heapify(self._heap)
+            self._dead_timers = 0
+
+    def retime(self, loop: TimerOwner, true_ns_at: Callable[[float], int]) -> None:
+        """Moves the timers of a loop after its clock changed.
+
+        Args:
+            loop: The owner of the timers.
+            true_ns_at: Converts a time of its clock, in seconds, to true time.
+        """
+        moved: list[Event] = []
+        for event in self._heap:
+            when_ns, tie, sequence, function, argument = event
+            if function is None and argument.loop is loop and argument.when_s:
+                when_ns = max(self.now, true_ns_at(argument.when_s))
+                event = (when_ns, tie, sequence, function, argument)
+            moved.append(event)
+        heapify(moved)
+        self._heap[:] = moved
+
+    def _take_due_events(self, when: int) -> None:
+        heap = self._heap
+        while heap and heap[0][0] <= when:
+            _, _, _, function, argument = heappop(heap)
+            self.events += 1
+            if function is not None:
+                function(argument)
+                continue
+            callback = argument.callback
+            if callback is None:
+                self._dead_timers -= 1
+                continue
+            argument.timeline = None
+            if argument.loop is None:
+                callback(*argument.args)
+            else:
+                argument.loop.accept(argument)
+
+    @contextlib.contextmanager
+    def inspecting(self) -> Iterator[None]:
+        """Lets the harness read through node interfaces: disk faults neither apply nor are counted."""
+        self.is_inspected = True
+        try:
+            yield
+        finally:
+            self.is_inspected = False
+
+    def fail(self, error: BaseException, node: str | None = None) -> None:
+        """Records that the run failed."""
+        self.failures.append(Failure(at_ns=self.now, node=node, error=error))
