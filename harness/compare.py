@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from checkers.spark import SparkOptions
 from harness import experiment as experiments
+from harness.contracts.progress import ProgressDisplay
 from harness.distribute import Campaign, run_locally, run_on_spark
 from harness.errors import HarnessFailure, UsageError
 from harness.experiment import Experiment
-from harness.progress import ProgressLine
 from harness.real_campaign import run_one_by_one
-from harness.spark_options import SparkOptions
 from harness.statistics import mcnemar_exact_p, median, paired_difference_interval, wilson_interval
 
 DISCORDANT_LISTED_MAX = 100
@@ -36,7 +36,7 @@ def compare(
     seeds: int,
     first_seed: int,
     spark: SparkOptions,
-    progress: ProgressLine,
+    progress: ProgressDisplay,
     directory: Path,
 ) -> dict[str, Any]:
     """Runs the same seeds in every arm and tests the difference.
@@ -81,7 +81,7 @@ def swarm(
     seeds: int,
     first_seed: int,
     spark: SparkOptions,
-    progress: ProgressLine,
+    progress: ProgressDisplay,
     directory: Path,
 ) -> dict[str, Any]:
     """Runs many seeds of one experiment; see `compare`."""
@@ -96,7 +96,7 @@ def _run(
     seeds: int,
     first_seed: int,
     spark: SparkOptions,
-    progress: ProgressLine,
+    progress: ProgressDisplay,
     directory: Path,
 ) -> Campaign:
     """Runs every seed in every arm; the rows are ordered by seed and arm."""

@@ -7,7 +7,6 @@ Each arrow leaves its result on disk before the next begins, so whatever fails l
 """
 
 import hashlib
-import json
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -26,7 +25,7 @@ from harness.scenarios import find_by_name
 from harness.seeds import check_seed
 from nemesis.fault import fault_from_json
 from results.layout import RunFiles, utc_stamp
-from results.report import build_report
+from results.report.build import build_report
 from results.store import RunStore, read_json, write_json
 
 PACKAGES = ("harness", "nemesis", "workloads", "checkers", "system_under_test")
@@ -164,8 +163,3 @@ def load_replay(directory: Path) -> tuple[Experiment, int, dict[str, Any]]:
     except (KeyError, TypeError, AttributeError, UsageError) as error:
         raise HistoryError(f"{path} is damaged: {error}") from None
     return experiment, data["seed"], data
-
-
-def to_json_line(data: Any) -> str:
-    """Returns one line of JSON with sorted keys."""
-    return json.dumps(data, sort_keys=True, default=str)

@@ -19,7 +19,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.errors import UsageError
-from harness.history_parquet import history_directory
 
 DEFAULT_ROOT = Path("results/runs")
 LATEST = "latest"
@@ -78,6 +77,9 @@ class RunFiles:
     @property
     def history(self) -> Path:
         """The directory of the history."""
+        # Loading Arrow takes a quarter of a second, and most commands need only the other names.
+        from harness.history_parquet import history_directory
+
         return history_directory(self.directory)
 
     @property

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli import main
+from harness.cli.main import main
 
 USAGE = 254
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import main
+from harness.cli.main import main
 
 LOST_OFFSETS = [5, 6, 7, 8, 9]
 

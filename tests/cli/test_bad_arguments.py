@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import main
+from harness.cli.main import main
 from tests.cli.cli_helpers import call, refused, write
 
 REPRODUCE = ("reproduce", "last-replica-standing", "--no-spark")
@@ -16,11 +16,11 @@ COMPARE = ("compare", "--no-spark", "--vary", "profile=kafka-4.0,kafka-4.1")
     [
         (("reprodcue",), "invalid choice: 'reprodcue'"),
         (("reprodcue",), "did you mean reproduce?"),
-        (("--json", "list"), "--json goes after the command"),
+        (("--json", "list"), "--json must come after the command"),
         (("list", "--jsn"), "did you mean --json?"),
         (("list", "extra"), "unrecognized arguments: extra"),
         (("doctor", "--wram"), "did you mean --warm?"),
-        (("reproduce",), "required: scenario"),
+        (("reproduce",), "required: SCENARIO"),
         (("reproduce", "last-replica"), "did you mean 'last-replica-standing'?"),
         ((*REPRODUCE, "--varient", "V3b"), "did you mean --variant?"),
         ((*REPRODUCE, "--variant", "V33"), "did you mean 'V3f'?"),
@@ -33,7 +33,7 @@ COMPARE = ("compare", "--no-spark", "--vary", "profile=kafka-4.0,kafka-4.1")
         ((*REPRODUCE, "--seed", str(2**63)), "from 0 to 2**63 - 1"),
         ((*REPRODUCE, "--spark-conf", "x"), "--spark-conf takes key=value, not 'x'"),
         ((*REPRODUCE, "--spark-master", "nonsense"), "--spark-master takes local[2]"),
-        (("run",), "required: experiment"),
+        (("run",), "required: EXPERIMENT"),
         (("run", "nowhere.toml"), "there is no experiment file nowhere.toml"),
         (("run", "."), "cannot read the experiment file"),
         (("check", "latest"), "there are no runs in"),
@@ -149,7 +149,7 @@ def test_hosts_that_make_no_sense_are_refused_everywhere(
     def never(everything: bool) -> None:
         raise AssertionError("something is removed before the hosts were read")
 
-    monkeypatch.setattr("harness.world_commands._reset_here", never)
+    monkeypatch.setattr("harness.cli.commands.reset._reset_here", never)
     hosts = write(tmp_path / "hosts.toml", "[[hosts]]\naddress = '192.0.2.1'\nport = 99999\n")
     file = write(tmp_path / "some.toml", "name = 'some'\n")
     words = {

@@ -1,15 +1,18 @@
 """What every command prints, stores and returns. --json is one object on standard output and nothing else."""
 
+import argparse
 import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from harness import experiment as experiments
+from harness.cli.main import build_parser
 from tests.cli.cli_helpers import call, refused, write
 
 ROOT = Path(__file__).parents[2]
@@ -137,8 +140,57 @@ def test_list_names_every_run(capsys: pytest.CaptureFixture[str], stored: Path) 
         "profile": "kafka-4.0",
         "unexcused_lost_records": 5,
     }
-    line = call(capsys, "list", "--results", store).out
-    assert line.split() == ["invalid", "kafka-4.0", "5", "lost", run["run"]]
+    header, rule, row = call(capsys, "list", "--results", store).out.splitlines()
+    assert header.split() == ["verdict", "profile", "lost", "run"]
+    assert set(rule) == {"─"}
+    assert row.split() == ["invalid", "kafka-4.0", "5", run["run"]]
+
+
+HEAVY = (
+    "numpy",
+    "pyarrow",
+    "pandas",
+    "pyspark",
+    "docker",
+    "paramiko",
+    "kio",
+    "rich",
+    "shtab",
+    "asyncio",
+)
+
+
+def test_the_help_and_an_empty_list_load_nothing_heavy(tmp_path: Path) -> None:
+    """What takes a second to load is loaded by the commands that need it."""
+    code = f"""
+import sys
+from harness.cli.main import build_parser, main
+build_parser().format_help()
+assert main(["list", "--results", {str(tmp_path)!r}]) == 0
+print([name for name in {HEAVY!r} if name in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_every_help_text_starts_with_a_verb_and_a_small_letter() -> None:
+    """The first word is an imperative; a description of a thing would start with an article."""
+    for parser in parsers(build_parser()):
+        for action in parser._actions:
+            if action.help and action.option_strings and action.dest != "help":
+                first = action.help.split()[0]
+                assert first.islower(), (parser.prog, action.help)
+                assert first not in ("a", "an", "the", "how", "where", "what"), action.help
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from parsers(below)
 
 
 def test_list_of_nothing_says_what_to_type(
@@ -277,7 +329,7 @@ def test_what_nobody_foresaw_is_one_line_and_a_traceback_in_a_file(
     def explode(_: object) -> int:
         raise RuntimeError("the unforeseen")
 
-    monkeypatch.setattr("harness.commands.list_runs", explode)
+    monkeypatch.setattr("harness.cli.commands.list.list_runs", explode)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     outcome = call(capsys, "list")
     assert outcome.code == 255

@@ -42,9 +42,11 @@ KILLER = """
 import json, os, random, signal, sys, time
 from pathlib import Path
 from harness.check import check_locally
-from harness.cli import main
+from harness.cli.main import main
 from harness.experiment import load
 from harness.runner import check_possible
+import harness.runs.execute
+import results.report.terminal
 
 experiment, results, kills = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 

@@ -50,7 +50,7 @@ def test_without_any_engine_a_clean_reset_says_so(
     outcome = call(capsys, "reset")
     assert (outcome.code, outcome.err) == (0, "")
     assert "removed of-hosts" in outcome.out
-    assert "there is no Docker engine here" in outcome.out
+    assert "there is no Docker engine on this machine" in outcome.out
     assert call(capsys, "reset", "--json").data == {
         "removed": {"this machine": []},
         "engine": "none",
@@ -62,7 +62,7 @@ def test_an_engine_that_is_named_and_does_not_answer_is_a_failure(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
-    sentence = "containers and networks could not be looked at and may remain: no Docker engine"
+    sentence = "containers and networks could not be checked and may remain: no Docker engine"
     assert sentence in must_fail(call(capsys, "reset"))
     outcome = call(capsys, "reset", "--json")
     must_fail(outcome)
@@ -74,7 +74,7 @@ def test_an_engine_that_left_its_socket_and_does_not_answer_is_a_failure(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "docker.sock").touch()
-    assert "could not be looked at" in must_fail(call(capsys, "reset"))
+    assert "could not be checked" in must_fail(call(capsys, "reset"))
 
 
 def test_runs_in_containers_need_the_engine_and_their_files_go_all_the_same(
@@ -82,7 +82,7 @@ def test_runs_in_containers_need_the_engine_and_their_files_go_all_the_same(
 ) -> None:
     leave(machine, "of-containers", in_containers=True)
     outcome = call(capsys, "reset")
-    assert "could not be looked at" in must_fail(outcome)
+    assert "could not be checked" in must_fail(outcome)
     assert "removed of-containers" in outcome.out
     assert not (machine / "of-containers").exists()
 

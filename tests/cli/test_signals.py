@@ -85,16 +85,17 @@ def test_a_terminated_campaign_does_not_wait_for_its_workers(tmp_path: Path) -> 
 def test_an_interrupt_in_the_making_of_a_class_has_the_same_exit_code(tmp_path: Path) -> None:
     code = """
 import sys
-from harness import cli, commands
+from harness.cli import main
+from harness.cli.commands import doctor
 
-def doctor(options):
+def interrupted(options):
     exec("interrupt()")
 
 def interrupt():
     raise KeyboardInterrupt
 
-commands.doctor = doctor
-sys.exit(cli.main(["doctor"]))
+doctor.doctor = interrupted
+sys.exit(main.main(["doctor"]))
 """
     write(tmp_path / "interrupted.py", code)
     command = [sys.executable, "-m", "interrupted"]

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from harness.cli import main
+from harness.cli.main import main
 from harness.schema import TABLES
 from results.history_files import read_tables, write_tables
 from tests.cli.cli_helpers import Outcome, call

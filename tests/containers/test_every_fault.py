@@ -8,7 +8,7 @@ import pytest
 from test_harness_killed import what_is_left
 
 from harness import experiment as experiments
-from harness.cli import main
+from harness.cli.main import main
 from nemesis.fault import FAULT_NAMES
 from results.history_files import read_tables
 

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness.commands import scenario_experiment
 from harness.contracts.verdict import Verdict
 from harness.experiment import Experiment
 from harness.judge import judge_result
 from harness.runner import SimulationResult, simulate
+from harness.runs.scripted import scenario_experiment
 from harness.scenarios import find_by_name
 from harness.scenarios.last_replica_standing import VARIANTS
 from harness.scenarios.outcome import outcome_word, predicted_outcome

@@ -10,11 +10,11 @@ import pytest
 from checkers.jobs.distribute import ROWS, _Worker, distribute_job, totals_of, write_rows
 from checkers.spark import sql_session
 from harness import experiment as experiments
+from harness.cli.progress import StandardErrorProgress
 from harness.compare import arm_totals
 from harness.distribute import WORKER_MODULE, run_locally
 from harness.errors import HarnessFailure
 from harness.experiment import Experiment
-from harness.progress import ProgressLine
 from harness.worker import failed_row
 from tests.spark.local_spark import LocalSpark
 
@@ -83,7 +83,7 @@ def test_a_campaign_on_spark_and_a_local_one_have_the_same_rows(spark: Any, tmp_
     }
     answer = distribute_job(spark, arguments)
     (tmp_path / "local").mkdir()
-    local = run_locally(requests, ProgressLine(quiet=True), tmp_path / "local")
+    local = run_locally(requests, StandardErrorProgress(quiet=True), tmp_path / "local")
     assert [(row["seed"], row["arm"]) for row in answer["rows"]] == [
         (request["seed"], request["arm"]) for request in requests
     ]

@@ -11,7 +11,7 @@ import pytest
 
 from harness import experiment as experiments
 from harness.agent.procfs import process_start
-from harness.cli import main
+from harness.cli.main import main
 from harness.errors import UsageError
 from harness.experiment import Experiment, TopicConfig
 from harness.judge import judge_result

@@ -1,0 +1,1 @@
+"""One run, from its experiment to its verdict."""
