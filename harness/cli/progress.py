@@ -75,7 +75,7 @@ class _Bars:
     """The live bar of the current activity on a terminal. Mutable: the activity."""
 
     def __init__(self, stream: TextIO) -> None:
-        # Imported here, because nothing may be imported lazily while a simulation runs.
+        # A tenth of a second to load, and needed on a terminal only.
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
         from rich.table import Column
 
