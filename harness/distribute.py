@@ -131,11 +131,12 @@ class _Watching:
     def __enter__(self) -> None:
         self._thread.start()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        elapsed_s = time.monotonic() - self._began_s
-        self._progress.message(f"{self._total} runs in {elapsed_s:.0f} s")
+        if kind is None:
+            elapsed_s = time.monotonic() - self._began_s
+            self._progress.message(f"{self._total} runs in {elapsed_s:.0f} s")
 
     def _watch(self) -> None:
         while not self._stop.wait(POLL_S):

@@ -1,4 +1,4 @@
-"""`laststand reset`: it never claims to have looked where it could not look."""
+"""`laststand reset`: it reports what it could not check."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ FAILURE = 255
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without any engine, whose packet rules nobody touches; returns where runs leave their files."""
+    """A machine without a Docker engine, whose nft rules stay unchanged; returns the directory of leftovers."""
 
     def connect() -> None:
         raise UsageError("no Docker engine can be reached (no such file); start one")
@@ -43,7 +43,7 @@ def must_fail(outcome: Outcome) -> str:
     return line
 
 
-def test_without_any_engine_a_clean_reset_says_so(
+def test_a_reset_without_an_engine_reports_that_containers_were_not_checked(
     machine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leave(machine, "of-hosts", in_containers=False)
@@ -58,7 +58,7 @@ def test_without_any_engine_a_clean_reset_says_so(
     }
 
 
-def test_an_engine_that_is_named_and_does_not_answer_is_a_failure(
+def test_a_configured_engine_that_does_not_respond_is_a_failure(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
@@ -70,14 +70,14 @@ def test_an_engine_that_is_named_and_does_not_answer_is_a_failure(
     assert sentence in outcome.data["problem"]
 
 
-def test_an_engine_that_left_its_socket_and_does_not_answer_is_a_failure(
+def test_a_socket_whose_engine_does_not_respond_is_a_failure(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "docker.sock").touch()
     assert "could not be checked" in must_fail(call(capsys, "reset"))
 
 
-def test_runs_in_containers_need_the_engine_and_their_files_go_all_the_same(
+def test_files_of_runs_in_containers_are_removed_although_the_engine_is_needed(
     machine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leave(machine, "of-containers", in_containers=True)
@@ -87,7 +87,7 @@ def test_runs_in_containers_need_the_engine_and_their_files_go_all_the_same(
     assert not (machine / "of-containers").exists()
 
 
-def test_what_an_engine_does_not_remove_is_said(
+def test_leftovers_that_the_engine_does_not_remove_are_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(docker_hosts, "connect", lambda: SimpleNamespace(close=lambda: None))

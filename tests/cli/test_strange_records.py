@@ -1,4 +1,4 @@
-"""A readable history with phantom, corrupt or misplaced records is no bad input: its verdict names them.
+"""A readable history with phantom, corrupt or misplaced records is valid input: its verdict names them.
 
 The histories are those of a run in which nothing was wrong, with one row changed.
 """

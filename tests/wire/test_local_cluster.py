@@ -194,7 +194,7 @@ def test_down_works_when_every_node_is_dead_already(shell: Shell) -> None:
     text = shell("status", expect=exit_codes.FAILURE)
     assert "Partitions: unavailable: every broker is down" in text
     assert states_in(text) == {"c11": "down", "b1": "down"}
-    assert "laststand: unavailable: partitions, quorum" in text
+    assert "laststand: some values are unavailable: partitions, quorum" in text
     data = json.loads(shell("status", "--json", expect=exit_codes.FAILURE).splitlines()[0])
     assert (data["partitions"], data["quorum"], len(data["nodes"])) == (None, None, 2)
     assert set(data["unavailable"]) == {"partitions", "quorum"}

@@ -173,7 +173,9 @@ def status(options: argparse.Namespace) -> int:
         show(*_status_parts(data))
     if not data["unavailable"]:
         return exit_codes.VALID
-    print(f"laststand: unavailable: {', '.join(data['unavailable'])}", file=sys.stderr)
+    print(
+        f"laststand: some values are unavailable: {', '.join(data['unavailable'])}", file=sys.stderr
+    )
     return exit_codes.FAILURE
 
 
