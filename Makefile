@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types format docs benchmarks lock clean
+.PHONY: help setup demo test test-all lint types format docs benchmarks lock clean
 
 help: ## Lists the commands.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,8 +24,14 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup ## The tour: the bug, its cure, a small comparison. Prints the report's path last.
 	@$(BIN)/laststand demo
 
-test: setup lint types ## Everything that must pass.
+test: setup lint types ## Everything that must pass; prints the time per group of tests.
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+test-all: test ## The same, and the long forms of the kill test and the fuzzers; takes about an hour.
+	LASTSTAND_KILLS=50 $(BIN)/python -m pytest tests/containers/test_harness_killed.py
+	$(BIN)/python -m tests.fuzz frames --count 1000000
+	$(BIN)/python -m tests.fuzz segments --count 100000
+	$(BIN)/python -m tests.fuzz tcp --count 100000
 
 lint: setup ## Style and import contracts.
 	$(BIN)/ruff check .

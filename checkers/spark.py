@@ -17,11 +17,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from checkers.java import JavaRuntime, cache_directory, find_java
 from harness.errors import HarnessFailure, HistoryError
-from harness.java import JavaRuntime, cache_directory, find_java
 
 DRIVER_MEMORY = "1g"
 LARGE_DRIVER_MEMORY = "4g"
@@ -31,6 +32,21 @@ _QUICK_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _QUIET_FLAGS = ("-Xlog:disable", "-Xlog:all=off")
 _ARCHIVE_TIMEOUT_S = 600
 """Making the archive takes 20 s of processor time; ten minutes mean that it hangs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkOptions:
+    """Where Spark jobs run.
+
+    Attributes:
+        enabled: False uses processes of this machine instead (`--no-spark`).
+        master: Spark master URL.
+        conf: Extra configuration.
+    """
+
+    enabled: bool = True
+    master: str = "local[2]"
+    conf: tuple[tuple[str, str], ...] = ()
 
 
 def spark_context(

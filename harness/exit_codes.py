@@ -5,4 +5,4 @@ INVALID = 1
 UNKNOWN = 2
 USAGE = 254
 FAILURE = 255
-"""The harness failed, or could not learn what it was asked for: no answer about the system, or not a whole one."""
+"""The harness failed or was interrupted, or could not obtain all requested values."""

@@ -78,6 +78,8 @@ class RunFiles:
     @property
     def history(self) -> Path:
         """The directory of the history."""
+        # Loading Arrow takes a quarter of a second, and most commands need only the other names.
+
         return history_directory(self.directory)
 
     @property

@@ -7,6 +7,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Adds the time per group to the summary; workers of pytest-xdist have no summary."""
+    from tests.group_times import GroupTimes
+
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(GroupTimes(), "group-times")
+
+
 @pytest.fixture(autouse=True)
 def _simulated_worlds_are_closed() -> Iterator[None]:
     """Puts the coroutines of simulated processes away, which otherwise complain when they are collected."""

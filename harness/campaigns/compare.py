@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from checkers.spark import SparkOptions
 from harness.campaigns.distribution import Campaign, run_locally, run_on_spark
 from harness.campaigns.one_by_one import run_one_by_one
 from harness.campaigns.statistics import (
@@ -20,11 +21,10 @@ from harness.campaigns.statistics import (
     paired_difference_interval,
     wilson_interval,
 )
+from harness.contracts.progress import ProgressDisplay
 from harness.errors import HarnessFailure, UsageError
-from harness.progress import ProgressLine
 from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
-from harness.spark_options import SparkOptions
 
 DISCORDANT_LISTED_MAX = 100
 ATTENTION_LISTED_MAX = 100
@@ -41,7 +41,7 @@ def compare(
     seeds: int,
     first_seed: int,
     spark: SparkOptions,
-    progress: ProgressLine,
+    progress: ProgressDisplay,
     directory: Path,
 ) -> dict[str, Any]:
     """Runs the same seeds in every arm and tests the difference.
@@ -86,7 +86,7 @@ def swarm(
     seeds: int,
     first_seed: int,
     spark: SparkOptions,
-    progress: ProgressLine,
+    progress: ProgressDisplay,
     directory: Path,
 ) -> dict[str, Any]:
     """Runs many seeds of one experiment; see `compare`."""
@@ -101,7 +101,7 @@ def _run(
     seeds: int,
     first_seed: int,
     spark: SparkOptions,
-    progress: ProgressLine,
+    progress: ProgressDisplay,
     directory: Path,
 ) -> Campaign:
     """Runs every seed in every arm; the rows are ordered by seed and arm."""

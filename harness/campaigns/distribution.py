@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from checkers.spark import run_in_child
+from checkers.spark import SparkOptions, run_in_child
+from harness.contracts.progress import ProgressDisplay
 from harness.errors import HarnessFailure
-from harness.progress import ProgressLine
-from harness.spark_options import SparkOptions
 
 WORKER_MODULE = "harness.campaigns.worker"
 LOCAL_WORKERS = 2
@@ -38,7 +37,7 @@ class Campaign:
 def run_on_spark(
     requests: Sequence[dict[str, Any]],
     spark: SparkOptions,
-    progress: ProgressLine,
+    progress: ProgressDisplay,
     directory: Path,
 ) -> Campaign:
     """Runs every request in a Spark job, keeps the rows as Parquet and counts them in SQL.
@@ -70,7 +69,7 @@ def run_on_spark(
 
 
 def run_locally(
-    requests: Sequence[dict[str, Any]], progress: ProgressLine, directory: Path
+    requests: Sequence[dict[str, Any]], progress: ProgressDisplay, directory: Path
 ) -> Campaign:
     """Runs every request in two worker processes of this machine; same rows as on Spark.
 
@@ -121,7 +120,7 @@ def run_locally(
 class _Watching:
     """Shows how many runs are done while the block is executed."""
 
-    def __init__(self, done: Callable[[], int], total: int, progress: ProgressLine) -> None:
+    def __init__(self, done: Callable[[], int], total: int, progress: ProgressDisplay) -> None:
         self._done = done
         self._total = total
         self._progress = progress
@@ -132,13 +131,14 @@ class _Watching:
     def __enter__(self) -> None:
         self._thread.start()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        elapsed_s = time.monotonic() - self._began_s
-        self._progress.say(f"{self._total} runs in {elapsed_s:.0f} s")
+        if kind is None:
+            elapsed_s = time.monotonic() - self._began_s
+            self._progress.message(f"{self._total} runs in {elapsed_s:.0f} s")
 
     def _watch(self) -> None:
         while not self._stop.wait(POLL_S):
             done = self._done()
-            self._progress.bar("runs", done / self._total, f"{done}/{self._total}")
+            self._progress.update("runs", done / self._total, f"{done}/{self._total}")

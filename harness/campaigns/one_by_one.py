@@ -12,8 +12,8 @@ from typing import Any
 
 from harness.campaigns.distribution import Campaign
 from harness.campaigns.worker import SUMMARY_KEYS, failed_row
+from harness.contracts.progress import ProgressDisplay
 from harness.errors import HarnessError, HarnessFailure
-from harness.progress import ProgressLine
 from harness.runs import experiment_file as experiments
 from harness.runs.judge import judge_result
 from harness.runs.record import finish_run, record_run
@@ -23,14 +23,14 @@ RUNS_FOLDER = "runs"
 
 
 def run_one_by_one(
-    requests: Sequence[Mapping[str, Any]], progress: ProgressLine, directory: Path
+    requests: Sequence[Mapping[str, Any]], progress: ProgressDisplay, directory: Path
 ) -> Campaign:
     """Carries out every request in its real world; same rows as a simulated campaign, without a trace hash."""
     store = RunStore(directory / RUNS_FOLDER)
     store.root.mkdir(parents=True, exist_ok=True)
     rows = []
     for done, request in enumerate(requests):
-        progress.bar("runs", done / len(requests), f"{done}/{len(requests)}")
+        progress.update("runs", done / len(requests), f"{done}/{len(requests)}")
         try:
             rows.append(_run(request, store))
         except (HarnessError, HarnessFailure) as error:

@@ -7,9 +7,8 @@ from typing import Any
 
 from checkers.compose import judge_run, verdict_to_json
 from checkers.jobs.check import plan
-from checkers.spark import run_in_child
+from checkers.spark import SparkOptions, run_in_child
 from harness.runs.judge import stored_context
-from harness.spark_options import SparkOptions
 from results.history_files import read_tables
 from results.layout import RunFiles
 

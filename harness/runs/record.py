@@ -6,7 +6,6 @@ Each arrow leaves its result on disk before the next begins, so whatever fails l
 `laststand check` and `laststand report` go on from it.
 """
 
-import json
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from harness.runs.replay import replay_data
 from harness.runs.result import RunResult
 from harness.runs.simulated import check_possible, simulate
 from results.layout import RunFiles, utc_stamp
-from results.report import build_report
+from results.report.build import build_report
 from results.store import RunStore, read_json, write_json
 
 
@@ -94,8 +93,3 @@ def _unfinished_summary(directory: Path) -> dict[str, Any]:
         "seed": int(seed) if seed.isdecimal() else None,
         "trace_hash": "",
     }
-
-
-def to_json_line(data: Any) -> str:
-    """Returns one line of JSON with sorted keys."""
-    return json.dumps(data, sort_keys=True, default=str)

@@ -2,7 +2,7 @@
 
 from results.report.run import RunData, seconds
 from results.report.story import Story, place_name
-from results.report.terminal import plain
+from results.text import plain
 
 LINES_MAX = 60
 """Story lines of a summary; the report has the rest."""

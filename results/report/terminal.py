@@ -1,28 +1,26 @@
-"""The verdict of a run as a table for the terminal."""
+"""The verdict of a run as tables for the terminal."""
 
-import unicodedata
-from collections.abc import Sequence
 from pathlib import Path
+
+from rich.console import RenderableType
 
 from results.layout import RunFiles
 from results.report.run import RunData, seconds
 from results.report.story import find_losses, place_name
+from results.tables import line, table, word
 
 LOST_MAX = 20
 """Lost records that the terminal shows; the report has more."""
 
 
-def terminal_summary(run_dir: Path) -> str:
-    """Returns the verdict of a run as a table for the terminal, without colours.
+def terminal_summary(run_dir: Path) -> list[RenderableType]:
+    """Returns the verdict of a run as lines and tables; `results.tables.as_text` makes text of them.
 
     Raises:
         HistoryError: The run is missing or damaged.
     """
     run = RunData(run_dir)
     verdict = run.verdict or {}
-    validity = str(verdict.get("validity", "not judged"))
-    lines = [validity.upper()]
-    lines.extend(f"  {reason}" for reason in verdict.get("reasons", ()))
     lost = verdict.get("unexcused_lost_records", run.fact("unexcused_lost_records"))
     facts = [
         ("run", run.id),
@@ -32,9 +30,26 @@ def terminal_summary(run_dir: Path) -> str:
         ("trace hash", run.fact("trace_hash", run.fact("trace", "none"))),
         ("unexcused lost records", str(lost)),
     ]
-    lines.append("")
-    lines.extend(table(("", ""), facts, header=False))
-    anomalies = [
+    return [
+        *verdict_lines(
+            str(verdict.get("validity", "not judged")),
+            [str(reason) for reason in verdict.get("reasons", ())],
+        ),
+        line(""),
+        table(("", " "), facts, header=False),
+        *_anomaly_parts(run),
+        *_loss_parts(run),
+        *_next_steps(run, run_dir),
+    ]
+
+
+def verdict_lines(validity: str, reasons: list[str]) -> list[RenderableType]:
+    """Returns the verdict in capitals, and its reasons below it."""
+    return [word(validity.upper()), *(line(f"  {reason}") for reason in reasons)]
+
+
+def _anomaly_parts(run: RunData) -> list[RenderableType]:
+    rows = [
         (
             str(anomaly.get("id")),
             str(anomaly.get("level")),
@@ -44,10 +59,14 @@ def terminal_summary(run_dir: Path) -> str:
         )
         for anomaly in run.anomalies()
     ]
-    if anomalies:
-        lines.append("")
-        lines.extend(table(("anomaly", "breaks", "where", "count", "judgement"), anomalies))
-    losses = [
+    if not rows:
+        return []
+    names = ("anomaly", "breaks", "where", "count", "judgement")
+    return [line(""), table(names, rows, right={"count"})]
+
+
+def _loss_parts(run: RunData) -> list[RenderableType]:
+    rows = [
         (
             seconds(loss.at_ns),
             place_name(loss.topic, loss.partition),
@@ -59,39 +78,21 @@ def terminal_summary(run_dir: Path) -> str:
         for loss in find_losses(run)
         for record in loss.records
     ]
-    if losses:
-        lines.append("")
-        lines.extend(
-            table(("lost at", "where", "offset", "key", "value", "acked at"), losses[:LOST_MAX])
-        )
-        if len(losses) > LOST_MAX:
-            lines.append(f"and {len(losses) - LOST_MAX} more")
+    if not rows:
+        return []
+    names = ("lost at", "where", "offset", "key", "value", "acked at")
+    right = {"lost at", "offset", "value", "acked at"}
+    parts: list[RenderableType] = [line(""), table(names, rows[:LOST_MAX], right=right)]
+    if len(rows) > LOST_MAX:
+        parts.append(line(f"and {len(rows) - LOST_MAX} more"))
+    return parts
+
+
+def _next_steps(run: RunData, run_dir: Path) -> list[RenderableType]:
     report = RunFiles(run_dir).report
-    lines.append("")
+    parts = [line("")]
     if report.exists():
-        lines.append(f"report  {report}")
+        parts.append(line(f"report  {report}"))
     if run.again_command:
-        lines.append(f"{run.again_word:<6}  {run.again_command}")
-    return "\n".join(plain(line) for line in lines) + "\n"
-
-
-def table(names: Sequence[str], rows: Sequence[Sequence[str]], *, header: bool = True) -> list[str]:
-    """Returns rows in aligned columns."""
-    cells = [[plain(cell) for cell in row] for row in rows]
-    everything = [list(names), *cells] if header else cells
-    widths = [max(len(row[column]) for row in everything) for column in range(len(names))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in everything
-    ]
-    if header:
-        lines.insert(1, "  ".join("─" * width for width in widths))
-    return lines
-
-
-def plain(text: str) -> str:
-    """Returns text without control characters: what stands in a history must not steer a terminal."""
-    return "".join(
-        character if unicodedata.category(character)[0] != "C" else "\N{REPLACEMENT CHARACTER}"
-        for character in text
-    )
+        parts.append(line(f"{run.again_word:<6}  {run.again_command}"))
+    return [*parts]

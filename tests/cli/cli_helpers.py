@@ -1,4 +1,4 @@
-"""Runs commands in this process, as a user would, and says what came out."""
+"""Runs commands in this process, as a user would, and returns their output."""
 
 import json
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli import main
+from harness.cli.main import main
 
 USAGE = 254
 
@@ -39,7 +39,7 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> Outcome:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """Runs a command that must be refused; returns the one sentence that says why."""
+    """Runs a command that must be refused; returns the sentence with the reason."""
     outcome = call(capsys, *arguments)
     assert outcome.code == USAGE, outcome
     assert outcome.out == ""

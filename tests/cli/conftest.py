@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import main
+from harness.cli.main import main
 
 LOST_OFFSETS = [5, 6, 7, 8, 9]
 
 
 @pytest.fixture(scope="session")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run directory; not to be changed."""
+    """The run directory; tests must not change it."""
     root = tmp_path_factory.mktemp("pristine")
     command = ["reproduce", "last-replica-standing", "--profile", "kafka-4.0"]
     assert main([*command, "--no-spark", "--quiet", "--results", str(root)]) == 1
@@ -21,7 +21,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stored(pristine: Path, tmp_path: Path) -> Path:
-    """A copy of that run in a store of its own, to be damaged."""
+    """A copy of that run in a store of its own, for tests that damage it."""
     directory = tmp_path / "runs" / pristine.parent.name / pristine.name
     shutil.copytree(pristine, directory)
     return directory

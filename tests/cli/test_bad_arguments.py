@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import main
+from harness.cli.main import main
 from tests.cli.cli_helpers import call, refused, write
 
 REPRODUCE = ("reproduce", "last-replica-standing", "--no-spark")
@@ -16,11 +16,11 @@ COMPARE = ("compare", "--no-spark", "--vary", "profile=kafka-4.0,kafka-4.1")
     [
         (("reprodcue",), "invalid choice: 'reprodcue'"),
         (("reprodcue",), "did you mean reproduce?"),
-        (("--json", "list"), "--json goes after the command"),
+        (("--json", "list"), "--json must come after the command"),
         (("list", "--jsn"), "did you mean --json?"),
         (("list", "extra"), "unrecognized arguments: extra"),
         (("doctor", "--wram"), "did you mean --warm?"),
-        (("reproduce",), "required: scenario"),
+        (("reproduce",), "required: SCENARIO"),
         (("reproduce", "last-replica"), "did you mean 'last-replica-standing'?"),
         ((*REPRODUCE, "--varient", "V3b"), "did you mean --variant?"),
         ((*REPRODUCE, "--variant", "V33"), "did you mean 'V3f'?"),
@@ -33,7 +33,7 @@ COMPARE = ("compare", "--no-spark", "--vary", "profile=kafka-4.0,kafka-4.1")
         ((*REPRODUCE, "--seed", str(2**63)), "from 0 to 2**63 - 1"),
         ((*REPRODUCE, "--spark-conf", "x"), "--spark-conf takes key=value, not 'x'"),
         ((*REPRODUCE, "--spark-master", "nonsense"), "--spark-master takes local[2]"),
-        (("run",), "required: experiment"),
+        (("run",), "required: EXPERIMENT"),
         (("run", "nowhere.toml"), "there is no experiment file nowhere.toml"),
         (("run", "."), "cannot read the experiment file"),
         (("check", "latest"), "there are no runs in"),
@@ -110,7 +110,7 @@ def test_results_that_are_a_file_are_refused(
     assert file.read_text() == "precious"
 
 
-def test_a_beginning_of_several_runs_is_refused_with_their_names(
+def test_an_ambiguous_prefix_of_a_run_id_is_refused_with_the_candidates(
     capsys: pytest.CaptureFixture[str], stored: Path
 ) -> None:
     twin = stored.with_name("20990101T000000Z-2")
@@ -121,7 +121,7 @@ def test_a_beginning_of_several_runs_is_refused_with_their_names(
     assert "give more of it" in sentence
 
 
-def test_without_a_command_the_help_is_shown_and_it_is_misuse(
+def test_without_a_command_the_help_is_shown_and_the_exit_code_is_254(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     outcome = call(capsys)
@@ -130,7 +130,7 @@ def test_without_a_command_the_help_is_shown_and_it_is_misuse(
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["compare", "--help"], ["--version"]])
-def test_help_and_version_are_no_errors(
+def test_help_and_version_exit_with_0(
     capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     with pytest.raises(SystemExit) as end:
@@ -140,16 +140,16 @@ def test_help_and_version_are_no_errors(
 
 
 @pytest.mark.parametrize("command", ["run", "doctor", "reset"])
-def test_hosts_that_make_no_sense_are_refused_everywhere(
+def test_every_command_refuses_an_invalid_hosts_file(
     command: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def never(everything: bool) -> None:
-        raise AssertionError("something is removed before the hosts were read")
+        raise AssertionError("something was removed before the hosts were read")
 
-    monkeypatch.setattr("harness.world_commands._reset_here", never)
+    monkeypatch.setattr("harness.cli.commands.reset._reset_here", never)
     hosts = write(tmp_path / "hosts.toml", "[[hosts]]\naddress = '192.0.2.1'\nport = 99999\n")
     file = write(tmp_path / "some.toml", "name = 'some'\n")
     words = {

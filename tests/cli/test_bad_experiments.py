@@ -1,4 +1,4 @@
-"""An experiment file that is wrong is refused in one sentence that names the file, the key and what was meant."""
+"""A wrong experiment file is refused in one sentence with the file, the key and a suggestion."""
 
 from pathlib import Path
 
@@ -95,9 +95,7 @@ def test_the_sentence_names_the_file(
     assert sentence in refused(capsys, "run", write(tmp_path / "mine.toml", text))
 
 
-def test_a_file_that_is_no_text_is_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_binary_file_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_bytes(b"\xff\xfe\x00")
     assert "cannot read the experiment file" in refused(capsys, "run", file)
@@ -111,7 +109,7 @@ def test_a_swarm_of_a_wrong_schedule_is_refused_before_it_begins(
     assert "called 'b9'" in refused(capsys, "swarm", file, *where)
 
 
-def test_print_config_prints_what_would_run_and_is_itself_an_experiment(
+def test_print_config_prints_the_resolved_experiment_which_is_a_valid_experiment(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = write(tmp_path / "mine.toml", 'weather = "calm"\n' + FAULT + 'targets = ["leader"]\n')

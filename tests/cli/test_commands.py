@@ -1,14 +1,17 @@
 """What every command prints, stores and returns. --json is one object on standard output and nothing else."""
 
+import argparse
 import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from harness.cli.main import build_parser
 from harness.runs import experiment_file as experiments
 from tests.cli.cli_helpers import call, refused, write
 
@@ -137,11 +140,60 @@ def test_list_names_every_run(capsys: pytest.CaptureFixture[str], stored: Path) 
         "profile": "kafka-4.0",
         "unexcused_lost_records": 5,
     }
-    line = call(capsys, "list", "--results", store).out
-    assert line.split() == ["invalid", "kafka-4.0", "5", "lost", run["run"]]
+    header, rule, row = call(capsys, "list", "--results", store).out.splitlines()
+    assert header.split() == ["verdict", "profile", "lost", "run"]
+    assert set(rule) == {"─"}
+    assert row.split() == ["invalid", "kafka-4.0", "5", run["run"]]
 
 
-def test_list_of_nothing_says_what_to_type(
+HEAVY = (
+    "numpy",
+    "pyarrow",
+    "pandas",
+    "pyspark",
+    "docker",
+    "paramiko",
+    "kio",
+    "rich",
+    "shtab",
+    "asyncio",
+)
+
+
+def test_help_and_an_empty_list_load_no_heavy_package(tmp_path: Path) -> None:
+    """Packages that take long to load are loaded only by the commands that need them."""
+    code = f"""
+import sys
+from harness.cli.main import build_parser, main
+build_parser().format_help()
+assert main(["list", "--results", {str(tmp_path)!r}]) == 0
+print([name for name in {HEAVY!r} if name in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_every_help_text_starts_with_a_verb_and_a_small_letter() -> None:
+    """The first word is an imperative; a description of a thing would start with an article."""
+    for parser in parsers(build_parser()):
+        for action in parser._actions:
+            if action.help and action.option_strings and action.dest != "help":
+                first = action.help.split()[0]
+                assert first.islower(), (parser.prog, action.help)
+                assert first not in ("a", "an", "the", "how", "where", "what"), action.help
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from parsers(below)
+
+
+def test_an_empty_list_suggests_a_command(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     outcome = call(capsys, "list", "--results", tmp_path / "nowhere")
@@ -180,7 +232,7 @@ def test_compare_runs_the_same_seeds_in_every_arm(
     ]
 
 
-def test_swarm_has_the_code_of_its_worst_run_and_says_how_to_repeat_it(
+def test_swarm_has_the_exit_code_of_its_worst_run_and_prints_how_to_repeat_it(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """Seed 7 loses records with ELR off; see tests/simulation/test_small_swarm.py."""
@@ -195,7 +247,7 @@ def test_swarm_has_the_code_of_its_worst_run_and_says_how_to_repeat_it(
     assert command in page.read_text()
 
 
-def test_demo_shows_the_bug_and_the_cure_and_ends_with_the_path_of_the_report(
+def test_demo_shows_the_bug_and_the_fix_and_ends_with_the_path_of_the_report(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     outcome = call(capsys, "demo", "--seeds", "1", "--no-spark", "--results", tmp_path)
@@ -211,7 +263,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
 
 
 def here(path: Path) -> bool:
-    """Whether an example needs nothing but this machine; those in containers are in tests/containers."""
+    """Whether an example runs on this machine alone; tests/containers has the others."""
     return experiments.load(path).on in ("simulation", "local")
 
 
@@ -253,7 +305,7 @@ def test_a_real_process_keeps_its_streams_apart(tmp_path: Path) -> None:
     assert "Traceback" not in right.stderr
 
 
-def test_a_reader_that_leaves_early_is_no_crash(tmp_path: Path) -> None:
+def test_a_reader_that_exits_early_causes_no_error_message(tmp_path: Path) -> None:
     """`laststand list | head` closes the pipe while the command still writes."""
     reading, writing = os.pipe()
     os.close(reading)
@@ -271,24 +323,24 @@ def test_a_reader_that_leaves_early_is_no_crash(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_what_nobody_foresaw_is_one_line_and_a_traceback_in_a_file(
+def test_an_unexpected_error_is_one_line_and_a_traceback_in_a_file(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def explode(_: object) -> int:
-        raise RuntimeError("the unforeseen")
+        raise RuntimeError("something unexpected")
 
-    monkeypatch.setattr("harness.commands.list_runs", explode)
+    monkeypatch.setattr("harness.cli.commands.list.list_runs", explode)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     outcome = call(capsys, "list")
     assert outcome.code == 255
-    assert outcome.err.startswith("laststand: harness failure: RuntimeError: the unforeseen")
+    assert outcome.err.startswith("laststand: harness failure: RuntimeError: something unexpected")
     assert outcome.err.count("\n") == 1
     (traceback,) = tmp_path.glob("*.traceback")
     assert "in explode" in traceback.read_text()
 
 
 @pytest.mark.parametrize("world", ["simulation", "docker"])
-def test_a_run_whose_harness_died_says_where_it_ran_and_promises_no_replay(
+def test_a_run_whose_harness_died_shows_its_world_and_offers_no_replay(
     capsys: pytest.CaptureFixture[str], stored: Path, world: str
 ) -> None:
     for name in ("run.json", "replay.json", "verdict.json", "report.html"):

@@ -1,4 +1,4 @@
-"""A stored run that is damaged or foreign is refused in one sentence that names the file; what is left stays."""
+"""A damaged or foreign run is refused in one sentence that names the file; no file is changed."""
 
 import json
 import shutil
@@ -86,7 +86,7 @@ def test_a_damaged_table_is_refused_by_its_name(
 def test_a_flipped_byte_is_refused_or_changes_no_row(
     capsys: pytest.CaptureFixture[str], stored: Path
 ) -> None:
-    """Pages carry checksums; what is left is metadata, and a table that is read is read as it was written."""
+    """Pages have checksums. A flipped byte in metadata is refused, or the table has the same rows."""
     path = stored / OPERATIONS
     whole = path.read_bytes()
     rows = read_tables(stored)["operations"]
@@ -121,7 +121,7 @@ def test_a_damaged_manifest_is_refused(
     assert sentence in check(capsys, stored)
 
 
-def test_a_manifest_cannot_lead_out_of_the_run(
+def test_a_manifest_cannot_name_files_outside_the_run(
     capsys: pytest.CaptureFixture[str], stored: Path
 ) -> None:
     text = (stored / MANIFEST).read_text().replace('"t"', '"../../../secret"')
@@ -143,7 +143,7 @@ def test_a_run_without_history_is_refused(
     assert sentence in check(capsys, stored)
 
 
-def test_a_folder_that_is_no_run_is_refused_with_a_suggestion(
+def test_a_folder_without_a_run_is_refused_with_a_suggestion(
     capsys: pytest.CaptureFixture[str], stored: Path
 ) -> None:
     shutil.rmtree(stored)
@@ -152,7 +152,7 @@ def test_a_folder_that_is_no_run_is_refused_with_a_suggestion(
 
 
 def with_journal(run: Path, data: bytes) -> None:
-    """Leaves what a harness that died leaves: an experiment and a journal."""
+    """Leaves the files of a run whose harness died: an experiment and a journal."""
     for name in ("run.json", "verdict.json", "replay.json", "report.html", "summary.md"):
         (run / name).unlink()
     shutil.rmtree(run / "history")
@@ -228,7 +228,7 @@ def test_a_run_json_of_a_scenario_that_does_not_exist_is_refused(
 
 
 @pytest.mark.parametrize("data", [*NOT_JSON, b"{}", b'{"validity": "fine"}', b'{"anomalies": 3}'])
-def test_a_damaged_verdict_is_refused_by_report_and_mended_by_check(
+def test_a_damaged_verdict_is_refused_by_report_and_replaced_by_check(
     capsys: pytest.CaptureFixture[str], stored: Path, data: bytes
 ) -> None:
     path = stored / "verdict.json"
@@ -285,7 +285,7 @@ def test_a_run_that_never_wrote_a_replay_file_cannot_be_replayed(
     assert "has no replay.json, so it cannot be replayed" in answer
 
 
-def test_a_replay_with_another_trace_fails_and_says_why(
+def test_a_replay_with_another_trace_hash_fails_with_the_cause(
     capsys: pytest.CaptureFixture[str], stored: Path
 ) -> None:
     """Not the user's mistake: the code has changed, or determinism is broken. Exit code 255."""

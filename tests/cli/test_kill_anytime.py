@@ -2,7 +2,7 @@
 
 Starting Python and Arrow takes longer than the run itself, so a warmed-up process forks one child per attempt; the
 child executes the real command, and is killed after a random part of the time that a whole run takes. The run is
-a function of its seed, so what survives can be compared row by row with what a run that nobody killed recorded.
+a function of its seed, so the surviving rows can be compared with those of a complete run.
 """
 
 import json
@@ -42,9 +42,14 @@ KILLER = """
 import json, os, random, signal, sys, time
 from pathlib import Path
 from harness.runs.check import check_locally
-from harness.cli import main
 from harness.runs.experiment_file import load
 from harness.runs.simulated import check_possible
+from harness.runs.check import check_locally
+from harness.cli.main import main
+from harness.runs.experiment import load
+from harness.runs.simulated import check_possible
+import harness.runs.execute
+import results.report.terminal
 
 experiment, results, kills = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 
@@ -98,7 +103,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
 
 
 def run_of(store: Path) -> Path | None:
-    """The only run of a store, if the command came as far as making one."""
+    """The only run of a store; None if the command was killed before it created one."""
     entries = RunStore(store).list()
     assert len(entries) <= 1
     return entries[0].directory if entries else None
@@ -109,7 +114,7 @@ def is_prefix(part: pa.Table, whole: pa.Table) -> bool:
 
 
 def expected_prefix(part: dict[str, pa.Table], whole: dict[str, pa.Table]) -> None:
-    """Asserts that nothing was recorded that a whole run has not recorded, and nothing is missing in between."""
+    """Asserts that the recorded rows are a prefix of those of a complete run."""
     invocations = INVOCATIONS.names
     operations = part["operations"]
     assert is_prefix(operations.select(invocations), whole["operations"].select(invocations))
@@ -130,7 +135,7 @@ def test_a_run_killed_at_any_moment_leaves_a_history_that_check_accepts(
     whole = read_tables(whole_run)
     seen = {"no run": 0, "no journal": 0, "journal": 0, "rows in a journal": 0, "finished": 0}
     for number, end in enumerate(ends):
-        assert end in (-9, 0), "killed, or a little quicker than the others"
+        assert end in (-9, 0), "killed, or finished a little earlier than the others"
         run = run_of(root / str(number))
         if run is None:
             seen["no run"] += 1
@@ -152,14 +157,14 @@ def test_a_run_killed_at_any_moment_leaves_a_history_that_check_accepts(
             assert DIED in verdict["reasons"]
             seen["journal"] += 1
             seen["rows in a journal"] += tables["operations"].num_rows > 0
-    # The moments were spread over the whole run, or this test shows little.
+    # If the kills are not spread over the whole run, this test proves little.
     assert seen["journal"] >= KILLS / 10, seen
     assert seen["rows in a journal"] >= KILLS / 20, seen
     assert seen["finished"] >= KILLS / 20, seen
 
 
 def test_a_killed_run_never_has_a_damaged_summary(killed: tuple[Path, list[int]]) -> None:
-    """Every JSON file is written in one step: it is whole, or it is not there."""
+    """Every JSON file is written in one step: it is complete or missing."""
     root, ends = killed
     for number in range(len(ends)):
         run = run_of(root / str(number))
@@ -170,7 +175,7 @@ def test_a_killed_run_never_has_a_damaged_summary(killed: tuple[Path, list[int]]
                     assert isinstance(json.loads(path.read_text()), dict)
 
 
-def test_two_runs_that_nobody_killed_are_the_same(killed: tuple[Path, list[int]]) -> None:
+def test_two_complete_runs_are_the_same(killed: tuple[Path, list[int]]) -> None:
     root, _ = killed
     first, second = (run_of(root / name) for name in ("whole-1", "whole-2"))
     assert first is not None

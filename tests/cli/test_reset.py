@@ -1,4 +1,4 @@
-"""`laststand reset`: it never claims to have looked where it could not look."""
+"""`laststand reset`: it reports what it could not check."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ FAILURE = 255
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without any engine, whose packet rules nobody touches; returns where runs leave their files."""
+    """A machine without a Docker engine, whose nft rules stay unchanged; returns the directory of leftovers."""
 
     def connect() -> None:
         raise UsageError("no Docker engine can be reached (no such file); start one")
@@ -43,14 +43,14 @@ def must_fail(outcome: Outcome) -> str:
     return line
 
 
-def test_without_any_engine_a_clean_reset_says_so(
+def test_a_reset_without_an_engine_reports_that_containers_were_not_checked(
     machine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leave(machine, "of-hosts", in_containers=False)
     outcome = call(capsys, "reset")
     assert (outcome.code, outcome.err) == (0, "")
     assert "removed of-hosts" in outcome.out
-    assert "there is no Docker engine here" in outcome.out
+    assert "there is no Docker engine on this machine" in outcome.out
     assert call(capsys, "reset", "--json").data == {
         "removed": {"this machine": []},
         "engine": "none",
@@ -58,11 +58,11 @@ def test_without_any_engine_a_clean_reset_says_so(
     }
 
 
-def test_an_engine_that_is_named_and_does_not_answer_is_a_failure(
+def test_a_configured_engine_that_does_not_respond_is_a_failure(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
-    sentence = "containers and networks could not be looked at and may remain: no Docker engine"
+    sentence = "containers and networks could not be checked and may remain: no Docker engine"
     assert sentence in must_fail(call(capsys, "reset"))
     outcome = call(capsys, "reset", "--json")
     must_fail(outcome)
@@ -70,24 +70,24 @@ def test_an_engine_that_is_named_and_does_not_answer_is_a_failure(
     assert sentence in outcome.data["problem"]
 
 
-def test_an_engine_that_left_its_socket_and_does_not_answer_is_a_failure(
+def test_a_socket_whose_engine_does_not_respond_is_a_failure(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "docker.sock").touch()
-    assert "could not be looked at" in must_fail(call(capsys, "reset"))
+    assert "could not be checked" in must_fail(call(capsys, "reset"))
 
 
-def test_runs_in_containers_need_the_engine_and_their_files_go_all_the_same(
+def test_files_of_runs_in_containers_are_removed_although_the_engine_is_needed(
     machine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leave(machine, "of-containers", in_containers=True)
     outcome = call(capsys, "reset")
-    assert "could not be looked at" in must_fail(outcome)
+    assert "could not be checked" in must_fail(outcome)
     assert "removed of-containers" in outcome.out
     assert not (machine / "of-containers").exists()
 
 
-def test_what_an_engine_does_not_remove_is_said(
+def test_leftovers_that_the_engine_does_not_remove_are_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(docker, "connect", lambda: SimpleNamespace(close=lambda: None))

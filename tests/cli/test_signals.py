@@ -1,11 +1,11 @@
-"""SIGTERM, which CI systems send, ends a command as SIGINT does: nothing stays, exit code 255."""
+"""SIGTERM, which CI systems send, acts like SIGINT: the command cleans up and exits with 255."""
 
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,17 +23,38 @@ processes = 2
 """
 
 
-def started(*arguments: object, ignores_sigint: bool = False) -> "subprocess.Popen[str]":
-    def ignore() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+class Commands:
+    """Starts commands, and stops those that a failed test left running."""
 
-    return subprocess.Popen(
-        [sys.executable, "-m", "harness.cli", *(str(argument) for argument in arguments)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=ignore if ignores_sigint else None,
-    )
+    def __init__(self) -> None:
+        self._processes: list[subprocess.Popen[str]] = []
+
+    def __call__(self, *arguments: object, ignores_sigint: bool = False) -> "subprocess.Popen[str]":
+        def ignore() -> None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+        process = subprocess.Popen(
+            [sys.executable, "-m", "harness.cli", *(str(argument) for argument in arguments)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=ignore if ignores_sigint else None,
+        )
+        self._processes.append(process)
+        return process
+
+    def stop(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.terminate()
+                process.communicate(timeout=60)
+
+
+@pytest.fixture
+def started() -> Iterator[Commands]:
+    commands = Commands()
+    yield commands
+    commands.stop()
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -56,7 +77,9 @@ def processes_with(word: str) -> list[str]:
 
 @pytest.mark.wire
 @pytest.mark.parametrize("ignores_sigint", [False, True], ids=["shell", "background-job"])
-def test_a_terminated_run_ends_its_nodes(tmp_path: Path, ignores_sigint: bool) -> None:
+def test_a_terminated_run_ends_its_nodes(
+    started: Commands, tmp_path: Path, ignores_sigint: bool
+) -> None:
     path = write(tmp_path / "long.toml", LOCAL)
     store = tmp_path / "runs"
     run = started(
@@ -72,29 +95,33 @@ def test_a_terminated_run_ends_its_nodes(tmp_path: Path, ignores_sigint: bool) -
     assert processes_with(str(store)) == []
 
 
-def test_a_terminated_campaign_does_not_wait_for_its_workers(tmp_path: Path) -> None:
-    words = ("swarm", "--seeds", 100_000, "--no-spark", "--quiet", "--results", tmp_path / "runs")
+def test_a_terminated_campaign_does_not_wait_for_its_workers(
+    started: Commands, tmp_path: Path
+) -> None:
+    words = ("swarm", "--seeds", 100_000, "--no-spark", "--results", tmp_path / "runs")
     run = started(*words)
     wait_for(lambda: any(one.stat().st_size for one in tmp_path.rglob("progress")))
     run.send_signal(signal.SIGTERM)
     _, said = run.communicate(timeout=30)
     assert run.returncode == FAILURE
     assert "laststand: interrupted" in said
+    assert "100000 runs in" not in said, "they are not all done"
 
 
-def test_an_interrupt_in_the_making_of_a_class_has_the_same_exit_code(tmp_path: Path) -> None:
+def test_an_interrupt_inside_exec_has_the_same_exit_code(tmp_path: Path) -> None:
     code = """
 import sys
-from harness import cli, commands
+from harness.cli.main import main
+from harness.cli.commands import doctor
 
-def doctor(options):
+def interrupted(options):
     exec("interrupt()")
 
 def interrupt():
     raise KeyboardInterrupt
 
-commands.doctor = doctor
-sys.exit(cli.main(["doctor"]))
+doctor.doctor = interrupted
+sys.exit(main.main(["doctor"]))
 """
     write(tmp_path / "interrupted.py", code)
     command = [sys.executable, "-m", "interrupted"]

@@ -1,4 +1,4 @@
-"""A readable history with phantom, corrupt or misplaced records is no bad input: its verdict names them.
+"""A readable history with phantom, corrupt or misplaced records is valid input: its verdict names them.
 
 The histories are those of a run in which nothing was wrong, with one row changed.
 """
@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from harness.cli import main
+from harness.cli.main import main
 from harness.history.schema import TABLES
 from results.history_files import read_tables, write_tables
 from tests.cli.cli_helpers import Outcome, call

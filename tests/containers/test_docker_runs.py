@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli import main
+from harness.cli.main import main
 from harness.environments.hosts.docker import LABEL_RUN, STATE_ROOT, DockerPlacement
 from nemesis.agent import state
 
@@ -134,9 +134,9 @@ def test_what_a_simulated_run_has_and_a_kernel_has_not_cannot_be_expressed(
     simulated = carry_out(path, tmp_path, capsys)
     words = ["replay", simulated["run"], "--on", "docker", "--no-spark", "--json", "--quiet"]
     assert main([*words, "--results", str(tmp_path / "runs")]) == 2
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["answer"] == "cannot be expressed"
-    assert "posix-strict" in answer["why"]
+    replayed = json.loads(capsys.readouterr().out)
+    assert replayed["result"] == "cannot be expressed"
+    assert "posix-strict" in replayed["reason"]
 
 
 def test_a_bridge_that_a_killed_engine_left_is_removed_with_its_run(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from test_harness_killed import what_is_left
 
-from harness.cli import main
+from harness.cli.main import main
 from harness.runs import experiment_file as experiments
 from nemesis.faults import FAULT_NAMES
 from results.history_files import read_tables

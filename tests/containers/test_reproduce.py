@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli import main
+from harness.cli.main import main
 from results.history_files import read_tables
 
 GOLDEN = {
@@ -70,4 +70,4 @@ def test_a_simulated_finding_is_confirmed_in_containers(
     words = ["replay", simulated["run"], "--on", "docker", "--attempts", "1", "--json", "--quiet"]
     code = main([*words, "--no-spark", "--results", str(tmp_path / "runs")])
     answer = json.loads(capsys.readouterr().out)
-    assert (code, answer["finding"], answer["answer"]) == (1, "loss", "confirmed 1 of 1")
+    assert (code, answer["finding"], answer["result"]) == (1, "loss", "confirmed 1 of 1")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import ssh_world
 
-from harness.cli import main
+from harness.cli.main import main
 from harness.environments.hosts.inventory import load_inventory
 from results.history_files import read_tables
 

@@ -17,6 +17,7 @@ from results.report.run import RunData
 from results.report.story import STORY_MAX, tell
 from results.report.terminal import terminal_summary
 from results.store import write_json
+from results.tables import as_text
 from tests.report.made_up_run import make_lost_run
 
 MS = 1_000_000
@@ -276,7 +277,7 @@ def test_hostile_strings_are_text(tmp_path):
     summary = (run_dir / "summary.md").read_text(encoding="utf-8")
     assert "<script" not in summary
     assert "\x1b" not in summary
-    terminal = terminal_summary(run_dir)
+    terminal = as_text(*terminal_summary(run_dir))
     assert "\x1b" not in terminal
     terminal.encode("utf-8")
 
@@ -359,7 +360,7 @@ def test_the_summary_is_markdown_with_the_story(run_dir):
 
 
 def test_the_terminal_summary_is_a_table(run_dir):
-    assert terminal_summary(run_dir) == TERMINAL
+    assert as_text(*terminal_summary(run_dir)) == TERMINAL
 
 
 def test_the_same_run_gives_the_same_page(tmp_path):
@@ -392,18 +393,18 @@ trace hash              9f3c5b20a7c1d4e8
 unexcused lost records  5
 
 anomaly           breaks      where  count  judgement
-────────────────  ──────────  ─────  ─────  ─────────────
-lost-acked-write  durability  t-0    5      forbidden
-offset-reused     integrity   t-0    5      forbidden
-stale-read        fresh       t-0    2      informational
+─────────────────────────────────────────────────────────
+lost-acked-write  durability  t-0        5  forbidden
+offset-reused     integrity   t-0        5  forbidden
+stale-read        fresh       t-0        2  informational
 
 lost at  where  offset  key  value  acked at
-───────  ─────  ──────  ───  ─────  ────────
-7.250 s  t-0    5       k5   5      0.707 s
-7.250 s  t-0    6       k6   6      0.805 s
-7.250 s  t-0    7       k7   7      0.906 s
-7.250 s  t-0    8       k8   8      1.007 s
-7.250 s  t-0    9       k9   9      1.105 s
+────────────────────────────────────────────
+7.250 s  t-0         5  k5       5   0.707 s
+7.250 s  t-0         6  k6       6   0.805 s
+7.250 s  t-0         7  k7       7   0.906 s
+7.250 s  t-0         8  k8       8   1.007 s
+7.250 s  t-0         9  k9       9   1.105 s
 
 replay  laststand replay last-replica-standing/20260131T235959Z-8812
 """

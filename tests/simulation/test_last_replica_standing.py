@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness.commands import scenario_experiment
 from harness.contracts.verdict import Verdict
 from harness.runs.experiment import Experiment
 from harness.runs.judge import judge_result
 from harness.runs.result import RunResult
+from harness.runs.scripted import scenario_experiment
 from harness.runs.simulated import simulate
 from harness.scenarios import find_by_name
 from harness.scenarios.last_replica_standing import VARIANTS

@@ -26,8 +26,8 @@ def real_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recorded run of the last replica standing, in which records are lost."""
     from datetime import UTC, datetime
 
-    from harness.commands import scenario_experiment
     from harness.runs.record import record_run
+    from harness.runs.scripted import scenario_experiment
     from harness.scenarios import find_scenario
     from results.store import RunStore
 

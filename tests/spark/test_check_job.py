@@ -15,13 +15,12 @@ from checkers.jobs.__main__ import answer_to
 from checkers.jobs.check import check_job, judge_task, judge_tasks, plan
 from checkers.jobs.registry import JOBS
 from checkers.jobs.stored import UNUSED_COLUMNS, read_partition
-from checkers.spark import ANSWER_PREFIX, run_in_child
+from checkers.spark import ANSWER_PREFIX, SparkOptions, run_in_child
 from harness.errors import HarnessFailure, HistoryError
 from harness.history.parquet import table_files
 from harness.history.schema import TABLES
 from harness.runs.check import check_locally, check_on_spark
 from harness.runs.judge import stored_context
-from harness.spark_options import SparkOptions
 from results.history_files import read_tables
 from tests.spark.local_spark import LocalSpark
 from tests.spark.stored_runs import (

@@ -12,8 +12,8 @@ from checkers.spark import sql_session
 from harness.campaigns.compare import arm_totals
 from harness.campaigns.distribution import WORKER_MODULE, run_locally
 from harness.campaigns.worker import failed_row
+from harness.cli.progress import StandardErrorProgress
 from harness.errors import HarnessFailure
-from harness.progress import ProgressLine
 from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
 from tests.spark.local_spark import LocalSpark
@@ -85,7 +85,7 @@ def test_a_campaign_on_spark_and_a_local_one_have_the_same_rows(spark: Any, tmp_
     }
     answer = distribute_job(spark, arguments)
     (tmp_path / "local").mkdir()
-    local = run_locally(requests, ProgressLine(quiet=True), tmp_path / "local")
+    local = run_locally(requests, StandardErrorProgress(quiet=True), tmp_path / "local")
     assert [(row["seed"], row["arm"]) for row in answer["rows"]] == [
         (request["seed"], request["arm"]) for request in requests
     ]

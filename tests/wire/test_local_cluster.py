@@ -1,6 +1,8 @@
 """`laststand cluster`: what it prints, what it leaves, and what it refuses."""
 
+import itertools
 import json
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 from wire_helpers import eventually
 
 from harness import exit_codes
-from harness.cli import main
+from harness.cli.main import main
 from harness.environments.local.standing import LocalCluster
 from nemesis.agent.processes.procfs import process_start
 
@@ -43,6 +45,12 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Shell]
         shell("down")
 
 
+def states_in(text: str) -> dict[str, str]:
+    """The states of the nodes in the first table of `status`, by name."""
+    rows = itertools.takewhile(str.strip, text.splitlines()[2:])
+    return {row.split()[0]: row.replace(" (active)", "").split()[2] for row in rows}
+
+
 def test_a_cluster_comes_up_is_described_and_leaves_nothing(shell: Shell) -> None:
     up = shell.json("up", "--timings", "fast", "--brokers", "3", "--controllers", "1")
     addresses = up["bootstrap"].split(",")
@@ -53,7 +61,7 @@ def test_a_cluster_comes_up_is_described_and_leaves_nothing(shell: Shell) -> Non
     assert status["quorum"]["leader"] == 11
     text = shell("status")
     assert "Metadata quorum: leader 11" in text
-    assert "ended 4 nodes" in shell("down")
+    assert "stopped 4 nodes" in shell("down")
     assert all(not process_start(pid) for pid in pids)
     assert not shell.directory.exists()
     for address in addresses:
@@ -109,9 +117,18 @@ def test_the_table_has_leader_isr_elr_epochs_and_high_watermark(shell: Shell) ->
         )
     )
     assert len(partition["elr"]) == 1
-    line = shell("status").splitlines()[-1]
-    for word in ("Topic: t", "Partition: 0", "LeaderEpoch:", "Replicas:", "Isr:", "Elr:", "HW: 7"):
-        assert word in line
+    header, _, row = shell("status").splitlines()[-3:]
+    names = re.split(r"  +", header.strip())
+    shown = dict(zip(names, row.split(), strict=True))
+    assert shown["topic"] == "t"
+    assert shown["partition"] == "0"
+    assert shown["leader"] == str(partition["leader"])
+    assert shown["leader epoch"] == str(partition["leader_epoch"])
+    assert shown["replicas"] == ",".join(str(one) for one in partition["replicas"])
+    assert shown["ISR"] == ",".join(str(one) for one in partition["isr"])
+    assert shown["ELR"] == ",".join(str(one) for one in partition["elr"])
+    assert shown["last known ELR"] == "none"
+    assert shown["high watermark"] == "7"
 
 
 def test_a_second_cluster_in_the_same_place_is_refused(shell: Shell) -> None:
@@ -175,15 +192,13 @@ def test_down_works_when_every_node_is_dead_already(shell: Shell) -> None:
     for name in cluster.nodes:
         cluster.kill(name)
     text = shell("status", expect=exit_codes.FAILURE)
-    assert "Partitions: unknown: every broker is down" in text
-    assert [line.split()[2] for line in text.splitlines() if line[:2] in ("c1", "b1")] == [
-        "down"
-    ] * 2
-    assert "laststand: nobody tells the partitions and the quorum" in text
+    assert "Partitions: unavailable: every broker is down" in text
+    assert states_in(text) == {"c11": "down", "b1": "down"}
+    assert "laststand: some values are unavailable: partitions, quorum" in text
     data = json.loads(shell("status", "--json", expect=exit_codes.FAILURE).splitlines()[0])
     assert (data["partitions"], data["quorum"], len(data["nodes"])) == (None, None, 2)
-    assert set(data["untold"]) == {"partitions", "quorum"}
-    assert "ended 0 nodes" in shell("down")
+    assert set(data["unavailable"]) == {"partitions", "quorum"}
+    assert "stopped 0 nodes" in shell("down")
     assert not shell.directory.exists()
 
 
@@ -195,7 +210,7 @@ def test_without_a_quorum_the_nodes_and_the_partitions_are_told(shell: Shell) ->
     admin.create_topics([NewTopic("t", 1, 3)])["t"].result(20)
     eventually(lambda: shell.json("status")["partitions"])
     before = shell.json("status")
-    assert before["untold"] == {}
+    assert before["unavailable"] == {}
     # The leader goes first: as the only survivor it would lead until it notices that nobody fetches.
     leader = f"c{before['quorum']['leader']}"
     killed = sorted([leader, "c12" if leader == "c11" else "c11"])
@@ -203,14 +218,15 @@ def test_without_a_quorum_the_nodes_and_the_partitions_are_told(shell: Shell) ->
         shell("kill", name)
     text = shell("status", expect=exit_codes.FAILURE)
     why = f"{killed[0]} is down, {killed[1]} is down, and 2 of 3 controllers must be up"
-    assert f"Metadata quorum: unknown: {why}" in text
-    assert "Topic: t\tPartition: 0" in text
-    states = {line.split()[0]: line.split()[2] for line in text.splitlines()[1:7]}
+    assert f"Metadata quorum: unavailable: {why}" in text
+    assert text.splitlines()[-2].split()[:2] == ["t", "0"]
+    states = states_in(text)
+    assert len(states) == 6
     assert {name for name in states if states[name] == "down"} == set(killed)
     data = json.loads(shell("status", "--json", expect=exit_codes.FAILURE).splitlines()[0])
     assert data["quorum"] is None
     assert [one["topic"] for one in data["partitions"]] == ["t"]
-    assert data["untold"].keys() == {"quorum"}
+    assert data["unavailable"].keys() == {"quorum"}
 
 
 def test_a_recycled_pid_is_left_alone(shell: Shell) -> None:
@@ -226,7 +242,7 @@ def test_a_recycled_pid_is_left_alone(shell: Shell) -> None:
     data["nodes"][0]["pid"] = os.getpid()
     data["nodes"][0]["began"] = process_start(os.getpid()) - 1
     path.write_text(json.dumps(data))
-    assert "ended 0 nodes" in shell("down")
+    assert "stopped 0 nodes" in shell("down")
 
 
 def test_a_node_that_cannot_start_is_said_with_its_last_words(

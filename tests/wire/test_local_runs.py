@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli import main
+from harness.cli.main import main
 from harness.errors import UsageError
 from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment, TopicConfig

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from checkers import java
+from checkers.java import DROPPED_FLAG, JavaRuntime, find_java, java_version, major_version
 from checkers.spark import _java_flags, archive_path
-from harness import java
 from harness.errors import HarnessFailure
-from harness.java import DROPPED_FLAG, JavaRuntime, find_java, java_version, major_version
 
 
 def fake_java(home: Path, version: str, code: int = 0) -> Path:

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
+from checkers.spark import SparkOptions
 from harness.campaigns import compare as campaigns
 from harness.campaigns import distribution
 from harness.campaigns.compare import RESULT_FILE, RUNS_FILE, arm_totals, compare, swarm
 from harness.campaigns.distribution import Campaign, run_locally
 from harness.campaigns.worker import failed_row
+from harness.cli.progress import StandardErrorProgress
 from harness.errors import HarnessFailure, UsageError
-from harness.progress import ProgressLine
 from harness.runs.experiment import Experiment
-from harness.spark_options import SparkOptions
 
 OFF, ON = "profile=kafka-4.0", "profile=kafka-4.1"
 
@@ -32,7 +32,7 @@ def _arguments(tmp_path: Path, seeds: int) -> dict[str, Any]:
         "seeds": seeds,
         "first_seed": 10,
         "spark": SparkOptions(enabled=False),
-        "progress": ProgressLine(quiet=True),
+        "progress": StandardErrorProgress(quiet=True),
         "directory": tmp_path / "campaign",
     }
 
@@ -149,4 +149,4 @@ def test_a_local_worker_that_dies_fails_the_campaign(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(distribution, "WORKER_MODULE", "dies")
     with pytest.raises(HarnessFailure, match="a worker process ended with code -11"):
-        run_locally([{"seed": 1}], ProgressLine(quiet=True), tmp_path)
+        run_locally([{"seed": 1}], StandardErrorProgress(quiet=True), tmp_path)

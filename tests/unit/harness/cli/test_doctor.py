@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from checkers.java import JavaRuntime
 from checkers.spark import archive_path
-from harness import cli, doctor
-from harness.doctor import Finding, examine, fits, warm_up
+from harness.cli import doctor
+from harness.cli.doctor import Finding, examine, fits, warm_up
+from harness.cli.main import main
+from harness.cli.progress import StandardErrorProgress
 from harness.errors import HarnessFailure
-from harness.java import JavaRuntime
-from harness.progress import ProgressLine
 
 
 def _named(findings: list[Finding], name: str) -> Finding:
@@ -30,7 +31,7 @@ def test_a_good_machine_has_only_good_findings(tmp_path: Path) -> None:
         "disk",
         "results",
     ]
-    assert all(finding.is_good for finding in findings), [finding.line() for finding in findings]
+    assert all(finding.is_good for finding in findings), [finding.cells() for finding in findings]
     assert "pyspark 4.3" in _named(findings, "packages").text
     assert not (tmp_path / "runs").exists()
 
@@ -52,12 +53,12 @@ def test_versions_are_compared_number_by_number(version: str, bounds: str, fitti
     assert fits(version, bounds) is fitting
 
 
-def test_every_bound_that_we_declare_is_understood() -> None:
+def test_every_declared_bound_is_supported() -> None:
     for requirement in metadata.requires("laststand") or []:
         name_and_bounds = requirement.partition(";")[0]
         start = min(name_and_bounds.find(sign) for sign in "<>" if sign in name_and_bounds)
         assert isinstance(fits("1.0", name_and_bounds[start:].strip()), bool)
-    with pytest.raises(ValueError, match="is no bound"):
+    with pytest.raises(ValueError, match="is not a supported version bound"):
         fits("1.0", "~=1.0")
 
 
@@ -79,11 +80,11 @@ def test_a_package_that_is_missing_or_too_old_is_named(
     assert _named(findings, "kio").text == "kio>=0.6 is missing"
     assert _named(findings, "pyarrow").text == "pyarrow 0.1 does not fit >=18,<27"
     assert not _named(findings, "kio").is_good
-    # Without its packages, nothing can be said of Spark.
+    # Without its packages, the state of Spark is unknown.
     assert "java" not in {finding.name for finding in findings}
 
 
-def test_a_machine_without_java_is_told_what_to_install(
+def test_without_java_the_hint_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def none() -> JavaRuntime:
@@ -94,10 +95,10 @@ def test_a_machine_without_java_is_told_what_to_install(
     assert not finding.is_good
     assert "install one" in finding.hint
     with pytest.raises(HarnessFailure):
-        warm_up(ProgressLine(quiet=True))
+        warm_up(StandardErrorProgress(quiet=True))
 
 
-def test_a_missing_archive_and_a_missing_git_are_no_failures(
+def test_a_missing_archive_and_a_missing_git_are_not_failures(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("LASTSTAND_CACHE", str(tmp_path / "cache"))
@@ -119,11 +120,11 @@ def test_warming_up_a_warm_machine_does_nothing(
     monkeypatch.setattr(doctor, "find_java", lambda: runtime)
     made: list[str] = []
     monkeypatch.setattr(doctor, "make_archive", lambda: made.append("made"))
-    warm_up(ProgressLine(quiet=True))
+    warm_up(StandardErrorProgress(quiet=True))
     assert made == ["made"]
     archive_path(runtime).parent.mkdir()
     archive_path(runtime).touch()
-    warm_up(ProgressLine(quiet=True))
+    warm_up(StandardErrorProgress(quiet=True))
     assert made == ["made"]
 
 
@@ -138,17 +139,25 @@ def test_a_full_disk_and_a_place_that_cannot_be_written_are_failures(
     assert "--results" in _named(findings, "results").hint
 
 
+def test_the_command_examines_the_directory_of_its_results_option(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    assert main(["doctor", "--results", str(tmp_path / "file")]) == 255
+    assert "is not writable" in capsys.readouterr().out
+
+
 def test_results_that_are_a_file_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert not _named(examine(tmp_path / "file" / "runs"), "results").is_good
 
 
-def test_the_command_says_its_findings_and_fails_with_them(
+def test_the_command_prints_its_findings_and_fails_if_one_is_bad(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["doctor", "--json"]) == 0
+    assert main(["doctor", "--json"]) == 0
     findings = json.loads(capsys.readouterr().out)["findings"]
     assert {"name", "is_good", "text", "hint"} == set(findings[0])
     monkeypatch.setattr(doctor, "FREE_DISK_MB_MIN", 10**12)
-    assert cli.main(["doctor"]) == 255
+    assert main(["doctor"]) == 255
     assert "BAD  disk" in capsys.readouterr().out

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from harness.commands import confirms, finding_of
+from harness.runs.outcomes import confirms, finding_of
 
 
 def summary(*forbidden: str, **more: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""What laststand needs of a machine: what is there, what is missing, and what to type about it.
+"""What laststand needs from a machine: what is there, what is missing, and how to fix it.
 
-Every finding is one line. Whatever is required and missing makes `laststand doctor` fail; what only makes things
-slower or poorer is said, and is no failure.
+Every finding is one line. Only a missing requirement makes `laststand doctor` fail; something that makes runs
+slower or less capable is reported, and is not a failure.
 """
 
 import os
@@ -13,11 +13,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from checkers.java import JAVA_VERSION_MIN, find_java
 from checkers.spark import archive_path
 from checkers.spark import warm_up as make_archive
-from harness.errors import HarnessFailure
-from harness.java import JAVA_VERSION_MIN, find_java
-from harness.progress import ProgressLine
+from harness.contracts.capability import NO, WEAKER, YES, Capability
+from harness.contracts.progress import ProgressDisplay
+from harness.errors import HarnessFailure, UsageError
+from harness.names import unknown_name
 from results.layout import DEFAULT_ROOT
 
 PYTHON_VERSION_MIN = (3, 11)
@@ -25,26 +27,28 @@ FREE_DISK_MB_MIN = 500
 """A run takes a few megabytes, the class-data archive 180; below half a gigabyte something will fail soon."""
 
 DISTRIBUTION = "laststand"
-NAME_WIDTH = 17
+
+STATES = {YES: "ok", WEAKER: "~", NO: "--"}
+"""What stands before the line of a fault, by its level of support."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at.
+    """One thing that was examined.
 
     Attributes:
         name: What it is, for example "java".
-        is_good: False if laststand cannot do its work like this.
+        is_good: False if laststand cannot work like this.
         text: What was found.
         hint: What to do about it; empty if nothing has to be done.
-        mark: What stands before the line; by default "ok" or "BAD".
+        state: What stands before the line; by default "ok" or "BAD".
     """
 
     name: str
     is_good: bool
     text: str
     hint: str = ""
-    mark: str = ""
+    state: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the finding as JSON-compatible data."""
@@ -55,15 +59,14 @@ class Finding:
             "hint": self.hint,
         }
 
-    def line(self) -> str:
-        """Returns the finding as a line for people."""
+    def cells(self) -> tuple[str, str, str]:
+        """Returns the finding as a row of a table: state, name, text with the hint."""
         hint = f" -> {self.hint}" if self.hint else ""
-        mark = self.mark or ("ok" if self.is_good else "BAD")
-        return f"{mark:<4} {self.name:<{NAME_WIDTH}} {self.text}{hint}"
+        return self.state or ("ok" if self.is_good else "BAD"), self.name, f"{self.text}{hint}"
 
 
 def examine(results: Path = DEFAULT_ROOT) -> list[Finding]:
-    """Looks at everything that laststand needs.
+    """Examines everything that laststand needs.
 
     Args:
         results: Where runs are to be stored.
@@ -83,8 +86,8 @@ def examine(results: Path = DEFAULT_ROOT) -> list[Finding]:
     ]
 
 
-def warm_up(progress: ProgressLine) -> None:
-    """Prepares what makes Spark start fast: the launcher of a packaged Java, and the class-data archive.
+def warm_up(progress: ProgressDisplay) -> None:
+    """Prepares a fast start of Spark: the launcher of a packaged Java, and the class-data archive.
 
     Raises:
         HarnessFailure: There is no Java, or the archive could not be made.
@@ -92,8 +95,32 @@ def warm_up(progress: ProgressLine) -> None:
     runtime = find_java()
     if archive_path(runtime).exists():
         return
-    progress.say("preparing Spark's class-data archive (once, about half a minute)")
+    progress.message("preparing Spark's class-data archive (once, about half a minute)")
     make_archive()
+
+
+def examine_world(world: str, hosts: str | None) -> list[Finding]:
+    """Returns one finding per fault: whether a world supports it, and by which mechanism.
+
+    Raises:
+        UsageError: There is no such world, or it cannot be reached.
+    """
+    from harness.environments.registry import ENVIRONMENTS
+
+    if world not in ENVIRONMENTS:
+        raise UsageError(unknown_name("world", world, ENVIRONMENTS))
+    if world == "docker":
+        from harness.environments.hosts import docker
+
+        return _docker_findings() + _findings("", docker.docker_mechanisms())
+    if world == "ssh":
+        from harness.environments.hosts import ssh
+
+        if not hosts:
+            raise UsageError("--on ssh needs --hosts FILE")
+        found = ssh.mechanisms(Path(hosts))
+        return [finding for host, what in found.items() for finding in _findings(f"{host} ", what)]
+    return []
 
 
 def _python() -> Finding:
@@ -109,7 +136,7 @@ def _python() -> Finding:
 
 
 def _packages() -> list[Finding]:
-    """Returns one finding for all packages that are there, and one for each that is not or does not fit."""
+    """Returns one finding for all usable packages, and one for each missing or unsuitable package."""
     try:
         declared = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
@@ -123,7 +150,7 @@ def _packages() -> list[Finding]:
         ]
     good, bad = [], []
     for requirement in declared:
-        # Extras are for those who work on laststand itself.
+        # Extras are not needed to run laststand.
         if "extra ==" in requirement:
             continue
         name = re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
@@ -149,12 +176,12 @@ def fits(version: str, bounds: str) -> bool:
     """Returns whether a version lies within bounds like ">=4.3,<4.4"; only >= and < are understood.
 
     Raises:
-        ValueError: The bounds say something else.
+        ValueError: The bounds contain another operator.
     """
     for bound in filter(None, (part.strip() for part in bounds.split(","))):
         found = re.fullmatch(r"(>=|<)\s*([0-9.]+)", bound)
         if not found:
-            raise ValueError(f"{bound!r} is no bound of a version that is understood here")
+            raise ValueError(f"{bound!r} is not a supported version bound")
         is_below = _numbers(version) < _numbers(found.group(2))
         if is_below != (found.group(1) == "<"):
             return False
@@ -191,11 +218,11 @@ def _java() -> list[Finding]:
             text=f"class-data archive of {archive.stat().st_size >> 20} MB",
         )
         if archive.exists()
-        # Without it everything works, only later: not a failure.
+        # Only the start is slower without it: not a failure.
         else Finding(
             name="archive",
             is_good=True,
-            text="no class-data archive: Spark starts some seconds later",
+            text="no class-data archive: Spark takes some seconds longer to start",
             hint="`laststand doctor --warm`",
         )
     )
@@ -225,8 +252,8 @@ def _writable(results: Path) -> Finding:
     return Finding(
         name="results",
         is_good=is_good,
-        text=f"{results} {'can' if is_good else 'cannot'} be written",
-        hint="" if is_good else "choose another place with --results",
+        text=f"{results} is {'' if is_good else 'not '}writable",
+        hint="" if is_good else "choose another directory with --results",
     )
 
 
@@ -236,3 +263,48 @@ def _existing(path: Path) -> Path:
     while not path.exists():
         path = path.parent
     return path
+
+
+def _docker_findings() -> list[Finding]:
+    from harness.environments.hosts import docker, image
+
+    findings = [
+        Finding(
+            name="root",
+            is_good=os.geteuid() == 0,
+            text="yes" if os.geteuid() == 0 else "no",
+            hint="" if os.geteuid() == 0 else "run as root: the agent that injects faults needs it",
+        )
+    ]
+    try:
+        engine = docker.connect()
+    except UsageError as error:
+        return [*findings, Finding(name="engine", is_good=False, text=str(error))]
+    try:
+        version = engine.version()
+        there = image.has_image(engine)
+    finally:
+        engine.close()
+    findings.append(
+        Finding(
+            name="engine", is_good=True, text=f"{version['Version']}, {version['KernelVersion']}"
+        )
+    )
+    hint = (
+        "" if there else "`laststand image build` (with --from-debootstrap if there is no registry)"
+    )
+    findings.append(Finding(name="image", is_good=there, text=image.image_name(), hint=hint))
+    return findings
+
+
+def _findings(prefix: str, capabilities: dict[str, Capability]) -> list[Finding]:
+    # A missing mechanism is not a failure of the machine: a run that needs it is refused with the reason.
+    return [
+        Finding(
+            name=f"{prefix}{name}",
+            is_good=True,
+            text=capability.line(),
+            state=STATES[capability.level],
+        )
+        for name, capability in capabilities.items()
+    ]

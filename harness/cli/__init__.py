@@ -1,0 +1,1 @@
+"""The command line: `laststand COMMAND ...`; `harness.cli.main` is its entry point."""

@@ -1,0 +1,42 @@
+"""`laststand doctor`: reports what this machine has and what is missing."""
+
+import argparse
+
+from harness import exit_codes
+from harness.cli.options import Subcommands, add_command, add_hosts_option
+from harness.cli.output import print_json, show
+from harness.cli.progress import StandardErrorProgress
+
+
+def add_parser(commands: Subcommands) -> None:
+    """Adds the command."""
+    parser = add_command(
+        commands, "doctor", doctor, "report what this machine has and what is missing"
+    )
+    parser.add_argument(
+        "--warm", action="store_true", help="also prepare Spark's class-data archive"
+    )
+    parser.add_argument(
+        "--on", metavar="WORLD", help="also list the faults that docker or ssh supports, and how"
+    )
+    add_hosts_option(parser, "read the hosts for --on ssh from this TOML file")
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Reports what this machine has and what is missing."""
+    from harness.cli import doctor as machine
+    from results.tables import table
+
+    if options.warm:
+        with StandardErrorProgress(quiet=options.quiet) as progress:
+            machine.warm_up(progress)
+    findings = machine.examine(options.results)
+    if options.on is not None:
+        findings += machine.examine_world(options.on, options.hosts)
+    if options.json:
+        print_json({"findings": [finding.to_json() for finding in findings]})
+    else:
+        rows = [finding.cells() for finding in findings]
+        show(table(("state", "name", "text"), rows, header=False, folding={"text"}))
+    is_good = all(finding.is_good for finding in findings)
+    return exit_codes.VALID if is_good else exit_codes.FAILURE

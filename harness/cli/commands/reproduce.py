@@ -1,0 +1,100 @@
+"""`laststand reproduce`: runs a scripted scenario once or several times."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from harness import exit_codes
+from harness.cli.options import (
+    Subcommands,
+    add_command,
+    add_profile_option,
+    add_single_run_options,
+    add_world_options,
+    parse_spark_options,
+    positive_number,
+)
+from harness.cli.output import print_json, show
+from harness.cli.progress import StandardErrorProgress
+from harness.cli.runs import open_store, run_and_judge
+from harness.seeds import check_seed
+
+if TYPE_CHECKING:
+    from harness.runs.experiment import Experiment
+
+
+def add_parser(commands: Subcommands) -> None:
+    """Adds the command."""
+    parser = add_command(
+        commands, "reproduce", reproduce, "run a scripted scenario and compare its outcome"
+    )
+    parser.add_argument(
+        "scenario", metavar="SCENARIO", help="the scenario, for example last-replica-standing"
+    )
+    parser.add_argument(
+        "--variant", metavar="NAME", help="run this variant, V1 to V8 (default: V3b)"
+    )
+    parser.add_argument(
+        "--attempts",
+        type=positive_number,
+        default=1,
+        metavar="N",
+        help="run N times, with consecutive seeds (default: 1)",
+    )
+    add_world_options(parser, "simulation")
+    add_profile_option(parser, "kafka-4.1")
+    add_single_run_options(parser)
+
+
+def reproduce(options: argparse.Namespace) -> int:
+    """Runs a scripted scenario, judges it, and compares the outcome with the predicted one."""
+    from harness.runs.experiment import with_overrides
+    from harness.runs.scripted import scenario_experiment
+    from harness.scenarios import find_scenario
+
+    scenario = find_scenario(options.scenario, options.variant)
+    experiment = with_overrides(
+        scenario_experiment(scenario, options.profile, sim_wire=options.sim_wire),
+        on=options.on,
+        inventory=options.hosts,
+    )
+    if options.attempts == 1:
+        return run_and_judge(options, experiment)
+    return _attempts(options, experiment)
+
+
+def _attempts(options: argparse.Namespace, experiment: "Experiment") -> int:
+    from harness.runs.execute import judge, record
+    from harness.runs.outcomes import attempts_summary
+    from results.tables import line, table
+
+    spark = parse_spark_options(options)
+    store = open_store(options, to_write=True)
+    seeds = range(options.seed, options.seed + options.attempts)
+    check_seed(seeds[-1])
+    with StandardErrorProgress(quiet=options.quiet) as progress:
+        directories = [record(experiment, seed, store, progress) for seed in seeds]
+        summaries = judge(directories, store, spark, progress)
+    total = attempts_summary(experiment, summaries)
+    if options.json:
+        print_json(total)
+    else:
+        rows = [
+            (
+                str(summary["verdict"]),
+                str(summary["outcome"]),
+                str(summary["unexcused_lost_records"]),
+                str(summary["run"]),
+            )
+            for summary in summaries
+        ]
+        show(
+            table(("verdict", "outcome", "lost", "run"), rows, right={"lost"}),
+            line(
+                f"{experiment.scenario} on {experiment.on}, {experiment.profile}: acknowledged "
+                f"records lost in {total['with_loss']} of {total['attempts']} attempts "
+                f"({total['lost_records']} records); outcome as predicted in "
+                f"{total['as_predicted']} of {total['attempts']}"
+            ),
+        )
+    is_as_predicted = total["as_predicted"] == total["attempts"]
+    return exit_codes.VALID if is_as_predicted else exit_codes.INVALID

@@ -1,0 +1,62 @@
+"""`laststand run`: runs an experiment file."""
+
+import argparse
+from pathlib import Path
+
+from harness import exit_codes
+from harness.cli.options import (
+    Subcommands,
+    add_command,
+    add_profile_option,
+    add_single_run_options,
+    add_world_options,
+    positive_number,
+)
+from harness.cli.output import print_json
+from harness.cli.runs import run_and_judge
+
+
+def add_parser(commands: Subcommands) -> None:
+    """Adds the command."""
+    parser = add_command(commands, "run", run, "run an experiment from a TOML file")
+    parser.add_argument(
+        "experiment", type=Path, metavar="EXPERIMENT", help="the experiment file (TOML)"
+    )
+    add_profile_option(parser, "the file's")
+    add_world_options(parser, "the file's")
+    parser.add_argument(
+        "--weather", metavar="NAME", help="use calm, light or stormy weather (default: the file's)"
+    )
+    parser.add_argument(
+        "--duration-ms",
+        type=positive_number,
+        metavar="MS",
+        help="run the workload for this many milliseconds of the world's time "
+        "(default: the file's)",
+    )
+    parser.add_argument(
+        "--print-config", action="store_true", help="print the resolved experiment and exit"
+    )
+    add_single_run_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs an experiment from a file."""
+    from harness.runs import experiment_file as experiments
+
+    experiment = experiments.load(
+        options.experiment,
+        on=options.on,
+        inventory=options.hosts,
+        profile=options.profile,
+        weather=options.weather,
+        duration_ms=options.duration_ms,
+        sim_wire=True if options.sim_wire else None,
+    )
+    if options.print_config:
+        if options.json:
+            print_json(experiments.to_data(experiment))
+        else:
+            print(experiments.dumps(experiment).rstrip())
+        return exit_codes.VALID
+    return run_and_judge(options, experiment)

@@ -1,0 +1,182 @@
+"""Parses a command line, runs the command, and turns whatever happens into an exit code.
+
+Results go to standard output (text, or one JSON object with --json), progress to standard error. Exit codes are
+an interface: 0 valid, 1 invalid, 2 unknown, 254 usage, 255 harness failure. Every error that a user can cause is
+one sentence. SIGTERM does what SIGINT does: the command removes what it made and ends with 255.
+"""
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+from harness import exit_codes
+from harness.cli.commands import (
+    broker,
+    check,
+    cluster,
+    compare,
+    completion,
+    demo,
+    doctor,
+    image,
+    replay,
+    report,
+    reproduce,
+    reset,
+    run,
+    swarm,
+)
+from harness.cli.commands import list as list_runs
+from harness.cli.options import CommandParser
+from harness.errors import HarnessError, HarnessFailure
+from results.text import plain
+
+COMMANDS = (
+    reproduce,
+    run,
+    replay,
+    check,
+    report,
+    list_runs,
+    compare,
+    swarm,
+    demo,
+    doctor,
+    cluster,
+    broker,
+    image,
+    reset,
+    completion,
+)
+"""The modules of all commands, in the order of the help."""
+
+DESCRIPTION = """\
+Inject faults into a replicated log and report which guarantees were broken.
+
+Start with:  laststand reproduce last-replica-standing --profile kafka-4.0
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    with _sigterm_interrupts():
+        return _main(arguments)
+
+
+@contextlib.contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """Makes SIGTERM, which CI systems send, act like SIGINT during the block."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set signal handlers
+        return
+    before = signal.signal(signal.SIGTERM, _terminated)
+    is_ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # as in a shell's background job
+    if is_ignored:
+        # Blocked instead of ignored: asyncio cancels its tasks only if the default handler is installed.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if is_ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _terminated(_: int, frame: FrameType | None) -> None:
+    # Only once: `timeout` sends SIGTERM twice, and the second must not interrupt the cleanup. SIG_IGN would be
+    # inherited by programs that are started during the cleanup.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    interrupt = signal.getsignal(signal.SIGINT)
+    if callable(interrupt):
+        interrupt(signal.SIGINT, frame)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
+    parser = build_parser()
+    try:
+        options, unknown = parser.parse_known_args(arguments)
+        if unknown:
+            chosen: CommandParser = getattr(options, "parser", parser)
+            chosen.refuse_unknown(unknown)
+        if not hasattr(options, "action"):
+            options_parser: CommandParser = getattr(options, "parser", parser)
+            options_parser.print_help()
+            return exit_codes.USAGE
+        code = int(options.action(options))
+        sys.stdout.flush()
+        return code
+    except HarnessError as error:
+        _complain(str(error))
+        return exit_codes.USAGE
+    except HarnessFailure as error:
+        _complain(f"harness failure: {error}")
+        return exit_codes.FAILURE
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        # Under `python -m`, Python exits with 130 after a KeyboardInterrupt that passed through exec(), even if it
+        # was caught (dataclasses call exec). Another call of exec() clears that state.
+        exec("")
+        return exit_codes.FAILURE
+    except BrokenPipeError:
+        # The reader has exited (`laststand list | head`). Without this, Python reports the error again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exit_codes.FAILURE
+    except Exception as error:
+        return _failure(error)
+
+
+def build_parser() -> CommandParser:
+    """Returns the parser of all commands."""
+    parser = CommandParser(
+        prog="laststand",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--version", action=_ShowVersion, nargs=0, help="print the version and exit"
+    )
+    # For `completion`, which describes all commands and cannot import this module.
+    parser.set_defaults(root_parser=parser)
+    commands = parser.add_subparsers(metavar="COMMAND", parser_class=CommandParser)
+    for module in COMMANDS:
+        module.add_parser(commands)
+    return parser
+
+
+class _ShowVersion(argparse.Action):
+    """Prints the version; reads it only when asked, because that takes as long as the rest of the start."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, *_: Any, option_string: str | None = None
+    ) -> None:
+        from importlib.metadata import version
+
+        print(f"laststand {version('laststand')}")
+        parser.exit()
+
+
+def _complain(sentence: str) -> None:
+    # File contents and node names can be part of a message.
+    print(f"laststand: {plain(' '.join(sentence.splitlines()))}", file=sys.stderr)
+
+
+def _failure(error: Exception) -> int:
+    """Reports an unexpected error in one line; its traceback goes to a file."""
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="laststand-", suffix=".traceback", delete=False, encoding="utf-8"
+    ) as file:
+        traceback.print_exc(file=file)
+    _complain(f"harness failure: {type(error).__name__}: {error} (traceback in {file.name})")
+    return exit_codes.FAILURE

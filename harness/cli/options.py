@@ -1,0 +1,236 @@
+"""The parser class of all commands, and the options and types that several commands share."""
+
+import argparse
+import re
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+from harness.errors import HarnessError, UsageError
+from harness.seeds import check_seed
+from results.layout import DEFAULT_ROOT
+
+if TYPE_CHECKING:
+    from checkers.spark import SparkOptions
+
+Action: TypeAlias = Callable[[argparse.Namespace], int]
+"""Runs a command and returns its exit code."""
+
+Subcommands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
+
+RUN_HELP = "a run id, a unique prefix of one, a path, or latest"
+
+_SPARK_MASTER = re.compile(r"local(-cluster)?(\[[\d*, ]+\])?|yarn|(spark|k8s)://.+")
+
+
+class MisuseError(HarnessError):
+    """The command line is wrong."""
+
+
+class CommandParser(argparse.ArgumentParser):
+    """An argument parser that reports an error as one sentence with a suggestion, and never exits for it."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises `MisuseError`."""
+        raise MisuseError(f"{message}{self._suggestion(message)} (see `{self.prog} --help`)")
+
+    def refuse_unknown(self, words: list[str]) -> NoReturn:
+        """Raises `MisuseError` for arguments that this parser does not know."""
+        misplaced = [word for word in words if word.split("=")[0] in self._option_string_actions]
+        if misplaced:
+            self.error(f"{misplaced[0]} must come after the command")
+        self.error(f"unrecognized arguments: {' '.join(words)}")
+
+    def _suggestion(self, message: str) -> str:
+        known = [option for action in self._actions for option in action.option_strings]
+        for word in message.replace("=", " ").split():
+            bare = word.strip("'\",:()")
+            if bare.startswith("--") and bare not in known:
+                return _did_you_mean(bare, known)
+        if "invalid choice:" in message:
+            wrong = message.split("invalid choice:")[1].split("'")[1]
+            return _did_you_mean(wrong, self._command_names())
+        return ""
+
+    def _command_names(self) -> list[str]:
+        return [
+            str(name)
+            for action in self._actions
+            if isinstance(action, argparse._SubParsersAction)
+            for name in action.choices
+        ]
+
+
+def _did_you_mean(wrong: str, known: list[str]) -> str:
+    near = get_close_matches(wrong, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def add_command(
+    commands: Subcommands, name: str, action: Action, summary: str, *, stores_runs: bool = True
+) -> CommandParser:
+    """Adds a command with the options that every command has.
+
+    Args:
+        commands: Where to add it.
+        name: The word a user types.
+        action: What runs it.
+        summary: One line that starts with an imperative verb.
+        stores_runs: Whether the command reads or writes stored runs (`--results`).
+    """
+    parser = commands.add_parser(
+        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", allow_abbrev=False
+    )
+    parser.set_defaults(action=action, parser=parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    parser.add_argument("--quiet", action="store_true", help="print no progress on standard error")
+    if stores_runs:
+        parser.add_argument(
+            "--results",
+            type=Path,
+            default=DEFAULT_ROOT,
+            metavar="DIR",
+            help="store runs in this directory (default: %(default)s)",
+        )
+    return parser
+
+
+def add_command_family(
+    commands: Subcommands, name: str, summary: str, description: str
+) -> Subcommands:
+    """Adds a command that has subcommands, and returns where to add these."""
+    parser = commands.add_parser(name, help=summary, description=description, allow_abbrev=False)
+    parser.set_defaults(parser=parser)
+    return parser.add_subparsers(metavar="ACTION", parser_class=CommandParser)
+
+
+def add_run_argument(parser: argparse.ArgumentParser) -> None:
+    """Adds the positional argument RUN: a stored run."""
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+
+
+def add_world_options(parser: argparse.ArgumentParser, default: str) -> None:
+    """Adds `--on` and `--hosts`."""
+    parser.add_argument(
+        "--on",
+        metavar="WORLD",
+        help=f"run in simulation, local (processes on this machine), docker or ssh (default: {default})",
+    )
+    add_hosts_option(parser, "read the hosts for --on ssh from this TOML file")
+
+
+def add_hosts_option(parser: argparse.ArgumentParser, summary: str) -> None:
+    """Adds `--hosts`."""
+    parser.add_argument("--hosts", metavar="FILE", help=summary)
+
+
+def add_profile_option(parser: argparse.ArgumentParser, default: str) -> None:
+    """Adds `--profile`."""
+    parser.add_argument(
+        "--profile",
+        metavar="NAME",
+        help="behave like kafka-3.4, kafka-3.6, kafka-3.9, kafka-4.0 or kafka-4.1 "
+        f"(default: {default})",
+    )
+
+
+def add_single_run_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of commands that run one seed."""
+    parser.add_argument(
+        "--seed", type=seed, default=1, metavar="N", help="use this root seed (default: 1)"
+    )
+    parser.add_argument(
+        "--sim-wire",
+        action="store_true",
+        help="encode and decode every simulated message (default: a sample)",
+    )
+    add_spark_options(parser)
+
+
+def add_campaign_options(parser: argparse.ArgumentParser, default: int) -> None:
+    """Adds the options of commands that run many seeds."""
+    parser.add_argument(
+        "--seeds",
+        type=positive_number,
+        default=default,
+        metavar="N",
+        help="run this many seeds (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--first-seed",
+        type=seed,
+        default=0,
+        metavar="N",
+        help="start with this seed (default: %(default)s)",
+    )
+    add_spark_options(parser)
+
+
+def add_spark_options(parser: argparse.ArgumentParser) -> None:
+    """Adds `--no-spark`, `--spark-master` and `--spark-conf`."""
+    parser.add_argument(
+        "--no-spark", action="store_true", help="use local processes instead of a Spark job"
+    )
+    parser.add_argument(
+        "--spark-master",
+        default="local[2]",
+        metavar="URL",
+        help="run Spark jobs on this master (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--spark-conf",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set a Spark configuration key; can be repeated",
+    )
+
+
+def parse_spark_options(options: argparse.Namespace) -> "SparkOptions":
+    """Returns the Spark options as a value.
+
+    Raises:
+        UsageError: A `--spark-conf` is not of the form key=value, or Spark has no such kind of master.
+    """
+    from checkers.spark import SparkOptions
+
+    if not _SPARK_MASTER.fullmatch(options.spark_master):
+        raise UsageError(
+            "--spark-master takes local[2], local[*], yarn, spark://HOST:PORT or k8s://HOST:PORT, "
+            f"not {options.spark_master!r}"
+        )
+    conf = []
+    for item in options.spark_conf:
+        key, separator, value = item.partition("=")
+        if not separator or not key:
+            raise UsageError(f"--spark-conf takes key=value, not {item!r}")
+        conf.append((key, value))
+    return SparkOptions(enabled=not options.no_spark, master=options.spark_master, conf=tuple(conf))
+
+
+def positive_number(text: str) -> int:
+    """Returns a whole number of at least 1; an argparse type."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return number
+
+
+def seed(text: str) -> int:
+    """Returns a seed; an argparse type."""
+    try:
+        return check_seed(int(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def join_names(names: Iterable[str]) -> str:
+    """Returns names for a sentence: "a, b or c"."""
+    *first, last = names
+    return f"{', '.join(first)} or {last}" if first else last
