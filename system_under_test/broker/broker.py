@@ -125,8 +125,9 @@ class BrokerNode:
         await self.raft.start()  # [LIFE-1] step 3
         self._accepting = True
         self._host.network.listen(self.handle)
-        if not self.publisher.first_is_whole:
-            self.raft.deliver_local_log()  # LIFE-1 is switched off: old metadata are good enough
+        # LIFE-1: without the rule the broker begins with the old metadata of its own log.
+        if not self._config.rules("LIFE-1"):
+            self.raft.deliver_local_log()
         self._scope.spawn(self.alter_partition.run(), "alter-partition")
         self._scope.spawn(self.lifecycle.run(), "lifecycle")
 
@@ -238,8 +239,9 @@ class BrokerNode:
     def _load_logs(self) -> None:
         """[LIFE-1] step 7a: loads all logs, then deletes those that are not assigned to this broker."""
         self.logs.load_all()
-        if not self.publisher.first_is_whole:
-            return  # the image may be older than the logs; it is no ground to delete anything
+        # LIFE-1: without the rule the image may be older than the logs, and does not justify deleting one.
+        if not self._config.rules("LIFE-1"):
+            return
         image = self.metadata.image
         for topic, index in self.logs.partitions():
             topic_id = self.logs.topic_id(topic, index)

@@ -393,12 +393,11 @@ class FetcherManager:
         self._on_storage_failure = on_storage_failure
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._where: dict[tuple[str, int], tuple[ReplicaFetcher, _Key]] = {}
-        self._restarts = config.rules("FOLL-2")
         self._stopped = False
 
     def follow(self, partition: FollowedPartition, leader_id: int, leader_epoch: int) -> None:
-        """Starts to fetch a partition from a leader; replaces whatever was fetched for it (FOLL-2)."""
-        if not self._restarts and self._adopt(partition, leader_id, leader_epoch):
+        """Starts fetching a partition from a leader; replaces an earlier fetch of it (FOLL-2)."""
+        if not self._config.rules("FOLL-2") and self._adopt(partition, leader_id, leader_epoch):
             return
         self.forget(partition.topic, partition.index)
         address = self._alive_address(leader_id)
