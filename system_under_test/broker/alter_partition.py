@@ -1,6 +1,6 @@
 """The AlterPartition client of a broker (AP-1 ... AP-4).
 
-One request at a time carries every proposal that is queued; one proposal per partition may be queued or in
+One request at a time contains every proposal that is queued; one proposal per partition may be queued or in
 flight. A proposal stays queued until the controller has decided about its partition: connection loss, a top-level
 error and NOT_CONTROLLER mean that there was no decision, and it is sent again (AP-3). The partition applies the
 response (AP-4), under the epoch it has by then.
@@ -109,7 +109,7 @@ class AlterPartitionManager:
 def build_request(
     broker_id: int, broker_epoch: int, proposals: list[IsrProposal]
 ) -> alter_partition_request.AlterPartitionRequest:
-    """Returns the request that carries the proposals, grouped by topic (AP-1)."""
+    """Returns the request with the proposals, grouped by topic (AP-1)."""
     by_topic: dict[UUID, list[alter_partition_request.PartitionData]] = {}
     for proposal in proposals:
         by_topic.setdefault(proposal.topic_id, []).append(

@@ -110,7 +110,7 @@ _ACTIONS: dict[int, ResponseAction] = {
     # Definitely not applied.
     ErrorCode.INELIGIBLE_REPLICA: ResponseAction.ROLL_BACK,
     ErrorCode.OPERATION_NOT_ATTEMPTED: ResponseAction.ROLL_BACK,
-    # An earlier attempt of the same proposal may have been applied: only metadata can tell.
+    # An earlier attempt of the same proposal may have been applied: only metadata can show it.
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ResponseAction.STAY_PENDING,
     ErrorCode.UNKNOWN_TOPIC_ID: ResponseAction.STAY_PENDING,
     ErrorCode.FENCED_LEADER_EPOCH: ResponseAction.STAY_PENDING,

@@ -449,7 +449,7 @@ class Leadership:
             leader_leo=leader_leo, now_ns=context.monotonic_ns(), lag_max_ns=context.lag_max_ns
         ):
             return False
+        if context.metadata.is_isr_eligible(follower.broker_id):
+            return True
         # HW-4-ELIGIBLE: a follower that may not join would only delay commits (KAFKA-15021).
-        return context.metadata.is_isr_eligible(follower.broker_id) or not context.rules(
-            "HW-4-ELIGIBLE"
-        )
+        return not context.rules("HW-4-ELIGIBLE")

@@ -192,7 +192,7 @@ class Partition:
             replica.mark(
                 "became-follower", leader_epoch=replica.leader_epoch, leader=self.leader_id
             )
-            # FOLL-3: the records may survive or not; only the new leader's log will tell. PROD-6 requires nothing
+            # FOLL-3: the records may survive or not; only the new leader's log decides. PROD-6 requires nothing
             # beyond it: no log is truncated without passing here first.
             if self._context.rules("FOLL-3"):
                 self.waiters.fail_produces(ErrorCode.NOT_LEADER_OR_FOLLOWER)

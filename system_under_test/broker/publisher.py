@@ -1,9 +1,9 @@
 """The metadata publisher: applies committed records to this broker.
 
-The publisher listens to the Raft observer. Until the broker may act on metadata (LIFE-1, steps 6 and 7) it only
+The publisher listens to the Raft observer. Until the broker may act on metadata (LIFE-1) it only
 collects; the first publish then applies everything at once. Afterwards every committed batch is a publish of its
-own, in order (META-2), and never less than a batch (META-4). Random faults make it lag, or merge several batches
-into one change of which the replicas see only the end points (META-3): both are legal at any time.
+own, in order (META-2), and never less than a batch (META-4). The simulation can make it lag, or merge several
+batches into one change of which the replicas see only the end points (META-3): both are legal at any time.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from system_under_test.metadata.records import (
 from system_under_test.runtime import Host
 
 MAX_LAG_MS = 200
-"""Longest artificial delay of a publish, which random faults cause: some heartbeats and some fetches long."""
+"""Longest delay of a publish that the simulation inserts: some heartbeats and some fetches long."""
 
 _Key = tuple[UUID, int]
 

@@ -16,7 +16,7 @@ class ReplicaContext:
     """Shared by the replica manager, its request handlers and its partitions.
 
     Attributes:
-        rules: Tells whether a rule applies. A rule is queried by its id where it is applied.
+        rules: The rules that apply; each is queried by its id in the function that applies it.
         features: What the Kafka release that the node imitates can do.
         broker_epoch: Epoch of this incarnation, -1 before the first publish.
         is_stopping: Whether a controlled shutdown has begun.

@@ -110,7 +110,7 @@ class ReplicaManager:
         return self._handlers[type(message)](message)
 
     def find(self, topic: str, index: int) -> Partition | ErrorCode:
-        """Returns a partition by name, or why it is not served here (PROD-1 step 2)."""
+        """Returns a partition by name, or why it is not served here (PROD-1)."""
         partition = self.partitions.get((topic, index))
         if partition is None:
             if self._metadata.has_partition(topic, index):
@@ -119,7 +119,7 @@ class ReplicaManager:
         return ErrorCode.KAFKA_STORAGE_ERROR if partition.log is None else partition
 
     def find_by_id(self, topic_id: UUID | None, index: int) -> Partition | ErrorCode:
-        """Returns a partition by topic id, or why it is not served here (FETCH-1 step 1)."""
+        """Returns a partition by topic id, or why it is not served here (FETCH-1)."""
         topic = self._by_topic_id.get(topic_id)
         partition = None if topic is None else topic.get(index)
         if partition is not None:

@@ -3,8 +3,8 @@
 A produce request waits until the high watermark has passed its last record, a fetch until there is something to
 read. The partition decides when that is the case; this module keeps the order and notifies.
 
-Whoever waits may be notified while the lists are walked, and may leave them then, so every walk is over a copy or
-removes what it has passed.
+A request may complete, and leave the lists, while it is notified. Every walk is therefore over a copy, or removes
+what it has passed.
 """
 
 from collections import deque

@@ -1,9 +1,9 @@
 """The leader-epoch cache: which leader epoch begins at which offset (rules EC-1 ... EC-6).
 
 An entry is (epoch, offset of the first record of that epoch), or the log end at the election for an epoch
-that has no records yet. Both columns strictly increase. The cache is what replicas compare to find where
-their logs part, so a missing entry is dangerous: it makes a replica claim an older epoch than it has. An
-entry too many is not, as long as it begins at or after the log end.
+that has no records yet. Both columns strictly increase. Replicas compare their caches to find where
+their logs diverge, so a missing entry is dangerous: it makes a replica report an older epoch than it has. A
+superfluous entry is not, as long as it begins at or after the log end.
 """
 
 from bisect import bisect_left, bisect_right

@@ -92,8 +92,7 @@ class Log:
         self._segment_bytes = config.segment_bytes
         self._max_message_bytes = config.max_message_bytes
         self._rules = rules
-        # LOG-1: an acknowledgement does not wait for fsync. Without the rule every append does.
-        self._flush_messages = config.flush_messages if rules("LOG-1") else 1
+        self._flush_messages = config.flush_messages
         self._segments = SegmentList(storage, directory, loaded.segments)
         # Counts truncations: a flush that began before one must not advance the recovery point after it.
         self._generation = 0
@@ -259,7 +258,7 @@ class Log:
         self.epochs.assign(epoch, start_offset)
 
     def _write(self, data: bytes, placed: list[tuple[int, int, int]]) -> None:
-        """Appends bytes that are (base offset, size, record count) per batch."""
+        """Appends bytes that are (base offset, size, record count) per batch (LOG-1)."""
         if self._failure is not None:
             self._raise_failure()
         segment = self._segments.active
@@ -273,7 +272,10 @@ class Log:
         for base_offset, size_bytes, record_count in placed:
             segment.add(base_offset, size_bytes, record_count)
         self.log_end_offset = segment.end_offset
-        if segment.end_offset - self.recovery_point >= self._flush_messages:
+        # LOG-1: an acknowledgement does not wait for fsync, unless so many records are unflushed. Without the rule
+        # every append does.
+        is_due = segment.end_offset - self.recovery_point >= self._flush_messages
+        if is_due or not self._rules("LOG-1"):
             self.flush_blocking()
 
     def _undo_partial_append(self, segment: Segment) -> None:
@@ -320,7 +322,7 @@ class Log:
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     def headers(self) -> list[BatchHeader]:
-        """Returns the headers of all batches, in order; for tools and oracles."""
+        """Returns the headers of all batches, in order; for tools and tests."""
         return self._segments.headers()
 
     # Truncating

@@ -98,13 +98,11 @@ def load_segments(
     """
     bases = segment_bases(storage, directory)
     is_new = not bases
-    # Files wholly below the log's start are what an interrupted removal left.
-    while len(bases) > 1 and bases[1] <= log_start_offset:
-        storage.remove(segment_path(directory, bases.pop(0)))
+    _finish_removal(storage, directory, bases, log_start_offset)
     reader = _Reader(storage, directory, epochs, producers, rules)
     scan = reader.scan(bases, checked_from=None if is_trusted else recovery_point)
     if not is_trusted and _end_of(scan, log_start_offset) < recovery_point:
-        # Something is gone that was durable, and no power cut does that. A disk that did it may have damaged
+        # Something that was durable is missing, and no power cut causes that. A disk that did it may have damaged
         # what lies below the recovery point, too: everything is checked.
         producers.clear()
         recovery_point = 0
@@ -121,11 +119,7 @@ def load_segments(
         scan.segments.append(segment)
     end_offset = scan.segments[-1].end_offset
     log_start_offset = max(log_start_offset, scan.segments[0].base_offset)
-
-    epochs.truncate_from_end(end_offset)
-    # EC-6: epochs of records whose entries did not survive.
-    epochs.assign_all([entry for entry in scan.epochs if entry[0] > epochs.latest_epoch])
-    epochs.truncate_from_start(log_start_offset)
+    _trim_epochs(epochs, scan, log_start_offset, end_offset)
     return LoadedLog(
         segments=scan.segments,
         log_start_offset=log_start_offset,
@@ -232,6 +226,24 @@ class _Reader:
         if span.leader_epoch > newest_epoch:
             scan.epochs.append((span.leader_epoch, span.base_offset))
         return None
+
+
+def _finish_removal(
+    storage: Storage, directory: str, bases: list[int], log_start_offset: int
+) -> None:
+    """Removes files wholly below the log's start, which an interrupted removal left."""
+    while len(bases) > 1 and bases[1] <= log_start_offset:
+        storage.remove(segment_path(directory, bases.pop(0)))
+
+
+def _trim_epochs(
+    epochs: LeaderEpochCache, scan: _Scan, log_start_offset: int, end_offset: int
+) -> None:
+    """Makes the epoch cache cover exactly the records that were found (EC-6)."""
+    epochs.truncate_from_end(end_offset)
+    # EC-6: epochs of records whose entries did not survive.
+    epochs.assign_all([entry for entry in scan.epochs if entry[0] > epochs.latest_epoch])
+    epochs.truncate_from_start(log_start_offset)
 
 
 def _end_of(scan: _Scan, log_start_offset: int) -> int:
