@@ -389,7 +389,7 @@ class Leadership:
         is_monotonic = self._context.rules("HW-5")
         if is_monotonic and log.log_end_offset <= before:
             return
-        if self._is_gated():
+        if len(self.state.isr) < self.effective_min_isr and self._is_gated():
             return
         candidate = self._committed_end(log, before if is_monotonic else None)
         # HW-5: a leader's high watermark never moves back. Without the rule it follows the slowest replica.
@@ -401,15 +401,11 @@ class Leadership:
         self._on_high_watermark_moved()
 
     def _is_gated(self) -> bool:
-        """Whether the high watermark must not move because the ISR is below min ISR (HW-1)."""
+        """Whether a committed ISR below min ISR keeps the high watermark from moving (HW-1)."""
         state = self.state
         context = self._context
         # HW-1: the committed ISR counts, because the maximal one need not contain the ELR.
-        if (
-            len(state.isr) >= self.effective_min_isr
-            or not context.features.hw_min_isr_gate
-            or not context.rules("HW-1")
-        ):
+        if not context.features.hw_min_isr_gate or not context.rules("HW-1"):
             return False
         if self._gated_state is not state:
             self._gated_state = state
@@ -427,8 +423,10 @@ class Leadership:
         """
         candidate = leader_leo = log.log_end_offset
         state = self.state
+        waits_for = state.isr
         # HW-3: the members of a proposed ISR count as well.
-        waits_for = state.maximal_isr if self._context.rules("HW-3") else state.isr
+        if state.is_pending and self._context.rules("HW-3"):
+            waits_for = state.maximal_isr
         for follower in self.followers.values():
             follower_leo = follower.log_end_offset
             if follower_leo < candidate and (

@@ -116,14 +116,14 @@ class ReplicaManager:
             if self._metadata.has_partition(topic, index):
                 return ErrorCode.NOT_LEADER_OR_FOLLOWER
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.KAFKA_STORAGE_ERROR if partition.log is None else partition
+        return ErrorCode.KAFKA_STORAGE_ERROR if partition.replica.log is None else partition
 
     def find_by_id(self, topic_id: UUID | None, index: int) -> Partition | ErrorCode:
         """Returns a partition by topic id, or why it is not served here (FETCH-1)."""
         topic = self._by_topic_id.get(topic_id)
         partition = None if topic is None else topic.get(index)
         if partition is not None:
-            return ErrorCode.KAFKA_STORAGE_ERROR if partition.log is None else partition
+            return ErrorCode.KAFKA_STORAGE_ERROR if partition.replica.log is None else partition
         name = None if topic_id is None else self._metadata.topic_name(topic_id)
         if name is None:
             return ErrorCode.UNKNOWN_TOPIC_ID

@@ -246,11 +246,10 @@ class Log:
         if new_epochs:
             self.epochs.assign_all(new_epochs)
         self._write(batches, placed)
-        # PID-4: a follower may become leader, and then needs to know its producers.
-        if self._rules("PID-4"):
-            for span in found:
-                if span.producer_id != NO_PRODUCER_ID:
-                    self.producers.appended(span, span.base_offset)
+        for span in found:
+            # PID-4: a follower may become leader, and then needs to know its producers.
+            if span.producer_id != NO_PRODUCER_ID and self._rules("PID-4"):
+                self.producers.appended(span, span.base_offset)
         return AppendInfo(first_offset, next_offset - 1, next_offset - first_offset, len(batches))
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
