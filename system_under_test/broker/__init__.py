@@ -1,1 +1,1 @@
-"""The broker: partitions, produce, fetch, replication, lifecycle (sections 5 to 15)."""
+"""The broker: partitions, produce, fetch, replication, lifecycle."""

@@ -1,9 +1,9 @@
-"""The AlterPartition client of a broker (replication-protocol section 8.4).
+"""The AlterPartition client of a broker (AP-1 ... AP-4).
 
-One request at a time carries every proposal that is queued; one proposal per partition may be queued or in
-flight. A proposal stays queued until the controller answered it for its partition: connection loss, a
-top-level error and NOT_CONTROLLER mean "nobody decided", and it is sent again (AP-3). What an answer means is
-decided by the partition (AP-4), under the epoch it has by then.
+One request at a time contains every proposal that is queued; one proposal per partition may be queued or in
+flight. A proposal stays queued until the controller has decided about its partition: connection loss, a top-level
+error and NOT_CONTROLLER mean that there was no decision, and it is sent again (AP-3). The partition applies the
+response (AP-4), under the epoch it has by then.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from system_under_test.broker.channel import Channel
-from system_under_test.broker.interfaces import IsrAnswer, IsrProposal
+from system_under_test.broker.interfaces import IsrProposal, IsrResponse
 from system_under_test.broker.tasks import Waker
 from system_under_test.config import NodeConfig
 from system_under_test.protocol.errors import ErrorCode
@@ -24,18 +24,18 @@ _Key = tuple[UUID, int]
 class _Item:
     """One queued proposal."""
 
-    __slots__ = ("on_answer", "proposal")
+    __slots__ = ("on_response", "proposal")
 
-    def __init__(self, proposal: IsrProposal, on_answer: Callable[[IsrAnswer], None]) -> None:
+    def __init__(self, proposal: IsrProposal, on_response: Callable[[IsrResponse], None]) -> None:
         self.proposal = proposal
-        self.on_answer = on_answer
+        self.on_response = on_response
 
 
 class AlterPartitionManager:
     """Queues ISR proposals and sends them to the active controller; implements `AlterPartitionControl`.
 
     Args:
-        host: The node's doors.
+        host: The node's interfaces to the outside.
         config: Node id and timings.
         channel: A channel to the active controller that nothing else uses (AP-2).
         broker_epoch: Returns the epoch of this incarnation.
@@ -57,12 +57,12 @@ class AlterPartitionManager:
         """Proposals that are queued or in flight."""
         return len(self._items)
 
-    def submit(self, proposal: IsrProposal, on_answer: Callable[[IsrAnswer], None]) -> bool:
+    def submit(self, proposal: IsrProposal, on_response: Callable[[IsrResponse], None]) -> bool:
         """Queues a proposal; False when one is already queued or in flight for the partition."""
         key = (proposal.topic_id, proposal.partition)
         if key in self._items:  # [AP-2]
             return False
-        self._items[key] = _Item(proposal, on_answer)
+        self._items[key] = _Item(proposal, on_response)
         self._waker.wake()
         return True
 
@@ -74,7 +74,7 @@ class AlterPartitionManager:
                 continue
             if not await self._send_all():
                 # [AP-3] 50 ms in Kafka. Also after an error for a single partition, whose owner may have
-                # proposed again already: a controller that refuses is not asked in a tight loop.
+                # proposed again already: a controller that refuses must not be called in a tight loop.
                 await asyncio.sleep(self._timings.alter_partition_retry_ms / 1000)
 
     async def _send_all(self) -> bool:
@@ -92,24 +92,24 @@ class AlterPartitionManager:
         if response.error_code != ErrorCode.NONE:
             self._observer.mark("alter-partition-refused", error=int(response.error_code))
             return False
-        answers = read_answers(response)
+        decisions = read_response(response)
         accepted = True
         for key, item in sent.items():
-            answer = answers.get(key)
-            if answer is None or answer.error == ErrorCode.NOT_CONTROLLER:
+            decision = decisions.get(key)
+            if decision is None or decision.error == ErrorCode.NOT_CONTROLLER:
                 accepted = False  # stays queued
                 continue
-            accepted = accepted and answer.error == ErrorCode.NONE
+            accepted = accepted and decision.error == ErrorCode.NONE
             # Out of the queue first: the owner may propose again from within its callback.
             del self._items[key]
-            item.on_answer(answer)
+            item.on_response(decision)
         return accepted
 
 
 def build_request(
     broker_id: int, broker_epoch: int, proposals: list[IsrProposal]
 ) -> alter_partition_request.AlterPartitionRequest:
-    """Returns the request that carries the proposals, grouped by topic (AP-1)."""
+    """Returns the request with the proposals, grouped by topic (AP-1)."""
     by_topic: dict[UUID, list[alter_partition_request.PartitionData]] = {}
     for proposal in proposals:
         by_topic.setdefault(proposal.topic_id, []).append(
@@ -134,12 +134,12 @@ def build_request(
     )
 
 
-def read_answers(
+def read_response(
     response: alter_partition_response.AlterPartitionResponse,
-) -> dict[_Key, IsrAnswer]:
-    """Returns the partition-level answers of a response by topic id and partition."""
+) -> dict[_Key, IsrResponse]:
+    """Returns the partition-level parts of a response by topic id and partition."""
     return {
-        (topic.topic_id, data.partition_index): IsrAnswer(
+        (topic.topic_id, data.partition_index): IsrResponse(
             error=ErrorCode(int(data.error_code)),
             leader_id=data.leader_id,
             leader_epoch=data.leader_epoch,

@@ -1,6 +1,6 @@
-"""auto.create.topics.enable: a Metadata request may create the topics that it asks for.
+"""auto.create.topics.enable: a Metadata request may create the topics that it names.
 
-The answer says that the topic is unknown, as in Kafka; the client asks again, and by then it is there.
+The response reports the topic as unknown, as in Kafka; by the time the client tries again, it exists.
 """
 
 import asyncio
@@ -21,18 +21,18 @@ UNSPECIFIED = -1
 INTERNAL_TOPICS = frozenset(
     {METADATA_TOPIC, OFFSETS_TOPIC, "__transaction_state", "__share_group_state"}
 )
-"""Those that come into being when they are needed, never because somebody asked for them."""
+"""Topics that are created when a broker needs them, never because a client named them."""
 TIMEOUT_MS = 10_000
 UNDER_WAY_MAX = 100
-"""More topics than that are not created at once because somebody asked for them."""
+"""No more topics than that are being created at the same time because clients named them."""
 
 
 class AutoCreation:
-    """Asks the controller for topics, each once at a time.
+    """Requests topics from the controller, each once at a time.
 
     Args:
-        config: Whether, and how many partitions and replicas.
-        forward: Takes a CreateTopicsRequest to the active controller and returns its answer, or a future of it.
+        config: Whether topics are created, and with how many partitions.
+        forward: Sends a CreateTopicsRequest to the active controller and returns the response, or a future of it.
     """
 
     def __init__(self, config: NodeConfig, forward: Any) -> None:
@@ -41,12 +41,12 @@ class AutoCreation:
         self._forward = forward
         self._under_way: dict[str, None] = {}
 
-    def look(
+    def create_missing(
         self,
         request: metadata_request.MetadataRequest,
         response: metadata_response.MetadataResponse,
     ) -> None:
-        """Asks for the topics that a Metadata request named in vain, if it wants that."""
+        """Creates the topics that a Metadata request named and that do not exist, if the request allows it."""
         if not self._is_enabled or not request.allow_auto_topic_creation:
             return
         for topic in response.topics:
@@ -61,7 +61,7 @@ class AutoCreation:
 
     def _create(self, name: str) -> None:
         self._under_way[name] = None
-        answer = self._forward(
+        response = self._forward(
             create_topics_request.CreateTopicsRequest(
                 topics=(
                     create_topics_request.CreatableTopic(
@@ -76,7 +76,7 @@ class AutoCreation:
                 validate_only=False,
             )
         )
-        if isinstance(answer, asyncio.Future):
-            answer.add_done_callback(lambda _: self._under_way.pop(name, None))
+        if isinstance(response, asyncio.Future):
+            response.add_done_callback(lambda _: self._under_way.pop(name, None))
         else:
             self._under_way.pop(name, None)

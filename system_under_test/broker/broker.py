@@ -1,4 +1,4 @@
-"""A broker node: builds its parts, wires them, starts and stops them in order (sections 1.1, 5.1 and 5.4).
+"""A broker node: builds its parts, connects them, starts and stops them in the right order.
 
 ::
 
@@ -54,11 +54,11 @@ class BrokerNode:
     """One incarnation of a broker.
 
     Args:
-        host: The node's doors.
-        config: Everything the node is told.
+        host: The node's interfaces to the outside.
+        config: The configuration of the node.
 
     Attributes:
-        replica_manager: The replicas; oracles and tests look, and only look.
+        replica_manager: The replicas; tests and the invariant monitor read it.
         lifecycle: State, epoch and fencing as the broker knows them.
         on_failure: Called, with the error, when the node has to end by itself.
     """
@@ -117,22 +117,23 @@ class BrokerNode:
 
     @property
     def state(self) -> BrokerState:
-        """Where the broker is in its life."""
+        """The state of the broker's lifecycle."""
         return self.lifecycle.state
 
     async def start(self) -> None:
         """Starts to listen, to follow the metadata and to register; returns before any of it is done."""
-        await self.raft.start()  # [LIFE-1] step 3
+        await self.raft.start()  # LIFE-1: before the broker registers
         self._accepting = True
         self._host.network.listen(self.handle)
-        if not self.publisher.first_is_whole:
-            self.raft.deliver_local_log()  # LIFE-1 is switched off: old metadata are good enough
+        # LIFE-1: without the rule the broker begins with the old metadata of its own log.
+        if not self._config.rules("LIFE-1"):
+            self.raft.deliver_local_log()
         self._scope.spawn(self.alter_partition.run(), "alter-partition")
         self._scope.spawn(self.lifecycle.run(), "lifecycle")
 
     async def stop(self) -> None:
-        """[LIFE-3] Stops in order: leaves with the controller's consent, then flushes, then marks itself clean."""
-        await self.lifecycle.controlled_shutdown()  # steps 1 and 2
+        """Stops cleanly (LIFE-3): leaves with the controller's consent, flushes, and marks itself clean."""
+        await self.lifecycle.controlled_shutdown()
         self._accepting = False
         self.publisher.stop()
         if self._checkpoint_timer is not None:
@@ -146,21 +147,21 @@ class BrokerNode:
         for part in (self.lifecycle, self.alter_partition, self.forwarder, self.producer_ids):
             part.channel.close()
         if self.publisher.has_published:
-            # Before the first publish no log was loaded and no marker removed (CS-3): what is on disk is
-            # still what the incarnation before us left, and it speaks for itself.
+            # Before the first publish no log was loaded and no marker removed (CS-3): the disk still
+            # has what the previous incarnation left, and that stays valid.
             self.logs.write_high_watermarks(self.replica_manager.high_watermarks())
-            await self.logs.shutdown(self.broker_epoch)  # step 4
+            await self.logs.shutdown(self.broker_epoch)
         await self.raft.stop()
 
     def handle(self, message: Any, context: RequestContext) -> Any:
-        """Answers one request of a client or of a follower; see `runtime.network.Handler`."""
+        """Serves one request of a client or of a follower; see `runtime.network.Handler`."""
         if not self._accepting:
             raise ConnectionAbortedError(f"broker {self.node_id} is stopping")
         if self.replica_manager.handles(message):
-            # Before the first publish there is no partition here, which is what the answer then says.
+            # Before the first publish there is no partition here, and the response is an error.
             return self.replica_manager.handle_request(message, context)
         if not self.publisher.has_published:
-            # An empty cache would tell clients that there is no cluster. Kafka does not open its listeners
+            # With an empty cache clients would see no cluster. Kafka does not open its listeners
             # before this point.
             raise ConnectionAbortedError(f"broker {self.node_id} is starting")
         service = self._services.get(type(message))
@@ -171,14 +172,14 @@ class BrokerNode:
     # --- wiring --------------------------------------------------------------------------------------
 
     def _make_services(self) -> dict[type, Callable[[Any, RequestContext], Any]]:
-        """Returns who answers what, besides the requests about replicas."""
+        """Returns the handler of every type of request that the replica manager does not serve."""
         by_name = FetchByName(self.metadata.topic_id, self.replica_manager.fetch.handle)
         describer = Describer(self._config, self.metadata)
         auto_creation = AutoCreation(self._config, self.forwarder.handle)
 
         def metadata(request: Any) -> Any:
             response = self.metadata.handle_metadata(request)
-            auto_creation.look(request, response)
+            auto_creation.create_missing(request, response)
             return response
 
         services: dict[type, Callable[[Any], Any]] = {
@@ -217,7 +218,7 @@ class BrokerNode:
             self._config,
             self._controller_channel("heartbeat"),
             directory_ids=self.logs.directory_ids,
-            previous_broker_epoch=self.logs.clean_broker_epoch(),  # [LIFE-1] step 2, CS-2
+            previous_broker_epoch=self.logs.clean_broker_epoch(),  # LIFE-1, CS-2
             hooks=LifecycleHooks(
                 metadata_offset=lambda: self.publisher.metadata_offset,
                 on_caught_up=self.publisher.allow,
@@ -233,17 +234,18 @@ class BrokerNode:
     def _own_epoch(self) -> int:
         return self.lifecycle.broker_epoch
 
-    # --- what happens by itself ------------------------------------------------------------------------
+    # --- periodic and unrequested work ------------------------------------------------------------------------
 
     def _load_logs(self) -> None:
-        """[LIFE-1] step 7a: loads all logs, then deletes those that are not assigned to this broker."""
+        """Loads all logs, then deletes those that are not assigned to this broker (LIFE-1)."""
         self.logs.load_all()
-        if not self.publisher.first_is_whole:
-            return  # the image may be older than the logs; it is no ground to delete anything
+        # LIFE-1: without the rule the image may be older than the logs, and does not justify deleting one.
+        if not self._config.rules("LIFE-1"):
+            return
         image = self.metadata.image
         for topic, index in self.logs.partitions():
             topic_id = self.logs.topic_id(topic, index)
-            if topic_id is None:  # a damaged file; then the name has to do
+            if topic_id is None:  # a damaged file; the name has to suffice
                 registration = image.partition(topic, index)
             else:
                 registration = image.partitions.get((topic_id, index))
@@ -256,8 +258,8 @@ class BrokerNode:
         self.groups.roles_changed()
 
     def _first_publish_done(self) -> None:
-        # [LIFE-1] step 7c. Checkpoints start only now: before it they would overwrite what the incarnation
-        # before us wrote with nothing.
+        # LIFE-1: checkpoints start only now; before it they would overwrite what the previous
+        # incarnation wrote with nothing.
         self.replica_manager.start()
         self._arm_checkpoint()
 

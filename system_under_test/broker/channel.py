@@ -1,9 +1,9 @@
 """A channel: one purpose, one connection at a time, reconnected when it breaks.
 
 Mirrors what Kafka's `NetworkClient` does for one destination: connections come up on demand, failures are
-followed by exponential back-off, and a request that times out takes its connection with it, because later
-responses on it could not be told from the missing one. Heartbeats, AlterPartition and every replica fetcher
-have a channel of their own, so that one can be delayed without the others (AP-2).
+followed by exponential back-off, and a request that times out closes its connection, because later responses on
+it could not be distinguished from the missing one. Heartbeats, AlterPartition and every replica fetcher have a
+channel of their own, so that one can be delayed without the others (AP-2).
 """
 
 import asyncio
@@ -18,10 +18,10 @@ MAX_BACKOFF_DOUBLINGS = 16
 
 
 class Channel:
-    """Sends requests to whatever address its provider names at the moment.
+    """Sends requests to the address that its provider returns at that moment.
 
     Args:
-        host: The node's doors.
+        host: The node's interfaces to the outside.
         address_provider: Returns "host:port", or None while the destination is unknown.
         timings: Reconnect back-off and connection set-up timeout.
         purpose: What it is for, for example "heartbeat"; also names its random stream.
@@ -86,7 +86,7 @@ class Channel:
         address = self._destination()
         if address == self._address:
             if self._connection is not None and self._connection.is_open:
-                return self._connection  # somebody else opened it while we waited for the lock
+                return self._connection  # another task opened it while this one waited for the lock
             if self._connection is not None:
                 self._drop()
                 self._back_off()  # it broke between two requests
@@ -118,7 +118,7 @@ class Channel:
             raise ConnectionAbortedError(f"channel {self.purpose} is closed")
         address = self._address_provider()
         if address is None:
-            raise ConnectionError(f"channel {self.purpose}: nobody to connect to is known yet")
+            raise ConnectionError(f"channel {self.purpose}: no address is known yet")
         return address
 
     def _drop(self) -> None:
@@ -131,7 +131,7 @@ class Channel:
         exponent = min(self._failures, MAX_BACKOFF_DOUBLINGS)
         delay_ms = min(timings.reconnect_backoff_ms * 2**exponent, timings.reconnect_backoff_max_ms)
         self._failures += 1
-        # 20 % jitter as in Kafka, so that brokers do not hammer a restarted node in step.
+        # 20 % jitter as in Kafka, so that brokers do not all reconnect to a restarted node at the same moment.
         delay_ms *= 0.8 + 0.4 * self._jitter.random()
         self._not_before_s = asyncio.get_running_loop().time() + delay_ms / 1000
 

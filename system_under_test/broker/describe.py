@@ -1,6 +1,6 @@
-"""What a broker tells about cluster, topics and settings from its copy of the metadata: the Describe requests.
+"""The Describe requests: cluster, topics and settings, from the broker's copy of the metadata.
 
-The copy may be old, as for Metadata; nothing here asks the controller.
+The copy may be old, as for Metadata; the controller is not queried.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ from system_under_test.protocol.messages import (
 )
 
 TOPIC_CONFIG, DEFAULT_BROKER_CONFIG, STATIC_CONFIG, DEFAULT_CONFIG = 1, 3, 4, 5
-"""Kafka's ConfigSource codes: the topic's own, the cluster's default, the node's file, nobody said anything."""
+"""Kafka's ConfigSource codes: the topic's own, the cluster's default, the node's file, Kafka's default."""
 BOOLEAN, STRING, INT, LONG = 1, 2, 3, 5
 """Kafka's ConfigType codes."""
 BROKER_ENDPOINTS = 1
@@ -41,7 +41,7 @@ _KAFKA_DEFAULTS = {MIN_ISR_CONFIG: "1", UNCLEAN_ELECTION_CONFIG: "false"}
 
 
 class Describer:
-    """Answers DescribeCluster, DescribeTopicPartitions and DescribeConfigs.
+    """Serves DescribeCluster, DescribeTopicPartitions and DescribeConfigs.
 
     Args:
         config: This node's configuration.
@@ -59,7 +59,7 @@ class Describer:
     # --- cluster ---------------------------------------------------------------------------------------
 
     def describe_cluster(self, request: Any) -> Any:
-        """Answers a DescribeClusterRequest. Only brokers are known to brokers."""
+        """Serves a DescribeClusterRequest. A broker knows brokers only, no controllers."""
         is_known_type = request.endpoint_type == BROKER_ENDPOINTS
         brokers = []
         for _, broker in sorted(self._image.brokers.items()):
@@ -76,7 +76,7 @@ class Describer:
         return describe_cluster_response.DescribeClusterResponse(
             throttle_time=NO_THROTTLE,
             error_code=ErrorCode.NONE if is_known_type else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message=None if is_known_type else "brokers tell of broker endpoints (1) only",
+            error_message=None if is_known_type else "a broker describes broker endpoints (1) only",
             endpoint_type=request.endpoint_type,
             cluster_id=self._config.cluster_id,
             controller_id=self._metadata.controller_id(),
@@ -86,8 +86,8 @@ class Describer:
     # --- topics ----------------------------------------------------------------------------------------
 
     def describe_topic_partitions(self, request: Any) -> Any:
-        """Answers a DescribeTopicPartitionsRequest: topics by name, with ELR, one page of them (KIP-966)."""
-        answers = describe_topic_partitions_response
+        """Serves a DescribeTopicPartitionsRequest: topics by name, with ELR, one page of them (KIP-966)."""
+        messages = describe_topic_partitions_response
         names = sorted({topic.name for topic in request.topics} or set(self._image.topics_by_name))
         cursor = request.cursor
         start = 0
@@ -99,12 +99,12 @@ class Describer:
         next_cursor = None
         for name in names:
             if room <= 0:
-                next_cursor = answers.Cursor(topic_name=name, partition_index=0)
+                next_cursor = messages.Cursor(topic_name=name, partition_index=0)
                 break
             topic = self._image.topics_by_name.get(name)
             if topic is None:
                 topics.append(
-                    answers.DescribeTopicPartitionsResponseTopic(
+                    messages.DescribeTopicPartitionsResponseTopic(
                         error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                         name=name,
                         topic_id=None,
@@ -116,7 +116,7 @@ class Describer:
             start_of_rest = start + room
             start = 0
             topics.append(
-                answers.DescribeTopicPartitionsResponseTopic(
+                messages.DescribeTopicPartitionsResponseTopic(
                     error_code=ErrorCode.NONE,
                     name=name,
                     topic_id=topic.topic_id,
@@ -125,10 +125,10 @@ class Describer:
                 )
             )
             if len(partitions) > room:
-                next_cursor = answers.Cursor(topic_name=name, partition_index=start_of_rest)
+                next_cursor = messages.Cursor(topic_name=name, partition_index=start_of_rest)
                 break
             room -= len(partitions)
-        return answers.DescribeTopicPartitionsResponse(
+        return messages.DescribeTopicPartitionsResponse(
             throttle_time=NO_THROTTLE, topics=tuple(topics), next_cursor=next_cursor
         )
 
@@ -153,7 +153,7 @@ class Describer:
     # --- settings --------------------------------------------------------------------------------------
 
     def describe_configs(self, request: Any) -> Any:
-        """Answers a DescribeConfigsRequest for topics, brokers and the cluster's defaults."""
+        """Serves a DescribeConfigsRequest for topics, brokers and the cluster's defaults."""
         return describe_configs_response.DescribeConfigsResponse(
             throttle_time=NO_THROTTLE,
             results=tuple(self._resource(request, resource) for resource in request.resources),
@@ -174,7 +174,7 @@ class Describer:
             configs = [*self._static(), *self._dynamic(None, request, of_cluster=False)]
         elif resource.resource_type == BROKER_RESOURCE:
             error = ErrorCode.INVALID_REQUEST
-            message = f"ask broker {name!r} itself; this is broker {self._config.node_id}"
+            message = f"send this request to broker {name!r}; this is broker {self._config.node_id}"
         else:
             error, message = ErrorCode.INVALID_REQUEST, "only topics and brokers have settings here"
         wanted = resource.configuration_keys
@@ -194,7 +194,7 @@ class Describer:
             if topic is None and of_cluster:
                 values = [value for value in values if value[1] == DEFAULT_BROKER_CONFIG]
                 if not values:
-                    continue  # the cluster's defaults are those that somebody set
+                    continue  # only defaults that were set are the cluster's
             value, source = values[0]
             described.append(
                 describe_configs_response.DescribeConfigsResourceResult(
@@ -218,7 +218,7 @@ class Describer:
         return described
 
     def _layers(self, topic: str | None, name: str) -> list[tuple[str, int]]:
-        """Returns (value, source) of everybody who says something about a setting; the first one counts."""
+        """Returns (value, source) of every place that sets or defaults a setting; the first one counts."""
         configs = self._image.configs
         layers = []
         if topic is not None and (TOPIC_RESOURCE, topic, name) in configs:
@@ -253,7 +253,7 @@ class Describer:
 
 
 def _broker_settings(config: NodeConfig) -> list[tuple[str, Any, Any]]:
-    """Returns (Kafka's name, value, Kafka's default) of what a node's file can say."""
+    """Returns (Kafka's name, value, Kafka's default) of what a node's file can set."""
     usual = LogConfig()
     return [
         ("node.id", config.node_id, None),

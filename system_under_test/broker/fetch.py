@@ -1,13 +1,13 @@
-"""Fetch on the leader (replication-protocol section 11), for followers and consumers.
+"""Fetch on the leader, for followers and consumers.
 
 FETCH-0: a stale fetch must never be processed after a newer one of the same follower. Kafka has fetch sessions
-for it; we decline them as a Kafka broker does whose session cache is full: a full fetch is answered with session
-id 0, one that names a session with FETCH_SESSION_ID_NOT_FOUND. We rely on the other way to the same guarantee: a
-fetcher uses one connection with one outstanding request, a connection delivers in order, and a new leader epoch or
-broker epoch fences what an older connection may still hold (FETCH-2, FS-2).
+for it. This broker declines them, like a Kafka broker whose session cache is full: the response to a full fetch
+has session id 0, the response to one that names a session is FETCH_SESSION_ID_NOT_FOUND. The guarantee is reached
+in another way: a fetcher uses one connection with one outstanding request, a connection delivers in order, and a
+new leader epoch or broker epoch fences what an older connection may still hold (FETCH-2, FS-2).
 
-This is the hottest path of a broker. A fetch that finds nothing builds no answer; it waits, and reads when it is
-woken. Entities are immutable, so two followers that keep up with one log get one and the same answer.
+This is the hottest path of a broker. A fetch that finds nothing builds no response; it waits, and reads when it is
+woken. Entities are immutable, so two followers that keep up with one log get one and the same response.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from system_under_test.broker.local_replica import LocalReplica
 from system_under_test.broker.partition import Partition
 from system_under_test.broker.purgatory import Purgatory
 from system_under_test.broker.replica_context import ReplicaContext
@@ -27,7 +28,7 @@ from system_under_test.protocol.messages import fetch_response
 CONSUMER = -1
 """What a consumer gives as its replica id."""
 FETCH_MAX_BYTES = 55 * 1024 * 1024
-"""No answer has more than that, whatever is asked for; Kafka's fetch.max.bytes."""
+"""No response has more than that, whatever is requested; Kafka's fetch.max.bytes."""
 FULL_FETCH_EPOCHS = (-1, 0)
 """Session epochs of a request that names everything it wants: without a session, or to get one (KIP-227)."""
 
@@ -35,7 +36,7 @@ _NONE = ErrorCode.NONE
 _NO_TIME = timedelta(0)
 
 TopicIdLookup = Callable[[UUID | None, int], Partition | ErrorCode]
-"""Finds a partition by topic id and index, or says why it is not here."""
+"""Finds a partition by topic id and index, or returns why it is not served here."""
 
 
 class _Entry:
@@ -45,7 +46,7 @@ class _Entry:
         wanted: The partition's part of the request.
         partition: None if it is not served here.
         leader_epoch: The partition's, when all checks were passed.
-        data: The answer; None if there is nothing to read and nothing wrong.
+        data: This partition's part of the response; None if there is nothing to read and nothing wrong.
     """
 
     __slots__ = ("data", "fetch", "leader_epoch", "partition", "wanted")
@@ -58,17 +59,17 @@ class _Entry:
         self.data: Any = None
 
     def bound_moved(self, bound: int) -> None:
-        """Answers if there is now enough to read.
+        """Responds if there is now enough to read.
 
         Args:
             bound: Offset below which this request may read.
         """
-        # A consumer may stand between the high watermark and the log end: the mark moving up to it is no news.
+        # A consumer may wait between the high watermark and the log end, where it cannot read yet.
         if bound > self.wanted.fetch_offset:
             self.fetch.data_arrived()
 
     def role_changed(self) -> None:
-        """Answers: the checks of a second reading find out what is to be said."""
+        """Responds: the checks of a second reading determine the error."""
         self.fetch.finish()
 
 
@@ -77,8 +78,8 @@ class _Fetch:
 
     Attributes:
         topics: (topic id, entries) in the order of the request.
-        is_follower: Whether a replica asks, as opposed to a consumer.
-        must_answer: Whether there is an error or a divergence, which is never parked.
+        is_follower: Whether the requester is a replica, as opposed to a consumer.
+        must_respond: Whether there is an error or a divergence, which is never parked.
     """
 
     __slots__ = (
@@ -87,7 +88,7 @@ class _Fetch:
         "future",
         "is_done",
         "is_follower",
-        "must_answer",
+        "must_respond",
         "number",
         "request",
         "size_bytes",
@@ -101,7 +102,7 @@ class _Fetch:
         self.request = request
         self.topics: list[tuple[UUID | None, list[_Entry]]] = []
         self.size_bytes = 0
-        self.must_answer = False
+        self.must_respond = False
         self.is_done = False
         self.number = 0
         self.is_follower = request.replica_state.replica_id > CONSUMER
@@ -109,52 +110,51 @@ class _Fetch:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the answer is due before the deadline (FETCH-7)."""
-        if self.must_answer:
+        """Whether the response is due before the deadline (FETCH-7)."""
+        if self.must_respond:
             return True
         wanted: int = min(self.request.min_bytes, self.request.max_bytes, FETCH_MAX_BYTES)
         return self.size_bytes >= wanted
 
     def data_arrived(self) -> None:
-        """Reads again, and answers if that is enough."""
+        """Reads again, and responds if that is enough."""
         if not self.is_done:
             self._handler.read_again(self)
             if self.is_ready:
-                self._answer()
+                self._respond()
 
     def finish(self) -> None:
-        """Reads again, and answers with what there is."""
+        """Reads again, and responds with what there is."""
         if not self.is_done:
             self._handler.read_again(self)
-            self._answer()
+            self._respond()
 
     def expire(self) -> None:
-        """Answers because time is up."""
+        """Responds at the deadline."""
         self.finish()
 
     def abandon(self) -> None:
-        """Answers because the broker stops."""
+        """Responds because the broker stops."""
         self.finish()
 
     def watch(self) -> None:
-        """Waits in the lists of its partitions."""
+        """Adds this request to the waiters of its partitions."""
         for _, entries in self.topics:
             for entry in entries:
                 partition = entry.partition
                 if partition is not None:
+                    waiters = partition.waiters
                     waits = (
-                        partition.follower_fetches
-                        if self.is_follower
-                        else partition.consumer_fetches
+                        waiters.follower_fetches if self.is_follower else waiters.consumer_fetches
                     )
                     waits[self.number] = entry
                     self._watched.append(waits)
 
-    def _answer(self) -> None:
+    def _respond(self) -> None:
         self.is_done = True
         for waits in self._watched:
             waits.pop(self.number, None)
-        # The connection may be gone, and with it whoever asked.
+        # The connection may be closed, which cancels the future.
         if not self.future.done():
             self.future.set_result(self.response())
         self.release()
@@ -195,7 +195,7 @@ class _Fetch:
 
 
 class FetchHandler:
-    """Answers fetch requests of one broker."""
+    """Serves the fetch requests of one broker."""
 
     __slots__ = ("_context", "_lookup", "_number", "purgatory")
 
@@ -206,13 +206,13 @@ class FetchHandler:
         self.purgatory = Purgatory()
 
     def handle(self, request: Any) -> Any:
-        """Reads, and answers now or when there is more (FETCH-7).
+        """Reads, and responds now or when there is more (FETCH-7).
 
         Returns:
             The response or a future of it.
         """
         if request.session_epoch not in FULL_FETCH_EPOCHS:
-            # An incremental fetch in a session that was never given. The client asks for all it wants instead.
+            # An incremental fetch in a session that was never granted. The client then sends a full fetch.
             return fetch_answer(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ())
         fetch = _Fetch(self, request)
         arrival_ns = self._context.monotonic_ns() if fetch.is_follower else None
@@ -238,7 +238,7 @@ class FetchHandler:
     def read_again(self, fetch: _Fetch) -> None:
         """Reads all partitions of a parked request anew; a follower's progress is not recorded (FS-1)."""
         fetch.size_bytes = 0
-        fetch.must_answer = False
+        fetch.must_respond = False
         for topic_id, entries in fetch.topics:
             for entry in entries:
                 self._find_and_read(fetch, entry, topic_id, None)
@@ -250,79 +250,85 @@ class FetchHandler:
 
         Args:
             fetch: The request.
-            entry: Its part; gets the answer.
+            entry: Its part; gets the data or the error.
             topic_id: Of the partition.
-            arrival_ns: When a follower's request arrived; None for consumers and for a second reading, which
-                both leave no trace (FS-1).
+            arrival_ns: When a follower's request arrived; None for consumers and for a second reading, whose
+                progress is not recorded (FS-1).
         """
         partition = self._lookup(topic_id, entry.wanted.partition)
         if isinstance(partition, ErrorCode):
             entry.data = _error(entry.wanted.partition, partition)
-            fetch.must_answer = True
+            fetch.must_respond = True
             return
         entry.partition = partition
         try:
             self._read(fetch, entry, partition, arrival_ns)
         except OSError as error:
-            self._context.on_disk_error(partition, error)
+            replica = partition.replica
+            self._context.on_disk_error(replica.topic, replica.index, error)
             entry.data = _error(entry.wanted.partition, ErrorCode.KAFKA_STORAGE_ERROR)
-            fetch.must_answer = True
+            fetch.must_respond = True
 
     def _read(
         self, fetch: _Fetch, entry: _Entry, partition: Partition, arrival_ns: int | None
     ) -> None:
-        log = partition.online_log()
-        if entry.leader_epoch == partition.leader_epoch and partition.is_leader:
+        """Checks and reads one partition, and records a follower's progress (FETCH-1, FS-1)."""
+        replica = partition.replica
+        leadership = partition.leadership
+        log = replica.online_log()
+        if entry.leader_epoch == replica.leader_epoch and leadership is not None:
             # A second reading in the same leadership. Neither epochs nor log start have changed, and the log has
-            # only grown: no check can come out differently.
+            # only grown: no check can have another result.
             entry.data = self._data(fetch, entry, partition, log)
             return
         wanted = entry.wanted
-        replica = fetch.request.replica_state
+        requester = fetch.request.replica_state
         follower = None
-        error = leader_epoch_error(self._context, partition, wanted.current_leader_epoch)
-        if error is None and not partition.is_leader:
-            # FETCH-3.
-            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if error is None and fetch.is_follower:
-            follower = partition.followers.get(replica.replica_id)
-            # FETCH-4: our metadata may be behind; the follower comes again.
-            error = ErrorCode.UNKNOWN_LEADER_EPOCH if follower is None else None
+        error = leader_epoch_error(self._context, replica, wanted.current_leader_epoch)
+        if error is None:
+            if leadership is None:
+                # FETCH-3.
+                error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            elif fetch.is_follower:
+                follower = leadership.followers.get(requester.replica_id)
+                # FETCH-4: our metadata may be behind; the follower tries again.
+                error = ErrorCode.UNKNOWN_LEADER_EPOCH if follower is None else None
         if error is not None:
             entry.data = _error(wanted.partition, error, partition=partition)
-            fetch.must_answer = True
+            fetch.must_respond = True
             return
-        # FETCH-1 step 8: taken before reading, for the answer as well as for the bookkeeping.
+        # FETCH-1: taken before reading, for the response as well as for the follower's progress.
         leader_leo = log.log_end_offset
-        refusal = self._compare(partition, log, wanted, replica.replica_id)
+        refusal = self._compare(replica, log, wanted, requester.replica_id)
         entry.data = self._data(fetch, entry, partition, log) if refusal is None else refusal
-        # FS-1: a fetch that diverges or failed does not say what the follower has (KAFKA-13141, KAFKA-8400).
+        # FS-1: a fetch that diverges or failed does not show what the follower has (KAFKA-13141, KAFKA-8400).
         if (
             follower is not None
+            and leadership is not None
             and arrival_ns is not None
-            and (refusal is None or not self._context.only_good_fetches_count)
+            and (refusal is None or not self._context.rules("FS-1"))
         ):
-            error = partition.record_follower_fetch(
+            error = leadership.record_follower_fetch(
                 follower,
                 fetch_offset=wanted.fetch_offset,
                 log_start_offset=wanted.log_start_offset,
                 arrival_ns=arrival_ns,
                 leader_leo=leader_leo,
-                broker_epoch=replica.replica_epoch,
+                broker_epoch=requester.replica_epoch,
             )
             if error is not _NONE:
                 entry.data = refusal = _error(wanted.partition, error, partition=partition)
         if refusal is None:
-            entry.leader_epoch = partition.leader_epoch
+            entry.leader_epoch = replica.leader_epoch
         else:
-            fetch.must_answer = True
+            fetch.must_respond = True
 
-    def _compare(self, partition: Partition, log: Log, wanted: Any, replica_id: int) -> Any:
-        """Finds out whether the requester's log can be a prefix of this one (FETCH-5); None if it can."""
+    def _compare(self, replica: LocalReplica, log: Log, wanted: Any, replica_id: int) -> Any:
+        """Returns a response if the requester's log cannot be a prefix of this one (FETCH-5), else None."""
         offset = wanted.fetch_offset
         last_epoch = wanted.last_fetched_epoch
         leader_leo = log.log_end_offset
-        if last_epoch >= 0 and self._context.checks_divergence:
+        if last_epoch >= 0 and self._context.rules("FETCH-5"):
             if last_epoch == log.epochs.latest_epoch:
                 end: tuple[int, int] | None = (last_epoch, leader_leo)
             else:
@@ -331,7 +337,7 @@ class FetchHandler:
             if end is None or offset < log.log_start_offset:
                 return _error(wanted.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
             if end[0] < last_epoch or end[1] < offset:
-                partition.mark(
+                replica.mark(
                     "diverging-fetch",
                     replica=replica_id,
                     fetch_offset=offset,
@@ -339,25 +345,20 @@ class FetchHandler:
                     epoch=end[0],
                     end_offset=end[1],
                 )
-                return _diverging(partition, wanted.partition, end)
+                return _diverging(replica, wanted.partition, end)
         if not log.log_start_offset <= offset <= leader_leo:
             return _error(wanted.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
         return None
 
     def _data(self, fetch: _Fetch, entry: _Entry, partition: Partition, log: Log) -> Any:
-        """Reads what the requester may see; None if that is nothing."""
+        """Reads what the requester may see (FETCH-6); None if that is nothing."""
         request = fetch.request
         wanted = entry.wanted
         offset = wanted.fetch_offset
-        high_watermark = partition.high_watermark
-        # FETCH-6. Between the high watermark and the log end there is nothing for a consumer, and no error.
-        bound = log.log_end_offset
-        if (
-            high_watermark < bound
-            and not fetch.is_follower
-            and self._context.consumers_stop_at_high_watermark
-        ):
-            bound = high_watermark
+        replica = partition.replica
+        high_watermark = replica.high_watermark
+        # FETCH-6: followers read up to the log end.
+        bound = log.log_end_offset if fetch.is_follower else replica.consumer_bound(log)
         if offset >= bound:
             return None
         taken = fetch.size_bytes
@@ -365,7 +366,7 @@ class FetchHandler:
         if limit <= 0 and taken:
             return None
         # Within one leader epoch a leader's log only grows, so that the key determines the bytes.
-        key = (partition.leader_epoch, offset, bound, high_watermark, limit, not taken)
+        key = (replica.leader_epoch, offset, bound, high_watermark, limit, not taken)
         if key == partition.last_read_key:
             data = partition.last_read
         else:
@@ -384,25 +385,26 @@ class FetchHandler:
 
 
 def leader_epoch_error(
-    context: ReplicaContext, partition: Partition, current_leader_epoch: int
+    context: ReplicaContext, replica: LocalReplica, current_leader_epoch: int
 ) -> ErrorCode | None:
     """Compares the leader epoch of a request with the partition's (FETCH-2).
 
     Args:
-        context: Says whether the rule applies.
-        partition: What the request is about.
-        current_leader_epoch: What the requester believes; -1 if it does not say.
+        context: Has the rules.
+        replica: Of the requested partition.
+        current_leader_epoch: The epoch that the requester assumes; -1 if the request has none.
     """
-    if current_leader_epoch == partition.leader_epoch or current_leader_epoch < 0:
+    if current_leader_epoch == replica.leader_epoch or current_leader_epoch < 0:
         return None
-    if not context.fences_fetches:
+    # FETCH-2: a requester with an older epoch may hold what a later leader has replaced.
+    if not context.rules("FETCH-2"):
         return None
-    if current_leader_epoch > partition.leader_epoch:
+    if current_leader_epoch > replica.leader_epoch:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
-    partition.mark(
+    replica.mark(
         "fenced-fetch",
         requested_leader_epoch=current_leader_epoch,
-        leader_epoch=partition.leader_epoch,
+        leader_epoch=replica.leader_epoch,
     )
     return ErrorCode.FENCED_LEADER_EPOCH
 
@@ -410,22 +412,19 @@ def leader_epoch_error(
 def _nothing(entry: _Entry) -> Any:
     partition = entry.partition
     assert partition is not None  # an entry without a partition has an error
+    replica = partition.replica
     return fetched_data(
-        entry.wanted.partition,
-        _NONE,
-        partition.high_watermark,
-        partition.log_start_offset,
-        b"",
+        entry.wanted.partition, _NONE, replica.high_watermark, replica.log_start_offset, b""
     )
 
 
-def _diverging(partition: Partition, index: int, end: tuple[int, int]) -> Any:
+def _diverging(replica: LocalReplica, index: int, end: tuple[int, int]) -> Any:
     return fetch_response.PartitionData(
         partition_index=index,
         error_code=_NONE,
-        high_watermark=partition.high_watermark,
-        last_stable_offset=partition.high_watermark,
-        log_start_offset=partition.log_start_offset,
+        high_watermark=replica.high_watermark,
+        last_stable_offset=replica.high_watermark,
+        log_start_offset=replica.log_start_offset,
         diverging_epoch=fetch_response.EpochEndOffset(epoch=end[0], end_offset=end[1]),
         aborted_transactions=None,
         records=b"",

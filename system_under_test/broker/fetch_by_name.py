@@ -1,8 +1,8 @@
-"""Fetch for clients that name topics (versions 4 to 12): the names become ids, and in the answer names again.
+"""Fetch for clients that name topics (versions 4 to 12): translated to ids, and the response back to names.
 
-The topic may be deleted and created again while the request is parked; the answer is about the topic that had the
-name when the request came. Forgotten topics belong to sessions, which are declined (`fetch.py`); the rack of the
-client is ignored, because only leaders are read from.
+The topic may be deleted and created again while the request is parked; the response is about the topic that had
+the name when the request arrived. Forgotten topics belong to sessions, which are declined (`fetch.py`). The rack
+of the client is ignored, because only leaders serve fetches.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ _NO_TIME = timedelta(0)
 
 
 class FetchByName:
-    """Translates for a handler that speaks topic ids.
+    """Translates for a handler that uses topic ids.
 
     Args:
         topic_id_of: The broker's metadata cache.
-        fetch: Answers the canonical request, now or later.
+        fetch: Serves the canonical request, now or later.
     """
 
     def __init__(self, topic_id_of: TopicIdOf, fetch: Callable[[Any], Any]) -> None:
@@ -49,29 +49,12 @@ class FetchByName:
                 unknown.append(topic)
                 continue
             names[topic_id] = topic.topic
-            topics.append(
-                fetch_topic(
-                    topic_id,
-                    tuple(
-                        [
-                            fetch_partition(
-                                wanted.partition,
-                                wanted.current_leader_epoch,
-                                wanted.fetch_offset,
-                                wanted.partition_max_bytes,
-                                wanted.last_fetched_epoch,
-                                wanted.log_start_offset,
-                            )
-                            for wanted in topic.partitions
-                        ]
-                    ),
-                )
-            )
+            topics.append(_by_id(topic_id, topic))
         canonical = fetch_request.FetchRequest(
             replica_state=fetch_request.ReplicaState(
                 replica_id=request.replica_id, replica_epoch=-1
             ),
-            # An error is told at once, whatever else there is to wait for.
+            # An error is reported at once, even if other partitions have nothing to read yet.
             max_wait=request.max_wait if not unknown else _NO_TIME,
             min_bytes=request.min_bytes,
             max_bytes=request.max_bytes,
@@ -82,12 +65,12 @@ class FetchByName:
             forgotten_topics_data=(),
             rack_id=request.rack_id,
         )
-        answer = self._fetch(canonical)
-        if not isinstance(answer, asyncio.Future):
-            return _named(answer, names, unknown)
+        response = self._fetch(canonical)
+        if not isinstance(response, asyncio.Future):
+            return _named(response, names, unknown)
         later: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-        def answered(found: "asyncio.Future[Any]") -> None:
+        def complete(found: "asyncio.Future[Any]") -> None:
             if later.done():
                 return
             if found.cancelled():
@@ -97,19 +80,38 @@ class FetchByName:
             else:
                 later.set_result(_named(found.result(), names, unknown))
 
-        answer.add_done_callback(answered)
+        response.add_done_callback(complete)
         return later
 
 
-def _named(answer: Any, names: dict[UUID, str], unknown: list[Any]) -> Any:
-    if answer.error_code != ErrorCode.NONE:
-        unknown = []  # an error of the session says nothing of topics
+def _by_id(topic_id: UUID, topic: Any) -> Any:
+    return fetch_topic(
+        topic_id,
+        tuple(
+            [
+                fetch_partition(
+                    wanted.partition,
+                    wanted.current_leader_epoch,
+                    wanted.fetch_offset,
+                    wanted.partition_max_bytes,
+                    wanted.last_fetched_epoch,
+                    wanted.log_start_offset,
+                )
+                for wanted in topic.partitions
+            ]
+        ),
+    )
+
+
+def _named(response: Any, names: dict[UUID, str], unknown: list[Any]) -> Any:
+    if response.error_code != ErrorCode.NONE:
+        unknown = []  # an error of the session is not about topics
     responses = [
         fetch_by_name_response.FetchableTopicResponse(
             topic=names[topic.topic_id],
             partitions=tuple(_partition(one) for one in topic.partitions),
         )
-        for topic in answer.responses
+        for topic in response.responses
     ]
     responses.extend(
         fetch_by_name_response.FetchableTopicResponse(
@@ -128,9 +130,9 @@ def _named(answer: Any, names: dict[UUID, str], unknown: list[Any]) -> Any:
         for topic in unknown
     )
     return fetch_by_name_response.FetchResponse(
-        throttle_time=answer.throttle_time,
-        error_code=answer.error_code,
-        session_id=answer.session_id,
+        throttle_time=response.throttle_time,
+        error_code=response.error_code,
+        session_id=response.session_id,
         responses=tuple(responses),
     )
 
@@ -138,7 +140,9 @@ def _named(answer: Any, names: dict[UUID, str], unknown: list[Any]) -> Any:
 def _partition(one: Any) -> Any:
     error = one.error_code
     if error in (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID):
-        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # who names topics knows nothing of ids
+        error = (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )  # the client named topics and does not know ids
     return fetch_by_name_response.PartitionData(
         partition_index=one.partition_index,
         error_code=error,

@@ -1,8 +1,8 @@
-"""What a leader knows about one follower (replication-protocol sections 3.4 and 8.1).
+"""What a leader knows about one follower.
 
 Kafka keeps an immutable snapshot behind an atomic reference, because fetches and ISR decisions run on different
 threads. Here everything runs on one loop without awaiting in between, so one slotted object is changed in place:
-nobody can see it half changed, and a fetch allocates nothing.
+no reader can see it half changed, and a fetch allocates nothing.
 """
 
 UNKNOWN_OFFSET = -1
@@ -11,7 +11,7 @@ NEVER_NS = -(2**62)
 
 
 class FollowerState:
-    """One follower's progress as its fetches tell it.
+    """One follower's progress, as its fetches show it.
 
     Attributes:
         log_end_offset: Where its last good fetch began; -1 before the first one of this leadership.

@@ -1,7 +1,7 @@
-"""Forwarding of administrative requests: clients may ask any broker, the active controller decides.
+"""Forwarding of administrative requests: clients may send them to any broker, the active controller decides.
 
-A connection that broke leaves open whether the request was carried out; it is repeated all the same, and what
-it asks for may then have happened already (TOPIC_ALREADY_EXISTS), as in Kafka.
+When a connection breaks, the request may or may not have been executed. It is repeated all the same, and may then
+find its own effect (TOPIC_ALREADY_EXISTS), as in Kafka.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _CONTROLLER_MOVED = (ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 class ControllerForwarder:
-    """Forwards to the active controller, and asks again while there is none.
+    """Forwards to the active controller, and retries while there is none.
 
     Args:
         channel: A channel to the active controller that nothing else uses.
@@ -48,15 +48,15 @@ class ControllerForwarder:
         self._in_flight = 0
 
     def handle(self, request: Any) -> Any:
-        """Returns the future of the controller's answer, or of REQUEST_TIMED_OUT."""
+        """Returns the future of the controller's response, or of REQUEST_TIMED_OUT."""
         if self._in_flight >= IN_FLIGHT_MAX:
             return refuse(request, ErrorCode.REQUEST_TIMED_OUT)
         self._in_flight += 1
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._scope.spawn(self._forward(request, answer), "forward")
-        return answer
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._scope.spawn(self._forward(request, future), "forward")
+        return future
 
-    async def _forward(self, request: Any, answer: "asyncio.Future[Any]") -> None:
+    async def _forward(self, request: Any, future: "asyncio.Future[Any]") -> None:
         try:
             loop = asyncio.get_running_loop()
             deadline_s = loop.time() + _timeout_ms(request) / 1000
@@ -69,8 +69,8 @@ class ControllerForwarder:
                 response = await self._attempt(request, remaining_ms)
                 if response is None:
                     await asyncio.sleep(self._pause_s)
-            if not answer.done():
-                answer.set_result(response)
+            if not future.done():
+                future.set_result(response)
         finally:
             self._in_flight -= 1
 
@@ -90,7 +90,7 @@ def _timeout_ms(request: Any) -> float:
 
 
 def _errors(response: Any) -> list[ErrorCode]:
-    """Returns the error of every item of an answer."""
+    """Returns the error of every item of a response."""
     if isinstance(response, create_topics_response.CreateTopicsResponse):
         return [topic.error_code for topic in response.topics]
     if isinstance(response, describe_quorum_response.DescribeQuorumResponse):
@@ -154,5 +154,5 @@ FORWARDED: tuple[type[Any], ...] = tuple(_REFUSALS)
 
 
 def refuse(request: Any, error: ErrorCode) -> Any:
-    """Returns the answer that gives every item of a request the same error."""
+    """Returns the response that gives every item of a request the same error."""
     return _REFUSALS[type(request)](request, error)

@@ -103,7 +103,6 @@ class GroupCoordinator:
         self._replicas = replicas
         self._forward = forward
         self._scope = scope
-        self._waits_for_high_watermark = config.rules("GRP-1")
         self._ids = host.random.stream("group-member-ids")
         self._shards: dict[int, _Shard] = {}
         self._creation: asyncio.Future[Any] | None = None
@@ -136,7 +135,7 @@ class GroupCoordinator:
                 log = OffsetsLog(
                     self._host,
                     partition,
-                    waits_for_high_watermark=self._waits_for_high_watermark,
+                    rules=self._config.rules,
                     timeout_ms=self._settings.offset_commit_timeout_ms,
                 )
                 shard = self._shards[index] = _Shard(log)

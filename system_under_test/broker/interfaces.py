@@ -1,4 +1,4 @@
-"""The seams inside a broker: what its parts expect of one another.
+"""The protocols between the parts of a broker.
 
 The replica manager (partitions, produce, fetch) and the parts around it (metadata cache, replica fetchers,
 AlterPartition client) know each other only through these protocols, so that each can be tested alone.
@@ -14,7 +14,7 @@ from system_under_test.protocol.errors import ErrorCode
 
 
 class MetadataView(Protocol):
-    """What partitions ask of the broker's metadata cache. It may lag behind the controller arbitrarily."""
+    """What partitions need of the broker's metadata cache. It may lag behind the controller arbitrarily."""
 
     def is_isr_eligible(self, broker_id: int) -> bool:
         """Whether the broker is registered, not fenced and not in controlled shutdown (ISR-5)."""
@@ -64,7 +64,7 @@ class FollowedPartition(Protocol):
         ...
 
     def truncate_on_divergence(self, *, leader_epoch: int, epoch: int, end_offset: int) -> None:
-        """Applies TRUNC-1 to the diverging epoch `(epoch, end_offset)` that the leader answered."""
+        """Applies TRUNC-1 to the diverging epoch `(epoch, end_offset)` of the leader's response."""
         ...
 
     def truncate_to(self, *, leader_epoch: int, offset: int) -> None:
@@ -77,10 +77,10 @@ class FollowedPartition(Protocol):
 
 
 class FetcherControl(Protocol):
-    """What the replica manager asks of the replica fetchers."""
+    """What the replica manager needs of the replica fetchers."""
 
     def follow(self, partition: FollowedPartition, leader_id: int, leader_epoch: int) -> None:
-        """Starts to fetch a partition from a leader; replaces whatever was fetched for it (FOLL-2)."""
+        """Starts fetching a partition from a leader; replaces an earlier fetch of it (FOLL-2)."""
         ...
 
     def forget(self, topic: str, index: int) -> None:
@@ -106,8 +106,8 @@ class IsrProposal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IsrAnswer:
-    """The controller's partition-level answer to an `IsrProposal`; fields count only when error is NONE."""
+class IsrResponse:
+    """The controller's partition-level response to an `IsrProposal`; fields count only when error is NONE."""
 
     error: ErrorCode
     leader_id: int = -1
@@ -118,12 +118,12 @@ class IsrAnswer:
 
 
 class AlterPartitionControl(Protocol):
-    """What partitions ask of the AlterPartition client (AP-2, AP-3)."""
+    """What partitions need of the AlterPartition client (AP-2, AP-3)."""
 
-    def submit(self, proposal: IsrProposal, on_answer: Callable[[IsrAnswer], None]) -> bool:
+    def submit(self, proposal: IsrProposal, on_response: Callable[[IsrResponse], None]) -> bool:
         """Queues a proposal; False when one is already queued or in flight for the partition.
 
-        `on_answer` is called once per attempt with a partition-level answer. Connection loss, top-level
+        `on_response` is called once per attempt with a partition-level response. Connection loss, top-level
         errors and NOT_CONTROLLER are retried inside and never reach it.
         """
         ...
@@ -131,7 +131,7 @@ class AlterPartitionControl(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalPartitionsDelta:
-    """What one publish changes on this broker (section 6); partitions it does not host are not in it.
+    """What one publish changes on this broker; partitions that it does not host are left out.
 
     Attributes:
         deletes: (topic, index, topic_was_deleted) this broker hosted and no longer does.

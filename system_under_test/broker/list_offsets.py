@@ -1,9 +1,10 @@
-"""ListOffsets and OffsetForLeaderEpoch (replication-protocol section 14). Both answer at once."""
+"""ListOffsets and OffsetForLeaderEpoch. Both respond at once."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from system_under_test.broker.fetch import leader_epoch_error
-from system_under_test.broker.partition import Partition
+from system_under_test.broker.leadership import Leadership
+from system_under_test.broker.local_replica import LocalReplica
 from system_under_test.broker.produce import PartitionLookup
 from system_under_test.broker.replica_context import ReplicaContext
 from system_under_test.log.log import Log
@@ -35,8 +36,16 @@ Found = tuple[int, int, int]
 """(offset, timestamp in ms, leader epoch); -1 for what does not exist."""
 
 
+class _Led(NamedTuple):
+    """A partition that this broker leads."""
+
+    replica: LocalReplica
+    leadership: Leadership
+    log: Log
+
+
 class OffsetsHandler:
-    """Answers questions about offsets."""
+    """Serves requests for offsets."""
 
     __slots__ = ("_context", "_lookup")
 
@@ -76,54 +85,50 @@ class OffsetsHandler:
             ),
         )
 
-    def _find(
-        self, topic: str, index: int, current_leader_epoch: int
-    ) -> tuple[Partition, Log] | ErrorCode:
+    def _find(self, topic: str, index: int, current_leader_epoch: int) -> _Led | ErrorCode:
         partition = self._lookup(topic, index)
         if isinstance(partition, ErrorCode):
             return partition
         # FETCH-2, FETCH-3.
-        error = leader_epoch_error(self._context, partition, current_leader_epoch)
+        error = leader_epoch_error(self._context, partition.replica, current_leader_epoch)
         if error is not None:
             return error
-        if not partition.is_leader:
+        if partition.leadership is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return partition, partition.online_log()
+        replica = partition.replica
+        return _Led(replica, partition.leadership, replica.online_log())
 
     def _list_one(self, topic: str, wanted: Any, *, is_replica: bool) -> Any:
         index = wanted.partition_index
-        place = self._find(topic, index, wanted.current_leader_epoch)
-        if isinstance(place, ErrorCode):
-            return _offset_answer(index, place)
-        partition, log = place
+        led = self._find(topic, index, wanted.current_leader_epoch)
+        if isinstance(led, ErrorCode):
+            return _offset_response(index, led)
         try:
-            found = self._offset_at(partition, log, wanted.timestamp, is_replica=is_replica)
+            found = self._offset_at(led, wanted.timestamp, is_replica=is_replica)
         except OSError as error:
-            self._context.on_disk_error(partition, error)
+            self._context.on_disk_error(topic, index, error)
             found = ErrorCode.KAFKA_STORAGE_ERROR
         if isinstance(found, ErrorCode):
-            return _offset_answer(index, found)
-        return _offset_answer(index, ErrorCode.NONE, found)
+            return _offset_response(index, found)
+        return _offset_response(index, ErrorCode.NONE, found)
 
-    def _offset_at(
-        self, partition: Partition, log: Log, timestamp: int, *, is_replica: bool
-    ) -> Found | ErrorCode:
+    def _offset_at(self, led: _Led, timestamp: int, *, is_replica: bool) -> Found | ErrorCode:
+        """Returns what is at a timestamp or at one of the special ones (LO-1)."""
+        replica, leadership, log = led
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             start = log.log_start_offset
             return start, _UNKNOWN, log.epochs.epoch_at(start)
-        # LO-1: a new leader does not know yet how far the log was committed; the answer might go back.
-        epoch_start = partition.leader_epoch_start_offset
+        # LO-1: a new leader does not know yet how far the log was committed; the latest offset might go back.
         is_behind = (
             not is_replica
-            and epoch_start is not None
-            and epoch_start > partition.high_watermark
-            and self._context.latest_offset_waits_for_epoch_start
+            and leadership.epoch_start_offset > replica.high_watermark
+            and self._context.rules("LO-1")
         )
-        bound = log.log_end_offset if is_replica else partition.high_watermark
+        bound = log.log_end_offset if is_replica else replica.high_watermark
         if timestamp == LATEST_TIMESTAMP:
             if is_behind:
                 return ErrorCode.OFFSET_NOT_AVAILABLE
-            return bound, _UNKNOWN, partition.leader_epoch
+            return bound, _UNKNOWN, replica.leader_epoch
         if timestamp == LATEST_TIERED_TIMESTAMP:
             return _UNKNOWN, _UNKNOWN, _UNKNOWN
         if timestamp < MAX_TIMESTAMP:
@@ -134,12 +139,12 @@ class OffsetsHandler:
         return ErrorCode.OFFSET_NOT_AVAILABLE if is_behind else (_UNKNOWN, _UNKNOWN, _UNKNOWN)
 
     def _end_of_epoch(self, topic: str, wanted: Any) -> Any:
-        place = self._find(topic, wanted.partition, wanted.current_leader_epoch)
-        if isinstance(place, ErrorCode):
+        led = self._find(topic, wanted.partition, wanted.current_leader_epoch)
+        if isinstance(led, ErrorCode):
             return offset_for_leader_epoch_response.EpochEndOffset(
-                error_code=place, partition=wanted.partition
+                error_code=led, partition=wanted.partition
             )
-        epoch, end = place[1].end_offset_for_epoch(wanted.leader_epoch) or (_UNKNOWN, _UNKNOWN)
+        epoch, end = led.log.end_offset_for_epoch(wanted.leader_epoch) or (_UNKNOWN, _UNKNOWN)
         return offset_for_leader_epoch_response.EpochEndOffset(
             error_code=ErrorCode.NONE,
             partition=wanted.partition,
@@ -148,7 +153,7 @@ class OffsetsHandler:
         )
 
 
-def _offset_answer(
+def _offset_response(
     index: int, error: ErrorCode, found: Found = (_UNKNOWN, _UNKNOWN, _UNKNOWN)
 ) -> Any:
     offset, timestamp, leader_epoch = found
@@ -164,8 +169,8 @@ def _offset_answer(
 def _search(log: Log, timestamp: int) -> Found | None:
     """Returns the first record at or after a timestamp, or the one with the largest timestamp.
 
-    Compressed batches stay closed: the broker has no codecs, and passes batches on as they are. Such a batch is
-    answered with its first offset, from which a consumer reads a few records too many, never one too few.
+    The broker has no codecs and cannot read compressed records. For a compressed batch it returns the first
+    offset, from which a consumer reads a few records too many, never one too few.
     """
     headers: list[BatchHeader] = log.headers()
     if timestamp == MAX_TIMESTAMP:
@@ -183,7 +188,7 @@ def _search(log: Log, timestamp: int) -> Found | None:
 
 
 def _records(batch: bytes) -> tuple[Record, ...] | None:
-    """Returns the records of one batch, None if they cannot be read: compressed, or a producer's nonsense."""
+    """Returns the records of one batch, None if they cannot be read: compressed or malformed."""
     try:
         return tuple(record for _, records in decode_records(batch) for record in records)
     except CorruptBatchError:

@@ -1,58 +1,92 @@
-"""The broker's own copy of a partition: a log and a high watermark, whatever the role.
+"""The broker's own copy of a partition: a log, a high watermark and the epochs it knows, whatever its role.
 
-The high watermark (HW) is a statement about the whole replica set, kept per replica and always a lower bound
-of the truth. A leader computes it (`partition.py`); a follower takes its leader's word for it. What is common
-to both is here: where it starts, how it follows a truncation, and who is told when it moves.
+The high watermark (HW) is a statement about the whole replica set, kept per replica and always a lower bound of
+the truth. A leader computes it (`leadership.py`); a follower takes its leader's value. This module has what both
+share: where the high watermark starts, how it follows a truncation, and who is notified when it moves. It also has
+what a follower does with fetched records.
+
+Epochs. `leader_epoch` and `partition_epoch` never go back.
 """
 
+from collections.abc import Callable
 from uuid import UUID
 
 from system_under_test.broker.replica_context import ReplicaContext
+from system_under_test.broker.replica_state import REPORTED_ROLES, TRANSITIONS, ReplicaState
 from system_under_test.broker.truncation import truncation_point
-from system_under_test.invariants import check_invariant
+from system_under_test.invariants import check_invariant, check_transition
 from system_under_test.log.log import Log
-
-LEADER = "leader"
-FOLLOWER = "follower"
-OFFLINE = "offline"
 
 
 class LocalReplica:
-    """A log with a high watermark.
+    """A log with a high watermark. Mutable; implements `FollowedPartition`.
+
+    Args:
+        context: What all replicas of the broker share.
+        topic: Name of the topic.
+        topic_id: Its id.
+        index: The partition's number in its topic.
+        on_high_watermark_moved: Called after a fetch moved a follower's high watermark.
 
     Attributes:
-        log: None before the first registration and after a disk failure.
+        state: Changed by `become` only.
+        log: None before the first registration, and when the replica is offline or removed.
         high_watermark: Offsets below it are committed as far as this replica knows.
         leader_epoch: Of the registration in force, -1 before the first.
-        role: "leader", "follower" or "offline".
-        is_leader: Same as `role == "leader"`; the hot paths read it.
+        partition_epoch: Of the newest registration or AlterPartition response, -1 before the first.
     """
 
     __slots__ = (
+        "_on_high_watermark_moved",
+        "_role",
         "context",
         "high_watermark",
         "index",
-        "is_leader",
         "leader_epoch",
         "log",
-        "role",
+        "partition_epoch",
+        "state",
         "topic",
         "topic_id",
     )
 
-    def __init__(self, context: ReplicaContext, topic: str, topic_id: UUID, index: int) -> None:
+    def __init__(
+        self,
+        context: ReplicaContext,
+        topic: str,
+        topic_id: UUID,
+        index: int,
+        *,
+        on_high_watermark_moved: Callable[[], None],
+    ) -> None:
         self.context = context
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
+        self.state = ReplicaState.UNLOADED
         self.leader_epoch = -1
+        self.partition_epoch = -1
         self.high_watermark = 0
-        self.role = FOLLOWER
-        self.is_leader = False
         self.log: Log | None = None
+        self._on_high_watermark_moved = on_high_watermark_moved
+        self._role = REPORTED_ROLES[self.state]
+
+    def become(self, state: ReplicaState) -> None:
+        """Changes the state; an offline or removed replica has no log.
+
+        Raises:
+            InvariantViolation: The transition table does not allow it.
+        """
+        check_transition(
+            TRANSITIONS, self.state, state, of="a replica", topic=self.topic, partition=self.index
+        )
+        self.state = state
+        self._role = REPORTED_ROLES[state]
+        if state in (ReplicaState.OFFLINE, ReplicaState.REMOVED):
+            self.log = None
 
     def open_log(self) -> Log:
-        """Returns the log; opens or creates it the first time.
+        """Returns the log; opens or creates it the first time (HW-8).
 
         Raises:
             OSError: The disk failed.
@@ -62,7 +96,7 @@ class LocalReplica:
             log = logs.get_or_create(self.topic, self.index, self.topic_id)
             high_watermark = logs.checkpointed_high_watermark(self.topic, self.index)
             # HW-8: the log may have lost its tail since the checkpoint.
-            if self.context.clamps_high_watermark_on_load:
+            if self.context.rules("HW-8"):
                 high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))
             self.log = log
             self.high_watermark = high_watermark
@@ -74,7 +108,7 @@ class LocalReplica:
         """Returns the log.
 
         Raises:
-            OSError: The replica has none: its disk failed, or it is no replica any more.
+            OSError: There is none: the disk failed, or the replica was removed.
         """
         if self.log is None:
             raise OSError(f"partition {self.topic}-{self.index} is offline")
@@ -90,8 +124,18 @@ class LocalReplica:
         """Offset of the next record, -1 while offline."""
         return -1 if self.log is None else self.log.log_end_offset
 
+    def consumer_bound(self, log: Log) -> int:
+        """Returns the offset below which consumers may read `log`, which is this replica's (FETCH-6).
+
+        Between the high watermark and the log end there is nothing for a consumer, and no error.
+        """
+        bound = log.log_end_offset
+        if self.high_watermark < bound and self.context.rules("FETCH-6"):
+            return self.high_watermark
+        return bound
+
     def report(self, cause: str) -> None:
-        """Tells the observer where this replica stands."""
+        """Reports offsets, epoch and role of this replica to the observer."""
         self.context.observer.replica_changed(
             self.topic,
             self.index,
@@ -99,24 +143,23 @@ class LocalReplica:
             high_watermark=self.high_watermark,
             log_start_offset=self.log_start_offset,
             leader_epoch=self.leader_epoch,
-            role=self.role,
+            role=self._role,
             cause=cause,
         )
 
     def mark(self, name: str, **details: object) -> None:
-        """Notes a rare branch of this partition."""
+        """Marks a rare branch of this partition."""
         self.context.observer.mark(name, topic=self.topic, partition=self.index, **details)
 
     def check_high_watermark(self) -> None:
-        """Asserts INV-9's second half: the high watermark is not above the log end."""
+        """Asserts the second half of INV-9: the high watermark is not above the log end."""
         if self.high_watermark <= self.log_end_offset:
             return
-        # Where a rule that keeps the promise is switched off on purpose, the checkers outside must find it.
-        context = self.context
+        # When HW-7 or HW-8, which keep the promise, is switched off on purpose, a checker must find the
+        # consequences, so the run goes on.
+        rules = self.context.rules
         check_invariant(
-            not (
-                context.clamps_high_watermark_on_load and context.truncation_lowers_high_watermark
-            ),
+            not (rules("HW-7") and rules("HW-8")),
             "INV-9",
             "the high watermark is at most the log end",
             topic=self.topic,
@@ -125,43 +168,43 @@ class LocalReplica:
             log_end_offset=self.log_end_offset,
         )
 
-    # The follower's side. Each method gives the leader epoch of the fetch that it answers, because the role may
-    # have changed while the answer was under way; it is then ignored.
+    # --- The follower's side. Each method takes the leader epoch of the fetch whose response it applies: the role
+    # may have changed while the response was on its way, which is then ignored.
 
     def is_following(self, leader_epoch: int) -> bool:
         """Whether this replica still follows the leader of that epoch."""
-        return self.role == FOLLOWER and self.leader_epoch == leader_epoch
+        return self.state is ReplicaState.FOLLOWER and self.leader_epoch == leader_epoch
 
     def fetch_position(self) -> tuple[int, int, int]:
         """Returns (fetch offset, last fetched epoch or -1, log start offset) of the next fetch (FOLL-4).
 
-        The offset is the log end in every case: a log without epochs was cut to its high watermark when the
+        The offset is the log end in every case: a log without epochs was truncated to its high watermark when the
         partition became a follower.
         """
         log = self.online_log()
-        # Without TRUNC-1 there is no comparison of epochs, as before KIP-101.
-        epoch = log.latest_epoch if self.context.truncates_by_epoch else -1
+        # Without TRUNC-1 epochs are not compared, as before KIP-101.
+        epoch = log.latest_epoch if self.context.rules("TRUNC-1") else -1
         return log.log_end_offset, epoch, log.log_start_offset
 
     def prepare_to_follow(self) -> None:
-        """Cuts what cannot be compared with a leader by epoch, before the first fetch (FOLL-4)."""
+        """Truncates what cannot be compared with a leader by epoch, before the first fetch (FOLL-4)."""
         log = self.online_log()
-        if (
-            not self.context.truncates_by_epoch or log.latest_epoch < 0
-        ) and log.log_end_offset > self.high_watermark:
+        # TRUNC-1: without the rule every log is truncated to its high watermark, as before KIP-101.
+        is_comparable = log.latest_epoch >= 0 and self.context.rules("TRUNC-1")
+        if not is_comparable and log.log_end_offset > self.high_watermark:
             self._truncate(self.high_watermark)
 
     def append_as_follower(
         self, records: bytes, *, leader_epoch: int, high_watermark: int, log_start_offset: int
     ) -> None:
-        """Appends what was fetched and takes the leader's high watermark (FF-2, HW-6).
+        """Appends fetched records and takes the leader's high watermark (FF-2, HW-6).
 
         Args:
             records: Whole batches that continue the log, or nothing.
             leader_epoch: Of the fetch.
             high_watermark: The leader's, at the time it read.
             log_start_offset: The leader's. It never passes ours, because nothing deletes records from the
-                front of a log here; a leader that starts later answers OFFSET_OUT_OF_RANGE (TRUNC-2).
+                front of a log here; a leader that starts later responds with OFFSET_OUT_OF_RANGE (TRUNC-2).
 
         Raises:
             CorruptBatchError: Nothing was appended.
@@ -173,7 +216,7 @@ class LocalReplica:
         log = self.online_log()
         if records:
             log.append_as_follower(records)
-        # HW-6: clamped to the own log. It may go back: a new leader may know less than the old one did.
+        # HW-6: clamped to this log. It may go back: a new leader may know less than the old one did.
         end = log.log_end_offset
         if high_watermark > end:
             high_watermark = end
@@ -182,17 +225,17 @@ class LocalReplica:
         if high_watermark != self.high_watermark:
             self.high_watermark = high_watermark
             self.report("replicate" if records else "high-watermark")
-            self.high_watermark_moved()
+            self._on_high_watermark_moved()
         elif records:
             self.report("replicate")
 
     def truncate_on_divergence(self, *, leader_epoch: int, epoch: int, end_offset: int) -> None:
-        """Cuts the log where the leader's epochs say that it diverges (TRUNC-1).
+        """Truncates the log to where it diverges from the leader's epochs (TRUNC-1).
 
         Args:
             leader_epoch: Of the fetch.
-            epoch: The diverging epoch the leader answered.
-            end_offset: Where the leader's records of that epoch end; -1 if it does not know.
+            epoch: The diverging epoch in the leader's response.
+            end_offset: Where the leader's records of that epoch end; -1 if the leader does not know.
         """
         if not self.is_following(leader_epoch):
             return
@@ -210,7 +253,7 @@ class LocalReplica:
         self._truncate(target)
 
     def truncate_to(self, *, leader_epoch: int, offset: int) -> None:
-        """Cuts the log at an offset (TRUNC-2: the leader's log ends before ours)."""
+        """Truncates the log to an offset (TRUNC-2: the leader's log ends before ours)."""
         if self.is_following(leader_epoch):
             self._truncate(offset)
 
@@ -221,18 +264,16 @@ class LocalReplica:
         log = self.online_log()
         end_before = log.log_end_offset
         log.truncate_fully_and_start_at(offset)
-        self._truncated(end_before, is_restart=True)
-
-    def high_watermark_moved(self) -> None:
-        """Is called after a follower's high watermark moved; a partition with waiting clients cares."""
+        self._after_truncation(end_before, is_restart=True)
 
     def _truncate(self, offset: int) -> None:
         log = self.online_log()
         end_before = log.log_end_offset
         log.truncate_to(offset)
-        self._truncated(end_before, is_restart=False)
+        self._after_truncation(end_before, is_restart=False)
 
-    def _truncated(self, end_before: int, *, is_restart: bool) -> None:
+    def _after_truncation(self, end_before: int, *, is_restart: bool) -> None:
+        """Lowers the high watermark to the new log end (HW-7)."""
         log = self.online_log()
         end = log.log_end_offset
         if end == end_before and not is_restart:
@@ -246,10 +287,10 @@ class LocalReplica:
         }
         self.mark("truncated", **details)
         if end < high_watermark:
-            # Not always a loss, but every loss by truncation comes through here.
+            # Not always a loss, but every loss by truncation passes here.
             self.mark("truncated-below-high-watermark", **details)
-        # HW-7; the lower bound matters only for a log that begins anew further on.
-        if self.context.truncation_lowers_high_watermark:
+        # HW-7. The lower bound matters only for a log that was dropped and starts at a higher offset.
+        if self.context.rules("HW-7"):
             self.high_watermark = max(log.log_start_offset, min(high_watermark, end))
         self.check_high_watermark()
         self.report("truncate")

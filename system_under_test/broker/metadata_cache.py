@@ -1,7 +1,7 @@
-"""The broker's copy of the cluster: what it answers to clients and to its own partitions (sections 6 and 14).
+"""The broker's copy of the cluster metadata, for Metadata responses and for its own partitions.
 
-The cache holds the image of the last publish. It may be arbitrarily old, and nothing that asks it may assume
-otherwise. Only the publisher moves it, without an await between the first and the last record of a publish.
+The cache holds the image of the last publish. It may be arbitrarily old, and no caller may assume otherwise. Only
+the publisher changes it, without an await between the first and the last record of a publish.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class MetadataCache:
-    """Answers questions about brokers and topics; implements `MetadataView`.
+    """Knows brokers and topics as of the last publish; implements `MetadataView`.
 
     Args:
         config: Node id, cluster id and the cluster's default min.insync.replicas.
@@ -70,15 +70,15 @@ class MetadataCache:
     def handle_metadata(
         self, request: metadata_request.MetadataRequest
     ) -> metadata_response.MetadataResponse:
-        """Answers a Metadata request: all topics when it names none, else the named ones in its order.
+        """Serves a Metadata request: all topics when it names none, else the named ones in its order.
 
         `controller_id` is a broker, as in Kafka's KRaft mode, where administrative requests go to any broker
-        and are forwarded; we name ourselves while we are alive.
+        and are forwarded; this broker names itself while it is alive.
         """
         alive = [
             broker
             for _, broker in sorted(self.image.brokers.items())
-            if not broker.fenced  # one in controlled shutdown still answers
+            if not broker.fenced  # one in controlled shutdown still serves requests
         ]
         by_topic: dict[UUID, list[PartitionRegistration]] = {}
         for registration in self.image.partitions.values():

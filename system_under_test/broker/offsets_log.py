@@ -1,9 +1,9 @@
-"""One partition of `__consumer_offsets` on its leader: what it holds, and how something gets into it.
+"""One partition of `__consumer_offsets` on its leader: what it holds, and how records are appended to it.
 
 The leader of an offsets partition coordinates the groups whose records are in it. It loads them when it begins
-to lead, and forgets them when it stops. Whatever it acknowledges was appended like any record with acks=all,
-and is acknowledged when the high watermark has passed it (GRP-1); so it outlives the coordinator exactly as
-acknowledged records outlive a leader.
+to lead, and drops them when it stops. Every change is appended like any record with acks=all, and acknowledged
+when the high watermark has passed it (GRP-1); so it outlives the coordinator exactly as acknowledged records
+outlive a leader.
 
 The topic is not compacted here: it grows with every commit, and a load reads all of it.
 """
@@ -23,23 +23,25 @@ from system_under_test.group.records import (
     decode_offset,
 )
 from system_under_test.log.errors import BatchTooLargeError
+from system_under_test.log.verified import VerifiedBatches
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.record_batch import decode_records, encode_batch
+from system_under_test.rules import Rules
 from system_under_test.runtime import Host
 
 READ_BYTES = 1 << 20
 
 Done = Callable[[ErrorCode], None]
-"""Called once with what became of an append."""
+"""Called once with the outcome of an append."""
 
 
 class OffsetsLog:
     """The records of one offsets partition in one leadership.
 
     Args:
-        host: The node's doors.
+        host: The node's interfaces to the outside.
         partition: The partition, led by this broker.
-        waits_for_high_watermark: Whether GRP-1 applies.
+        rules: The rules that apply.
         timeout_ms: How long an append may wait for its high watermark (offsets.commit.timeout.ms).
 
     Attributes:
@@ -54,7 +56,7 @@ class OffsetsLog:
         host: Host,
         partition: Partition,
         *,
-        waits_for_high_watermark: bool,
+        rules: Rules,
         timeout_ms: int,
     ) -> None:
         self.leader_epoch = partition.leader_epoch
@@ -63,7 +65,7 @@ class OffsetsLog:
         self.groups: dict[str, StoredGroup] = {}
         self._host = host
         self._partition = partition
-        self._waits = waits_for_high_watermark
+        self._rules = rules
         self._timeout_s = timeout_ms / 1000
 
     @property
@@ -86,7 +88,7 @@ class OffsetsLog:
         """
         position = 0
         while self.is_current:
-            log = self._partition.online_log()
+            log = self._partition.replica.online_log()
             position = max(position, log.log_start_offset)
             if position >= log.log_end_offset:
                 self.is_loaded = True
@@ -111,7 +113,7 @@ class OffsetsLog:
             else:
                 self.groups[decoded] = decode_group(value)
         except UnreadableRecordError as error:
-            # Somebody produced into the topic. Kafka skips it as well.
+            # Another program wrote to the topic. Kafka skips such a record as well.
             self._host.observer.mark("unreadable-offsets-record", error=str(error))
 
     def set_offset(self, key: OffsetKey, value: CommittedOffset | None) -> None:
@@ -132,33 +134,34 @@ class OffsetsLog:
         ]
 
     def append(self, pairs: Sequence[tuple[bytes, bytes | None]], done: Done) -> None:
-        """Appends records as one batch; `done` is told when they are committed, or what went wrong.
+        """Appends records as one batch; calls `done` when they are committed, or with an error (GRP-1).
 
-        `done` may be called before this returns. REQUEST_TIMED_OUT means that nobody knows.
+        `done` may be called before this returns. REQUEST_TIMED_OUT means that the outcome is unknown.
         """
         if not self.is_current:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         batch = encode_batch(list(pairs), timestamp_ms=self._host.clock.wall_ms())
         try:
-            info = self._partition.append_as_leader(batch, ACKS_ALL)
+            info = self._partition.append_as_leader(VerifiedBatches.verify(batch), ACKS_ALL)
         except BatchTooLargeError:
             done(ErrorCode.MESSAGE_TOO_LARGE)
             return
         except OSError as error:
-            self._partition.context.on_disk_error(self._partition, error)
+            replica = self._partition.replica
+            replica.context.on_disk_error(replica.topic, replica.index, error)
             done(ErrorCode.KAFKA_STORAGE_ERROR)
             return
         if isinstance(info, ErrorCode):
             done(info)
-        elif self._waits:  # GRP-1
+        elif self._rules("GRP-1"):
             _Append(self._partition, info.last_offset + 1, self._timeout_s, done)
         else:
             done(ErrorCode.NONE)
 
 
 class _Append:
-    """An append that waits for the high watermark, with a deadline. Stands where a produce request would."""
+    """An append that waits for the high watermark, with a deadline, like the part of a produce request."""
 
     def __init__(
         self, partition: Partition, required_offset: int, timeout_s: float, done: Done
@@ -172,7 +175,7 @@ class _Append:
         partition.watch_produce(part)
 
     def part_completed(self) -> None:
-        """The high watermark passed, or the partition gave up."""
+        """Called when the high watermark has passed the append, or the partition failed it."""
         self._timer.cancel()
         self._done(self._part.error)
 

@@ -1,47 +1,40 @@
-"""Produce (replication-protocol section 10): append on the leader, answer as `acks` asks.
+"""Produce: append on the leader, respond as `acks` requires.
 
-What an answer means to a producer: NONE, 2, 3, 10, 19 and 21 are definite. 6, 7, 20 and 56 are not: the records
-may have been appended and may yet survive or vanish.
+What a response means to a producer: NONE, 2, 3, 10, 19 and 21 are definite. 6, 7, 20 and 56 are not: the records
+may have been appended, and may yet survive or vanish.
+
+A batch is validated once, by `produced_batch.py`; behind it only the validated value is passed on.
 """
 
 import asyncio
-import struct
 from collections.abc import Callable
 from typing import Any
 
-from system_under_test.broker.metadata_cache import OFFSETS_TOPIC
 from system_under_test.broker.partition import ACKS_ALL, Partition
 from system_under_test.broker.produce_wait import (
     DelayedProduce,
     Parts,
     ProduceWait,
-    produce_answer,
+    produce_response,
 )
+from system_under_test.broker.produced_batch import validate
 from system_under_test.broker.purgatory import Purgatory
 from system_under_test.broker.replica_context import ReplicaContext
 from system_under_test.log.errors import BatchTooLargeError
 from system_under_test.log.log import AppendInfo
 from system_under_test.log.producer_state import ProducerRefusedError
 from system_under_test.protocol.errors import ErrorCode
-from system_under_test.protocol.record_batch import CorruptBatchError, header_at, verify
-from system_under_test.protocol.record_check import UnsoundRecordsError, newest_timestamp_ms
 
 ACKS_NONE = 0
 ACKS_LEADER = 1
-ZSTD_SINCE = 7
-"""The version of Produce from which on clients are known to understand zstd (KIP-110)."""
-
-_LENGTH_AND_ATTRIBUTES = struct.Struct(">8xi9xh")
-_LENGTH_END = 12
-_CODEC_BITS, _LOG_APPEND_TIME_BIT, _TRANSACTIONAL_BIT, _CONTROL_BIT = 0x07, 0x08, 0x10, 0x20
-_ZSTD = 4
+_DAMAGED = ErrorCode.CORRUPT_MESSAGE
 
 PartitionLookup = Callable[[str, int], Partition | ErrorCode]
-"""Finds a partition by topic name and index, or says why it is not here."""
+"""Finds a partition by topic name and index, or returns why it is not served here."""
 
 
 class ProduceHandler:
-    """Answers produce requests of one broker."""
+    """Serves the produce requests of one broker."""
 
     __slots__ = ("_context", "_lookup", "purgatory")
 
@@ -51,17 +44,18 @@ class ProduceHandler:
         self.purgatory = Purgatory()
 
     def handle(self, request: Any, api_version: int = -1) -> Any:
-        """Appends, and answers now or later.
+        """Appends, and responds now or later (PROD-1, PROD-3).
 
         Args:
             request: What to append.
-            api_version: Which the request had on the wire, -1 if it did not cross one.
+            api_version: The version of the request on the wire, -1 if it did not cross one.
 
         Returns:
             The response; a future of it for acks=all; None for acks=0.
 
         Raises:
-            ConnectionAbortedError: An append with acks=0 failed; closing is the only way to say so (PROD-3).
+            ConnectionAbortedError: An append with acks=0 failed; only closing the connection can report it
+                (PROD-3).
         """
         acks = request.acks
         parts: Parts = []
@@ -84,58 +78,48 @@ class ProduceHandler:
             if any(part.error for _, topic_parts in parts for part in topic_parts):
                 raise ConnectionAbortedError("an append without acknowledgement failed")
             return None
-        return produce_answer(parts)
+        return produce_response(parts)
 
     def _append(
         self, topic: str, index: int, records: bytes | None, acks: int, api_version: int
     ) -> ProduceWait:
+        """Validates and appends the records for one partition (PROD-4)."""
         partition = self._lookup(topic, index)
         if isinstance(partition, ErrorCode):
             return ProduceWait(index, partition)
+        context = self._context
+        batch = validate(
+            topic,
+            records,
+            api_version=api_version,
+            newest_allowed_ms=context.wall_ms() + context.features.message_timestamp_after_max_ms,
+        )
+        if isinstance(batch, ErrorCode):
+            # PROD-1: a damaged batch is reported by the leader only; a broker that does not lead says so instead.
+            refusal = partition.refusal_to_append(acks) if batch is _DAMAGED else None
+            return ProduceWait(index, refusal or batch)
         info: AppendInfo | ErrorCode
-        if not records:
-            info = ErrorCode.CORRUPT_MESSAGE
-        elif refusal := self._refusal(topic, records, api_version):
-            info = refusal
-        else:
-            try:
-                info = partition.append_as_leader(records, acks)
-            except CorruptBatchError:
-                info = ErrorCode.CORRUPT_MESSAGE
-            except ProducerRefusedError as refused:
-                info = refused.error
-            except BatchTooLargeError:
-                info = ErrorCode.MESSAGE_TOO_LARGE
-            except OSError as error:
-                self._context.on_disk_error(partition, error)
-                info = ErrorCode.KAFKA_STORAGE_ERROR
+        try:
+            info = partition.append_as_leader(batch, acks)
+        except ProducerRefusedError as refused:
+            info = refused.error
+        except BatchTooLargeError:
+            info = ErrorCode.MESSAGE_TOO_LARGE
+        except OSError as error:
+            context.on_disk_error(topic, index, error)
+            info = ErrorCode.KAFKA_STORAGE_ERROR
         if isinstance(info, ErrorCode):
             return ProduceWait(index, info)
         part = ProduceWait(index, ErrorCode.NONE)
         part.base_offset = info.first_offset
-        part.log_start_offset = partition.log_start_offset
-        if acks == ACKS_ALL and self._context.acks_all_waits_for_high_watermark:
-            # PROD-3: until somebody says otherwise nobody knows.
+        part.log_start_offset = partition.replica.log_start_offset
+        # PROD-4: without the rule acks=all is acknowledged like acks=1.
+        if acks == ACKS_ALL and context.rules("PROD-4"):
+            # PROD-3: until the partition completes it, the outcome is unknown.
             part.error = ErrorCode.REQUEST_TIMED_OUT
             part.required_offset = info.last_offset + 1
             part.is_done = False
         return part
-
-    def _refusal(self, topic: str, records: bytes, api_version: int) -> ErrorCode | None:
-        """Returns what is wrong with a client's batch before anything is appended, None if nothing is."""
-        refusal = _refusal_by_header(topic, records, api_version)
-        if refusal is not None:
-            return refusal
-        context = self._context
-        try:
-            ahead_ms = newest_timestamp_ms(records) - context.wall_ms()
-            if ahead_ms <= context.message_timestamp_after_max_ms:
-                return None
-            refusal = ErrorCode.INVALID_TIMESTAMP
-        except UnsoundRecordsError:
-            refusal = ErrorCode.INVALID_RECORD
-        # Sent like that, and never to be taken; or damaged on the way, and worth another try.
-        return refusal if _is_intact(records) else ErrorCode.CORRUPT_MESSAGE
 
     def _park(self, request: Any, parts: Parts, pending_count: int) -> "asyncio.Future[Any] | Any":
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -151,8 +135,8 @@ class ProduceHandler:
         return future
 
     def _watch(self, topic: str, part: ProduceWait) -> None:
-        # PROD-4: looked up again, because an append of another partition of this request may have taken a failed
-        # disk's partitions away.
+        # PROD-4: looked up again, because an append to another partition of this request may have taken a failed
+        # disk's partitions offline.
         partition = self._lookup(topic, part.index)
         if isinstance(partition, ErrorCode):
             part.complete(partition)
@@ -168,37 +152,3 @@ class ProduceHandler:
                     partition=part.index,
                     required_offset=part.required_offset,
                 )
-
-
-def _refusal_by_header(topic: str, records: bytes, api_version: int) -> ErrorCode | None:
-    """Returns what is wrong with a client's batch by its header, None if nothing is.
-
-    Source:
-        Kafka's `ProduceRequest.validateRecords`, `LogValidator` and `ReplicaManager.appendRecords`.
-    """
-    if topic == OFFSETS_TOPIC:
-        return ErrorCode.INVALID_TOPIC_EXCEPTION  # only the coordinator writes there
-    if len(records) < _LENGTH_AND_ATTRIBUTES.size:
-        return ErrorCode.CORRUPT_MESSAGE
-    length, attributes = _LENGTH_AND_ATTRIBUTES.unpack_from(records)
-    if attributes:
-        codec = attributes & _CODEC_BITS
-        if codec > _ZSTD or (codec == _ZSTD and 0 <= api_version < ZSTD_SINCE):
-            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-        if attributes & _CONTROL_BIT:
-            return ErrorCode.INVALID_RECORD
-        if attributes & _TRANSACTIONAL_BIT:
-            return ErrorCode.INVALID_TXN_STATE  # there are no transactions that it could be part of
-        if attributes & _LOG_APPEND_TIME_BIT:
-            return ErrorCode.INVALID_TIMESTAMP  # that is for the broker to say
-    if 0 <= length < len(records) - _LENGTH_END:
-        return ErrorCode.INVALID_RECORD  # exactly one batch per partition
-    return None
-
-
-def _is_intact(records: bytes) -> bool:
-    try:
-        verify(records, 0, header_at(records, 0))
-    except CorruptBatchError:
-        return False
-    return True

@@ -11,20 +11,20 @@ NO_OFFSET = -1
 
 
 class PartOwner(Protocol):
-    """Who is told when a part is done."""
+    """What is notified when a part is done."""
 
     def part_completed(self) -> None:
-        """Is called once per part."""
+        """Called once per part."""
         ...
 
 
 class ProduceWait:
-    """What happened to one partition's records so far.
+    """The state of one partition's records in a produce request.
 
     Attributes:
         required_offset: The high watermark that commits the records (last offset + 1).
-        error: The answer if nothing else happens; REQUEST_TIMED_OUT while waiting (PROD-3).
-        is_done: Whether the answer is final.
+        error: The error of the response if nothing else happens; REQUEST_TIMED_OUT while waiting (PROD-3).
+        is_done: Whether the error is final.
         request: The parked request, None if nothing waits.
     """
 
@@ -48,7 +48,7 @@ class ProduceWait:
         self.request: PartOwner | None = None
 
     def complete(self, error: ErrorCode) -> None:
-        """Gives the partition's final answer; the request answers when this was the last."""
+        """Sets the partition's final error; the request is completed with its last part."""
         self.is_done = True
         self.error = error
         request = self.request
@@ -68,7 +68,8 @@ class DelayedProduce:
     Args:
         parts: At least one of them waits.
         pending_count: How many wait.
-        on_timeout: Called with the parts that still wait when time is up.
+        on_timeout: Called at the deadline with the parts that still wait.
+        future: Gets the response.
     """
 
     __slots__ = ("_on_timeout", "_parts", "_pending_count", "future", "is_done")
@@ -77,7 +78,7 @@ class DelayedProduce:
         self,
         parts: Parts,
         pending_count: int,
-        on_timeout: "Callable[[Parts], None]",
+        on_timeout: Callable[[Parts], None],
         future: "asyncio.Future[Any]",
     ) -> None:
         self._parts = parts
@@ -87,20 +88,20 @@ class DelayedProduce:
         self.is_done = False
 
     def part_completed(self) -> None:
-        """Counts down; answers when no partition is pending."""
+        """Counts down; responds when no partition is pending."""
         self._pending_count -= 1
         if self._pending_count == 0 and not self.is_done:
-            self._answer()
+            self._respond()
 
     def expire(self) -> None:
-        """Answers with what is known; pending partitions say REQUEST_TIMED_OUT, which means "nobody knows"."""
+        """Responds at the deadline; pending partitions get REQUEST_TIMED_OUT: the outcome is unknown."""
         self._on_timeout(
             [(topic, [part for part in parts if not part.is_done]) for topic, parts in self._parts]
         )
         self._finish(ErrorCode.REQUEST_TIMED_OUT)
 
     def abandon(self) -> None:
-        """Answers because the broker stops."""
+        """Responds because the broker stops."""
         self._finish(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _finish(self, error: ErrorCode) -> None:
@@ -110,22 +111,22 @@ class DelayedProduce:
                     part.is_done = True
                     part.request = None
                     part.error = error
-        self._answer()
+        self._respond()
 
-    def _answer(self) -> None:
+    def _respond(self) -> None:
         self.is_done = True
-        # The connection may be gone, and with it whoever asked.
+        # The connection may be closed, which cancels the future.
         if not self.future.done():
-            self.future.set_result(produce_answer(self._parts))
+            self.future.set_result(produce_response(self._parts))
 
 
-def produce_answer(parts: Parts) -> Any:
+def produce_response(parts: Parts) -> Any:
     """Returns the response to a produce request."""
     return entities.produce_answer(
         tuple(
             [
                 entities.produced_topic(
-                    topic, tuple([_partition_answer(part) for part in topic_parts])
+                    topic, tuple([_partition_response(part) for part in topic_parts])
                 )
                 for topic, topic_parts in parts
             ]
@@ -133,9 +134,9 @@ def produce_answer(parts: Parts) -> Any:
     )
 
 
-def _partition_answer(part: ProduceWait) -> Any:
-    # An offset is told only with success: on every error it may come to hold another record. Kafka also tells
-    # it with code 20; nothing here needs that.
+def _partition_response(part: ProduceWait) -> Any:
+    # An offset is returned only with success: on every error it may come to hold another record. Kafka returns it
+    # with code 20, too; nothing here needs that.
     return entities.produced_partition(
         part.index,
         part.error,

@@ -1,10 +1,10 @@
 """InitProducerId: every idempotent producer gets an id that no other one has or had.
 
-Ids come from a block that the active controller has given to this broker (KIP-730); the next block is asked for
-before the present one is used up. A restart throws the rest of a block away.
+Ids come from a block that the active controller has given to this broker (KIP-730); the next block is
+requested before the present one is used up. A restart discards the rest of a block.
 
-There are no transactions here: a transactional id is refused, and so is what a producer says of its earlier id.
-It gets a new one, as in Kafka, whose brokers do not know the ids of producers without a transactional id.
+There are no transactions here: a transactional id is refused, and the earlier id that a producer names is
+ignored. It gets a new one, as in Kafka, whose brokers do not know the ids of producers without a transactional id.
 """
 
 import asyncio
@@ -24,20 +24,20 @@ from system_under_test.protocol.messages import (
 
 NO_PRODUCER_ID = -1
 PREFETCH_AT = 100
-"""So many ids are left when the next block is asked for."""
+"""The next block is requested when so many ids are left."""
 WAITING_MAX = 10_000
-"""More producers than that do not wait at one broker; they are told to come again."""
+"""No more producers than that wait at one broker; others get an error and retry."""
 
 
 class ProducerIds:
-    """Hands out producer ids of one broker.
+    """Assigns producer ids on one broker.
 
     Args:
         broker_id: This broker.
         broker_epoch: Returns the epoch of this incarnation.
         channel: A channel to the active controller that nothing else uses.
         timings: Pauses and timeouts.
-        scope: Runs the task that asks for a block.
+        scope: Runs the task that requests a block.
     """
 
     def __init__(
@@ -55,32 +55,32 @@ class ProducerIds:
         self._scope = scope
         self._blocks: deque[range] = deque()
         self._waiting: deque[asyncio.Future[Any]] = deque()
-        self._is_asking = False
+        self._is_requesting = False
 
     def handle(self, request: Any) -> Any:
-        """Answers an InitProducerIdRequest, now or when a block has come."""
+        """Serves an InitProducerIdRequest, now or when a block has arrived."""
         if request.transactional_id is not None:
-            return _answer(ErrorCode.INVALID_REQUEST, NO_PRODUCER_ID)
+            return _response(ErrorCode.INVALID_REQUEST, NO_PRODUCER_ID)
         producer_id = self._next()
         if producer_id is not None:
-            return _answer(ErrorCode.NONE, producer_id)
+            return _response(ErrorCode.NONE, producer_id)
         if len(self._waiting) >= WAITING_MAX:
-            return _answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_PRODUCER_ID)
+            return _response(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_PRODUCER_ID)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         return future
 
     def stop(self) -> None:
-        """Sends away who waits."""
+        """Completes every waiting request with an error."""
         while self._waiting:
             self._finish(ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_PRODUCER_ID)
 
     def _next(self) -> int | None:
         blocks = self._blocks
         left = sum(len(block) for block in blocks)
-        if left <= PREFETCH_AT and not self._is_asking:
-            self._is_asking = True
-            self._scope.spawn(self._ask(), "allocate-producer-ids")
+        if left <= PREFETCH_AT and not self._is_requesting:
+            self._is_requesting = True
+            self._scope.spawn(self._request_block(), "allocate-producer-ids")
         if not blocks:
             return None
         block = blocks.popleft()
@@ -88,8 +88,8 @@ class ProducerIds:
             blocks.appendleft(block[1:])
         return block[0]
 
-    async def _ask(self) -> None:
-        """Asks until it has a block, or everybody who waited was told that there is none now."""
+    async def _request_block(self) -> None:
+        """Requests a block until it has one; after a time limit completes the waiting requests with an error."""
         loop = asyncio.get_running_loop()
         limit_s = loop.time() + self._timings.controller_quorum_request_timeout_ms / 1000 * 5
         try:
@@ -100,11 +100,11 @@ class ProducerIds:
                     return
                 await asyncio.sleep(self._timings.alter_partition_retry_ms / 1000)
         finally:
-            self._is_asking = False
+            self._is_requesting = False
         while self._waiting:
             producer_id = self._next()
             if producer_id is None:
-                return  # more waited than a block has; the next one is on its way
+                return  # more requests waited than a block has ids; the next block is on its way
             self._finish(ErrorCode.NONE, producer_id)
 
     async def _attempt(self) -> bool:
@@ -112,24 +112,24 @@ class ProducerIds:
             broker_id=self._broker_id, broker_epoch=self._broker_epoch()
         )
         try:
-            answer = await self.channel.send(
+            response = await self.channel.send(
                 request, self._timings.controller_quorum_request_timeout_ms
             )
         except (ConnectionError, TimeoutError):
             return False
-        if answer.error_code != ErrorCode.NONE or answer.producer_id_len < 1:
+        if response.error_code != ErrorCode.NONE or response.producer_id_len < 1:
             return False
-        first = answer.producer_id_start
-        self._blocks.append(range(first, first + answer.producer_id_len))
+        first = response.producer_id_start
+        self._blocks.append(range(first, first + response.producer_id_len))
         return True
 
     def _finish(self, error: ErrorCode, producer_id: int) -> None:
         future = self._waiting.popleft()
         if not future.done():
-            future.set_result(_answer(error, producer_id))
+            future.set_result(_response(error, producer_id))
 
 
-def _answer(error: ErrorCode, producer_id: int) -> Any:
+def _response(error: ErrorCode, producer_id: int) -> Any:
     return init_producer_id_response.InitProducerIdResponse(
         throttle_time=NO_THROTTLE,
         error_code=error,

@@ -1,8 +1,8 @@
-"""The metadata publisher: committed records become what this broker does (replication-protocol section 6).
+"""The metadata publisher: applies committed records to this broker.
 
-The publisher listens to the Raft observer. Until the broker may act on metadata (LIFE-1, steps 6 and 7) it only
+The publisher listens to the Raft observer. Until the broker may act on metadata (LIFE-1) it only
 collects; the first publish then applies everything at once. Afterwards every committed batch is a publish of its
-own, in order (META-2), and never less than a batch (META-4). In bad weather it lags, and merges several
+own, in order (META-2), and never less than a batch (META-4). The simulation can make it lag, or merge several
 batches into one change of which the replicas see only the end points (META-3): both are legal at any time.
 """
 
@@ -28,24 +28,24 @@ from system_under_test.metadata.records import (
 from system_under_test.runtime import Host
 
 MAX_LAG_MS = 200
-"""Longest artificial delay of a publish (bad weather only): some heartbeats and some fetches long."""
+"""Longest delay of a publish that the simulation inserts: some heartbeats and some fetches long."""
 
 _Key = tuple[UUID, int]
 
 
 class PublishTarget(Protocol):
-    """What the publisher tells the replica manager."""
+    """What the publisher needs of the replica manager."""
 
     def publish_begins(self) -> None:
-        """Comes before the metadata cache changes (META-5)."""
+        """Called before the metadata cache changes (META-5)."""
         ...
 
     def apply_delta(self, delta: LocalPartitionsDelta, broker_epoch: int) -> None:
-        """Applies the changes of hosted partitions (section 7)."""
+        """Applies the changes of hosted partitions."""
         ...
 
     def publish_ends(self) -> None:
-        """Comes after everything was applied (META-5)."""
+        """Called after everything was applied (META-5)."""
         ...
 
 
@@ -53,7 +53,7 @@ class MetadataPublisher:
     """Turns committed batches into publishes; implements `RaftListener`.
 
     Args:
-        host: The node's doors.
+        host: The node's interfaces to the outside.
         config: Node id and rules.
         cache: Moved to the new image at the beginning of a publish.
         target: The replica manager.
@@ -62,8 +62,8 @@ class MetadataPublisher:
             logs.
         after_first: Called once, right after it.
         after_each: Called after every publish that changed a partition.
-        on_topics_removed: Told the names of the topics that a publish removed, after `after_each`.
-        on_failure: Told when a publish failed. Nothing is published after that.
+        on_topics_removed: Called with the names of the topics that a publish removed, after `after_each`.
+        on_failure: Called when a publish failed. Nothing is published after that.
     """
 
     def __init__(
@@ -95,9 +95,9 @@ class MetadataPublisher:
         self._on_failure = on_failure
         self._queue: deque[MetadataBatch] = deque()
         self._hosted: dict[_Key, PartitionRegistration] = {}
-        # [LIFE-1] Switched off, the broker acts on whatever old prefix of the metadata it sees first.
-        self.first_is_whole = config.rules("LIFE-1")
-        self._may_publish = not self.first_is_whole
+        self._rules = config.rules
+        # LIFE-1: without the rule the broker acts on the first prefix of the metadata that it has, however old.
+        self._may_publish = not config.rules("LIFE-1")
         self._has_published = False
         self._stopped = False
         self._lag_timer: asyncio.TimerHandle | None = None
@@ -113,10 +113,10 @@ class MetadataPublisher:
         return self._cache.image.last_offset if self._has_published else self.loaded_offset
 
     def on_leader_change(self, quorum_epoch: int, leader_id: int) -> None:
-        """Does nothing: channels ask the Raft observer for the leader when they need it."""
+        """Does nothing: channels query the Raft observer for the leader when they need it."""
 
     def on_commit(self, batches: Sequence[MetadataBatch]) -> None:
-        """Takes committed batches, and publishes them if the time has come."""
+        """Takes committed batches, and publishes them if publishing is allowed and not delayed."""
         if not batches or self._stopped:
             return
         self._queue.extend(batches)
@@ -125,7 +125,7 @@ class MetadataPublisher:
             self._drain()
 
     def allow(self) -> None:
-        """[LIFE-1] Step 7: our own registration is among the loaded records; publish them."""
+        """Publishes from now on: the broker's own registration is among the loaded records (LIFE-1)."""
         self._may_publish = True
         if self._lag_timer is None:
             self._drain()
@@ -152,7 +152,7 @@ class MetadataPublisher:
             while queue and not self._stopped:
                 count = 1
                 if not self._has_published:
-                    count = len(queue) if self.first_is_whole else 1
+                    count = len(queue) if self._rules("LIFE-1") else 1
                 elif self._random.buggify("metadata-lag"):
                     self._lag()
                     return
@@ -167,16 +167,16 @@ class MetadataPublisher:
             self._on_failure(error)
 
     def _publish(self, batches: list[MetadataBatch]) -> None:
-        """One publish, without an await: nobody sees a part of it (META-4)."""
+        """Publishes batches without awaiting, so that no part of them is visible alone (META-4)."""
         image = self._cache.image
-        if self._has_published and not _says_something(batches):
+        if self._has_published and not _changes_anything(batches):
             for batch in batches:
                 image.last_offset = batch.last_offset
             return
         first = not self._has_published
         self._target.publish_begins()
         removed = []
-        for batch in batches:  # [META-5] (1): the cache first, leaders ask it for eligibility
+        for batch in batches:  # META-5: the cache first, because leaders query it for eligibility
             offset = batch.base_offset
             for record in batch.records:
                 if isinstance(record, RemoveTopicRecord):
@@ -236,7 +236,7 @@ class MetadataPublisher:
         )
 
 
-def _says_something(batches: Iterable[MetadataBatch]) -> bool:
+def _changes_anything(batches: Iterable[MetadataBatch]) -> bool:
     return any(
         not isinstance(record, (NoOpRecord, LeaderChangeRecord))
         for batch in batches

@@ -1,7 +1,7 @@
 """Where requests wait: one ordered list of deadlines and one timer, whatever the number of requests.
 
-What a request waits for is known to the partitions (they keep the waiting parts); the purgatory only knows when
-patience ends. An operation that completed early stays in the heap until its deadline or until the next clean-up,
+What a request waits for is known to the partitions, which keep the waiting parts; the purgatory only knows the
+deadlines. An operation that completed early stays in the heap until its deadline or until the next clean-up,
 whichever comes first: removing it at once would cost more than it is worth.
 """
 
@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 COMPACTION_MINIMUM = 64
-"""Below this size finished operations are not worth looking for."""
+"""Below this size finished operations are not worth removing."""
 
 
 class DelayedOperation(Protocol):
@@ -19,11 +19,11 @@ class DelayedOperation(Protocol):
     is_done: bool
 
     def expire(self) -> None:
-        """Answers because time is up; called at most once, and not when done."""
+        """Responds at the deadline; called at most once, and not when done."""
         ...
 
     def abandon(self) -> None:
-        """Answers because the broker stops; called at most once, and not when done."""
+        """Responds because the broker stops; called at most once, and not when done."""
         ...
 
 
@@ -66,7 +66,7 @@ class Purgatory:
             self._arm(loop, deadline)
 
     def abandon_all(self) -> None:
-        """Answers everything that waits and stops the timer."""
+        """Completes everything that waits and stops the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,11 +1,11 @@
-"""Replica fetchers: how a follower copies its leaders' logs (replication-protocol section 12).
+"""Replica fetchers: how a follower copies its leaders' logs.
 
-There is one fetcher per leader broker, with one connection and one request in flight, which carries every
+There is one fetcher per leader broker, with one connection and one request in flight, which contains every
 partition that is ready (FF-1). Together with the listener's rule of one request at a time per connection this
 gives what Kafka's fetch sessions are for: a leader never processes an older fetch after a newer one (FETCH-0).
 
-What a fetched partition does with the data is behind `FollowedPartition`; here is only the conversation:
-which partitions are asked for, whether an entry of a response still means anything (FF-2), when to wait.
+What a partition does with fetched data is behind `FollowedPartition`. This module decides which partitions are
+requested, whether an entry of a response may still be used (FF-2), and when to wait.
 Every `follow` makes a new `_Followed`, so "the same object as when the request was built" is the whole
 identity check: same fetcher, same leader epoch, not forgotten in between.
 """
@@ -59,13 +59,13 @@ class _Followed:
         self.key: _Key = (partition.topic_id, partition.index)
         self.leader_epoch = leader_epoch
         self.delay_until_s = 0.0
-        # What the request in flight asks for, and its entity: reused while the position stands still.
+        # The position in the request in flight, and its entity: reused while the position does not change.
         self.position: tuple[int, int, int] | None = None
         self.entry: Any = None
         # Becomes false, for good, when the partition is forgotten or followed anew.
         self.is_active = True
 
-    def is_meant(self, topic_id: UUID | None, index: int) -> bool:
+    def matches(self, topic_id: UUID | None, index: int) -> bool:
         """Whether an entry of a response is about this partition."""
         own_id, own_index = self.key
         return index == own_index and (topic_id is own_id or topic_id == own_id)
@@ -75,12 +75,12 @@ class ReplicaFetcher:
     """Fetches from one leader broker for as long as it has partitions.
 
     Args:
-        host: The node's doors.
+        host: The node's interfaces to the outside.
         config: Node id, limits and timings.
         leader_id: The broker it fetches from.
         address: Where that broker listened when the fetcher was made.
         broker_epoch: Returns the epoch of this incarnation.
-        on_storage_failure: Told when an append failed because of the disk.
+        on_storage_failure: Called when an append failed because of the disk.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class ReplicaFetcher:
         return len(self._followed)
 
     def add(self, followed: _Followed) -> None:
-        """Starts to fetch a partition; the next request carries it."""
+        """Starts fetching a partition; the next request contains it."""
         self._followed[followed.key] = followed
         # By topic, so that requests and responses, which are grouped by topic, have the same order.
         self._followed = dict(sorted(self._followed.items(), key=_by_name))
@@ -128,14 +128,14 @@ class ReplicaFetcher:
         self._waker.wake()
 
     def remove(self, key: _Key) -> None:
-        """Stops to fetch a partition; an entry for it that is on its way will be ignored."""
+        """Stops fetching a partition; an entry for it that is on its way will be ignored."""
         followed = self._followed.pop(key, None)
         if followed is not None:
             followed.is_active = False
             self._request = None
 
     def adopt(self, key: _Key, leader_epoch: int) -> bool:
-        """Goes on with a partition in another leader epoch; false when it is not fetched here."""
+        """Continues with a partition in another leader epoch; false when it is not fetched here."""
         followed = self._followed.get(key)
         if followed is None:
             return False
@@ -147,20 +147,20 @@ class ReplicaFetcher:
         """Fetches until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            asked = self._ready(loop.time())
-            if not asked:
+            requested = self._ready(loop.time())
+            if not requested:
                 await self._waker.wait(self._next_delay_ms(loop.time()))
                 continue
-            request = self._build(asked)
+            request = self._build(requested)
             try:
                 response = await self.channel.send(request, self._timeout_ms)
             except (ConnectionError, TimeoutError):
-                self._delay(asked)
+                self._delay(requested)
                 continue
             if response.error_code != _NONE:
-                self._delay(asked)
+                self._delay(requested)
                 continue
-            for followed in self._process(asked, response):
+            for followed in self._process(requested, response):
                 await self._handle_out_of_range(followed)
 
     # --- request -------------------------------------------------------------------------------------
@@ -174,9 +174,9 @@ class ReplicaFetcher:
         earliest_s = min(followed.delay_until_s for followed in self._followed.values())
         return max(0.0, (earliest_s - now_s) * 1000)
 
-    def _build(self, asked: list[_Followed]) -> fetch_request.FetchRequest:
+    def _build(self, requested: list[_Followed]) -> fetch_request.FetchRequest:
         changed = False
-        for followed in asked:
+        for followed in requested:
             position = followed.partition.fetch_position()
             if position != followed.position or followed.entry is None:
                 changed = True
@@ -190,7 +190,7 @@ class ReplicaFetcher:
                     log_start_offset=position[2],
                 )
         epoch = self._broker_epoch()
-        complete = len(asked) == len(self._followed)
+        complete = len(requested) == len(self._followed)
         # An idle follower repeats itself; the entity is immutable and may be sent again as it is.
         if self._request is not None and not changed and complete and epoch == self._request_epoch:
             return self._request
@@ -199,7 +199,7 @@ class ReplicaFetcher:
                 replica_id=self._node_id, replica_epoch=epoch
             )
         request = fetch_of(
-            _by_topic(asked), self._max_wait, self._response_max_bytes, self._replica_state
+            _by_topic(requested), self._max_wait, self._response_max_bytes, self._replica_state
         )
         self._request = request if complete else None
         self._request_epoch = epoch
@@ -208,21 +208,21 @@ class ReplicaFetcher:
     # --- response ------------------------------------------------------------------------------------
 
     def _process(
-        self, asked: list[_Followed], response: fetch_response.FetchResponse
+        self, requested: list[_Followed], response: fetch_response.FetchResponse
     ) -> list[_Followed]:
-        """Hands the entries of a response to their partitions; returns those that were out of range."""
+        """Passes the entries of a response to their partitions; returns those that were out of range."""
         out_of_range = []
         place = 0
         for topic in response.responses:
             topic_id = topic.topic_id
             for data in topic.partitions:
-                # Leaders answer in the order of the question. Looking there first avoids hashing UUIDs,
+                # Leaders respond in the order of the request. Trying that position first avoids hashing UUIDs,
                 # which are slow in Python, for every entry of every response.
-                followed = asked[place] if place < len(asked) else None
+                followed = requested[place] if place < len(requested) else None
                 place += 1
-                if followed is None or not followed.is_meant(topic_id, data.partition_index):
-                    followed = _find(asked, topic_id, data.partition_index)
-                if followed is None or not self._still_means(followed):
+                if followed is None or not followed.matches(topic_id, data.partition_index):
+                    followed = _find(requested, topic_id, data.partition_index)
+                if followed is None or not self._is_current(followed):
                     continue
                 error = data.error_code
                 if error == _NONE:
@@ -230,18 +230,18 @@ class ReplicaFetcher:
                 elif error == _OFFSET_OUT_OF_RANGE:
                     out_of_range.append(followed)
                 elif error == _FENCED_LEADER_EPOCH:
-                    # [FF-2] The epoch asked with is still ours (it is part of the identity check), so we
-                    # are the ones who are late: wait for the metadata to move on.
+                    # [FF-2] The epoch of the request is still ours (it is part of the identity check), so
+                    # our metadata are late: wait for them.
                     self._observer.mark("fetcher-fenced", leader_epoch=followed.leader_epoch)
                     self.remove(followed.key)
                 else:
                     self._delay((followed,))
         return out_of_range
 
-    def _still_means(self, followed: _Followed) -> bool:
-        """Whether an entry for what was asked may still be used.
+    def _is_current(self, followed: _Followed) -> bool:
+        """Whether an entry of a response may still be used (FF-2).
 
-        [FF-2] Same fetcher, same leader epoch, same fetch offset as asked with.
+        Same fetcher, same leader epoch, same fetch offset as in the request.
         """
         position = followed.position
         return (
@@ -274,8 +274,8 @@ class ReplicaFetcher:
             )
             self._delay((followed,))
         except OutOfOrderOffsetError:
-            # The leader answered with records that do not begin at our log end; asking again would
-            # bring the same. The partition stays failed until its next leader epoch.
+            # The leader responded with records that do not begin at our log end, and would do so
+            # again. The partition stays failed until its next leader epoch.
             self._observer.mark(
                 "fetched-out-of-order", topic=partition.topic, partition=partition.index
             )
@@ -295,20 +295,20 @@ class ReplicaFetcher:
         """[TRUNC-2] Finds out whether the leader's log ends before ours or begins after it."""
         partition = followed.partition
         self._observer.mark("fetch-out-of-range", topic=partition.topic, partition=partition.index)
-        leader_end = await self._ask_offset(followed, LATEST_TIMESTAMP)
+        leader_end = await self._request_offset(followed, LATEST_TIMESTAMP)
         if leader_end is None:
             return
         if leader_end < partition.fetch_position()[0]:
             partition.truncate_to(leader_epoch=followed.leader_epoch, offset=leader_end)
             return
-        leader_start = await self._ask_offset(followed, EARLIEST_TIMESTAMP)
+        leader_start = await self._request_offset(followed, EARLIEST_TIMESTAMP)
         if leader_start is not None and leader_start > partition.fetch_position()[0]:
             partition.truncate_fully_and_start_at(
                 leader_epoch=followed.leader_epoch, offset=leader_start
             )
 
-    async def _ask_offset(self, followed: _Followed, timestamp: int) -> int | None:
-        """Returns an offset of the leader's log; None (and a back-off) when the answer is of no use."""
+    async def _request_offset(self, followed: _Followed, timestamp: int) -> int | None:
+        """Returns an offset of the leader's log; None (and a back-off) when there is no usable response."""
         partition = followed.partition
         request = list_offsets_request.ListOffsetsRequest(
             replica_id=self._node_id,
@@ -331,7 +331,7 @@ class ReplicaFetcher:
         except (ConnectionError, TimeoutError):
             self._delay((followed,))
             return None
-        if not self._still_means(followed):
+        if not self._is_current(followed):
             return None
         for topic in response.topics:
             for data in topic.partitions:
@@ -346,33 +346,33 @@ def _by_name(item: tuple[_Key, _Followed]) -> tuple[str, int]:
     return partition.topic, partition.index
 
 
-def _find(asked: list[_Followed], topic_id: UUID | None, index: int) -> _Followed | None:
-    for followed in asked:
-        if followed.is_meant(topic_id, index):
+def _find(requested: list[_Followed], topic_id: UUID | None, index: int) -> _Followed | None:
+    for followed in requested:
+        if followed.matches(topic_id, index):
             return followed
     return None
 
 
-def _by_topic(asked: list[_Followed]) -> tuple[Any, ...]:
-    if len(asked) == 1:
-        only = asked[0]
+def _by_topic(requested: list[_Followed]) -> tuple[Any, ...]:
+    if len(requested) == 1:
+        only = requested[0]
         return (fetch_topic(only.key[0], (only.entry,)),)
     topics: dict[UUID, list[Any]] = {}
-    for followed in asked:
+    for followed in requested:
         topics.setdefault(followed.key[0], []).append(followed.entry)
     return tuple(fetch_topic(topic_id, tuple(entries)) for topic_id, entries in topics.items())
 
 
 class FetcherManager:
-    """Knows which fetcher has which partition; implements `FetcherControl`.
+    """Assigns partitions to fetchers, one per leader; implements `FetcherControl`.
 
     Args:
-        host: The node's doors.
+        host: The node's interfaces to the outside.
         config: Node id, limits and timings.
         scope: Runs the fetchers.
         alive_address: Returns the address of a broker that is alive in the metadata, else None.
         broker_epoch: Returns the epoch of this incarnation.
-        on_storage_failure: Told when an append failed because of the disk.
+        on_storage_failure: Called when an append failed because of the disk.
     """
 
     def __init__(
@@ -393,12 +393,11 @@ class FetcherManager:
         self._on_storage_failure = on_storage_failure
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._where: dict[tuple[str, int], tuple[ReplicaFetcher, _Key]] = {}
-        self._restarts = config.rules("FOLL-2")
         self._stopped = False
 
     def follow(self, partition: FollowedPartition, leader_id: int, leader_epoch: int) -> None:
-        """Starts to fetch a partition from a leader; replaces whatever was fetched for it (FOLL-2)."""
-        if not self._restarts and self._adopt(partition, leader_id, leader_epoch):
+        """Starts fetching a partition from a leader; replaces an earlier fetch of it (FOLL-2)."""
+        if not self._config.rules("FOLL-2") and self._adopt(partition, leader_id, leader_epoch):
             return
         self.forget(partition.topic, partition.index)
         address = self._alive_address(leader_id)
@@ -441,7 +440,7 @@ class FetcherManager:
         self._fetchers.clear()
 
     def _adopt(self, partition: FollowedPartition, leader_id: int, leader_epoch: int) -> bool:
-        """Without FOLL-2: a fetcher of the same leader silently goes on in the new epoch (KAFKA-7164)."""
+        """Without FOLL-2: a fetcher of the same leader silently continues in the new epoch (KAFKA-7164)."""
         found = self._where.get((partition.topic, partition.index))
         if found is None or found[0].leader_id != leader_id:
             return False

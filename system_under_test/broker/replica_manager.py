@@ -1,7 +1,7 @@
 """The replica manager: all partitions of one broker, and the requests that are about them.
 
-It applies what the metadata say (section 7), runs the periodic tasks of section 1.3 that concern replicas, and
-dispatches Produce, Fetch, ListOffsets and OffsetForLeaderEpoch. The decisions are in `partition.py`.
+It applies metadata changes, runs the periodic tasks that concern replicas, and dispatches Produce, Fetch,
+ListOffsets and OffsetForLeaderEpoch. The decisions are in `partition.py`.
 """
 
 import asyncio
@@ -38,9 +38,9 @@ class ReplicaManager:
     """Owns the partitions of one broker incarnation.
 
     Args:
-        host: The node's doors.
+        host: The node's interfaces to the outside.
         config: Node id, features, rules, timings.
-        logs: Where the logs are.
+        logs: The logs of the broker.
         metadata: The broker's metadata cache.
 
     Attributes:
@@ -81,10 +81,10 @@ class ReplicaManager:
         """Connects the parts that need this one to exist first.
 
         Args:
-            fetchers: Copies what this broker follows.
-            alter_partition: Takes proposed ISR changes to the controller.
-            on_storage_failure: Told when the disk failed under a request. The partition is offline then, and
-                answers KAFKA_STORAGE_ERROR; whether the broker goes on without it is its owner's decision.
+            fetchers: Copy the partitions that this broker follows.
+            alter_partition: Sends proposed ISR changes to the controller.
+            on_storage_failure: Called when the disk failed under a request. The partition is offline then, and
+                responds with KAFKA_STORAGE_ERROR; whether the broker goes on without it is its owner's decision.
         """
         self.context.fetchers = fetchers
         self.context.alter_partition = alter_partition
@@ -93,11 +93,11 @@ class ReplicaManager:
     # --- Requests.
 
     def handles(self, message: Any) -> bool:
-        """Whether the request is one for replicas."""
+        """Whether the replica manager serves a request of this type."""
         return type(message) in self._handlers
 
     def handle_request(self, message: Any, context: RequestContext) -> Any:
-        """Answers a request for which `handles` is true.
+        """Serves a request for which `handles` is true.
 
         Returns:
             The response, a future of it, or None for a produce request with acks=0.
@@ -110,20 +110,20 @@ class ReplicaManager:
         return self._handlers[type(message)](message)
 
     def find(self, topic: str, index: int) -> Partition | ErrorCode:
-        """Returns a partition by name, or why it is not served here (PROD-1 step 2)."""
+        """Returns a partition by name, or why it is not served here (PROD-1)."""
         partition = self.partitions.get((topic, index))
         if partition is None:
             if self._metadata.has_partition(topic, index):
                 return ErrorCode.NOT_LEADER_OR_FOLLOWER
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.KAFKA_STORAGE_ERROR if partition.log is None else partition
+        return ErrorCode.KAFKA_STORAGE_ERROR if partition.replica.log is None else partition
 
     def find_by_id(self, topic_id: UUID | None, index: int) -> Partition | ErrorCode:
-        """Returns a partition by topic id, or why it is not served here (FETCH-1 step 1)."""
+        """Returns a partition by topic id, or why it is not served here (FETCH-1)."""
         topic = self._by_topic_id.get(topic_id)
         partition = None if topic is None else topic.get(index)
         if partition is not None:
-            return ErrorCode.KAFKA_STORAGE_ERROR if partition.log is None else partition
+            return ErrorCode.KAFKA_STORAGE_ERROR if partition.replica.log is None else partition
         name = None if topic_id is None else self._metadata.topic_name(topic_id)
         if name is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
@@ -133,7 +133,7 @@ class ReplicaManager:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    # --- Metadata (sections 6 and 7).
+    # --- Metadata.
 
     def publish_begins(self) -> None:
         """Is called before the metadata cache changes.
@@ -147,10 +147,10 @@ class ReplicaManager:
 
         Args:
             delta: The new registrations of hosted partitions.
-            broker_epoch: Of this incarnation.
+            broker_epoch: The epoch of this incarnation.
 
         Raises:
-            OSError: The disk failed; the broker cannot do what the metadata say, and has to end.
+            OSError: The disk failed; the broker cannot follow the metadata, and has to end.
         """
         self.context.broker_epoch = broker_epoch
         for topic, index, topic_was_deleted in delta.deletes:
@@ -168,25 +168,25 @@ class ReplicaManager:
 
     def _lead(self, registration: PartitionRegistration) -> None:
         partition = self._partition_for(registration)
-        # LEAD, step 1: before anything else, so that no answer that is on its way is appended.
+        # Before anything else, so that no response that is on its way is appended.
         self.context.fetchers.forget(registration.topic, registration.partition)
         partition.make_leader(registration)
 
     def _follow(self, registration: PartitionRegistration) -> None:
         partition = self._partition_for(registration)
         is_new_epoch = partition.make_follower(registration)
-        is_outcast = (
+        is_out_of_sync = (
             registration.leader == NO_LEADER or self.context.broker_id not in registration.isr
         )
         fetchers = self.context.fetchers
-        if self.context.is_stopping and is_outcast:
-            # FOLL, step 6: no point in catching up with what will be flushed in a moment.
+        if self.context.is_stopping and is_out_of_sync:
+            # A broker that is about to stop need not catch up.
             fetchers.forget(partition.topic, partition.index)
         elif is_new_epoch and registration.leader == NO_LEADER:
             fetchers.forget(partition.topic, partition.index)
         elif is_new_epoch:
             # The fetchers apply FOLL-2, and know whether the leader is alive.
-            fetchers.follow(partition, registration.leader, registration.leader_epoch)
+            fetchers.follow(partition.replica, registration.leader, registration.leader_epoch)
 
     def _partition_for(self, registration: PartitionRegistration) -> Partition:
         key = (registration.topic, registration.partition)
@@ -215,14 +215,14 @@ class ReplicaManager:
             del by_index[index]
             if not by_index:
                 del self._by_topic_id[partition.topic_id]
-            partition.leave(
+            partition.remove(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 if topic_was_deleted
                 else ErrorCode.NOT_LEADER_OR_FOLLOWER
             )
         self._logs.delete(topic, index)
 
-    # --- Life.
+    # --- Starting and stopping.
 
     def start(self) -> None:
         """Starts the periodic tasks; call it after the first publish."""
@@ -242,11 +242,11 @@ class ReplicaManager:
         self._timers.clear()
 
     def begin_controlled_shutdown(self) -> None:
-        """From now on a partition that lost its leader, or whose ISR we left, is fetched no more."""
+        """Stops fetching, from now on, partitions that lost their leader or whose ISR this broker left."""
         self.context.is_stopping = True
 
     def fail_all_pending(self) -> None:
-        """Answers every parked request: produce with NOT_LEADER_OR_FOLLOWER, fetch with what there is."""
+        """Completes every parked request: produce with NOT_LEADER_OR_FOLLOWER, fetch with the data there are."""
         self.produce.purgatory.abandon_all()
         self.fetch.purgatory.abandon_all()
 
@@ -259,23 +259,21 @@ class ReplicaManager:
         }
 
     def gauges(self) -> dict[str, int]:
-        """Returns the replica manager's metrics under Kafka's names (section 19)."""
+        """Returns the replica manager's metrics under Kafka's names."""
         partitions = self.partitions.values()
-        led = [partition for partition in partitions if partition.is_leader]
+        led = [one.leadership for one in partitions if one.leadership is not None]
         return {
             "PartitionCount": len(self.partitions),
             "LeaderCount": len(led),
             "OfflineReplicaCount": sum(partition.log is None for partition in partitions),
             "UnderReplicatedPartitions": sum(one.is_under_replicated for one in led),
-            "UnderMinIsrPartitionCount": sum(
-                len(one.state.isr) < one.effective_min_isr for one in led
-            ),
+            "UnderMinIsrPartitionCount": sum(one.is_below_min_isr for one in led),
             "AtMinIsrPartitionCount": sum(
                 len(one.state.isr) == one.effective_min_isr for one in led
             ),
-            "IsrExpands": sum(one.isr_expands for one in partitions),
-            "IsrShrinks": sum(one.isr_shrinks for one in partitions),
-            "FailedIsrUpdates": sum(one.failed_isr_updates for one in partitions),
+            "IsrExpands": sum(one.isr_changes.expands for one in partitions),
+            "IsrShrinks": sum(one.isr_changes.shrinks for one in partitions),
+            "FailedIsrUpdates": sum(one.isr_changes.failures for one in partitions),
             "ProducePurgatorySize": len(self.produce.purgatory),
             "FetchPurgatorySize": len(self.fetch.purgatory),
             "ProduceExpirations": self.produce.purgatory.expired_count,
@@ -300,14 +298,17 @@ class ReplicaManager:
         try:
             self._logs.write_high_watermarks(self.high_watermarks())
         except OSError as error:
-            self._tell_storage_failure(error)
+            self._report_storage_failure(error)
 
-    def _disk_failed(self, partition: Partition, error: OSError) -> None:
-        self.context.fetchers.forget(partition.topic, partition.index)
-        partition.mark("partition-offline", error=str(error))
-        partition.leave(ErrorCode.KAFKA_STORAGE_ERROR)
-        self._tell_storage_failure(error)
+    def _disk_failed(self, topic: str, index: int, error: OSError) -> None:
+        self.context.fetchers.forget(topic, index)
+        partition = self.partitions.get((topic, index))
+        # A partition that is offline, or was removed meanwhile, has nothing left to lose.
+        if partition is not None and partition.log is not None:
+            partition.replica.mark("partition-offline", error=str(error))
+            partition.take_offline()
+        self._report_storage_failure(error)
 
-    def _tell_storage_failure(self, error: OSError) -> None:
+    def _report_storage_failure(self, error: OSError) -> None:
         if self._on_storage_failure is not None:
             self._on_storage_failure(error)

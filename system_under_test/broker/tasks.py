@@ -1,8 +1,8 @@
 """The tasks and waits of a node: long-lived loops that must not die silently, and a wait that can be cut short.
 
-A node runs a handful of tasks for its whole life (heartbeats, one fetcher per leader, the AlterPartition
-client). None of them may end with an error unnoticed: a broker without heartbeats is a zombie. `TaskScope`
-therefore reports every failure to its owner, who ends the process.
+A node runs a handful of tasks as long as it runs (heartbeats, one fetcher per leader, the AlterPartition
+client). None of them may end with an error unnoticed: a broker without heartbeats would be fenced and go on.
+`TaskScope` therefore reports every failure to its owner, which ends the process.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class TaskScope:
 class Waker:
     """Lets one task wait for a call or for a time, whichever comes first.
 
-    A wake that comes while nobody waits is kept: the next wait returns at once.
+    A wake without a waiting task is kept: the next wait returns at once.
     """
 
     __slots__ = ("_future", "_woken")

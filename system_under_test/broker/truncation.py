@@ -1,4 +1,4 @@
-"""Where a follower cuts its log when the leader says that the two diverge (TRUNC-1)."""
+"""Where a follower truncates its log when the leader reports that the two diverge (TRUNC-1)."""
 
 from collections.abc import Sequence
 
@@ -13,21 +13,21 @@ def truncation_point(
 ) -> int:
     """Returns the offset to truncate to; the log may already end there.
 
-    The leader answered: "my largest epoch not above your last one is `leader_epoch`, and it ends at
-    `leader_end_offset`". One step each time is enough: the next fetch is either consistent or diverges at a
-    smaller epoch, which is the iteration of KIP-279.
+    The leader's response states the largest epoch it has that is not above the follower's last one, and where that
+    epoch ends. One step per response is enough: the next fetch is either consistent or diverges at a smaller
+    epoch, which is the iteration of KIP-279.
 
     Args:
         own_epochs: This log's epochs with their first offsets, oldest first.
-        leader_epoch: The diverging epoch that the leader answered.
+        leader_epoch: The diverging epoch in the leader's response.
         leader_end_offset: Where the leader's records of that epoch end, exclusive.
         log_start_offset: Of this log.
         log_end_offset: Of this log.
 
     Source:
-        Kafka's `AbstractFetcherThread.getOffsetTruncationState`. Where this log knows no epoch at or below the
-        leader's we keep nothing (TLA+ case G): records of an epoch that the leader never had cannot be proven
-        equal to its own.
+        Kafka's `AbstractFetcherThread.getOffsetTruncationState`. If this log knows no epoch at or below the
+        leader's, nothing is kept (case G of the TLA+ model): records of an epoch that the leader never had cannot
+        be proven equal to its own.
     """
     known_count = sum(epoch <= leader_epoch for epoch, _ in own_epochs)
     if known_count == 0:

@@ -1,7 +1,8 @@
-"""The small text files beside the logs (replication-protocol section 2.1).
+"""The small text files beside the logs.
 
 All are replaced as a whole: temporary file, fsync, rename, fsync of the directory. So a reader finds the old
-or the new content; what it cannot parse (a bad disk) it treats as absent, where that is safe.
+or the new content. A file that it cannot parse, because the disk damaged it, is treated as absent where that is
+safe.
 """
 
 import json
@@ -24,7 +25,7 @@ _VERSION = "0"
 
 
 def replace_file(storage: Storage, path: str, content: bytes) -> None:
-    """Replaces a file as a whole, durably, with the node waiting."""
+    """Replaces a file as a whole, durably; blocks the whole node meanwhile."""
     replace_content(storage, path, content)
     storage.fsync_dir(parent(path))
 
@@ -107,14 +108,14 @@ class OffsetCheckpoint:
             ]
         )
         if content != self._written:
-            # Forgotten first: when this write fails, the next one must not believe it succeeded.
+            # Reset first: when this write fails, the next one must not assume that it succeeded.
             self._written = None
             replace_file(self._storage, self._path, content)
             self._written = content
 
 
 class CleanShutdownMarker:
-    """The file that says "the previous process flushed everything", with its broker epoch (CS-1 ... CS-4)."""
+    """The file that proves that the previous process flushed everything; has its broker epoch (CS-1 ... CS-4)."""
 
     def __init__(self, storage: Storage, directory: str) -> None:
         self._storage = storage
@@ -140,22 +141,22 @@ class CleanShutdownMarker:
         return epoch if isinstance(epoch, int) and not isinstance(epoch, bool) else None
 
     def write(self, broker_epoch: int) -> None:
-        """Writes the marker durably, with the node waiting; it has nothing else to do any more."""
+        """Writes the marker durably; blocks the node, which has nothing else to do any more."""
         content = {"version": 0, "brokerEpoch": broker_epoch}
         self._storage.write(self._path, json.dumps(content, separators=(",", ":")).encode())
         self._storage.fsync_blocking(self._path)
-        # Kafka does without; then a machine that loses power right after an orderly stop may start unclean.
+        # Kafka omits this; there, a machine that loses power right after a clean stop may start unclean.
         self._storage.fsync_dir(self._directory)
 
     def delete(self) -> None:
-        """Removes the marker. As in Kafka not durably: it may come back, and CS-4 is the guard against that."""
+        """Removes the marker. As in Kafka not durably: it may come back, and CS-4 protects against that."""
         if self.exists:
             self._storage.remove(self._path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetaProperties:
-    """Whose a directory is; written once, before its first use."""
+    """The owner of a directory; written once, before its first use."""
 
     cluster_id: str
     node_id: int

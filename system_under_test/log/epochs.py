@@ -1,9 +1,9 @@
 """The leader-epoch cache: which leader epoch begins at which offset (rules EC-1 ... EC-6).
 
 An entry is (epoch, offset of the first record of that epoch), or the log end at the election for an epoch
-that has no records yet. Both columns strictly increase. The cache is what replicas compare to find where
-their logs part, so a missing entry is dangerous: it makes a replica claim an older epoch than it has. An
-entry too many is not, as long as it begins at or after the log end.
+that has no records yet. Both columns strictly increase. Replicas compare their caches to find where
+their logs diverge, so a missing entry is dangerous: it makes a replica report an older epoch than it has. A
+superfluous entry is not, as long as it begins at or after the log end.
 """
 
 from bisect import bisect_left, bisect_right
@@ -29,9 +29,8 @@ class LeaderEpochCache:
 
     __slots__ = (
         "_epochs",
-        "_has_durable_assignments",
-        "_names_the_found_epoch",
         "_path",
+        "_rules",
         "_starts",
         "_storage",
         "latest_epoch",
@@ -41,8 +40,7 @@ class LeaderEpochCache:
         """Reads the file; one that is absent, torn or unparsable gives an empty cache."""
         self._storage = storage
         self._path = f"{directory}/{EPOCH_CHECKPOINT}"
-        self._has_durable_assignments = rules("EC-1")
-        self._names_the_found_epoch = rules("EC-3")
+        self._rules = rules
         self._epochs: list[int] = []
         self._starts: list[int] = []
         for epoch, start in self._read():
@@ -62,7 +60,7 @@ class LeaderEpochCache:
         self.assign_all(((epoch, start_offset),))
 
     def assign_all(self, entries: "tuple[tuple[int, int], ...] | list[tuple[int, int]]") -> None:
-        """Records several epochs, oldest first, with one write."""
+        """Records several epochs, oldest first, with one write (EC-1)."""
         has_changed = False
         for epoch, start_offset in entries:
             if epoch < 0 or start_offset < 0:
@@ -71,14 +69,14 @@ class LeaderEpochCache:
                 self._insert(epoch, start_offset)
                 has_changed = True
         # EC-1: nothing of an epoch may survive a power cut that its entry does not survive.
-        if has_changed and self._has_durable_assignments:
+        if has_changed and self._rules("EC-1"):
             replace_file(self._storage, self._path, self._content())
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int] | None:
         """Returns the largest known epoch at or below `epoch`, and where it ends (EC-3).
 
         Returns:
-            None when `epoch` is unknown (negative) or newer than every entry. The epoch asked for, with the
+            None when `epoch` is unknown (negative) or newer than every entry. The requested epoch, with the
             start of the first entry, when every entry is newer.
         """
         if epoch < 0:
@@ -90,9 +88,9 @@ class LeaderEpochCache:
             return None
         if higher == 0:
             return epoch, self._starts[0]
-        # EC-3: the asker must learn that this log does not have its epoch, or it would take everything below the
-        # end for equal (KAFKA-6361).
-        found = self._epochs[higher - 1] if self._names_the_found_epoch else epoch
+        # EC-3: the requester must learn that this log does not have its epoch, or it would take everything below
+        # the end for equal (KAFKA-6361).
+        found = self._epochs[higher - 1] if self._rules("EC-3") else epoch
         return found, self._starts[higher]
 
     def epoch_at(self, offset: int) -> int:

@@ -10,4 +10,4 @@ class OutOfOrderOffsetError(Exception):
 
 
 class LogDirectoryError(Exception):
-    """A log directory cannot belong to this node as it is. The message says what to do."""
+    """A log directory cannot belong to this node as it is. The message states the remedy."""

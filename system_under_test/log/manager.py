@@ -1,7 +1,7 @@
 """All partition logs of one broker: its directories, their checkpoints, and the clean-shutdown marker.
 
-A directory that cannot be read when the broker starts is *offline* for the life of the process: its logs are
-not there, and the start does not count as clean (CS-2).
+A directory that cannot be read when the broker starts is *offline* until the process ends: its logs are not
+there, and the start does not count as clean (CS-2).
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ from system_under_test.log.log import Log
 from system_under_test.runtime import Observer, RandomStream, SilentObserver, Storage
 
 METADATA_TOPIC = "__cluster_metadata"
-"""Its log lies among the others but belongs to the quorum."""
+"""Its log is in the same directory but belongs to the quorum."""
 
 
 class _Directory:
@@ -59,7 +59,7 @@ class LogManager:
         wall_ms: Callable[[], int] | None = None,
         observer: Observer | None = None,
     ) -> None:
-        """Reads whose the directories are, and marks new ones as this node's, durably.
+        """Reads the owners of the directories, and marks new ones as this node's, durably.
 
         Raises:
             LogDirectoryError: A directory belongs to another node or cluster, or is damaged.
@@ -90,25 +90,25 @@ class LogManager:
     # Starting
 
     def clean_broker_epoch(self) -> int:
-        """Returns the broker epoch of the last orderly shutdown, -1 unless this start is clean (CS-2)."""
+        """Returns the broker epoch of the last clean shutdown, -1 unless this start is clean (CS-2)."""
         epochs = [directory.marker.read() for directory in self._directories]
         if not self._rules("CS-2"):
             return max((epoch for epoch in epochs if epoch is not None), default=-1)
-        # CS-2: a directory that is missing, or from another session, may hold older logs than we vouch for.
+        # CS-2: a directory that is missing, or from another session, may hold logs older than the epoch claims.
         first = epochs[0]
         if self.offline_directories or first is None or any(epoch != first for epoch in epochs):
             return -1
         return first
 
     def load_all(self) -> None:
-        """Deletes the clean-shutdown markers and opens every log that is found; called once.
+        """Deletes the clean-shutdown markers and opens every log that is found; called once (CS-3).
 
         Raises:
             LogDirectoryError: A log lies in two directories.
             OSError: The disk failed.
         """
         for directory in self._directories:
-            # CS-3: first, or a crash while loading would be taken for an orderly shutdown by the next start.
+            # CS-3: first, or the next start would take a crash while loading for a clean shutdown.
             if self._rules("CS-3"):
                 directory.marker.delete()
         for directory in self._directories:
@@ -139,7 +139,7 @@ class LogManager:
             if key in high_watermarks:
                 self._high_watermarks[key] = high_watermarks[key]
         directory.is_loaded = True
-        # Offsets of logs that are gone would be believed of a new log of the same name.
+        # Offsets of removed logs would be applied to a new log of the same name.
         if any(key not in directory.logs for key in (*recovery_points, *log_starts)):
             self._write_recovery_points(directory)
         if any(key not in directory.logs for key in high_watermarks):
@@ -197,7 +197,7 @@ class LogManager:
         """Returns a partition's log; creates it, with a durable `partition.metadata`, if there is none.
 
         A log of the same name and another topic id is what a deleted topic left behind. It is removed: its
-        records belong to nobody any more, and must not appear in the new topic.
+        records have no topic any more, and must not appear in the new one.
 
         Raises:
             OSError: The disk failed.
@@ -209,7 +209,7 @@ class LogManager:
             if known_id == topic_id:
                 return log
             if known_id is None:
-                # The file is damaged. It was durable before the first record, so the log is no leftover.
+                # The file is damaged. It was durable before the first record, so the log is not a leftover.
                 self._write_topic_id(self._homes[key], key, topic_id)
                 return log
             self.delete(topic, index)
@@ -230,7 +230,7 @@ class LogManager:
         self._high_watermarks.pop(key, None)
         self._topic_ids.pop(key, None)
         directory.logs.pop(key).delete()
-        # The topic id goes last: whatever an interruption leaves can still be recognised as a leftover.
+        # The topic id is removed last, so that what an interruption leaves is recognised as a leftover.
         path = _log_path(directory, key)
         names = self._storage.list(path)
         for name in sorted(names, key=lambda name: name == PARTITION_METADATA):
@@ -304,13 +304,14 @@ class LogManager:
     # Stopping
 
     async def shutdown(self, broker_epoch: int) -> None:
-        """Flushes every log, writes all checkpoints, and then marks the shutdown as clean (LIFE-3).
+        """Flushes every log, writes all checkpoints, and then marks the shutdown as clean (LIFE-3, CS-1).
 
         A directory that cannot be flushed gets no marker; the others do. Nothing may append any more.
 
         Args:
             broker_epoch: Of the session that ends; the next start registers with it.
         """
+        # CS-1: without the rule the marker is written before anything is flushed.
         if not self._rules("CS-1"):
             for directory in self._directories:
                 directory.marker.write(broker_epoch)
@@ -324,7 +325,7 @@ class LogManager:
                 if self._rules("CS-1") and (directory.is_loaded or directory.had_clean_shutdown):
                     directory.marker.write(broker_epoch)
             except OSError:
-                # The next start of this directory is an unclean one, which is exactly right.
+                # Without a marker the next start of this directory is unclean, as it must be.
                 continue
 
 

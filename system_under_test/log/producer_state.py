@@ -1,30 +1,30 @@
-"""What a log knows of its idempotent producers: enough to tell a retry from a new batch (section 10.5).
+"""What a log knows of its idempotent producers: enough to distinguish a retry from a new batch.
 
 A producer numbers its records per partition. The log remembers, for every producer id, the epoch and the last
 five batches; five, because a producer may have that many requests under way. From this follows, for a batch
 that a producer sends:
 
-* PID-1: one of the five again (same epoch and sequences) is a *duplicate*: nothing is appended, and the answer
+* PID-1: one of the five again (same epoch and sequences) is a *duplicate*: nothing is appended, and the response
   is that of the first time;
 * PID-2: otherwise its first sequence must follow the last one, or it is refused with
   OUT_OF_ORDER_SEQUENCE_NUMBER: a batch before it is missing, or it is older than the five. A new epoch starts
   at 0. A producer that the log does not know may start anywhere, since its earlier batches may have left the
   log;
 * PID-3: an epoch older than the known one is refused with INVALID_PRODUCER_EPOCH;
-* PID-4: a follower keeps the same books while it appends, so that it can lead; and
-* PID-5: truncation and loading rebuild them from the batches that are there. No snapshot file is needed: a load
+* PID-4: a follower keeps the same state while it appends, so that it can lead; and
+* PID-5: truncation and loading rebuild it from the batches that are there. No snapshot file is needed: a load
   reads every batch header anyway.
 
-Memory: about 600 bytes per producer id that has batches in the log. Entries are forgotten after `EXPIRATION_MS`
-without a batch, compared with the newest batch of the log, so that all replicas forget alike; but never with a
-time that has not come yet, or one record from the future would make the log forget its living producers.
+Memory: about 600 bytes per producer id that has batches in the log. Entries are dropped after `EXPIRATION_MS`
+without a batch, compared with the newest batch of the log, so that all replicas drop the same ones; but never with
+a time in the future, or one record with a wrong timestamp would make the log drop its active producers.
 
 Source:
     KIP-98, KIP-360; Kafka's ProducerStateManager and ProducerAppendInfo.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from system_under_test.protocol.errors import ErrorCode
@@ -37,7 +37,7 @@ SEQUENCE_MAX = 2**31 - 1
 EXPIRATION_MS = 86_400_000
 """Kafka's producer.id.expiration.ms."""
 SWEEP_EVERY = 10_000
-"""Batches of idempotent producers between two looks for expired entries."""
+"""Batches of idempotent producers between two searches for expired entries."""
 
 
 class ProducerRefusedError(Exception):
@@ -76,28 +76,24 @@ def advanced(sequence: int, count: int) -> int:
 
 
 class ProducerStates:
-    """The books of one log. Mutable; the log keeps them right.
+    """The state of all producers of one log. Mutable; the log keeps it up to date.
 
     Args:
-        rules: Which rules apply.
+        rules: The rules that apply.
         wall_ms: The node's clock, if there is one.
     """
 
     __slots__ = (
-        "_checks_epochs",
-        "_checks_sequences",
-        "_finds_duplicates",
         "_newest_timestamp_ms",
         "_producers",
+        "_rules",
         "_until_sweep",
         "_wall_ms",
     )
 
     def __init__(self, rules: Rules, wall_ms: Callable[[], int] | None = None) -> None:
         self._wall_ms = wall_ms
-        self._finds_duplicates = rules("PID-1")
-        self._checks_sequences = rules("PID-2")
-        self._checks_epochs = rules("PID-3")
+        self._rules = rules
         self._producers: dict[int, _Producer] = {}
         self._newest_timestamp_ms = -1
         self._until_sweep = SWEEP_EVERY
@@ -111,15 +107,26 @@ class ProducerStates:
         producer = self._producers.get(producer_id)
         return None if producer is None else (producer.epoch, tuple(producer.batches))
 
-    def examine(self, span: BatchSpan) -> RememberedBatch | None:
-        """Decides on a batch that a producer sent; changes nothing.
+    def examine(self, found: Sequence[BatchSpan]) -> RememberedBatch | None:
+        """Decides on the batches of one append; changes nothing.
 
         Returns:
-            The batch that it repeats, None if it is to be appended.
+            The batch that is repeated, None if all are to be appended.
 
         Raises:
-            ProducerRefusedError: It must not be appended.
+            ProducerRefusedError: They must not be appended.
         """
+        if len(found) == 1:
+            return self._examine(found[0])
+        if any(span.producer_id != NO_PRODUCER_ID for span in found):
+            # The second could not be examined before the first is in the log.
+            raise ProducerRefusedError(
+                ErrorCode.INVALID_RECORD, "an idempotent producer sends one batch at a time"
+            )
+        return None
+
+    def _examine(self, span: BatchSpan) -> RememberedBatch | None:
+        """Returns the batch that an idempotent producer repeats, None if it is new (PID-1, PID-2, PID-3)."""
         producer = self._producers.get(span.producer_id)
         if span.base_sequence < 0 or span.producer_epoch < 0:
             raise ProducerRefusedError(
@@ -128,7 +135,7 @@ class ProducerStates:
         if producer is None:
             return None
         # PID-3.
-        if span.producer_epoch < producer.epoch and self._checks_epochs:
+        if span.producer_epoch < producer.epoch and self._rules("PID-3"):
             raise ProducerRefusedError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"producer {span.producer_id} has epoch {producer.epoch},"
@@ -137,7 +144,7 @@ class ProducerStates:
         last_sequence = advanced(span.base_sequence, span.record_count - 1)
         if span.producer_epoch == producer.epoch:
             # PID-1.
-            if self._finds_duplicates:
+            if self._rules("PID-1"):
                 for batch in producer.batches:
                     if batch[0] == span.base_sequence and batch[1] == last_sequence:
                         return batch
@@ -145,7 +152,7 @@ class ProducerStates:
         else:
             expected = 0
         # PID-2.
-        if span.base_sequence != expected and self._checks_sequences:
+        if span.base_sequence != expected and self._rules("PID-2"):
             raise ProducerRefusedError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {span.producer_id} sent sequence {span.base_sequence}, {expected} is next",
@@ -153,7 +160,7 @@ class ProducerStates:
         return None
 
     def appended(self, span: BatchSpan, first_offset: int) -> None:
-        """Enters a batch that is in the log now, whoever appended it."""
+        """Enters a batch that is in the log now."""
         producer_id = span.producer_id
         producer = self._producers.get(producer_id)
         if producer is None:
@@ -190,7 +197,7 @@ class ProducerStates:
                 self.appended(span, span.base_offset)
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Drops all entries."""
         self._producers.clear()
         self._newest_timestamp_ms = -1
 

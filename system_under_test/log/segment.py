@@ -19,13 +19,13 @@ SCAN_WINDOW_BYTES = 1 << 20
 
 
 class Segment:
-    """A file of consecutive batches. The log that owns it keeps the numbers right.
+    """A file of consecutive batches. Mutable; the log that owns it keeps the numbers up to date.
 
     Attributes:
         base_offset: Offset of the first record, and the file's name.
         end_offset: Offset after the last record.
         batch_bases: Base offset of every batch, ascending.
-        batch_positions: Where in the file each of them begins.
+        batch_positions: Where in the file each batch begins.
         may_regrow: Whether a power cut may bring back what was cut off the file.
     """
 
@@ -82,7 +82,7 @@ class Segment:
         return self.batch_bases[bisect_right(self.batch_bases, offset) - 1]
 
     def cut(self, offset: int) -> None:
-        """Forgets the batch that contains an offset and all after it; the caller cuts the file."""
+        """Drops the batch that contains an offset and all after it from the index; the caller cuts the file."""
         self.may_regrow = True
         keep = bisect_right(self.batch_bases, offset) - 1
         self.end_offset = self.batch_bases[keep]
@@ -119,7 +119,7 @@ def intact_batches(
         storage: The node's files.
         path: Of the file.
         verify_crc: Whether a batch has to match its checksum.
-        on_defect: Told what is wrong with the batch that ends the scan.
+        on_defect: Called with what is wrong with the batch that ends the scan.
     """
     size = storage.size(path)
     position = 0

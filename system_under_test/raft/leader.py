@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from system_under_test.invariants import check_invariant
+from system_under_test.log.verified import VerifiedBatches
 from system_under_test.metadata.records import LeaderChangeRecord, MetadataRecord
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import to_millis
@@ -189,7 +190,7 @@ class LeaderDriver:
     def _write_pending(self, leadership: Leadership) -> None:
         data = b"".join(self._pending)
         self._pending.clear()
-        info = self._quorum.log.append_as_leader(data, leadership.epoch)
+        info = self._quorum.log.append_as_leader(VerifiedBatches.verify(data), leadership.epoch)
         check_invariant(
             info.last_offset + 1 == self._next_offset,
             "INV-8",

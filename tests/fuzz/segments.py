@@ -20,6 +20,7 @@ from functools import cache
 from system_under_test.config import LogConfig
 from system_under_test.log.epochs import EPOCH_CHECKPOINT
 from system_under_test.log.log import Log
+from system_under_test.log.verified import VerifiedBatches
 from system_under_test.protocol.record_batch import decode_records, encode_batch, spans
 from tests.fuzz.mutate import mutate
 from tests.fuzz.report import Finding
@@ -50,12 +51,14 @@ def healthy(number: int) -> dict[str, bytes]:
         producer = stream.choice((-1, -1, 7, 8))
         known = producer in sequences
         log.append_as_leader(
-            encode_batch(
-                pairs,
-                timestamp_ms=1_000_000 + log.log_end_offset,
-                producer_id=producer,
-                producer_epoch=0 if known else -1,
-                base_sequence=sequences.get(producer, -1),
+            VerifiedBatches.verify(
+                encode_batch(
+                    pairs,
+                    timestamp_ms=1_000_000 + log.log_end_offset,
+                    producer_id=producer,
+                    producer_epoch=0 if known else -1,
+                    base_sequence=sequences.get(producer, -1),
+                )
             ),
             epoch,
         )
@@ -164,7 +167,8 @@ def check(
         if problem is not None:
             return problem
     info = log.append_as_leader(
-        encode_batch([(b"k", b"new")], timestamp_ms=5), min(log.latest_epoch + 1, EPOCH_MAX)
+        VerifiedBatches.verify(encode_batch([(b"k", b"new")], timestamp_ms=5)),
+        min(log.latest_epoch + 1, EPOCH_MAX),
     )
     if info.first_offset != end:
         return f"an append landed at {info.first_offset}, the log ended at {end}"

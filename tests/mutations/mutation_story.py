@@ -270,10 +270,10 @@ class Story:
                                     broker_id=member,
                                     broker_epoch=self.cluster.metadata.brokers[member].broker_epoch,
                                 )
-                                for member in partition.state.proposed_isr
+                                for member in partition.leadership.state.proposed_isr
                             ),
                             leader_recovery_state=0,
-                            partition_epoch=partition.partition_epoch,
+                            partition_epoch=partition.replica.partition_epoch,
                         ),
                     ),
                 ),
@@ -426,7 +426,7 @@ class Story:
 
     def log_end(self, node: int) -> int:
         """Returns the log end of a running broker's replica, -1 if there is none."""
-        end: int = self.partition(node).log_end_offset if self.has_replica(node) else -1
+        end: int = self.partition(node).replica.log_end_offset if self.has_replica(node) else -1
         return end
 
     def leads_quorum(self, controller: int) -> bool:

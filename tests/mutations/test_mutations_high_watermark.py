@@ -13,7 +13,7 @@ def alone(story: Story) -> list[object]:
     for broker, left in ((2, (1, 3)), (3, (1,))):
         tokens.append(story.isolate(broker))
         story.wait(fenced=(broker,), isr=left)
-    story.until(lambda: story.partition(1).state.isr == (1,))
+    story.until(lambda: story.partition(1).leadership.state.isr == (1,))
     return tokens
 
 

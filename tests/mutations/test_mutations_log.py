@@ -7,6 +7,7 @@ import pytest
 
 from system_under_test.config import LogConfig, NodeConfig, Voter
 from system_under_test.log import LogManager
+from system_under_test.log.verified import VerifiedBatches
 from system_under_test.protocol.record_batch import CorruptBatchError, decode_records, encode_batch
 from system_under_test.rules import Rules
 from tests.memory_storage import MemoryStorage
@@ -170,12 +171,12 @@ def test_a_recovery_trusts_what_was_rewritten_after_a_cut_only_without_trunc_3(
     manager = start()
     log = manager.get_or_create("t", 0, UUID(int=9))
     for _ in range(6):
-        log.append_as_leader(batch, 0)
+        log.append_as_leader(VerifiedBatches.verify(batch), 0)
     log.flush_blocking()
     manager.write_recovery_points()
     log.truncate_to(2)
     for _ in range(6):
-        log.append_as_leader(batch, 1)
+        log.append_as_leader(VerifiedBatches.verify(batch), 1)
     storage.corrupt("data/t-0/00000000000000000002.log", len(batch) - 2)
 
     recovered = start().get("t", 0)

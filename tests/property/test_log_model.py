@@ -13,6 +13,7 @@ from harness.simulation.weather import Weather
 from harness.simulation.world import World
 from system_under_test.config import LogConfig, NodeConfig
 from system_under_test.log import Log, LogManager
+from system_under_test.log.verified import VerifiedBatches
 from system_under_test.protocol.record_batch import decode_records, encode_batch
 
 TOPIC_ID = UUID(int=77)
@@ -76,7 +77,7 @@ class LogMachine(RuleBasedStateMachine):
             data += encode_batch([(None, value) for value in values], timestamp_ms=1)
             self.batches.append((self.end, self.epoch, values))
             self.end += count
-        self.log.append_as_leader(data, self.epoch)
+        self.log.append_as_leader(VerifiedBatches.verify(data), self.epoch)
 
     @rule(counts=st.lists(st.integers(1, 3), min_size=1, max_size=3), bump=st.integers(0, 1))
     def append_as_follower(self, counts, bump):

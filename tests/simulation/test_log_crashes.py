@@ -21,6 +21,7 @@ from harness.simulation.weather import Weather
 from harness.simulation.world import World
 from system_under_test.config import LogConfig, NodeConfig
 from system_under_test.log import LogManager
+from system_under_test.log.verified import VerifiedBatches
 from system_under_test.protocol.record_batch import decode_records, encode_batch
 from system_under_test.rules import Rules
 
@@ -134,7 +135,7 @@ class Script:
             state.append((offset, self.epoch, value))
             data += encode_batch([(None, value)], timestamp_ms=1)
         self.past.append(state)
-        self.log.append_as_leader(data, self.epoch)
+        self.log.append_as_leader(VerifiedBatches.verify(data), self.epoch)
 
     def follow(self, count=1):
         self.epoch += 1
@@ -298,7 +299,9 @@ def problems_after(script, disk):
     if 0 not in script.high_watermarks and high_watermark == 0:
         found.append("the checkpointed high watermark is lost")
     # The next process can go on, and its checkpoints are as good as its predecessor's.
-    log.append_as_leader(encode_batch([(None, b"next")], timestamp_ms=1), script.epoch + 1)
+    log.append_as_leader(
+        VerifiedBatches.verify(encode_batch([(None, b"next")], timestamp_ms=1)), script.epoch + 1
+    )
     run(log.flush())
     manager.write_recovery_points()
     expected = content_of(log)

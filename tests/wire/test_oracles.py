@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from system_under_test.config import LogConfig
 from system_under_test.log import Log
+from system_under_test.log.verified import VerifiedBatches
 from system_under_test.protocol.apis import APIS, BROKER
 from system_under_test.protocol.record_batch import (
     CorruptBatchError,
@@ -191,7 +192,7 @@ def test_batches_go_through_our_log_untouched(oracle, codec):
         sent.append(built_by(oracle, wanted, codec=codec))
         assert bool(header_at(sent[-1], 0).attributes & 7) is (codec != "none")
         expected += as_read(wanted, log.log_end_offset)
-        log.append_as_leader(sent[-1], leader_epoch=2)
+        log.append_as_leader(VerifiedBatches.verify(sent[-1]), leader_epoch=2)
     stored = content(log)
     position = 0
     for batch in sent:
@@ -220,7 +221,7 @@ def test_a_batch_with_a_flipped_bit_is_not_appended(oracle, wanted, position, bi
     assert not batch.validate_crc()
     log = new_log()
     with pytest.raises(CorruptBatchError):
-        log.append_as_leader(bytes(data), leader_epoch=1)
+        log.append_as_leader(VerifiedBatches.verify(bytes(data)), leader_epoch=1)
     with pytest.raises(CorruptBatchError):
         log.append_as_follower(bytes(data))
     assert (log.log_end_offset, content(log)) == (0, b"")

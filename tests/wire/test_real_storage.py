@@ -12,6 +12,7 @@ from harness.simulation.storage import NodeStorage
 from harness.simulation.world import World
 from system_under_test.config import LogConfig
 from system_under_test.log.log import Log
+from system_under_test.log.verified import VerifiedBatches
 from system_under_test.protocol.record_batch import encode_batch
 from system_under_test.real.storage import DirectoryInUseError, RealStorage
 from tests.memory_storage import MemoryStorage
@@ -107,7 +108,9 @@ def test_a_log_lives_on_every_storage(storage: Any) -> None:
     config = LogConfig(segment_bytes=300)
     log = Log.load(storage, "data/t-0", config, had_clean_shutdown=True)
     for value in range(20):
-        log.append_as_leader(encode_batch([(None, b"%d" % value)], timestamp_ms=1), 3)
+        log.append_as_leader(
+            VerifiedBatches.verify(encode_batch([(None, b"%d" % value)], timestamp_ms=1)), 3
+        )
     log.truncate_to(11)
     log.flush_blocking()
     again = Log.load(storage, "data/t-0", config, had_clean_shutdown=False)

@@ -103,9 +103,9 @@ class InvariantMonitor:
                     broker.node_id,
                     partition.high_watermark,
                     partition.leader_epoch,
-                    partition.is_leader,
-                    partition.state,
-                    partition.effective_min_isr,
+                    None
+                    if partition.leadership is None
+                    else (partition.leadership.state, partition.leadership.effective_min_isr),
                     log,
                     log.generation,
                     log.log_start_offset,
@@ -199,7 +199,8 @@ class InvariantMonitor:
             high_watermark=partition.high_watermark,
             log_end_offset=log.log_end_offset,
         )
-        if not partition.is_leader:
+        leadership = partition.leadership
+        if leadership is None:
             return
         key = (state.name, partition.leader_epoch)
         check_invariant(
@@ -222,8 +223,8 @@ class InvariantMonitor:
         )
         self._high_watermarks[key] = partition.high_watermark
         is_current = partition.leader_epoch == state.leader_epoch
-        isr_state = partition.state
-        if self._elr_on and is_current and len(isr_state.isr) >= partition.effective_min_isr:
+        isr_state = leadership.state
+        if self._elr_on and is_current and not leadership.is_below_min_isr:
             check_invariant(
                 set(isr_state.maximal_isr) >= set(state.isr) | set(state.elr),
                 "INV-3",

@@ -13,12 +13,6 @@ PRODUCT = ("harness", "nemesis", "workloads", "checkers", "system_under_test", "
 
 KNOWN_CYCLES = (
     {
-        "system_under_test.broker.leader_replica",
-        "system_under_test.broker.local_replica",
-        "system_under_test.broker.partition",
-        "system_under_test.broker.replica_context",
-    },
-    {
         "nemesis.hosts.clocks",
         "nemesis.hosts.disks",
         "nemesis.hosts.mechanism",

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from system_under_test.broker.interfaces import IsrAnswer, LocalPartitionsDelta
+from system_under_test.broker.interfaces import IsrResponse, LocalPartitionsDelta
 from system_under_test.broker.replica_manager import ReplicaManager
 from system_under_test.config import FAST_TIMINGS, NodeConfig, Voter, profile_features
 from system_under_test.log.manager import LogManager
@@ -127,14 +127,14 @@ class FakeAlterPartition:
     def proposed(self) -> tuple[int, ...]:
         return tuple(member for member, _ in self.last.isr_with_epochs)
 
-    def answer(self, answer: IsrAnswer, which: int = -1) -> None:
+    def answer(self, answer: IsrResponse, which: int = -1) -> None:
         self.sent[which][1](answer)
 
     def accept(self) -> None:
         """Answers as a controller that agrees."""
         proposal = self.last
         self.answer(
-            IsrAnswer(
+            IsrResponse(
                 error=0,
                 leader_id=SELF,
                 leader_epoch=proposal.leader_epoch,
@@ -333,7 +333,7 @@ class Broker:
 
     def replicate(self, *batches: bytes, high_watermark: int = 0) -> None:
         """Appends as the follower of the present leader epoch."""
-        self.partition.append_as_follower(
+        self.partition.replica.append_as_follower(
             b"".join(batches),
             leader_epoch=self.registration.leader_epoch,
             high_watermark=high_watermark,
@@ -352,7 +352,7 @@ class Broker:
 
     @property
     def log_end(self) -> int:
-        return self.partition.log_end_offset
+        return self.partition.replica.log_end_offset
 
 
 def batch(*values: str, base_offset: int = 0, epoch: int = -1, timestamp_ms: int = 1) -> bytes:

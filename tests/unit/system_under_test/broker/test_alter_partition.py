@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from system_under_test.broker.alter_partition import AlterPartitionManager
-from system_under_test.broker.interfaces import IsrAnswer, IsrProposal
+from system_under_test.broker.interfaces import IsrProposal, IsrResponse
 from system_under_test.config import FAST_TIMINGS, NodeConfig
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import NO_THROTTLE, alter_partition_response
@@ -75,7 +75,7 @@ class Bench:
             self.channel,
             lambda: 41,
         )
-        self.answers: list[IsrAnswer] = []
+        self.answers: list[IsrResponse] = []
 
     def submit(self, index: int = 0) -> bool:
         return self.manager.submit(proposal(index), self.answers.append)
@@ -187,7 +187,7 @@ def test_a_refusal_reaches_its_partition_only_and_the_other_one_is_done() -> Non
 def test_an_owner_may_propose_again_from_within_the_answer_but_not_in_a_tight_loop() -> None:
     bench = Bench(lambda request: answer(request, errors={0: ErrorCode.UNKNOWN_SERVER_ERROR}))
 
-    def again(_answer: IsrAnswer) -> None:
+    def again(_answer: IsrResponse) -> None:
         assert bench.manager.submit(proposal(), again)
 
     bench.manager.submit(proposal(), again)

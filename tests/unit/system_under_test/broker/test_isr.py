@@ -2,17 +2,18 @@
 
 import pytest
 
-from system_under_test.broker.interfaces import IsrAnswer
+from system_under_test.broker.interfaces import IsrResponse
 from system_under_test.broker.isr import (
-    AnswerAction,
     Committed,
     PendingExpand,
     PendingShrink,
+    ResponseAction,
     action_for,
     expand,
     shrink,
 )
 from system_under_test.protocol.errors import ErrorCode
+from system_under_test.rules import Rules
 from tests.unit.system_under_test.broker.replica_fakes import LAG_NS, Broker, batch
 from tests.unit.system_under_test.broker.test_partition_leader import append, lead_with_followers_at
 
@@ -23,34 +24,34 @@ def test_a_pending_expansion_counts_the_new_member():
 
 
 def test_a_pending_shrink_still_counts_the_old_members():
-    state = shrink(Committed(isr=(1, 2, 3)), (2,), counts_when_committed=True)
+    state = shrink(Committed(isr=(1, 2, 3)), (2,), Rules())
     assert (state.isr, state.maximal_isr, state.proposed_isr) == ((1, 2, 3), (1, 2, 3), (1, 3))
 
 
 @pytest.mark.parametrize(
     ("error", "action"),
     [
-        (0, AnswerAction.COMMIT),
-        (107, AnswerAction.ROLL_BACK),
-        (55, AnswerAction.ROLL_BACK),
-        (3, AnswerAction.STAY_PENDING),
-        (100, AnswerAction.STAY_PENDING),
-        (74, AnswerAction.STAY_PENDING),
-        (95, AnswerAction.STAY_PENDING),
-        (42, AnswerAction.STAY_PENDING),
-        (108, AnswerAction.STAY_PENDING),
-        (41, AnswerAction.RESEND),
-        (-1, AnswerAction.RESEND),
-        (7, AnswerAction.RESEND),
+        (0, ResponseAction.COMMIT),
+        (107, ResponseAction.ROLL_BACK),
+        (55, ResponseAction.ROLL_BACK),
+        (3, ResponseAction.STAY_PENDING),
+        (100, ResponseAction.STAY_PENDING),
+        (74, ResponseAction.STAY_PENDING),
+        (95, ResponseAction.STAY_PENDING),
+        (42, ResponseAction.STAY_PENDING),
+        (108, ResponseAction.STAY_PENDING),
+        (41, ResponseAction.RESEND),
+        (-1, ResponseAction.RESEND),
+        (7, ResponseAction.RESEND),
     ],
 )
 def test_answers_follow_the_table(error, action):
-    assert action_for(error, keeps_pending=True) is action
+    assert action_for(error, Rules()) is action
 
 
 def test_without_ap4_a_final_error_rolls_back():
-    assert action_for(95, keeps_pending=False) is AnswerAction.ROLL_BACK
-    assert action_for(-1, keeps_pending=False) is AnswerAction.RESEND
+    assert action_for(95, Rules(("AP-4",))) is ResponseAction.ROLL_BACK
+    assert action_for(-1, Rules(("AP-4",))) is ResponseAction.RESEND
 
 
 # --- shrink
@@ -64,7 +65,7 @@ def test_all_lagging_members_leave_in_one_request():
     proposal = broker.alter.last
     assert proposal.isr_with_epochs == ((1, 101),)
     assert (proposal.leader_epoch, proposal.partition_epoch) == (1, 1)
-    assert isinstance(broker.partition.state, PendingShrink)
+    assert isinstance(broker.partition.leadership.state, PendingShrink)
     assert "isr-shrink-proposed" in broker.marks
 
 
@@ -111,8 +112,8 @@ def test_the_high_watermark_moves_only_when_the_shrink_is_committed():
     assert broker.high_watermark == 2
     broker.alter.accept()
     assert broker.high_watermark == 3
-    assert broker.partition.partition_epoch == 2
-    assert broker.partition.isr_shrinks == 1
+    assert broker.partition.replica.partition_epoch == 2
+    assert broker.partition.isr_changes.shrinks == 1
 
 
 def test_without_isr2_the_smaller_isr_counts_at_once():
@@ -142,10 +143,10 @@ def test_a_follower_at_the_high_watermark_joins_even_if_it_was_slow():
     broker.clock.now_ns = 9 * LAG_NS
     broker.follower_fetch(3, 2)
     assert broker.alter.last.isr_with_epochs == ((1, 101), (2, 102), (3, 103))
-    assert isinstance(broker.partition.state, PendingExpand)
+    assert isinstance(broker.partition.leadership.state, PendingExpand)
     broker.alter.accept()
-    assert broker.partition.state.isr == (1, 2, 3)
-    assert broker.partition.isr_expands == 1
+    assert broker.partition.leadership.state.isr == (1, 2, 3)
+    assert broker.partition.isr_changes.expands == 1
 
 
 def test_a_follower_below_the_high_watermark_does_not_join():
@@ -203,7 +204,7 @@ def test_a_fetch_of_a_former_incarnation_changes_nothing():
     broker.follower_fetch(3, 0, broker_epoch=203)
     late = broker.follower_fetch(3, 2, broker_epoch=103)
     assert late.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert broker.partition.followers[3].log_end_offset == 0
+    assert broker.partition.leadership.followers[3].log_end_offset == 0
     assert broker.alter.sent == []
     assert "fenced-fetch" in broker.marks
 
@@ -238,74 +239,78 @@ def pending_expansion(**options) -> Broker:
     broker = lead_with_followers_at(2, **options)
     broker.register(isr=(1, 2))
     broker.follower_fetch(3, 2)
-    assert broker.partition.state.is_pending
+    assert broker.partition.leadership.state.is_pending
     return broker
 
 
 @pytest.mark.parametrize("error", [107, 55])
 def test_what_was_certainly_not_applied_goes_back_to_the_committed_isr(error):
     broker = pending_expansion()
-    broker.alter.answer(IsrAnswer(error=error))
-    assert broker.partition.state.maximal_isr == (1, 2)
-    assert not broker.partition.state.is_pending
-    assert broker.partition.failed_isr_updates == 1
+    broker.alter.answer(IsrResponse(error=error))
+    assert broker.partition.leadership.state.maximal_isr == (1, 2)
+    assert not broker.partition.leadership.state.is_pending
+    assert broker.partition.isr_changes.failures == 1
 
 
 @pytest.mark.parametrize("error", [3, 100, 74, 95, 42, 108])
 def test_what_may_have_been_applied_stays_pending_until_metadata_arrive(error):
     broker = pending_expansion()
-    broker.alter.answer(IsrAnswer(error=error))
-    assert broker.partition.state.maximal_isr == (1, 2, 3)
+    broker.alter.answer(IsrResponse(error=error))
+    assert broker.partition.leadership.state.maximal_isr == (1, 2, 3)
     assert len(broker.alter.sent) == 1
     broker.register(isr=(1, 2))
-    assert broker.partition.state.maximal_isr == (1, 2)
+    assert broker.partition.leadership.state.maximal_isr == (1, 2)
 
 
 def test_without_ap4_the_leader_forgets_a_change_that_may_be_in_force():
     broker = pending_expansion(without=("AP-4",))
-    broker.alter.answer(IsrAnswer(error=95))
-    assert broker.partition.state.maximal_isr == (1, 2)
+    broker.alter.answer(IsrResponse(error=95))
+    assert broker.partition.leadership.state.maximal_isr == (1, 2)
 
 
 @pytest.mark.parametrize("error", [41, -1, 7])
 def test_other_errors_send_the_same_proposal_again(error):
     broker = pending_expansion()
-    broker.alter.answer(IsrAnswer(error=error))
+    broker.alter.answer(IsrResponse(error=error))
     assert len(broker.alter.sent) == 2
     assert broker.alter.sent[0][0] == broker.alter.sent[1][0]
     broker.alter.accept()
-    assert broker.partition.state.isr == (1, 2, 3)
+    assert broker.partition.leadership.state.isr == (1, 2, 3)
 
 
 def test_an_answer_for_a_state_that_metadata_replaced_is_ignored():
     broker = pending_expansion()
     broker.register(isr=(1,))
     broker.alter.accept()
-    assert broker.partition.state.isr == (1,)
+    assert broker.partition.leadership.state.isr == (1,)
 
 
 def test_an_answer_after_the_loss_of_leadership_is_ignored():
     broker = pending_expansion()
-    broker.follow(2)
+    leadership = broker.partition.leadership
+    partition = broker.follow(2)
     broker.alter.accept()
-    assert broker.partition.state.isr == ()
+    assert partition.leadership is None
+    assert leadership.state.isr == ()
+    assert partition.replica.partition_epoch == broker.registration.partition_epoch
+    assert partition.isr_changes.expands == 0
 
 
 def test_an_answer_of_an_older_partition_epoch_is_ignored():
     broker = pending_expansion()
     broker.alter.answer(
-        IsrAnswer(error=0, leader_id=1, leader_epoch=1, isr=(1, 2, 3), partition_epoch=0)
+        IsrResponse(error=0, leader_id=1, leader_epoch=1, isr=(1, 2, 3), partition_epoch=0)
     )
-    assert broker.partition.state.is_pending
-    assert broker.partition.failed_isr_updates == 1
+    assert broker.partition.leadership.state.is_pending
+    assert broker.partition.isr_changes.failures == 1
 
 
 def test_an_answer_of_another_leader_epoch_is_ignored():
     broker = pending_expansion()
     broker.alter.answer(
-        IsrAnswer(error=0, leader_id=1, leader_epoch=2, isr=(1, 2, 3), partition_epoch=9)
+        IsrResponse(error=0, leader_id=1, leader_epoch=2, isr=(1, 2, 3), partition_epoch=9)
     )
-    assert broker.partition.state.is_pending
+    assert broker.partition.leadership.state.is_pending
 
 
 def test_a_rolled_back_expansion_no_longer_holds_the_high_watermark():
@@ -314,7 +319,7 @@ def test_a_rolled_back_expansion_no_longer_holds_the_high_watermark():
     broker.clock.now_ns += 2 * LAG_NS
     broker.follower_fetch(2, 3)
     assert broker.high_watermark == 2
-    broker.alter.answer(IsrAnswer(error=ErrorCode.INELIGIBLE_REPLICA))
+    broker.alter.answer(IsrResponse(error=ErrorCode.INELIGIBLE_REPLICA))
     assert broker.high_watermark == 3
 
 
@@ -322,18 +327,20 @@ def test_a_registration_that_an_answer_overtook_still_changes_the_assignment():
     broker = pending_expansion()
     broker.alter.accept()
     broker.register(
-        isr=(1, 2, 3), replicas=(1, 2, 3, 4), partition_epoch=broker.partition.partition_epoch
+        isr=(1, 2, 3),
+        replicas=(1, 2, 3, 4),
+        partition_epoch=broker.partition.replica.partition_epoch,
     )
-    assert list(broker.partition.followers) == [2, 3, 4]
+    assert list(broker.partition.leadership.followers) == [2, 3, 4]
 
 
 def test_an_answer_of_an_equal_partition_epoch_ends_the_change():
     broker = pending_expansion()
-    epoch = broker.partition.partition_epoch
+    epoch = broker.partition.replica.partition_epoch
     broker.alter.answer(
-        IsrAnswer(error=0, leader_id=1, leader_epoch=1, isr=(1, 2), partition_epoch=epoch)
+        IsrResponse(error=0, leader_id=1, leader_epoch=1, isr=(1, 2), partition_epoch=epoch)
     )
-    assert not broker.partition.state.is_pending
+    assert not broker.partition.leadership.state.is_pending
 
 
 def test_a_proposal_that_cannot_be_queued_was_not_attempted():
@@ -341,16 +348,16 @@ def test_a_proposal_that_cannot_be_queued_was_not_attempted():
     broker.register(isr=(1, 2))
     broker.alter.accepts = False
     broker.follower_fetch(3, 2)
-    assert not broker.partition.state.is_pending
+    assert not broker.partition.leadership.state.is_pending
     broker.alter.accepts = True
     broker.follower_fetch(3, 2)
-    assert broker.partition.state.is_pending
+    assert broker.partition.leadership.state.is_pending
 
 
 def test_without_lead2_a_registration_does_not_cancel_a_change():
     broker = pending_expansion(without=("LEAD-2",))
     broker.register(isr=(1,))
-    assert broker.partition.state.is_pending
+    assert broker.partition.leadership.state.is_pending
 
 
 def test_the_echo_of_an_answer_does_not_cancel_the_next_change():
@@ -361,7 +368,7 @@ def test_the_echo_of_an_answer_does_not_cancel_the_next_change():
     broker.alter.accept()
     broker.follower_fetch(3, 2)
     broker.register(isr=(1, 2))  # partition epoch as answered
-    assert broker.registration.partition_epoch == broker.partition.partition_epoch
-    assert broker.partition.state.maximal_isr == (1, 2, 3)
+    assert broker.registration.partition_epoch == broker.partition.replica.partition_epoch
+    assert broker.partition.leadership.state.maximal_isr == (1, 2, 3)
     broker.alter.accept()
-    assert broker.partition.state.isr == (1, 2, 3)
+    assert broker.partition.leadership.state.isr == (1, 2, 3)

@@ -27,7 +27,9 @@ def following(*batches: bytes, high_watermark: int = 0, **options) -> Broker:
 
 def diverge(broker: Broker, epoch: int, end_offset: int) -> int:
     """Hears of a divergence; returns the new log end."""
-    broker.partition.truncate_on_divergence(leader_epoch=9, epoch=epoch, end_offset=end_offset)
+    broker.partition.replica.truncate_on_divergence(
+        leader_epoch=9, epoch=epoch, end_offset=end_offset
+    )
     return broker.log_end
 
 
@@ -81,9 +83,9 @@ def test_an_epoch_newer_than_all_of_ours_cuts_to_the_leaders_end():
 def test_follower_truncates_to_the_leaders_epoch_boundary():
     """The leader has {1: 0, 2: 2}; this follower wrote 2 and 3 in epoch 1, where the leader went on in 2."""
     broker = following(*records(0, 4, epoch=1))
-    assert broker.partition.fetch_position() == (4, 1, 0)
+    assert broker.partition.replica.fetch_position() == (4, 1, 0)
     assert diverge(broker, 1, 2) == 2
-    assert broker.partition.fetch_position() == (2, 1, 0)
+    assert broker.partition.replica.fetch_position() == (2, 1, 0)
     assert "truncated" in broker.marks
 
 
@@ -98,14 +100,14 @@ def test_truncation_iterates_down_the_epochs():
 def test_an_epoch_that_the_follower_does_not_know_takes_two_steps():
     broker = following(*records(0, 4, epoch=1), *records(4, 8, epoch=3))
     assert diverge(broker, 2, 6) == 4
-    assert broker.partition.fetch_position() == (4, 1, 0)
+    assert broker.partition.replica.fetch_position() == (4, 1, 0)
     assert diverge(broker, 1, 2) == 2
 
 
 def test_a_log_of_unknown_epochs_is_cut_to_its_start():
     broker = following(*records(0, 4, epoch=5), *records(4, 8, epoch=6))
     assert diverge(broker, 3, 7) == 0
-    assert broker.partition.fetch_position() == (0, -1, 0)
+    assert broker.partition.replica.fetch_position() == (0, -1, 0)
 
 
 def test_an_undefined_end_cuts_to_the_high_watermark():
@@ -121,10 +123,10 @@ def test_a_batch_that_spans_the_point_is_cut_whole():
 def test_answers_for_another_leader_epoch_are_ignored():
     broker = following(*records(0, 4, epoch=1))
     partition = broker.partition
-    partition.truncate_on_divergence(leader_epoch=8, epoch=1, end_offset=0)
-    partition.truncate_to(leader_epoch=8, offset=0)
-    partition.truncate_fully_and_start_at(leader_epoch=8, offset=7)
-    partition.append_as_follower(
+    partition.replica.truncate_on_divergence(leader_epoch=8, epoch=1, end_offset=0)
+    partition.replica.truncate_to(leader_epoch=8, offset=0)
+    partition.replica.truncate_fully_and_start_at(leader_epoch=8, offset=7)
+    partition.replica.append_as_follower(
         records(4, 5, 1)[0], leader_epoch=8, high_watermark=4, log_start_offset=0
     )
     assert (broker.log_end, broker.high_watermark) == (4, 0)
@@ -133,7 +135,7 @@ def test_answers_for_another_leader_epoch_are_ignored():
 def test_a_leader_ignores_what_it_fetched_as_follower():
     broker = following(*records(0, 2, epoch=1))
     broker.lead(leader_epoch=10)
-    broker.partition.truncate_to(leader_epoch=10, offset=0)
+    broker.partition.replica.truncate_to(leader_epoch=10, offset=0)
     broker.replicate(*records(2, 3, epoch=1))
     assert broker.log_end == 2
 
@@ -143,7 +145,7 @@ def test_without_trunc1_a_follower_cuts_to_its_high_watermark_on_every_new_epoch
     assert broker.log_end == 4
     broker.follow(3, leader_epoch=10)
     assert broker.log_end == 2
-    assert broker.partition.fetch_position() == (2, -1, 0)
+    assert broker.partition.replica.fetch_position() == (2, -1, 0)
 
 
 def test_with_trunc1_a_new_epoch_cuts_nothing():
@@ -157,7 +159,7 @@ def test_a_log_without_epochs_is_cut_to_its_high_watermark():
     broker = following(*records(0, 4, epoch=-1), high_watermark=2)
     assert broker.partition.log.latest_epoch == -1
     broker.follow(3, leader_epoch=10)
-    assert broker.partition.fetch_position() == (2, -1, 0)
+    assert broker.partition.replica.fetch_position() == (2, -1, 0)
 
 
 # --- the high watermark
@@ -184,7 +186,7 @@ def test_an_empty_answer_that_changes_nothing_is_not_told():
 
 def test_truncation_below_the_high_watermark_lowers_it_and_is_marked():
     broker = following(*records(0, 4, epoch=1), high_watermark=3)
-    broker.partition.truncate_to(leader_epoch=9, offset=1)
+    broker.partition.replica.truncate_to(leader_epoch=9, offset=1)
     assert broker.high_watermark == 1
     details = dict(broker.observer.marks)["truncated-below-high-watermark"]
     assert (details["end_before"], details["end_after"], details["high_watermark"]) == (4, 1, 3)
@@ -192,7 +194,7 @@ def test_truncation_below_the_high_watermark_lowers_it_and_is_marked():
 
 def test_truncation_above_the_high_watermark_is_no_warning():
     broker = following(*records(0, 4, epoch=1), high_watermark=2)
-    broker.partition.truncate_to(leader_epoch=9, offset=2)
+    broker.partition.replica.truncate_to(leader_epoch=9, offset=2)
     assert broker.high_watermark == 2
     assert "truncated" in broker.marks
     assert "truncated-below-high-watermark" not in broker.marks
@@ -200,21 +202,21 @@ def test_truncation_above_the_high_watermark_is_no_warning():
 
 def test_without_hw7_the_high_watermark_stays_behind_the_log_end():
     broker = following(*records(0, 4, epoch=1), high_watermark=3, without=("HW-7",))
-    broker.partition.truncate_to(leader_epoch=9, offset=1)
+    broker.partition.replica.truncate_to(leader_epoch=9, offset=1)
     assert (broker.high_watermark, broker.log_end) == (3, 1)
 
 
 def test_a_high_watermark_behind_the_log_end_breaks_an_invariant():
     broker = following(*records(0, 4, epoch=1), high_watermark=3)
-    broker.partition.high_watermark = 5
+    broker.partition.replica.high_watermark = 5
     with pytest.raises(InvariantViolation, match="INV-9"):
-        broker.partition.check_high_watermark()
+        broker.partition.replica.check_high_watermark()
 
 
 def test_a_log_that_starts_anew_takes_its_high_watermark_along():
     broker = following(*records(0, 4, epoch=1), high_watermark=3)
-    broker.partition.truncate_fully_and_start_at(leader_epoch=9, offset=20)
-    assert broker.partition.fetch_position() == (20, -1, 20)
+    broker.partition.replica.truncate_fully_and_start_at(leader_epoch=9, offset=20)
+    assert broker.partition.replica.fetch_position() == (20, -1, 20)
     assert broker.high_watermark == 20
 
 
@@ -280,11 +282,12 @@ def test_a_leader_leaves_its_fetcher_before_anything_else():
 def test_a_deposed_leader_forgets_its_followers_and_its_epoch_start():
     broker = Broker()
     partition = broker.lead()
+    leadership = partition.leadership
     broker.follow(2)
-    assert partition.followers == {}
-    assert partition.leader_epoch_start_offset is None
-    assert partition.state.isr == ()
-    assert partition.effective_min_isr == 1
+    assert partition.leadership is None
+    assert leadership.state.isr == ()
+    broker.lead()
+    assert partition.leadership is not leadership
     assert "became-follower" in broker.marks
 
 

@@ -55,7 +55,7 @@ def test_records_come_with_the_high_watermark_from_before_the_fetch():
 def test_a_follower_that_truncated_does_not_move_the_high_watermark_back():
     broker = lead_with_followers_at(3)
     broker.follower_fetch(2, 1)
-    assert broker.partition.followers[2].log_end_offset == 1
+    assert broker.partition.leadership.followers[2].log_end_offset == 1
     assert broker.high_watermark == 3
 
 
@@ -91,7 +91,7 @@ def test_the_gate_looks_at_the_committed_isr_not_at_a_pending_expansion():
     append(broker, "x")
     broker.follower_fetch(2, 3)
     assert broker.alter.proposed == (1, 2)
-    assert broker.partition.state.maximal_isr == (1, 2)
+    assert broker.partition.leadership.state.maximal_isr == (1, 2)
     assert broker.high_watermark == 2
     broker.alter.accept()
     # KAFKA-13091: the answer itself moves the mark; no other fetch is needed.
@@ -111,7 +111,7 @@ def test_without_lead5_a_committed_isr_change_leaves_the_high_watermark_alone():
 def test_min_isr_is_capped_by_the_number_of_replicas():
     broker = Broker(min_isr=3)
     broker.lead(replicas=(1, 2), isr=(1, 2))
-    assert broker.partition.effective_min_isr == 2
+    assert broker.partition.leadership.effective_min_isr == 2
 
 
 def test_a_new_leader_keeps_its_high_watermark_until_the_isr_has_fetched_up_to_it():
@@ -121,7 +121,7 @@ def test_a_new_leader_keeps_its_high_watermark_until_the_isr_has_fetched_up_to_i
     broker.replicate(batch("a", epoch=1), batch("b", base_offset=1, epoch=1), high_watermark=1)
     broker.lead()
     assert (broker.high_watermark, broker.log_end) == (1, 2)
-    assert broker.partition.leader_epoch_start_offset == 2
+    assert broker.partition.leadership.epoch_start_offset == 2
     broker.follower_fetch(2, 2)
     broker.follower_fetch(3, 1)
     assert broker.high_watermark == 1
@@ -186,7 +186,7 @@ def test_an_older_registration_is_ignored():
     epoch = broker.registration.partition_epoch
     broker.register(isr=(1, 2), partition_epoch=epoch + 1)
     broker.register(isr=(1, 2, 3), partition_epoch=epoch)
-    assert broker.partition.state.isr == (1, 2)
+    assert broker.partition.leadership.state.isr == (1, 2)
 
 
 def test_a_new_leader_forgets_what_it_knew_of_its_followers():
@@ -194,7 +194,10 @@ def test_a_new_leader_forgets_what_it_knew_of_its_followers():
     broker.follow(2)
     broker.clock.now_ns = 5 * LAG_NS
     broker.lead(isr=(1, 2))
-    in_isr, outside = broker.partition.followers[2], broker.partition.followers[3]
+    in_isr, outside = (
+        broker.partition.leadership.followers[2],
+        broker.partition.leadership.followers[3],
+    )
     assert (in_isr.log_end_offset, in_isr.broker_epoch) == (-1, None)
     assert in_isr.last_caught_up_time_ns == 5 * LAG_NS
     assert outside.last_caught_up_time_ns < 0
@@ -204,7 +207,10 @@ def test_the_same_leader_in_a_new_epoch_keeps_offsets_but_not_caught_up_times():
     broker = lead_with_followers_at(2)
     broker.clock.now_ns = 5 * LAG_NS
     broker.lead(isr=(1, 2))
-    in_isr, outside = broker.partition.followers[2], broker.partition.followers[3]
+    in_isr, outside = (
+        broker.partition.leadership.followers[2],
+        broker.partition.leadership.followers[3],
+    )
     assert (in_isr.log_end_offset, in_isr.broker_epoch) == (2, 102)
     assert (in_isr.last_fetch_leader_leo, in_isr.last_fetch_time_ns) == (2, 5 * LAG_NS)
     assert outside.log_end_offset == 2
@@ -215,13 +221,13 @@ def test_the_same_leader_in_a_new_epoch_keeps_offsets_but_not_caught_up_times():
 def test_a_changed_isr_in_the_same_epoch_resets_no_follower():
     broker = lead_with_followers_at(2)
     append(broker, "x")
-    start = broker.partition.leader_epoch_start_offset
-    caught_up = broker.partition.followers[2].last_caught_up_time_ns
+    start = broker.partition.leadership.epoch_start_offset
+    caught_up = broker.partition.leadership.followers[2].last_caught_up_time_ns
     broker.clock.now_ns = LAG_NS
     broker.register(isr=(1, 2))
-    assert broker.partition.leader_epoch_start_offset == start == 0
-    assert broker.partition.followers[2].last_caught_up_time_ns == caught_up
-    assert broker.partition.followers[2].log_end_offset == 2
+    assert broker.partition.leadership.epoch_start_offset == start == 0
+    assert broker.partition.leadership.followers[2].last_caught_up_time_ns == caught_up
+    assert broker.partition.leadership.followers[2].log_end_offset == 2
 
 
 def test_a_new_leader_records_its_epoch_durably_before_it_serves():
@@ -241,9 +247,9 @@ def test_without_lead3_an_epoch_without_records_leaves_no_trace():
 def test_a_replica_that_is_added_and_one_that_is_removed_change_the_followers():
     broker = lead_with_followers_at(1)
     broker.register(replicas=(1, 3, 4), isr=(1, 3))
-    assert list(broker.partition.followers) == [3, 4]
-    assert broker.partition.followers[3].log_end_offset == 1
-    assert broker.partition.followers[4].log_end_offset == -1
+    assert list(broker.partition.leadership.followers) == [3, 4]
+    assert broker.partition.leadership.followers[3].log_end_offset == 1
+    assert broker.partition.leadership.followers[4].log_end_offset == -1
 
 
 def test_a_leader_outside_of_its_isr_is_refused():

@@ -50,7 +50,7 @@ def test_timers_shrink_isrs_and_write_checkpoints():
         assert broker.logs.checkpointed_high_watermark(TOPIC, 0) == 2
         broker.manager.stop()
         broker.alter.accept()
-        broker.partition.high_watermark = 3
+        broker.partition.replica.high_watermark = 3
         await asyncio.sleep(5)
         assert broker.logs.checkpointed_high_watermark(TOPIC, 0) == 2
 
@@ -83,7 +83,7 @@ def test_gauges_tell_the_state_of_the_isr():
 def test_a_partition_that_is_being_extended_is_not_under_replicated():
     broker = lead_with_followers_at(1)
     broker.register(replicas=(1, 2, 3, 4), adding_replicas=(4,), isr=(1, 2, 3))
-    assert not broker.partition.is_under_replicated
+    assert not broker.partition.leadership.is_under_replicated
 
 
 def test_other_messages_are_not_handled():

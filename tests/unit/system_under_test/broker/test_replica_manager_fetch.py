@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 
+from system_under_test.log.verified import VerifiedBatches
 from system_under_test.protocol.messages import decode, encode, fetch_request, millis
 from tests.unit.system_under_test.broker.node_fakes import now_ms, run_virtually
 from tests.unit.system_under_test.broker.replica_fakes import (
@@ -74,7 +75,7 @@ def test_the_same_question_gets_the_same_answer_until_something_changes():
     assert len(values_of(broker.follower_fetch(2, 0))) == 3
     assert len(values_of(consume(broker, 0))) == 2
     broker.follow(2)
-    broker.partition.truncate_to(leader_epoch=2, offset=1)
+    broker.partition.replica.truncate_to(leader_epoch=2, offset=1)
     broker.replicate(batch("x", base_offset=1, epoch=2), high_watermark=2)
     broker.lead()
     assert values_of(broker.follower_fetch(2, 0)) == ["r0", "x"]
@@ -144,7 +145,7 @@ def test_a_diverging_fetch_is_told_where_and_says_nothing_about_the_follower():
     answer = broker.follower_fetch(2, 4, last_epoch=2)
     assert (answer.error_code, answer.records) == (0, b"")
     assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (1, 2)
-    assert broker.partition.followers[2].log_end_offset == -1
+    assert broker.partition.leadership.followers[2].log_end_offset == -1
     assert "diverging-fetch" in broker.marks
 
 
@@ -162,7 +163,7 @@ def test_below_the_log_start_a_diverging_fetch_is_out_of_range():
     """KAFKA-12996: there is nothing left to compare with."""
     broker = Broker()
     broker.follow(2)
-    broker.partition.truncate_fully_and_start_at(leader_epoch=1, offset=20)
+    broker.partition.replica.truncate_fully_and_start_at(leader_epoch=1, offset=20)
     broker.lead(leader_epoch=10)
     append(broker, "a")
     broker.lead(leader_epoch=12)
@@ -176,7 +177,7 @@ def test_a_prefix_does_not_diverge(offset, last_epoch):
     broker = diverged()
     answer = broker.follower_fetch(2, offset, last_epoch=last_epoch)
     assert (answer.error_code, answer.diverging_epoch.epoch) == (0, -1)
-    assert broker.partition.followers[2].log_end_offset == offset
+    assert broker.partition.leadership.followers[2].log_end_offset == offset
 
 
 def test_an_epoch_newer_than_all_is_out_of_range():
@@ -204,13 +205,13 @@ def test_without_fs1_a_diverging_fetch_counts():
     for value in "abc":
         append(broker, value)
     broker.follower_fetch(2, 3, last_epoch=2)
-    assert broker.partition.followers[2].log_end_offset == 3
+    assert broker.partition.leadership.followers[2].log_end_offset == 3
 
 
 def test_a_fetch_out_of_range_says_nothing_about_the_follower():
     broker = lead_with_followers_at(2)
     broker.follower_fetch(2, 9)
-    assert broker.partition.followers[2].log_end_offset == 2
+    assert broker.partition.leadership.followers[2].log_end_offset == 2
 
 
 # --- long polls
@@ -223,7 +224,7 @@ def test_a_parked_follower_is_woken_by_an_append():
         assert not waiting.done()
         append(broker, "b")
         assert values_of(only_fetched(waiting)) == ["b"]
-        assert broker.partition.follower_fetches == {}
+        assert broker.partition.waiters.follower_fetches == {}
 
     on_loop(story)
 
@@ -249,7 +250,7 @@ def test_a_parked_consumer_is_woken_by_the_high_watermark_only():
         broker.follower_fetch(2, 2)
         broker.follower_fetch(3, 2)
         assert values_of(only_fetched(waiting)) == ["b"]
-        assert broker.partition.consumer_fetches == {}
+        assert broker.partition.waiters.consumer_fetches == {}
 
     on_loop(story)
 
@@ -306,7 +307,7 @@ def test_a_woken_fetch_is_not_recorded_again():
         broker.clock.now_ns = 99
         append(broker, "b")
         assert waiting.done()
-        assert broker.partition.followers[2].last_fetch_time_ns == 10
+        assert broker.partition.leadership.followers[2].last_fetch_time_ns == 10
 
     on_loop(story)
 
@@ -387,8 +388,8 @@ def two_partitions() -> Broker:
     append(broker, "a")
     first = broker.registration
     broker.register(partition=1, partition_epoch=0)
-    broker.partition.append_as_leader(batch("second"), 1)
-    broker.manager.partitions["t", 1].append_as_leader(batch("b"), 1)
+    broker.partition.append_as_leader(VerifiedBatches.verify(batch("second")), 1)
+    broker.manager.partitions["t", 1].append_as_leader(VerifiedBatches.verify(batch("b")), 1)
     broker.registration = first
     return broker
 
@@ -450,6 +451,6 @@ def test_an_append_to_one_partition_wakes_a_fetch_of_both():
         append(broker, "new")
         answers = waiting.result().responses[0].partitions
         assert [values_of(data) for data in answers] == [["new"], []]
-        assert broker.manager.partitions["t", 1].follower_fetches == {}
+        assert broker.manager.partitions["t", 1].waiters.follower_fetches == {}
 
     on_loop(story)

@@ -102,7 +102,7 @@ def test_the_committed_isr_counts_for_min_isr():
     broker = lead_with_followers_at(2)
     broker.register(isr=(1,))
     broker.follower_fetch(2, 2)
-    assert broker.partition.state.maximal_isr == (1, 2)
+    assert broker.partition.leadership.state.maximal_isr == (1, 2)
     assert only_produced(broker.produce("a")).error_code == 19
 
 
@@ -167,7 +167,7 @@ def test_a_request_that_timed_out_is_not_answered_again_when_its_records_commit(
         broker.follower_fetch(3, 1)
         assert broker.high_watermark == 1
         assert only_produced(waiting).error_code == 7
-        assert not broker.partition.produce_waits
+        assert not broker.partition.waiters.produces
 
     run_virtually(story())
 
@@ -193,7 +193,7 @@ def test_without_foll3_a_replaced_record_is_acknowledged():
         waiting = broker.produce("m")
         broker.follow(2)
         assert not waiting.done()
-        broker.partition.truncate_to(leader_epoch=2, offset=1)
+        broker.partition.replica.truncate_to(leader_epoch=2, offset=1)
         broker.replicate(batch("n", base_offset=1, epoch=2), high_watermark=2)
         assert only_produced(waiting).error_code == 0
 

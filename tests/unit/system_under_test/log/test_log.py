@@ -7,6 +7,7 @@ import pytest
 
 from system_under_test.config import LogConfig
 from system_under_test.log import BatchTooLargeError, Log, OutOfOrderOffsetError
+from system_under_test.log.verified import VerifiedBatches
 from system_under_test.protocol.record_batch import (
     CorruptBatchError,
     decode_records,
@@ -43,7 +44,7 @@ def filled(storage=None, *, count=6, records_per_batch=1, epoch=1, **config) -> 
     log = new_log(storage, **config)
     for number in range(count):
         values = [f"{number}.{index}" for index in range(records_per_batch)]
-        log.append_as_leader(batch(*values), epoch)
+        log.append_as_leader(VerifiedBatches.verify(batch(*values)), epoch)
     return log
 
 
@@ -62,8 +63,13 @@ def test_a_new_log_is_empty():
 
 def test_a_leader_gives_offsets_and_its_epoch():
     log = new_log()
-    assert log.append_as_leader(batch("a", "b"), 3) == (0, 1, 2, len(batch("a", "b")))
-    info = log.append_as_leader(batch("c") + batch("d", "e"), 4)
+    assert log.append_as_leader(VerifiedBatches.verify(batch("a", "b")), 3) == (
+        0,
+        1,
+        2,
+        len(batch("a", "b")),
+    )
+    info = log.append_as_leader(VerifiedBatches.verify(batch("c") + batch("d", "e")), 4)
     assert (info.first_offset, info.last_offset, info.record_count) == (2, 4, 3)
     assert [(h.base_offset, h.last_offset, h.leader_epoch) for h in log.headers()] == [
         (0, 1, 3),
@@ -78,7 +84,7 @@ def test_a_leader_gives_offsets_and_its_epoch():
 def test_a_leader_appends_nothing_of_bytes_that_are_no_batches(data):
     log = filled(count=1)
     with pytest.raises(CorruptBatchError):
-        log.append_as_leader(data, 1)
+        log.append_as_leader(VerifiedBatches.verify(data), 1)
     assert values_of(log) == ["0.0"]
 
 
@@ -86,13 +92,13 @@ def test_a_leader_refuses_a_damaged_batch():
     damaged = bytearray(batch("a"))
     damaged[-1] ^= 1
     with pytest.raises(CorruptBatchError, match="checksum"):
-        new_log().append_as_leader(bytes(damaged), 1)
+        new_log().append_as_leader(VerifiedBatches.verify(bytes(damaged)), 1)
 
 
 def test_a_leader_refuses_a_batch_above_the_limit_and_all_that_came_with_it():
     log = new_log(max_message_bytes=100)
     with pytest.raises(BatchTooLargeError, match="exceeds 100"):
-        log.append_as_leader(batch("a") + batch("x" * 100), 1)
+        log.append_as_leader(VerifiedBatches.verify(batch("a") + batch("x" * 100)), 1)
     assert log.log_end_offset == 0
     assert log.epochs.entries == ()
 
@@ -188,8 +194,8 @@ def test_segments_are_named_by_their_base_offset():
 
 def test_a_batch_larger_than_a_segment_gets_one_of_its_own():
     log = new_log(segment_bytes=10)
-    log.append_as_leader(batch("a"), 1)
-    log.append_as_leader(batch("b"), 1)
+    log.append_as_leader(VerifiedBatches.verify(batch("a")), 1)
+    log.append_as_leader(VerifiedBatches.verify(batch("b")), 1)
     assert values_of(log) == ["a", "b"]
 
 
@@ -201,7 +207,7 @@ def test_truncation_cuts_the_batch_that_contains_the_offset(offset, segment_byte
     log.truncate_to(offset)
     assert log.log_end_offset == offset // 3 * 3
     assert values_of(log) == before[: log.log_end_offset]
-    log.append_as_leader(batch("new"), 2)
+    log.append_as_leader(VerifiedBatches.verify(batch("new")), 2)
     assert values_of(log) == [*before[: log.log_end_offset - 1], "new"]
 
 
@@ -215,8 +221,8 @@ def test_truncation_behind_the_end_forgets_epochs_without_records_only():
 
 def test_truncation_forgets_the_epochs_of_what_it_cuts():
     log = filled(count=3, epoch=1)
-    log.append_as_leader(batch("x", "y"), 2)
-    log.append_as_leader(batch("z"), 3)
+    log.append_as_leader(VerifiedBatches.verify(batch("x", "y")), 2)
+    log.append_as_leader(VerifiedBatches.verify(batch("z")), 3)
     log.truncate_to(4)
     assert log.log_end_offset == 3
     assert log.epochs.entries == ((1, 0),)
@@ -232,14 +238,14 @@ def test_truncation_lowers_the_recovery_point_and_has_it_checkpointed():
     assert log.recovery_point == 4
     log.truncate_to(2)
     assert seen == [(2, 2)]
-    log.append_as_leader(batch("x"), 1)
+    log.append_as_leader(VerifiedBatches.verify(batch("x")), 1)
     log.truncate_to(2)
     assert seen == [(2, 2)]
 
 
 def test_without_trunc3_the_recovery_point_is_not_checkpointed():
     log = new_log(rules=Rules(["TRUNC-3"]))
-    log.append_as_leader(batch("a"), 1)
+    log.append_as_leader(VerifiedBatches.verify(batch("a")), 1)
     log.flush_blocking()
     seen = []
     log.on_checkpoint_due = lambda: seen.append(log.recovery_point)
@@ -263,7 +269,7 @@ def test_a_log_can_be_dropped_and_begin_anywhere(offset):
     assert (log.log_start_offset, log.log_end_offset) == (offset, offset)
     assert log.recovery_point <= offset
     assert log.epochs.entries == ()
-    log.append_as_leader(batch("x"), 7)
+    log.append_as_leader(VerifiedBatches.verify(batch("x")), 7)
     assert values_of(log, offset) == ["x"]
     assert len([name for name in storage.list(DIRECTORY) if name.endswith(".log")]) == 1
 
@@ -271,7 +277,7 @@ def test_a_log_can_be_dropped_and_begin_anywhere(offset):
 def test_truncating_below_the_first_segment_drops_everything():
     log = new_log()
     log.truncate_fully_and_start_at(10)
-    log.append_as_leader(batch("x"), 1)
+    log.append_as_leader(VerifiedBatches.verify(batch("x")), 1)
     log.truncate_to(4)
     assert (log.log_start_offset, log.log_end_offset) == (4, 4)
 
@@ -315,7 +321,7 @@ def test_a_flush_covers_what_was_there_when_it_began():
         log = filled(SlowStorage(), count=4)
         flush = asyncio.ensure_future(log.flush())
         await asyncio.sleep(0)
-        log.append_as_leader(batch("late"), 1)
+        log.append_as_leader(VerifiedBatches.verify(batch("late")), 1)
         await flush
         assert log.recovery_point == 4
 
@@ -334,7 +340,7 @@ def test_a_truncation_during_a_flush_keeps_the_recovery_point_down(segment_bytes
         flush = asyncio.ensure_future(log.flush())
         await asyncio.sleep(0)
         log.truncate_to(1)
-        log.append_as_leader(batch("new", "newer", "newest"), 2)
+        log.append_as_leader(VerifiedBatches.verify(batch("new", "newer", "newest")), 2)
         await flush
         assert log.recovery_point <= 1
 
@@ -346,7 +352,7 @@ def test_flush_messages_flushes_inside_the_append():
     log = new_log(storage, flush_messages=3)
     points = []
     for _ in range(7):
-        log.append_as_leader(batch("x"), 1)
+        log.append_as_leader(VerifiedBatches.verify(batch("x")), 1)
         points.append(log.recovery_point)
     assert points == [0, 0, 3, 3, 3, 6, 6]
     storage.power_cut()
@@ -356,7 +362,7 @@ def test_flush_messages_flushes_inside_the_append():
 def test_without_log1_every_append_is_durable():
     storage = MemoryStorage()
     log = new_log(storage, rules=Rules(["LOG-1"]))
-    log.append_as_leader(batch("a"), 1)
+    log.append_as_leader(VerifiedBatches.verify(batch("a")), 1)
     assert log.recovery_point == 1
     storage.power_cut()
     assert values_of(new_log(storage)) == ["a"]
@@ -384,7 +390,7 @@ def test_a_failed_flush_takes_the_log_offline():
     storage.failing = set()
     assert log.recovery_point == 0
     with pytest.raises(OSError, match="offline since") as caught:
-        log.append_as_leader(batch("x"), 1)
+        log.append_as_leader(VerifiedBatches.verify(batch("x")), 1)
     assert caught.value.errno == errno.EIO
     with pytest.raises(OSError, match="offline since"):
         asyncio.run(log.flush())
@@ -397,7 +403,7 @@ def test_a_failed_flush_of_a_full_segment_is_reported_by_the_next_append():
         log = filled(storage, count=3, segment_bytes=100)
         await asyncio.sleep(0)
         with pytest.raises(OSError, match="offline since"):
-            log.append_as_leader(batch("x"), 1)
+            log.append_as_leader(VerifiedBatches.verify(batch("x")), 1)
 
     asyncio.run(scenario())
 
@@ -407,10 +413,10 @@ def test_a_full_disk_leaves_no_half_batch_behind():
     log = filled(storage, count=2)
     storage.space = 30
     with pytest.raises(OSError, match="no space"):
-        log.append_as_leader(batch("lost"), 1)
+        log.append_as_leader(VerifiedBatches.verify(batch("lost")), 1)
     assert log.log_end_offset == 2
     storage.space = None
-    log.append_as_leader(batch("kept"), 1)
+    log.append_as_leader(VerifiedBatches.verify(batch("kept")), 1)
     assert values_of(log) == ["0.0", "1.0", "kept"]
 
 
@@ -420,10 +426,10 @@ def test_a_half_batch_that_cannot_be_removed_takes_the_log_offline():
     storage.space = 30
     storage.failing = {"truncate"}
     with pytest.raises(OSError, match="no space"):
-        log.append_as_leader(batch("lost"), 1)
+        log.append_as_leader(VerifiedBatches.verify(batch("lost")), 1)
     storage.space = None
     with pytest.raises(OSError, match="offline since"):
-        log.append_as_leader(batch("x"), 1)
+        log.append_as_leader(VerifiedBatches.verify(batch("x")), 1)
 
 
 def test_a_deleted_log_leaves_no_files_and_takes_no_appends():
@@ -432,4 +438,4 @@ def test_a_deleted_log_leaves_no_files_and_takes_no_appends():
     log.delete()
     assert storage.list(DIRECTORY) == []
     with pytest.raises(OSError, match="deleted"):
-        log.append_as_leader(batch("x"), 1)
+        log.append_as_leader(VerifiedBatches.verify(batch("x")), 1)

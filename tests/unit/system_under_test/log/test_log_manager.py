@@ -14,6 +14,7 @@ from system_under_test.log.checkpoints import (
     decode_uuid,
     encode_uuid,
 )
+from system_under_test.log.verified import VerifiedBatches
 from system_under_test.protocol.record_batch import decode_records, encode_batch
 from system_under_test.rules import Rules
 from tests.memory_storage import MemoryStorage
@@ -51,7 +52,7 @@ def batch(value: str = "x") -> bytes:
 def append(manager: LogManager, *values: str, topic="t", index=0, epoch=1):
     log = manager.get_or_create(topic, index, TOPIC_ID)
     for value in values:
-        log.append_as_leader(batch(value), epoch)
+        log.append_as_leader(VerifiedBatches.verify(batch(value)), epoch)
     return log
 
 

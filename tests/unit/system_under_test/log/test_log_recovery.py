@@ -5,6 +5,7 @@ import pytest
 from system_under_test.config import LogConfig
 from system_under_test.log import Log
 from system_under_test.log.segment import SCAN_WINDOW_BYTES, segment_path
+from system_under_test.log.verified import VerifiedBatches
 from system_under_test.protocol.record_batch import decode_records, encode_batch
 from system_under_test.rules import Rules
 from tests.memory_storage import MemoryStorage
@@ -28,7 +29,7 @@ def written(*, count=6, epoch=1, segment_batches=1000) -> tuple[MemoryStorage, L
     storage = MemoryStorage()
     log = load(storage, config=LogConfig(segment_bytes=segment_batches * SIZE))
     for number in range(count):
-        log.append_as_leader(batch(b"%d" % number), epoch)
+        log.append_as_leader(VerifiedBatches.verify(batch(b"%d" % number)), epoch)
     return storage, log
 
 
@@ -173,7 +174,7 @@ def test_a_hole_inside_a_segment_ends_the_log():
 def test_a_power_cut_keeps_what_was_flushed():
     storage, log = written(count=4)
     log.flush_blocking()
-    log.append_as_leader(batch(b"4"), 2)
+    log.append_as_leader(VerifiedBatches.verify(batch(b"4")), 2)
     storage.power_cut()
     survivor = load(storage, recovery_point=4)
     assert values_of(survivor) == digits(4)
@@ -185,20 +186,20 @@ def test_a_power_cut_of_a_log_that_was_never_flushed_leaves_an_empty_log():
     storage.power_cut()
     log = load(storage)
     assert (log.log_start_offset, log.log_end_offset, log.latest_epoch) == (0, 0, -1)
-    assert log.append_as_leader(batch(b"new"), 2).first_offset == 0
+    assert log.append_as_leader(VerifiedBatches.verify(batch(b"new")), 2).first_offset == 0
 
 
 def test_recovery_finds_epochs_that_only_the_records_know():
     storage, log = written(count=2)
-    log.append_as_leader(batch(b"2"), 4)
-    log.append_as_leader(batch(b"3"), 5)
+    log.append_as_leader(VerifiedBatches.verify(batch(b"2")), 4)
+    log.append_as_leader(VerifiedBatches.verify(batch(b"3")), 5)
     storage.write(f"{DIRECTORY}/leader-epoch-checkpoint", b"0\n1\n1 0\n")
     assert load(storage).epochs.entries == ((1, 0), (4, 2), (5, 3))
 
 
 def test_a_clean_start_believes_the_epoch_file():
     storage, log = written(count=2)
-    log.append_as_leader(batch(b"2"), 4)
+    log.append_as_leader(VerifiedBatches.verify(batch(b"2")), 4)
     storage.write(f"{DIRECTORY}/leader-epoch-checkpoint", b"0\n1\n1 0\n")
     assert load(storage, clean=True).epochs.entries == ((1, 0),)
 
@@ -227,7 +228,7 @@ def test_records_that_were_truncated_and_came_back_are_cut_again():
 
 def test_a_truncation_that_came_back_whole_is_an_older_log_with_its_own_epochs():
     storage, log = written(count=3, epoch=1)
-    log.append_as_leader(batch(b"3"), 2)
+    log.append_as_leader(VerifiedBatches.verify(batch(b"3")), 2)
     log.flush_blocking()
     log.truncate_to(3)
     storage.power_cut()
@@ -239,7 +240,7 @@ def test_a_truncation_that_came_back_whole_is_an_older_log_with_its_own_epochs()
 def test_flushed_records_are_not_taken_for_truncated_ones():
     """The removal of an epoch entry is durable before the recovery point passes it."""
     storage, log = written(count=3, epoch=1)
-    log.append_as_leader(batch(b"x"), 4)
+    log.append_as_leader(VerifiedBatches.verify(batch(b"x")), 4)
     log.truncate_to(3)
     log.append_as_follower(batch(b"3", offset=3, epoch=1))
     log.flush_blocking()
@@ -254,7 +255,7 @@ def test_a_log_that_ends_below_its_start_begins_anew_there():
     log = load(storage, log_start_offset=10)
     assert (log.log_start_offset, log.log_end_offset) == (10, 10)
     assert log.epochs.entries == ()
-    assert log.append_as_leader(batch(b"x"), 2).first_offset == 10
+    assert log.append_as_leader(VerifiedBatches.verify(batch(b"x")), 2).first_offset == 10
     assert load(storage, log_start_offset=10).log_end_offset == 11
 
 
@@ -286,7 +287,7 @@ def test_a_batch_larger_than_the_scan_window_is_read_whole():
     log = load(storage, config=LogConfig(max_message_bytes=4 * SCAN_WINDOW_BYTES))
     large = batch(b"x" * (SCAN_WINDOW_BYTES + 100))
     for data in (batch(b"0"), large, batch(b"2"), large):
-        log.append_as_leader(data, 1)
+        log.append_as_leader(VerifiedBatches.verify(data), 1)
     survivor = load(storage)
     assert survivor.log_end_offset == 4
     assert survivor.read(0, 1 << 30, 4) == log.read(0, 1 << 30, 4)

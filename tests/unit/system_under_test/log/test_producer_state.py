@@ -14,6 +14,7 @@ from system_under_test.log.producer_state import (
     ProducerStates,
     advanced,
 )
+from system_under_test.log.verified import VerifiedBatches
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.record_batch import encode_batch, spans
 from system_under_test.rules import ALL_RULES
@@ -47,7 +48,7 @@ def new_log(storage: MemoryStorage | None = None, *, clean: bool = True) -> Log:
 def refusal(log: Log, data: bytes) -> ErrorCode:
     end = log.log_end_offset
     with pytest.raises(ProducerRefusedError) as refused:
-        log.append_as_leader(data, 0)
+        log.append_as_leader(VerifiedBatches.verify(data), 0)
     assert log.log_end_offset == end
     return refused.value.error
 
@@ -55,9 +56,9 @@ def refusal(log: Log, data: bytes) -> ErrorCode:
 def test_a_repeated_batch_is_answered_with_its_place() -> None:
     log = new_log()
     for sequence in range(0, 10, 2):
-        log.append_as_leader(batch(sequence, 2), 0)
+        log.append_as_leader(VerifiedBatches.verify(batch(sequence, 2)), 0)
     for sequence in range(0, 10, 2):
-        info = log.append_as_leader(batch(sequence, 2), 0)
+        info = log.append_as_leader(VerifiedBatches.verify(batch(sequence, 2)), 0)
         assert (info.first_offset, info.last_offset) == (sequence, sequence + 1)
     assert log.log_end_offset == 10
 
@@ -65,38 +66,41 @@ def test_a_repeated_batch_is_answered_with_its_place() -> None:
 def test_only_the_last_five_batches_are_known() -> None:
     log = new_log()
     for sequence in range(BATCHES_REMEMBERED + 1):
-        log.append_as_leader(batch(sequence), 0)
+        log.append_as_leader(VerifiedBatches.verify(batch(sequence)), 0)
     assert refusal(log, batch(0)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert log.append_as_leader(batch(1), 0).first_offset == 1
+    assert log.append_as_leader(VerifiedBatches.verify(batch(1)), 0).first_offset == 1
 
 
 def test_a_gap_and_an_overlap_are_refused() -> None:
     log = new_log()
-    log.append_as_leader(batch(0, 3), 0)
+    log.append_as_leader(VerifiedBatches.verify(batch(0, 3)), 0)
     for data in (batch(4), batch(2), batch(1, 2), batch(0, 2), batch(0, 4)):
         assert refusal(log, data) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert log.append_as_leader(batch(3), 0).first_offset == 3
+    assert log.append_as_leader(VerifiedBatches.verify(batch(3)), 0).first_offset == 3
 
 
 def test_an_unknown_producer_may_start_anywhere() -> None:
-    assert new_log().append_as_leader(batch(17), 0).first_offset == 0
+    assert new_log().append_as_leader(VerifiedBatches.verify(batch(17)), 0).first_offset == 0
 
 
 def test_a_new_epoch_starts_at_zero_and_ends_the_old_one() -> None:
     log = new_log()
-    log.append_as_leader(batch(0), 0)
+    log.append_as_leader(VerifiedBatches.verify(batch(0)), 0)
     assert refusal(log, batch(1, epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    log.append_as_leader(batch(0, epoch=1), 0)
+    log.append_as_leader(VerifiedBatches.verify(batch(0, epoch=1)), 0)
     assert refusal(log, batch(1, epoch=0)) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 def test_sequences_wrap_around() -> None:
     assert advanced(SEQUENCE_MAX, 1) == 0
     log = new_log()
-    log.append_as_leader(batch(SEQUENCE_MAX - 1, 3), 0)
-    info = log.append_as_leader(batch(1), 0)
+    log.append_as_leader(VerifiedBatches.verify(batch(SEQUENCE_MAX - 1, 3)), 0)
+    info = log.append_as_leader(VerifiedBatches.verify(batch(1)), 0)
     assert info.first_offset == 3
-    assert log.append_as_leader(batch(SEQUENCE_MAX - 1, 3), 0).first_offset == 0
+    assert (
+        log.append_as_leader(VerifiedBatches.verify(batch(SEQUENCE_MAX - 1, 3)), 0).first_offset
+        == 0
+    )
 
 
 @pytest.mark.parametrize("data", [batch(0) + batch(1), batch(-1), batch(0, epoch=-1)])
@@ -106,14 +110,16 @@ def test_what_no_idempotent_producer_sends_is_refused(data: bytes) -> None:
 
 def test_batches_without_a_producer_are_not_remembered() -> None:
     log = new_log()
-    log.append_as_leader(encode_batch([(None, b"x")], timestamp_ms=1) * 2, 0)
+    log.append_as_leader(
+        VerifiedBatches.verify(encode_batch([(None, b"x")], timestamp_ms=1) * 2), 0
+    )
     assert len(log.producers) == 0
 
 
 def test_a_follower_keeps_the_same_books() -> None:
     leader, follower = new_log(), new_log()
     for sequence in range(7):
-        leader.append_as_leader(batch(sequence), 0)
+        leader.append_as_leader(VerifiedBatches.verify(batch(sequence)), 0)
     follower.append_as_follower(leader.read(0, 1 << 20, 7))
     assert follower.producers.known(PRODUCER) == leader.producers.known(PRODUCER)
 
@@ -123,19 +129,19 @@ def test_loading_rebuilds_the_books(clean: bool) -> None:
     storage = MemoryStorage()
     log = new_log(storage)
     for sequence in range(12):
-        log.append_as_leader(batch(sequence), 0)
+        log.append_as_leader(VerifiedBatches.verify(batch(sequence)), 0)
     again = new_log(storage, clean=clean)
     assert again.producers.known(PRODUCER) == log.producers.known(PRODUCER)
-    assert again.append_as_leader(batch(11), 0).first_offset == 11
+    assert again.append_as_leader(VerifiedBatches.verify(batch(11)), 0).first_offset == 11
 
 
 def test_what_was_truncated_is_no_duplicate() -> None:
     log = new_log()
     for sequence in range(8):
-        log.append_as_leader(batch(sequence), 0)
+        log.append_as_leader(VerifiedBatches.verify(batch(sequence)), 0)
     log.truncate_to(3)
-    assert log.append_as_leader(batch(2), 0).first_offset == 2
-    assert log.append_as_leader(batch(3), 0).first_offset == 3
+    assert log.append_as_leader(VerifiedBatches.verify(batch(2)), 0).first_offset == 2
+    assert log.append_as_leader(VerifiedBatches.verify(batch(3)), 0).first_offset == 3
     assert log.log_end_offset == 4
     log.truncate_fully_and_start_at(0)
     assert len(log.producers) == 0
@@ -182,7 +188,7 @@ def test_whatever_is_sent_the_log_has_every_sequence_once_and_in_order(
                 next_sequence = span.base_sequence + span.record_count
         sequence = max(next_sequence - 3 + jump, 0)
         try:
-            log.append_as_leader(batch(sequence, count), 0)
+            log.append_as_leader(VerifiedBatches.verify(batch(sequence, count)), 0)
         except ProducerRefusedError:
             continue
         next_sequence = max(next_sequence, sequence + count)

@@ -9,6 +9,7 @@ from crc32c import crc32c
 
 from system_under_test.broker import fetch
 from system_under_test.broker.metadata_cache import OFFSETS_TOPIC
+from system_under_test.log.verified import VerifiedBatches
 from system_under_test.protocol.entities import fetch_of, fetch_partition, fetch_topic, produce_of
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import fetch_request, millis
@@ -131,7 +132,9 @@ def test_a_time_inside_of_a_batch_that_is_not_opened_is_answered_with_its_first_
     nonsense = with_attributes(0, b"\x01\x02\x03", timestamp_ms=300)
     for records in (plain, closed):
         assert produced(broker, records) == ErrorCode.NONE
-    broker.partition.append_as_leader(nonsense, 1)  # as a log may have it that others have written
+    broker.partition.append_as_leader(
+        VerifiedBatches.verify(nonsense), 1
+    )  # as a log may have it that others have written
     assert produced(broker, encode_batch([(b"k", b"z")], timestamp_ms=400)) == ErrorCode.NONE
     assert [
         (found.offset, found.timestamp)

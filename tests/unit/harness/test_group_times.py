@@ -8,7 +8,7 @@ import pytest
 
 from tests.group_times import GroupTimes, group_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_all_phases_count_and_the_longest_group_is_first() -> None:
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one-process", "two-workers"])
 def test_the_summary_is_printed_once(workers: tuple[str, ...]) -> None:
-    node = "tests/unit/test_group_times.py::test_a_group_is_the_first_folder_below_tests"
+    node = "tests/unit/harness/test_group_times.py::test_a_group_is_the_first_folder_below_tests"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", node, *workers, "-p", "no:cacheprovider"],
         cwd=ROOT,

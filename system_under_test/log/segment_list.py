@@ -1,0 +1,138 @@
+"""The segment files of one log, in offset order; the last one, the active segment, is appended to."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from system_under_test.log.segment import Segment, intact_batches
+from system_under_test.protocol.record_batch import BatchHeader, BatchSpan, read_headers
+from system_under_test.runtime import Storage
+
+
+class SegmentList:
+    """The segments of one log, and their files. Mutable; the log that owns it makes names and content durable.
+
+    Attributes:
+        active: The last segment.
+    """
+
+    __slots__ = ("_bases", "_directory", "_segments", "_storage", "active")
+
+    def __init__(self, storage: Storage, directory: str, segments: list[Segment]) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._segments = segments
+        # The base offset of every segment, for binary search.
+        self._bases = [segment.base_offset for segment in segments]
+        self.active = segments[-1]
+
+    def begin(self, base_offset: int) -> Segment:
+        """Creates an empty segment behind all others and makes it the active one.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        segment = Segment(self._directory, base_offset)
+        self._storage.append(segment.path, b"")
+        self._segments.append(segment)
+        self._bases.append(base_offset)
+        self.active = segment
+        return segment
+
+    # Reading
+
+    def read(self, start_offset: int, max_bytes: int, end_offset: int) -> bytes:
+        """Returns whole batches from the one that contains `start_offset` on; see `Log.read`.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        segment = self.active
+        if start_offset >= segment.base_offset:
+            begin, end = segment.range_of(start_offset, max_bytes, end_offset)
+            return self._storage.read(segment.path, begin, end - begin) if end > begin else b""
+        return self._read_across(start_offset, max_bytes, end_offset)
+
+    def _read_across(self, start_offset: int, max_bytes: int, end_offset: int) -> bytes:
+        parts: list[bytes] = []
+        size_bytes = 0
+        index = bisect_right(self._bases, start_offset) - 1
+        while index < len(self._segments):
+            segment = self._segments[index]
+            offset = max(start_offset, segment.base_offset)
+            begin, end = segment.range_of(offset, max_bytes - size_bytes, end_offset)
+            # Only the very first batch may exceed the limit.
+            if end == begin or (parts and size_bytes + end - begin > max_bytes):
+                break
+            parts.append(self._storage.read(segment.path, begin, end - begin))
+            size_bytes += end - begin
+            index += 1
+            if size_bytes >= max_bytes or end < segment.size_bytes:
+                break
+        return b"".join(parts)
+
+    def headers(self) -> list[BatchHeader]:
+        """Returns the headers of all batches, in order."""
+        found: list[BatchHeader] = []
+        for segment in self._segments:
+            data = self._storage.read(segment.path, 0, segment.size_bytes)
+            found.extend(header for _, header in read_headers(data))
+        return found
+
+    def spans(self) -> Iterator[BatchSpan]:
+        """Yields the spans of all batches, in order."""
+        for segment in self._segments:
+            yield from intact_batches(self._storage, segment.path, verify_crc=False)
+
+    def batch_start(self, offset: int) -> int:
+        """Returns the first offset of the batch that contains `offset`; `offset` itself before all segments."""
+        index = bisect_right(self._bases, offset) - 1
+        return self._segments[index].base_of(offset) if index >= 0 else offset
+
+    def unflushed(self, recovery_point: int, target: int) -> list[Segment]:
+        """Returns the segments to fsync before everything below `target` can be called durable."""
+        first = max(bisect_right(self._bases, recovery_point) - 1, 0)
+        # A cut counts as content: below the recovery point it leaves a segment that ends exactly there, and if
+        # the cut came back later, the old records would overlap the segments behind it.
+        return [
+            segment
+            for index, segment in enumerate(self._segments)
+            if (index >= first and segment.base_offset < target) or segment.may_regrow
+        ]
+
+    # Removing
+
+    def cut(self, offset: int) -> int:
+        """Removes the batch that contains an offset and everything behind it; returns the new log end.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        self._remove_behind(bisect_right(self._bases, offset))
+        segment = self.active = self._segments[-1]
+        segment.cut(offset)
+        self._storage.truncate(segment.path, segment.size_bytes)
+        return segment.end_offset
+
+    def remove_all(self) -> None:
+        """Removes all files; a segment must begin before the list is used again.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        self._remove_behind(0)
+
+    def remove_below(self, offset: int) -> None:
+        """Removes the segments that lie wholly below an offset, but never the active one.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        while len(self._segments) > 1 and self._bases[1] <= offset:
+            self._storage.remove(self._segments[0].path)
+            del self._segments[0], self._bases[0]
+
+    def _remove_behind(self, keep_count: int) -> None:
+        # From the end, so that an interruption never leaves a hole.
+        while len(self._segments) > keep_count:
+            self._storage.remove(self._segments[-1].path)
+            del self._segments[-1], self._bases[-1]

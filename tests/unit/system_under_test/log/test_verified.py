@@ -1,0 +1,38 @@
+"""Batches that were verified once: what is accepted, and where a log writes its offsets."""
+
+import dataclasses
+
+import pytest
+
+from system_under_test.log.verified import VerifiedBatches
+from system_under_test.protocol.record_batch import CorruptBatchError, encode_batch, spans
+
+ONE = encode_batch([(None, b"a")], timestamp_ms=1)
+TWO = encode_batch([(None, b"b"), (None, b"c")], timestamp_ms=2)
+
+
+def test_the_spans_are_those_of_the_data():
+    verified = VerifiedBatches.verify(ONE + TWO)
+    assert verified.data == ONE + TWO
+    assert list(verified.spans) == spans(ONE + TWO, verify_crc=True)
+
+
+@pytest.mark.parametrize("data", [b"", ONE[:-1], ONE + b"\0", ONE[:-1] + b"\x07", TWO + ONE[:30]])
+def test_nothing_else_is_a_verified_batch(data):
+    with pytest.raises(CorruptBatchError):
+        VerifiedBatches.verify(data)
+
+
+def test_a_verified_batch_does_not_change():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        VerifiedBatches.verify(ONE).data = b""
+
+
+@pytest.mark.parametrize("data", [TWO, ONE + TWO, TWO + ONE + TWO])
+def test_stamping_gives_consecutive_offsets_and_keeps_the_checksums(data):
+    stamped = VerifiedBatches.verify(data).stamped(40, 7)
+    offset = 40
+    for span in spans(stamped, verify_crc=True):
+        assert (span.base_offset, span.leader_epoch) == (offset, 7)
+        offset += span.record_count
+    assert len(stamped) == len(data)
