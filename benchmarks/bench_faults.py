@@ -51,7 +51,7 @@ async def measure(filesystem: str, repetitions: int, folder: Path) -> list[tuple
         placement,
         history.add,
         clients=5,
-        on_violation=lambda text: print(text, file=sys.stderr),
+        on_violation=lambda violation: print(violation.sentence, file=sys.stderr),
         seed=1,
     )
     rows: dict[str, dict[str, Any]] = {}

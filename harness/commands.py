@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from checkers.compose import verdict_from_json
+from checkers.kernels.verdict_json import verdict_from_json
 from harness import cluster_commands, exit_codes, world_commands
 from harness import experiment as experiments
 from harness.contracts.verdict import Validity, Verdict

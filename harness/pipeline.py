@@ -13,13 +13,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from checkers.compose import verdict_to_json
+from checkers.kernels.verdict_json import verdict_to_json
 from harness import experiment as experiments
 from harness import real_run
 from harness.contracts.verdict import Verdict
 from harness.errors import HistoryError, UsageError
 from harness.experiment import Experiment
-from harness.judge import run_context, summarize, verdict_summary
+from harness.judge import summarize, verdict_summary
 from harness.phases import Progress
 from harness.runner import SimulationResult, check_possible, simulate
 from harness.scenarios import find_by_name
@@ -74,7 +74,7 @@ def record_run(
     carry_out = simulate if is_simulated else real_run.run_real
     result = carry_out(experiment, seed, directory=directory, progress=progress)
     write_json(files.replay, replay_data(experiment, seed, result))
-    summary = summarize(experiment, seed, result, run_context(experiment, result), None)
+    summary = summarize(experiment, seed, result, None)
     write_json(files.run, {**summary, "run": store.run_id(directory)})
     return directory, result
 

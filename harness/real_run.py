@@ -12,6 +12,8 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Protocol
 
+from checkers.kernels.consumer_group import group_counters
+from harness.contracts.violation import Violation
 from harness.environments.node_files import NodeSettings
 from harness.environments.processes import ProcessCluster
 from harness.errors import UsageError
@@ -19,6 +21,7 @@ from harness.experiment import DOCKER, LOCAL, SSH, Experiment
 from harness.history import HistoryWriter
 from harness.local_cluster import LocalCluster
 from harness.phases import Deployment, Phases, Progress
+from harness.promises import record_end, record_promises
 from harness.runner import SCENARIO_CLIENTS, SimulationResult, planned_schedule
 from harness.scenario import Scenario, ScenarioStuck
 from harness.scenarios import find_by_name
@@ -136,7 +139,7 @@ class _RealRun:
             find_by_name(experiment.scenario) if experiment.scenario else None
         )
         self.result = SimulationResult(schedule=planned_schedule(experiment, seed))
-        self.cluster = _make_cluster(experiment, seed, history, directory, self.result)
+        self.cluster = _make_cluster(experiment, seed, history, directory)
         self.nemesis = Nemesis(
             self.cluster,
             lambda row: history.add("faults", row),
@@ -148,26 +151,34 @@ class _RealRun:
     async def carry_out(self) -> SimulationResult:
         """Runs all phases, ends everything, and returns the result."""
         result = self.result
+        record_promises(self.history, self.experiment)
+        has_ended = False
         try:
             # Here, because a world that refuses the schedule has to be ended, too.
             self.nemesis.check(result.schedule)
             await self._phases()
-            result.final_phase_complete = True
+            result.final_phase_complete = has_ended = True
         except (TimeoutError, ScenarioStuck) as late:
             result.stuck = str(late)
+            has_ended = True
         finally:
             # Whatever went wrong: nothing stays, and what was recorded is written.
             result.virtual_ms = self.cluster.now_ns() / 1e6
             await self.cluster.end()
+            if has_ended:
+                record_end(
+                    self.history,
+                    self.experiment,
+                    final_phase_complete=result.final_phase_complete,
+                    incomplete_reason=result.stuck,
+                )
             result.tables = self.history.close()
-            if self.phases.group is not None:
-                result.violations.extend(self.phases.group.findings(result.tables))
             self._remove_data()
         result.resolved = dict(self.nemesis.resolved)
         result.world = self.cluster.describe()
         result.counters = {"operations": result.tables["operations"].num_rows}
         if self.phases.group is not None:
-            result.counters |= self.phases.group.ledger.counters()
+            result.counters |= group_counters(result.tables)
         return result
 
     async def _phases(self) -> None:
@@ -205,8 +216,10 @@ def _make_cluster(
     seed: int,
     history: HistoryWriter,
     directory: Path,
-    result: SimulationResult,
 ) -> RealDeployment:
+    def record_violation(violation: Violation) -> None:
+        history.add("violations", violation.to_row())
+
     settings = experiment.cluster
     clients = SCENARIO_CLIENTS if experiment.scenario else experiment.workload.processes + 1
     log = {"segment_bytes": settings.segment_bytes, "flush_messages": settings.flush_messages}
@@ -226,9 +239,7 @@ def _make_cluster(
             broker=broker,
             disabled_rules=experiment.disabled_rules,
         )
-        return ProcessCluster(
-            local, history.add, clients=clients, on_violation=result.violations.append
-        )
+        return ProcessCluster(local, history.add, clients=clients, on_violation=record_violation)
     from harness.environments.hosts import HostCluster, Placement
 
     told = NodeSettings(
@@ -271,6 +282,6 @@ def _make_cluster(
         placement,
         history.add,
         clients=clients,
-        on_violation=result.violations.append,
+        on_violation=record_violation,
         seed=seed,
     )

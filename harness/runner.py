@@ -17,12 +17,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from harness.contracts.violation import Violation
 from harness.environments.monitor import InvariantMonitor
 from harness.environments.simulated import HARNESS_NODE, SimulatedCluster
 from harness.errors import UsageError
 from harness.experiment import SIMULATION, Experiment
 from harness.history import HistoryWriter
 from harness.phases import Phases, Progress
+from harness.promises import record_end, record_promises
 from harness.scenario import Scenario, ScenarioStuck
 from harness.scenarios import find_by_name
 from harness.simulation.errors import LimitReached
@@ -59,7 +61,6 @@ class SimulationResult:
         schedule: The faults as injected, and `resolved` the nodes that each hit.
         final_phase_complete: Whether everything was healed, appended to and read to its end in time.
         stuck: Why a phase did not come to its end; empty when all did.
-        violations: Invariants that did not hold, and crashes of nodes, one sentence each.
         trace_hash: Of the whole run.
         virtual_ms: How long it lasted in the world.
         counters: Messages, callbacks and events of the world.
@@ -71,12 +72,19 @@ class SimulationResult:
     resolved: dict[str, tuple[str, ...]] = field(default_factory=dict)
     final_phase_complete: bool = False
     stuck: str = ""
-    violations: list[str] = field(default_factory=list)
     trace_hash: str = ""
     virtual_ms: float = 0.0
     counters: dict[str, int] = field(default_factory=dict)
     weather: dict[str, Any] = field(default_factory=dict)
     world: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def violations(self) -> list[str]:
+        """Invariants that did not hold, and crashes of nodes, one sentence each; from the recorded table."""
+        if "violations" not in self.tables:
+            return []
+        sentences: list[str] = self.tables["violations"].column("sentence").to_pylist()
+        return sentences
 
 
 def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
@@ -200,6 +208,7 @@ class _Run:
     def carry_out(self) -> SimulationResult:
         """Runs all phases and returns the result."""
         result = self.result
+        record_promises(self.history, self.experiment)
         try:
             self._phases()
         except ScenarioStuck as stuck:
@@ -210,7 +219,14 @@ class _Run:
             # What the system under test did wrong is a finding; the world keeps it among its failures.
             if not any(failure.error is error for failure in self.world.failures):
                 raise
-        result.violations.extend(_describe(failure) for failure in self.world.failures)
+        for failure in self.world.failures:
+            self.history.add("violations", violation_of(failure).to_row())
+        record_end(
+            self.history,
+            self.experiment,
+            final_phase_complete=result.final_phase_complete,
+            incomplete_reason=result.stuck,
+        )
         result.trace_hash = self.world.trace_hash
         self.world.close()
         result.tables = self.history.close()
@@ -251,8 +267,14 @@ class _Run:
         task.result()
 
 
-def _describe(failure: Failure) -> str:
+def violation_of(failure: Failure) -> Violation:
+    """Returns a failure of the simulated world as a row of the record."""
     where = f"{failure.node}: " if failure.node else ""
-    if isinstance(failure.error, InvariantViolation):
-        return f"{where}{failure.error}"
-    return f"{where}{type(failure.error).__name__}: {failure.error}"
+    error = failure.error
+    is_invariant = isinstance(error, InvariantViolation)
+    return Violation(
+        at_ns=failure.at_ns,
+        node=failure.node or "",
+        invariant=error.invariant_id if isinstance(error, InvariantViolation) else "",
+        sentence=f"{where}{error}" if is_invariant else f"{where}{type(error).__name__}: {error}",
+    )

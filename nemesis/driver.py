@@ -9,7 +9,7 @@ from typing import Any
 from harness.contracts.environment import Cluster, Effect, InForce
 from harness.errors import UsageError
 from harness.names import unknown_name
-from nemesis.fault import EXCLUSIVE, HEALABLE, OF_BROKERS, OF_SERVERS, OUTAGES, Fault
+from nemesis.fault import EXCLUSIVE, HEALABLE, OF_BROKERS, OF_SERVERS, OUTAGES, TRAITS, Fault
 from nemesis.shapes import split
 from nemesis.targets import Chooser, check_selector, resolve_all
 
@@ -199,6 +199,8 @@ class Nemesis:
 
     def _write(self, active: _Active) -> None:
         fault, effect = active.fault, active.effect
+        traits = TRAITS[fault.fault]
+        evidence = effect.evidence if effect is not None else active.in_force.evidence
         self._record(
             (
                 fault.id,
@@ -210,12 +212,25 @@ class Nemesis:
                 active.completed_ns,
                 active.healed_ns,
                 effect.bit if effect is not None else False,
-                json.dumps(
-                    effect.evidence if effect is not None else active.in_force.evidence,
-                    sort_keys=True,
-                ),
+                json.dumps(evidence, sort_keys=True),
+                traits.heals,
+                traits.can_lose_data,
+                traits.unclean_end,
+                traits.broken_disk,
+                cut_short(evidence) if traits.orderly_end else [],
+                "error" in evidence,
             )
         )
+
+
+def cut_short(evidence: Mapping[str, Any]) -> list[str]:
+    """Returns the nodes that an orderly stop did not end in time, according to its evidence."""
+    # The simulation reports how each process ended in a word, agents whether it ended in time.
+    return [
+        node
+        for node, end in evidence.get("ended", {}).items()
+        if not (end.get("in_time") if isinstance(end, dict) else end == "stopped")
+    ]
 
 
 def _named_in_groups(fault: Fault) -> list[str]:

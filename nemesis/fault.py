@@ -62,7 +62,9 @@ __all__ = [
     "PLANES",
     "POWER_MODES",
     "SHAPES",
+    "TRAITS",
     "Fault",
+    "Traits",
     "fault_from_json",
 ]
 
@@ -79,6 +81,39 @@ OUTAGES = frozenset({"stop", "kill", "power", "oom", "wipe", "bit_flip", "read_o
 
 EXCUSES_DEATH = frozenset({"disk_full", "io_error", "read_only", "stuck_disk"})
 """A node that ends by itself under one of these suffers its effect; nobody else is to blame."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What a fault means for a verdict; the driver writes it into the fault's row of the `faults` table.
+
+    Attributes:
+        heals: It mends something instead of breaking it: it need not take effect and opens no fault window.
+        can_lose_data: A node may come back with less data than it had.
+        unclean_end: It ends its nodes uncleanly at the moment it is injected.
+        broken_disk: While it is in force a node may end uncleanly by itself.
+        orderly_end: It gives a process time to stop cleanly, which may not be enough.
+    """
+
+    heals: bool = False
+    can_lose_data: bool = False
+    unclean_end: bool = False
+    broken_disk: bool = False
+    orderly_end: bool = False
+
+
+_LOSSY = Traits(can_lose_data=True, unclean_end=True)
+
+TRAITS: Mapping[str, Traits] = {
+    **dict.fromkeys(FAULT_NAMES, Traits()),
+    **dict.fromkeys(("stop", "restart"), Traits(orderly_end=True)),
+    **dict.fromkeys(("kill", "oom"), Traits(unclean_end=True)),
+    **dict.fromkeys(("power", "wipe", "bit_flip"), _LOSSY),
+    **dict.fromkeys(("disk_full", "io_error", "stuck_disk"), Traits(broken_disk=True)),
+    "read_only": Traits(unclean_end=True, broken_disk=True),
+    **dict.fromkeys(("start", "heal"), Traits(heals=True)),
+}
+"""The traits of every fault by name; the only place where they are defined."""
 
 OF_SERVERS = frozenset(FAULT_NAMES) - frozenset(
     {

@@ -20,7 +20,7 @@ afterwards. Only then can a record that nobody read be called lost. Analyses (in
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from harness.contracts.recorder import Recorder
 from harness.op import Completion, OpKind, Outcome
@@ -68,7 +68,11 @@ class AppendConfig:
     poll_max_bytes: int = 16384
     poll_max_wait_ms: int = 20
 
-    checkers: ClassVar[tuple[str, ...]] = ("linearizability", "lost-acked")
+
+def checkers_needed(config: AppendConfig) -> tuple[str, ...]:
+    """Returns the names of the checkers that judge this workload and its consumer group, if it has one."""
+    group = ("consumer-group",) if config.group_members else ()
+    return ("linearizability", "lost-acked", *group)
 
 
 class Client(Protocol):

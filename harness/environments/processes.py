@@ -12,6 +12,7 @@ from typing import Any
 
 from harness.agent.procfs import cpu_ticks, process_state
 from harness.contracts.environment import Effect, InForce
+from harness.contracts.violation import Violation
 from harness.environments.event_tail import EventTail, LocalFiles
 from harness.environments.real import HARNESS_HOST, STOP_GRACE_MS, AddRow, RealCluster
 from harness.local_cluster import LocalCluster, LocalNode
@@ -25,7 +26,7 @@ class ProcessCluster(RealCluster):
         local: The processes; not started yet.
         add_row: Takes history rows.
         clients: How many client hosts.
-        on_violation: Told, in one sentence, what no node may do: end by itself, contradict another.
+        on_violation: Called with everything that no node may do: end by itself, contradict another.
     """
 
     supported_faults = frozenset({"pause", "stop", "kill", "start", "heal"})
@@ -36,7 +37,7 @@ class ProcessCluster(RealCluster):
         add_row: AddRow,
         *,
         clients: int,
-        on_violation: Callable[[str], None],
+        on_violation: Callable[[Violation], None],
     ) -> None:
         super().__init__(
             ((name, node.role, node.node_id) for name, node in local.nodes.items()),

@@ -13,13 +13,13 @@ from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from checkers.compose import judge_run
+from checkers.kernels.compose import judge_run
 from harness.contracts.metadata import PartitionState
+from harness.contracts.run_context import context_from_facts
 from harness.contracts.verdict import Judgement, Validity, Verdict
 from harness.environments.simulated_processes import kept_bytes
 from harness.experiment import ClusterConfig, Experiment, TopicConfig
 from harness.history import HistoryWriter
-from harness.judge import run_context
 from harness.op import Completion, Outcome
 from harness.phases import RunRecorder
 from harness.runner import SimulationResult, _Run
@@ -461,7 +461,9 @@ def play(
     )
     story = Story(plot, experiment, is_watched=is_watched)
     result = story.carry_out()
-    context = replace(run_context(experiment, result), acked_during_faults_min=0)
+    recorded = context_from_facts(result.tables["run_facts"])
+    assert recorded is not None
+    context = replace(recorded, acked_during_faults_min=0)
     verdict = judge_run(result.tables, context)
     return Ending(result=result, verdict=verdict, complaints=tuple(story.complaints))
 

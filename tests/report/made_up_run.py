@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.history import HistoryWriter
 from harness.op import Completion, OpKind, Outcome, ReadRecord
+from nemesis.fault import TRAITS
 from results.layout import RunFiles
 from results.store import RunStore, write_json
 
@@ -105,6 +106,12 @@ class _Tape:
                 None if healed_ms is None else int(healed_ms * MS),
                 bit,
                 json.dumps(evidence),
+                TRAITS[fault].heals,
+                TRAITS[fault].can_lose_data,
+                TRAITS[fault].unclean_end,
+                TRAITS[fault].broken_disk,
+                [],
+                False,
             ),
         )
 

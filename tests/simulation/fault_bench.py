@@ -8,7 +8,8 @@ from harness.environments.simulated import HARNESS_NODE
 from harness.experiment import Experiment
 from harness.history import HistoryWriter
 from harness.judge import judge_result
-from harness.runner import START_LIMIT_MS, SimulationResult, _Run
+from harness.promises import record_end
+from harness.runner import START_LIMIT_MS, SimulationResult, _Run, violation_of
 from nemesis.fault import Fault
 from workloads.append import AppendConfig
 
@@ -133,8 +134,15 @@ class FaultBench:
         """Ends the run and holds it against every promise: no invariant broken, no acknowledged record lost."""
         self.do(self.run.phases.final(), 120_000)
         self.world.close()
+        for failure in self.world.failures:
+            self.run.history.add("violations", violation_of(failure).to_row())
+        record_end(
+            self.run.history,
+            self.run.experiment,
+            final_phase_complete=True,
+            incomplete_reason="",
+        )
         result = SimulationResult(tables=self.run.history.close(), final_phase_complete=True)
-        result.violations = [str(failure.error) for failure in self.world.failures]
         verdict, _ = judge_result(self.run.experiment, self.run.seed, result)
         assert result.violations == []
         assert [a for a in verdict.anomalies if a.judgement == "forbidden"] == []

@@ -8,9 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checkers.compose import RunContext, judge_run, verdict_to_json
 from checkers.jobs.stored import Task, tasks_of
+from checkers.kernels.compose import judge_run
+from checkers.kernels.verdict_json import verdict_to_json
 from checkers.synthetic import Shape, synthetic_tables
+from harness.contracts.run_context import RunContext
 from harness.history import HistoryWriter
 from harness.history_parquet import table_files, write_tables
 from harness.op import Completion, Outcome
@@ -48,6 +50,12 @@ def replaced(table: pa.Table, column: str, row: int, value: Any) -> pa.Table:
     return table.set_column(index, field, pa.array(values, field.type))
 
 
+FAULT_ROW = (
+    *("f1", "kill", ["leader"], ["b1"], "{}", 10, 20, 30, True, "{}"),
+    *(False, False, True, False, [], False),
+)
+
+
 def unfinished(directory: Path, *, appends: int = 30) -> Path:
     """Writes the journal of a run whose harness died: a faulty history of two partitions, never closed."""
     writer = HistoryWriter(directory)
@@ -64,7 +72,7 @@ def unfinished(directory: Path, *, appends: int = 30) -> Path:
         # Every offset is acknowledged twice, once per round: there is something to find.
         done = Completion(outcome=Outcome.OK, offset=index // 4)
         writer.complete(op, 1000 * index + 500, done)
-    writer.add("faults", ("f1", "kill", ["leader"], ["b1"], "{}", 10, 20, 30, True, "{}"))
+    writer.add("faults", FAULT_ROW)
     writer.flush()
     return directory
 

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from checkers import compose
-from checkers.compose import RunContext
 from checkers.jobs import check
 from checkers.jobs.__main__ import answer_to
 from checkers.jobs.check import check_job, judge_task, judge_tasks, plan
 from checkers.jobs.registry import JOBS
 from checkers.jobs.stored import UNUSED_COLUMNS, read_partition
+from checkers.kernels import compose
+from checkers.kernels.verdict_json import judgement_to_json
 from checkers.spark import ANSWER_PREFIX, run_in_child
 from harness.check import check_locally, check_on_spark
+from harness.contracts.run_context import RunContext
 from harness.errors import HarnessFailure, HistoryError
 from harness.history_parquet import table_files
 from harness.judge import stored_context
@@ -166,7 +167,7 @@ def test_what_is_not_read_is_not_looked_at(tmp_path: Path, real_run: Path) -> No
             task["topic"], task["partition"], read_tables(directory), CONTEXT
         )
         assert full.anomalies
-        assert same(row["judgement"], compose.judgement_to_json(full))
+        assert same(row["judgement"], judgement_to_json(full))
 
 
 def test_the_largest_partitions_are_judged_first(

@@ -12,12 +12,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from checkers.jobs.buckets import LogVerdict, all_free, fold, judge_bucket
 from checkers.jobs.check import check_job, judge_task, plan
-from checkers.jobs.huge import bucket_range, judge_in_buckets, slice_bounds
-from checkers.jobs.slices import Part, cut_slice
+from checkers.jobs.huge import judge_in_buckets, slice_bounds
+from checkers.kernels.buckets import LogVerdict, all_free, fold, judge_bucket
+from checkers.kernels.cut_partition import bucket_range
 from checkers.kernels.history import read_history
 from checkers.kernels.linearizability import Options, PartitionReport, check_history
+from checkers.kernels.slices import Part, cut_slice
 from tests.property.brute_force import ends_table, operations_table, random_history, records_table
 from tests.spark.local_spark import LocalSpark
 from tests.spark.stored_runs import CONTEXT, judged_here, replaced, store, synthetic, tasks

@@ -115,9 +115,12 @@ def test_polls_and_latest_say_which_log_end_they_were_told():
 
 def test_of_several_rows_about_one_fault_the_last_one_counts():
     writer = HistoryWriter(None)
-    writer.add("faults", ("f1", "cut", ["a"], ["b1"], "{}", 5, 6, None, False, "{}"))
-    writer.add("faults", ("f0", "kill", ["b"], ["b2"], "{}", 1, 2, None, True, "{}"))
-    writer.add("faults", ("f1", "cut", ["a"], ["b1"], "{}", 5, 6, 9, True, '{"dropped": 4}'))
+    traits = (False, False, False, False, [], False)
+    first = ("f1", "cut", ["a"], ["b1"], "{}", 5, 6, None, False, "{}")
+    other = ("f0", "kill", ["b"], ["b2"], "{}", 1, 2, None, True, "{}")
+    last = ("f1", "cut", ["a"], ["b1"], "{}", 5, 6, 9, True, '{"dropped": 4}')
+    for row in (first, other, last):
+        writer.add("faults", (*row, *traits))
     faults = writer.close()["faults"].to_pylist()
     assert [(row["fault_id"], row["healed_ns"], row["bit"]) for row in faults] == [
         ("f0", None, True),

@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 
-from checkers.kernels.elections import BROKEN_DISKS, UNCLEAN_FAULTS
 from harness.contracts.environment import Effect, InForce, Population
 from harness.contracts.metadata import CommittedMetadata, PartitionState
 from harness.errors import UsageError
@@ -17,6 +16,7 @@ from nemesis.fault import (
     HEALABLE,
     ONE_SHOT,
     OUTAGES,
+    TRAITS,
     Fault,
     fault_from_json,
 )
@@ -349,10 +349,18 @@ def test_the_controllers_among_the_nodes_that_are_down_are_not_wiped():
     assert cluster.calls == [("inject", "wipe", ("b3",))]
 
 
-def test_the_checkers_know_what_ends_a_node_in_no_order():
-    assert BROKEN_DISKS == EXCUSES_DEATH
-    assert {"kill", "oom", "power", "wipe", "bit_flip", "read_only"} == UNCLEAN_FAULTS
-    assert UNCLEAN_FAULTS | {"stop"} == OUTAGES
+def having(trait):
+    return {name for name, traits in TRAITS.items() if getattr(traits, trait)}
+
+
+def test_the_traits_of_faults_agree_with_what_they_do_to_nodes():
+    assert list(TRAITS) == list(FAULT_NAMES)
+    assert having("broken_disk") == EXCUSES_DEATH
+    assert {"kill", "oom", "power", "wipe", "bit_flip", "read_only"} == having("unclean_end")
+    assert having("unclean_end") | {"stop"} == OUTAGES
+    assert having("can_lose_data") == {"power", "wipe", "bit_flip"}
+    assert having("orderly_end") == {"stop", "restart"}
+    assert having("heals") == {"start", "heal"}
 
 
 def test_every_fault_lasts_or_is_a_moment():
