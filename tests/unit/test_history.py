@@ -11,6 +11,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
+from harness.contracts.run_context import RunContext, context_to_row
 from harness.errors import HarnessFailure, HistoryError
 from harness.history import HistoryWriter
 from harness.history_journal import file_header, journal_path
@@ -41,6 +42,11 @@ def fill(writer: HistoryWriter, count: int = 50) -> None:
         if index % 7:
             writer.complete(append, index * 10 + 5, OK)
         writer.add("marks", (index, "b1", "elected-from-elr", "{}"))
+        event = "commit-sent" if index % 2 else "commit-acknowledged"
+        where = {"group": "g", "process": 5, "topic": "t", "partition": index % 3}
+        assert writer.group_event(at_ns=index, event=event, offset=index, **where) == index
+        writer.add("violations", (index, "b1", "INV-1", "two leaders"))
+        writer.add("run_facts", context_to_row(RunContext(clock_error_ns=index)))
         writer.add(
             "replica_states",
             (index // 4, "b1", 1, "t", index % 3, index, 0, 0, 0, "leader", "append"),
