@@ -160,8 +160,8 @@ def _distributed(spark: Any, tasks: list[Task]) -> list[Row]:
     slices = min(len(lines), TASKS_MAX)
     # Dealt like cards: neighbours in size must not share a task.
     packs = [lines[first::slices] for first in range(slices)]
-    answers = spark.parallelize(packs, slices).flatMap(judge_tasks).collect()
-    return [json.loads(line) for line in answers]
+    results = spark.parallelize(packs, slices).flatMap(judge_tasks).collect()
+    return [json.loads(line) for line in results]
 
 
 def _verdict(run: Mapping[str, Any], rows: list[Row]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from checkers.jobs.stored import (
     read_tables_of,
     wanted_columns,
 )
-from checkers.kernels.buckets import BucketAnswer, all_free, judge_bucket
+from checkers.kernels.buckets import BucketResult, all_free, judge_bucket
 from checkers.kernels.compose import acked_during_faults
 from checkers.kernels.consumer_group import member_polls
 from checkers.kernels.cut_partition import (
@@ -110,12 +110,12 @@ def judge_in_buckets(spark: Any, task: Task, *, width: int = BUCKET_WIDTH) -> di
         limit=limit,
         committed=-1 if group is None else group.committed,
     )
-    answers = dict(lumps.mapPartitions(judge).collect())
+    results = dict(lumps.mapPartitions(judge).collect())
     judgement = judge_cut_partition(
         task["topic"],
         task["partition"],
         reports,
-        answers,
+        results,
         free.value,
         context,
         width=width,
@@ -247,7 +247,7 @@ def _judge(
     start: int,
     limit: int,
     committed: int,
-) -> Iterator[tuple[int, BucketAnswer]]:
+) -> Iterator[tuple[int, BucketResult]]:
     """Judges the buckets of one reduce partition."""
     parts: dict[int, list[Part]] = {}
     for bucket, part in pairs:

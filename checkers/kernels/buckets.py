@@ -7,8 +7,8 @@ received it. What remains is small, and is folded in the order of the buckets: t
 monoid, holes with their bounds, and the appends without a place, which every bucket must know; they are few.
 
     cut_slice      a slice's own report, and a part for every bucket that it touches
-    judge_bucket   all parts of one bucket -> a `BucketAnswer`
-    fold           all reports and answers -> a `LogVerdict`
+    judge_bucket   all parts of one bucket -> a `BucketResult`
+    fold           all reports and bucket results -> a `LogVerdict`
 
 The verdict is that of the kernel on the whole history, with the worst real-time contradiction and its two
 operations. Neither the width of the buckets, nor the number of slices, nor the order of anything matters.
@@ -42,7 +42,7 @@ from harness.schema import TABLES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BucketAnswer:
+class BucketResult:
     """What is known of one bucket.
 
     Attributes:
@@ -112,7 +112,7 @@ def all_free(reports: Iterable[SliceReport]) -> FreeAppends:
 
 def judge_bucket(
     parts: Sequence[Part], free: FreeAppends, *, first: int, stop: int, committed: int = -1
-) -> BucketAnswer:
+) -> BucketResult:
     """Judges the offsets of one bucket.
 
     Args:
@@ -138,7 +138,7 @@ def judge_bucket(
         if hole_count
         else _no_holes()
     )
-    return BucketAnswer(
+    return BucketResult(
         elements={level: _element(absent[level], present) for level in LEVELS},
         integrity_holds=not is_contested and bool(known.all()),
         all_there=bool(claims.is_final.all()),
@@ -155,7 +155,7 @@ def judge_bucket(
 
 def fold(
     reports: Sequence[SliceReport],
-    answers: Mapping[int, BucketAnswer],
+    results: Mapping[int, BucketResult],
     free: FreeAppends,
     *,
     width: int,
@@ -166,18 +166,18 @@ def fold(
 
     Args:
         reports: Of all slices.
-        answers: Of every bucket that a part was sent to.
+        results: Of every bucket that a part was sent to.
         free: `all_free(reports)`.
         width: How many offsets a bucket holds.
         log_start_offset: Facts below it were dropped.
         clock_error_ns: By how much two clocks of the run may differ; it only ever hides violations.
     """
-    ordered = [answers[bucket] for bucket in sorted(answers)]
-    whole = {level: fold_elements(answer.elements[level] for answer in ordered) for level in LEVELS}
+    ordered = [results[bucket] for bucket in sorted(results)]
+    whole = {level: fold_elements(result.elements[level] for result in ordered) for level in LEVELS}
     holds = {level: whole[level].slack_ns <= clock_error_ns for level in LEVELS}
-    revealed = _joined([answer.revealed_op for answer in ordered])
+    revealed = _joined([result.revealed_op for result in ordered])
     limit = max((report.limit for report in reports), default=log_start_offset)
-    holes, hole_count = _all_holes(answers, width, log_start_offset, limit, clock_error_ns)
+    holes, hole_count = _all_holes(results, width, log_start_offset, limit, clock_error_ns)
     at = np.flatnonzero(
         ((free.status == INFO) | (free.status == OK_SOMEWHERE)) & ~np.isin(free.op, revealed)
     )
@@ -194,9 +194,9 @@ def fold(
             real_time_holds=all(holds.values()),
         )
     return LogVerdict(
-        integrity_holds=all(answer.integrity_holds for answer in ordered)
+        integrity_holds=all(result.integrity_holds for result in ordered)
         and not any(report.log_violated for report in reports)
-        # A record of unknown outcome that stands at two offsets is a duplicate.
+        # A record of unknown outcome that is at two offsets is a duplicate.
         and len(np.unique(revealed)) == len(revealed),
         order=whole["order"],
         fresh=whole["fresh"],
@@ -364,15 +364,15 @@ def _holes(
 
 
 def _all_holes(
-    answers: Mapping[int, BucketAnswer],
+    results: Mapping[int, BucketResult],
     width: int,
     start: int,
     limit: int,
     clock_error_ns: int,
 ) -> tuple[Holes, int]:
     """Returns all holes with the bounds of the whole partition, and how many there are."""
-    buckets = sorted(answers)
-    carried = _carried([answers[bucket] for bucket in buckets])
+    buckets = sorted(results)
+    carried = _carried([results[bucket] for bucket in buckets])
     ranges: list[Holes] = []
     count, reached = 0, start
     for index, bucket in enumerate(buckets):
@@ -382,10 +382,10 @@ def _all_holes(
             # Whole buckets without any fact.
             count += begin - reached
             ranges.append(
-                _range(reached, begin - reached, low, min(high, _earliest(answers[bucket])))
+                _range(reached, begin - reached, low, min(high, _earliest(results[bucket])))
             )
-        holes = answers[bucket].holes
-        count += answers[bucket].hole_count
+        holes = results[bucket].holes
+        count += results[bucket].hole_count
         ranges.append(
             replace(
                 holes,
@@ -406,21 +406,21 @@ def _all_holes(
     )
 
 
-def _carried(answers: Sequence[BucketAnswer]) -> list[tuple[int, int]]:
+def _carried(results: Sequence[BucketResult]) -> list[tuple[int, int]]:
     """Returns, for every bucket, L of all before it and U of all after it."""
     low, lows = NEVER_NS, []
-    for answer in answers:
+    for result in results:
         lows.append(low)
-        low = max(low, *(e.latest_absent.time_ns for e in answer.elements.values()))
+        low = max(low, *(e.latest_absent.time_ns for e in result.elements.values()))
     high, highs = INF_NS, []
-    for answer in reversed(answers):
+    for result in reversed(results):
         highs.append(high)
-        high = min(high, _earliest(answer))
+        high = min(high, _earliest(result))
     return list(zip(lows, reversed(highs), strict=True))
 
 
-def _earliest(answer: BucketAnswer) -> int:
-    return min(element.earliest_present.time_ns for element in answer.elements.values())
+def _earliest(result: BucketResult) -> int:
+    return min(element.earliest_present.time_ns for element in result.elements.values())
 
 
 def _range(first: int, length: int, low: int, high: int) -> Holes:

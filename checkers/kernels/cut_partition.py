@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from checkers.kernels.buckets import (
-    BucketAnswer,
+    BucketResult,
     LogVerdict,
     final_log_of,
     fold,
@@ -61,7 +61,7 @@ def judge_cut_partition(
     topic: str,
     partition: int,
     reports: Sequence[SliceReport],
-    answers: Mapping[int, BucketAnswer],
+    results: Mapping[int, BucketResult],
     free: FreeAppends,
     context: RunContext,
     *,
@@ -74,7 +74,7 @@ def judge_cut_partition(
         topic: Its topic.
         partition: Its index.
         reports: Of all slices, in order of operations.
-        answers: Of every bucket that a part was sent to.
+        results: Of every bucket that a part was sent to.
         free: `all_free(reports)`.
         context: What the run declares about itself.
         width: How many offsets a bucket holds.
@@ -83,7 +83,7 @@ def judge_cut_partition(
     start = context.log_start_offset
     verdict = fold(
         reports,
-        answers,
+        results,
         free,
         width=width,
         log_start_offset=start,
@@ -96,16 +96,16 @@ def judge_cut_partition(
         verdict.is_linearizable
         and verdict.hole_count == 0
         and final.is_complete
-        and all(answer.all_there for answer in answers.values())
+        and all(result.all_there for result in results.values())
         and not any(report.odd for report in reports)
         and senders_in_order(reports)
-        and all(answer.group_got_all for answer in answers.values())
+        and all(result.group_got_all for result in results.values())
     )
     if not is_clean:
         return None
     coverage = _coverage(reports, verdict, final.end_offset)
     if group is not None:
-        delivered = sum(answer.delivered_count for answer in answers.values())
+        delivered = sum(result.delivered_count for result in results.values())
         coverage |= group_coverage(group, delivered)
     return PartitionJudgement(topic=topic, partition=partition, coverage=coverage)
 

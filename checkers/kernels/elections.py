@@ -16,7 +16,7 @@ have it at that moment. Two refinements keep a broken implementation from hiding
   known here.
 
 Whether a replica had a record follows from its log end over time. A log end beyond the record's offset is not
-enough: if the replica passed that offset in an older leader epoch than the record's, another record stands there.
+enough: if the replica passed that offset in an older leader epoch than the record's, another record is there.
 
 Source: last-replica-standing note, section 6.1; KIP-966.
 """
@@ -70,7 +70,7 @@ class _ReplicaLog:
         ends = self.log_end_offset[:count]
         lowest_since = np.minimum.accumulate(ends[::-1])[::-1]
         beyond = offsets >= ends[-1]
-        # The row after the last one that did not reach the offset wrote the record that stands there now.
+        # The row after the last one that did not reach the offset wrote the record that is there now.
         writer = np.minimum(np.searchsorted(lowest_since, offsets, side="right"), count - 1)
         older = self.extends[writer] & (self.leader_epoch[writer] < epochs)
         without: Bools = beyond | older
@@ -269,7 +269,7 @@ class _Lawfulness:
         )
 
     def _left_uncleanly(self, broker: int, after_ns: int, to_ns: int) -> bool:
-        # By time and not by offset: a registration stands behind the partition changes of its own batch
+        # By time and not by offset: a registration comes after the partition changes of its own batch
         # (replication-protocol section 16.2, step 5), and a batch is committed at one moment.
         return any(
             state["broker"] == broker
