@@ -18,9 +18,9 @@ from harness.contracts.run_context import RunContext, context_from_facts
 from harness.contracts.verdict import Verdict
 from harness.errors import HistoryError, UsageError
 from harness.experiment import Experiment
-from harness.promises import promised_context
+from harness.promises import promised_context, without_end
 from harness.runner import SimulationResult
-from results.history_files import read_table
+from results.history_files import is_finished, read_table
 from results.layout import RunFiles
 
 UNCHECKED = "unchecked"
@@ -135,8 +135,8 @@ def unavailable_ms(tables: Mapping[str, pa.Table]) -> float:
 def stored_context(directory: Path) -> RunContext:
     """Returns what a stored run declares about itself.
 
-    A run whose harness died before it recorded anything is judged by its experiment, with the final phase
-    incomplete.
+    If the history was never finished, the harness died and the final phase counts as incomplete. If it died before
+    it recorded anything, the experiment says what was promised.
 
     Raises:
         HistoryError: The history is missing, truncated or not ours, or nothing says what the run promised.
@@ -150,4 +150,4 @@ def stored_context(directory: Path) -> RunContext:
             raise HistoryError(f"{directory} is no run that can be judged: {error}") from None
         context = promised_context(experiment)
     find_checkers(context.checkers)
-    return context
+    return context if is_finished(directory) else without_end(context)

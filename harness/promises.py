@@ -12,6 +12,8 @@ from harness.history import HistoryWriter
 from system_under_test.config import profile_features
 from workloads.append import checkers_needed
 
+HARNESS_DIED = "the harness died before the run was over"
+
 
 def promised_context(experiment: Experiment) -> RunContext:
     """Returns what an experiment declares, for a run that has not ended."""
@@ -27,8 +29,13 @@ def promised_context(experiment: Experiment) -> RunContext:
         # A script makes a partition unavailable on purpose.
         acked_during_faults_min=0 if experiment.scenario else 1,
         final_phase_complete=False,
-        incomplete_reason="the harness died before the run was over",
+        incomplete_reason=HARNESS_DIED,
     )
+
+
+def without_end(context: RunContext) -> RunContext:
+    """Returns a context as that of a run whose harness died before its history was finished."""
+    return replace(context, final_phase_complete=False, incomplete_reason=HARNESS_DIED)
 
 
 def record_promises(history: HistoryWriter, experiment: Experiment) -> None:
