@@ -24,7 +24,8 @@ from harness.runs.experiment import Experiment
 from harness.runs.phases import Phases
 from harness.simulation.randomness import RandomTree
 from nemesis.driver import Nemesis
-from nemesis.fault import POWER_MODES, Fault
+from nemesis.fault import Fault
+from nemesis.parameters import POWER_MODES
 
 BROKERS = ("b1", "b2", "b3")
 CONTROLLERS = ("c11", "c12", "c13")
@@ -51,7 +52,7 @@ async def measure(filesystem: str, repetitions: int, folder: Path) -> list[tuple
         placement,
         history.add,
         clients=5,
-        on_violation=lambda text: print(text, file=sys.stderr),
+        on_violation=lambda violation: print(violation.sentence, file=sys.stderr),
         seed=1,
     )
     rows: dict[str, dict[str, Any]] = {}

@@ -10,10 +10,11 @@ import sys
 import time
 from collections.abc import Callable
 
-from checkers.compose import RunContext, judge_run
+from checkers.kernels.compose import judge_run
 from checkers.kernels.history import read_history
 from checkers.kernels.linearizability import check_history
 from checkers.synthetic import Shape, synthetic_tables
+from harness.contracts.run_context import RunContext
 
 TARGET_MS = {1_000_000: 100.0, 10_000_000: 1200.0}
 

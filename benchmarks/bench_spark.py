@@ -20,10 +20,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkers.compose import RunContext, judge_run, verdict_to_json
 from checkers.jobs.check import check_job, plan
+from checkers.kernels.compose import judge_run
+from checkers.kernels.verdict_json import verdict_to_json
 from checkers.spark import spark_context
 from checkers.synthetic import Shape, synthetic_tables
+from harness.contracts.run_context import RunContext
 from harness.history.parquet import write_tables
 from results.history_files import read_tables
 

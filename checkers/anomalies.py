@@ -4,7 +4,7 @@ An identifier is stable: it is the same in code, tests, reports and documents. `
 the anomaly breaks:
 
 - `durability`: what was acknowledged or read stays;
-- `integrity`: all clients agree on one sequence of values, each written by somebody;
+- `integrity`: all clients agree on one sequence of values, each written by an append;
 - `order`: that sequence fits the clock, and nothing is read before it is written;
 - `fresh`: every observation of the log end is up to date (full linearizability).
 """
@@ -36,6 +36,7 @@ class AnomalyKind:
 
 _C = "linearizability of a log, condition "
 _JEPSEN = "Jepsen, kafka workload"
+_GROUP = "Kafka consumer documentation, at-least-once delivery"
 _KIP = "KIP-966; last-replica-standing verdict rule"
 
 _ROWS = (
@@ -58,7 +59,7 @@ _ROWS = (
         "unseen",
         "durability",
         "A record acknowledged with acks=all was not in the final reads, but these did not get as far as its"
-        " offset, so nobody knows.",
+        " offset, so its fate is unknown.",
         "records",
         _JEPSEN,
     ),
@@ -77,6 +78,14 @@ _ROWS = (
         "KIP-966 (high watermark and min ISR); rule HW-1",
     ),
     (
+        "committed-offset-regressed",
+        "durability",
+        "A consumer group's commit was acknowledged; afterwards the coordinator reported a smaller committed"
+        " offset that no unresolved commit explains.",
+        "observations",
+        _GROUP,
+    ),
+    (
         "two-acks-one-offset",
         "integrity",
         "Two appends were acknowledged at the same offset.",
@@ -90,7 +99,7 @@ _ROWS = (
         "offsets times further values",
         _C + "C1; Jepsen calls it inconsistent-offsets",
     ),
-    ("duplicate", "integrity", "One append stands at two offsets.", "extra places", _C + "C2"),
+    ("duplicate", "integrity", "One append is at two offsets.", "extra places", _C + "C2"),
     (
         "failed-append-visible",
         "integrity",
@@ -122,14 +131,14 @@ _ROWS = (
     (
         "impossible-offset",
         "integrity",
-        "A client was told an offset that cannot be (negative, or beyond 2^62).",
+        "A client received an impossible offset (negative, or beyond 2^62).",
         "observations",
         "the log starts at offset 0",
     ),
     (
         "lost-record",
         "integrity",
-        "A read skipped an offset where a record is known to stand.",
+        "A read skipped an offset where a record is known to be.",
         "skips",
         _C + "C4; Jepsen calls it int-poll-skip",
     ),
@@ -143,14 +152,21 @@ _ROWS = (
     (
         "torn-fetch",
         "integrity",
-        "One answer held records at or beyond the log end that it reported.",
+        "One response held records at or beyond the log end that it reported.",
         "polls",
         _C + "C5",
     ),
     (
+        "group-skipped-record",
+        "integrity",
+        "A record of the final log below a consumer group's committed offset was delivered to no member.",
+        "records",
+        _GROUP,
+    ),
+    (
         "unfilled-hole",
         "integrity",
-        "Offsets exist that nobody acknowledged or read, more than there are appends that could stand there.",
+        "Offsets exist that were never acknowledged or read, more than there are appends that could fill them.",
         "one per partition",
         "linearizability of a log, free appends",
     ),
@@ -164,7 +180,7 @@ _ROWS = (
     (
         "unplaced-append",
         "order",
-        "An append succeeded without learning its offset, and there is no offset where it can stand.",
+        "An append succeeded without learning its offset, and there is no offset where it can be.",
         "one per partition",
         "linearizability of a log, free appends",
     ),
@@ -206,7 +222,7 @@ _ROWS = (
     (
         "stale-end",
         "fresh",
-        "An append was acknowledged; afterwards a client was told that the log ends at or below its offset.",
+        "An append was acknowledged; afterwards a broker reported a log end at or below its offset.",
         "appends",
         _C + "C6",
     ),
@@ -220,15 +236,15 @@ _ROWS = (
     (
         "end-regression",
         "fresh",
-        "The log was known to reach an offset; afterwards a client was told that it ends at or below it.",
+        "The log was known to reach an offset; afterwards a broker reported a log end at or below it.",
         "observations",
         _C + "C6",
     ),
     (
         "invariant-broken",
         "integrity",
-        "The reference system found one of its own invariants broken while it ran.",
-        "invariants",
+        "A node broke one of the reference system's invariants, crashed, or ended without a fault.",
+        "violations",
         "docs/invariants.md",
     ),
 )

@@ -37,8 +37,9 @@ class Case:
 
     Attributes:
         id: The anomaly.
-        is_weak: They rest on records acknowledged with acks=1 only that nobody ever read.
-        is_excused: A lawful flagged election after the record was established chose a replica without it.
+        is_weak: They rest on records acknowledged with acks=1 only that were never read.
+        is_excused: A lawful flagged election after the record was established chose a replica without it; for
+            consumer groups, any flagged election of the partition.
         expectations: What the run promises.
     """
 
@@ -81,7 +82,9 @@ _NEVER_EXCUSED = frozenset(
     }
 )
 """Anomalies that no election can cause: a lost tail explains neither what was never written nor a garbled
-answer."""
+response."""
+
+_OF_GROUPS = frozenset({"committed-offset-regressed", "group-skipped-record"})
 
 MATRIX: tuple[Row, ...] = (
     Row(
@@ -110,8 +113,26 @@ MATRIX: tuple[Row, ...] = (
         applies=lambda case: case.is_weak and case.id not in _NEVER_EXCUSED,
         judgement=Judgement.ALLOWED,
         rule=(
-            "it rests on records acknowledged with acks=1 that nobody ever read; acks=1 does not promise that they"
+            "it rests on records acknowledged with acks=1 that were never read; acks=1 does not promise that they"
             " keep their offset"
+        ),
+    ),
+    Row(
+        name="flagged election under a consumer group",
+        applies=lambda case: case.is_excused and case.id in _OF_GROUPS,
+        judgement=Judgement.EXCUSED,
+        rule=(
+            "a flagged (unclean or last-known-leader) election of the partition may have cut the log below what"
+            " was delivered and committed"
+        ),
+    ),
+    Row(
+        name="consumer group",
+        applies=lambda case: case.id in _OF_GROUPS,
+        judgement=Judgement.FORBIDDEN,
+        rule=(
+            "an acknowledged commit stays committed, and a consumer group that commits what it processed receives"
+            " every record below its committed offset at least once"
         ),
     ),
     Row(
@@ -151,7 +172,7 @@ MATRIX: tuple[Row, ...] = (
         name="order",
         applies=lambda case: case.level == "order",
         judgement=Judgement.FORBIDDEN,
-        rule="records must stand in an order that fits the clock, and none is read before it is written",
+        rule="the order of records must fit the clock, and none is read before it is written",
     ),
 )
 """The matrix. Its last rows cover every anomaly of the levels above `fresh`."""

@@ -1,4 +1,4 @@
-"""The one place where Spark is started, and the child process that Spark jobs of the command line run in.
+"""The one place where Spark is started, and the child process in which Spark jobs of the command line run.
 
 Starting Spark costs more than most of what it does here, so the start is engineered: the first compiler tier and
 the serial collector for small jobs, a class-data archive (AppCDS) in the cache directory, keyed by Java, Spark and
@@ -6,7 +6,7 @@ the place of the jars, made once by `python -m checkers.spark --warm`, and no SQ
 distributes paths. A missing or damaged archive costs time and nothing else.
 
 Spark writes to standard error what cannot be silenced. The command line therefore runs a job in a child process
-whose standard error is a log file; a request goes in as JSON, and the answer comes back as JSON.
+whose standard error is a log file; a request goes in as JSON, and the result comes back as JSON.
 
 Source: `benchmarks/bench_spark.py` for times; JEP 350 for archives made at exit.
 """
@@ -26,7 +26,7 @@ from harness.errors import HarnessFailure, HistoryError
 
 DRIVER_MEMORY = "1g"
 LARGE_DRIVER_MEMORY = "4g"
-ANSWER_PREFIX = "laststand-answer "
+RESULT_PREFIX = "laststand-result "
 _LOG_CONFIGURATION = Path(__file__).parent / "log4j2.properties"
 _QUICK_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _QUIET_FLAGS = ("-Xlog:disable", "-Xlog:all=off")
@@ -59,7 +59,7 @@ def spark_context(
 ) -> Any:
     """Returns a Spark context set up for this project; the process keeps one.
 
-    A job that only distributes paths needs no more. One that asks questions in SQL makes a session of it
+    A job that only distributes paths needs no more. A job that runs SQL makes a session of it
     (`sql_session`), which loads another third of Spark's classes.
 
     Args:
@@ -84,7 +84,7 @@ def spark_context(
         "spark.sql.warehouse.dir": str(cache_directory() / "spark-warehouse"),
     }
     os.environ["JAVA_HOME"] = str(runtime.home)
-    # The script that starts Spark first starts a small JVM, only to ask it for the command line of the real one.
+    # The script that starts Spark first starts a small JVM, only to get the command line of the real one.
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(_QUICK_FLAGS))
     if master.startswith("local"):
         # Workers must be this interpreter: the python3 on the path may lack every package.
@@ -161,7 +161,7 @@ def run_in_child(job: str, arguments: Mapping[str, Any], *, log_path: Path) -> d
         log_path: Where the child's standard error goes.
 
     Returns:
-        The job's answer.
+        The job's result.
 
     Raises:
         HistoryError: A stored run is missing, truncated or not ours.
@@ -177,17 +177,17 @@ def run_in_child(job: str, arguments: Mapping[str, Any], *, log_path: Path) -> d
             check=False,
         )
     for line in reversed(child.stdout.decode("utf-8", "replace").splitlines()):
-        if line.startswith(ANSWER_PREFIX):
-            answer: dict[str, Any] = json.loads(line.removeprefix(ANSWER_PREFIX))
-            if "history_error" in answer:
-                raise HistoryError(answer["history_error"])
-            if "failure" in answer:
+        if line.startswith(RESULT_PREFIX):
+            result: dict[str, Any] = json.loads(line.removeprefix(RESULT_PREFIX))
+            if "history_error" in result:
+                raise HistoryError(result["history_error"])
+            if "failure" in result:
                 raise HarnessFailure(
-                    f"the Spark job {job!r} failed: {answer['failure']} (see {log_path})"
+                    f"the Spark job {job!r} failed: {result['failure']} (see {log_path})"
                 )
-            return answer
+            return result
     raise HarnessFailure(
-        f"the Spark job {job!r} ended with code {child.returncode} and no answer (see {log_path})"
+        f"the Spark job {job!r} ended with code {child.returncode} and no result (see {log_path})"
     )
 
 

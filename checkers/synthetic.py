@@ -46,7 +46,7 @@ def synthetic_tables(
     """Returns a valid history as the stored tables `operations`, `records_read` and `end_offsets_seen`.
 
     Raises:
-        ValueError: It would have no operation, or nobody to do it.
+        ValueError: It would have no operation, or no client.
     """
     if shape.operations < 1 or shape.clients < 1:
         raise ValueError("a synthetic history needs at least one operation and one client")

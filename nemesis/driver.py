@@ -198,6 +198,8 @@ class Nemesis:
 
     def _write(self, active: _Active) -> None:
         fault, effect = active.fault, active.effect
+        traits = fault.type
+        evidence = effect.evidence if effect is not None else active.in_force.evidence
         self._record(
             (
                 fault.id,
@@ -209,12 +211,25 @@ class Nemesis:
                 active.completed_ns,
                 active.healed_ns,
                 effect.bit if effect is not None else False,
-                json.dumps(
-                    effect.evidence if effect is not None else active.in_force.evidence,
-                    sort_keys=True,
-                ),
+                json.dumps(evidence, sort_keys=True),
+                traits.is_repair,
+                traits.can_lose_data,
+                traits.ends_uncleanly,
+                traits.excuses_death,
+                cut_short(evidence) if traits.stops_cleanly else [],
+                "error" in evidence,
             )
         )
+
+
+def cut_short(evidence: Mapping[str, Any]) -> list[str]:
+    """Returns the nodes that an orderly stop did not end in time, according to its evidence."""
+    # The simulation reports how each process ended in a word, agents whether it ended in time.
+    return [
+        node
+        for node, end in evidence.get("ended", {}).items()
+        if not (end.get("in_time") if isinstance(end, dict) else end == "stopped")
+    ]
 
 
 def _named_in_groups(fault: Fault) -> list[str]:

@@ -70,6 +70,7 @@ class FaultType:
             a finding.
         can_lose_data: It may destroy what a node had written.
         ends_uncleanly: A node that it takes down cannot stop cleanly.
+        stops_cleanly: It gives a process time to stop cleanly, which may not be enough.
         exclusive: A node suffers one fault at a time of those with the same word here; empty: any number.
         is_repair: It mends something. It opens no fault window and needs no evidence.
         sentence: What the report says; `{who}` are the nodes, `{groups}` the sides of a partition, other names are
@@ -90,6 +91,7 @@ class FaultType:
     excuses_death: bool = False
     can_lose_data: bool = False
     ends_uncleanly: bool = False
+    stops_cleanly: bool = False
     exclusive: str = ""
     is_repair: bool = False
 
@@ -194,6 +196,7 @@ _ROWS = (
         about_targets="nodes (SIGTERM)",
         parameters=_GRACE,
         is_outage=True,
+        stops_cleanly=True,
         sentence="Stopped {who} cleanly (SIGTERM)",
         evidence="the process ended cleanly",
     ),
@@ -214,6 +217,7 @@ _ROWS = (
         about_targets="nodes (SIGTERM, then started)",
         parameters=_GRACE,
         is_momentary=True,
+        stops_cleanly=True,
         sentence="Restarted {who} cleanly (SIGTERM)",
         evidence="there is a new incarnation",
     ),

@@ -8,14 +8,36 @@ from harness.errors import HistoryError
 from harness.history.journal import journal_path, read_frames, tables_of
 from harness.history.parquet import (
     TableFile,
+    in_order,
     is_finished,
     read_file,
     read_finished,
     table_files,
     write_tables,
 )
+from harness.history.schema import TABLES
 
-__all__ = ["TableFile", "is_finished", "read_file", "read_tables", "table_files", "write_tables"]
+__all__ = [
+    "TableFile",
+    "is_finished",
+    "read_file",
+    "read_table",
+    "read_tables",
+    "table_files",
+    "write_tables",
+]
+
+
+def read_table(run_dir: Path, name: str) -> pa.Table:
+    """Reads all rows of one table of a run into memory, in canonical order.
+
+    Raises:
+        HistoryError: The run is missing, or a file is truncated or not ours; the message names it.
+    """
+    if not is_finished(run_dir):
+        return read_tables(run_dir)[name]
+    parts = [read_file(file) for file in table_files(run_dir) if file.table == name]
+    return in_order(name, pa.concat_tables(parts) if parts else TABLES[name].empty_table())
 
 
 def read_tables(run_dir: Path) -> dict[str, pa.Table]:

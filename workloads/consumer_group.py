@@ -1,36 +1,27 @@
 """The `consumer-group` workload: members that subscribe, process, commit and come and go.
 
 Several members of one group read a topic with confluent-kafka as its users do: subscribe, poll, process, commit
-what was processed (synchronously), and rebalance. Now and then a member leaves, or dies without a word so that the
-coordinator has to notice. Another workload appends meanwhile.
+what was processed (synchronously), and rebalance. From time to time a member leaves, or crashes without leaving
+the group so that the coordinator has to notice. Another workload appends meanwhile.
 
-What members read goes to the same tables as every poll, and so before the same checkers. A row of kind `poll`
+What members read goes to the same tables as every poll, and so to the same checkers. A row of kind `poll`
 lasts from when the member was ready for the next records of a partition (assigned, or done with the ones before)
-until they came. It claims that the records existed when it completed and that nothing stands between the position
+until they came. It claims that the records existed when it completed and that nothing is between the position
 and the first of them; it never claims a log end. librdkafka fetches ahead, so a record may be older than the row;
 `leader_epoch` is therefore that of the last record, which was certainly shown in that epoch or later, and an
 election that ended that epoch counts as later than the reading.
 
-The group's own promises are judged by `GroupLedger`:
-
-- *a committed offset does not go back*: what the coordinator says is committed is not below an offset whose commit
-  was acknowledged before the question. (A commit without a clear answer may be carried out late, even after a
-  later one; such offsets are believed.)
-- *at least once*: no record of the final log below the committed offset has been withheld from every member.
-
-A flagged election of the partition may cut the log below what was delivered and committed; then neither is judged.
+Assignments, commits and committed offsets go to the table `group_events`; `checkers.kernels.consumer_group` judges
+the group's own promises from it.
 """
 
 import asyncio
 import contextlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, TypeVar
-
-import pyarrow as pa
 
 from harness.contracts.host import RandomStream
 from harness.contracts.recorder import Recorder
@@ -74,104 +65,19 @@ class GroupWorkloadConfig:
     connect_timeout_ms: int = 1000
 
 
-@dataclass(slots=True, kw_only=True)
-class _Commits:
-    """What is known of one partition's committed offset."""
-
-    acknowledged: int = -1
-    """The largest offset whose commit was acknowledged."""
-    unclear: Counter[int] = field(default_factory=Counter)
-    """Commits by offset that had no clear answer, or none yet."""
-
-
-class GroupLedger:
-    """What the group was given and what it committed. Mutable; one event loop uses it."""
+class CommittedOffsets:
+    """The largest acknowledged commit of every partition. Mutable; one event loop uses it."""
 
     def __init__(self) -> None:
-        self._commits: dict[Key, _Commits] = {}
-        self._delivered: dict[Key, set[tuple[int, int]]] = {}
-        self._regressions: dict[Key, list[str]] = {}
-        self.commits_acknowledged = 0
-        self.assignments = 0
-
-    def commit_invoked(self, key: Key, offset: int) -> None:
-        """Notes that a commit is about to be sent."""
-        self._of(key).unclear[offset] += 1
+        self._acknowledged: dict[Key, int] = {}
 
     def commit_acknowledged(self, key: Key, offset: int) -> None:
-        """Notes that a commit was answered without an error; one that was not simply stays unclear."""
-        commits = self._of(key)
-        commits.acknowledged = max(commits.acknowledged, offset)
-        commits.unclear[offset] -= 1
-        self.commits_acknowledged += 1
-
-    def counters(self) -> dict[str, int]:
-        """Returns how much was done."""
-        return {
-            "group_assignments": self.assignments,
-            "group_commits": self.commits_acknowledged,
-            "group_records": sum(len(records) for records in self._delivered.values()),
-        }
+        """Notes that a commit was acknowledged."""
+        self._acknowledged[key] = max(self.acknowledged(key), offset)
 
     def acknowledged(self, key: Key) -> int:
-        """Returns the largest acknowledged commit by now, -1 for none; to be asked before the coordinator is."""
-        return self._of(key).acknowledged
-
-    def committed_seen(self, key: Key, offset: int, *, at_least: int) -> None:
-        """Notes what the coordinator said is committed.
-
-        Args:
-            key: Topic and partition.
-            offset: What it said; negative for nothing.
-            at_least: `acknowledged(key)` from before it was asked.
-        """
-        # librdkafka says -1001 where nothing is committed.
-        if at_least < 0 or offset >= at_least or self._of(key).unclear[offset] > 0:
-            return
-        said = f"offset {offset}" if offset >= 0 else "nothing"
-        self._regressions.setdefault(key, []).append(
-            f"group: {key[0]}-{key[1]}: a commit of offset {at_least} was acknowledged, and afterwards the"
-            f" coordinator said that {said} is committed"
-        )
-
-    def delivered(self, key: Key, records: Iterable[tuple[int, int]]) -> None:
-        """Notes (offset, value) of records that a member got."""
-        self._delivered.setdefault(key, set()).update(records)
-
-    def findings(
-        self,
-        final_records: Mapping[Key, Iterable[tuple[int, int]]],
-        *,
-        excused: Iterable[Key] = (),
-    ) -> list[str]:
-        """Returns which promises were broken, one sentence each.
-
-        Args:
-            final_records: Per partition, (offset, value) of what the final reads returned.
-            excused: Partitions with a flagged election.
-        """
-        excuse = frozenset(excused)
-        found = []
-        for key in sorted({*self._commits, *self._regressions}):
-            if key in excuse:
-                continue
-            found += self._regressions.get(key, [])[:1]
-            committed = self._of(key).acknowledged
-            delivered = self._delivered.get(key, set())
-            withheld = sorted(
-                (offset, value)
-                for offset, value in final_records.get(key, ())
-                if offset < committed and (offset, value) not in delivered
-            )
-            if withheld:
-                found.append(
-                    f"group: {key[0]}-{key[1]}: offset {committed} is committed, but {len(withheld)} records below"
-                    f" it were delivered to no member, the first at offset {withheld[0][0]}"
-                )
-        return found
-
-    def _of(self, key: Key) -> _Commits:
-        return self._commits.setdefault(key, _Commits())
+        """Returns the largest acknowledged commit by now, -1 for none."""
+        return self._acknowledged.get(key, -1)
 
 
 class GroupMember:
@@ -181,7 +87,7 @@ class GroupMember:
         bootstrap: Addresses of brokers.
         config: Settings.
         recorder: Where the history goes.
-        ledger: Shared by all members of the group.
+        committed: Shared by all members of the group.
         run_id: Stands in every payload.
         topic: What to subscribe to.
         ids: Process numbers, shared by all places of the run.
@@ -197,7 +103,7 @@ class GroupMember:
         bootstrap: tuple[str, ...],
         config: GroupWorkloadConfig,
         recorder: Recorder,
-        ledger: GroupLedger,
+        committed: CommittedOffsets,
         *,
         run_id: int,
         topic: str,
@@ -208,7 +114,7 @@ class GroupMember:
         self._kafka = library()
         self._config = config
         self._recorder = recorder
-        self._ledger = ledger
+        self._committed = committed
         self._run_id = run_id
         self._topic = topic
         self._ids = ids
@@ -240,10 +146,10 @@ class GroupMember:
         Returns:
             False when `keep_going()` turned false before that.
         """
-        ledger = self._ledger
+        committed = self._committed
 
         def is_drained() -> bool:
-            return all(ledger.acknowledged(key) >= end for key, end in ends.items() if end > 0)
+            return all(committed.acknowledged(key) >= end for key, end in ends.items() if end > 0)
 
         try:
             while keep_going() and not is_drained():
@@ -302,7 +208,6 @@ class GroupMember:
         read = [self._read_record(key, message) for message in messages]
         completion = Completion(outcome=Outcome.OK, leader_epoch=read[-1].leader_epoch)
         self._recorder.complete(self._polls.pop(key), completion, read)
-        self._ledger.delivered(key, [(record.offset, record.value) for record in read])
         if key in self._positions:
             self._positions[key] = read[-1].offset + 1
 
@@ -318,17 +223,30 @@ class GroupMember:
 
     async def _commit(self, progress: dict[Key, int]) -> None:
         for key, offset in progress.items():
-            self._ledger.commit_invoked(key, offset)
+            self._note("commit-sent", key, offset)
         wanted = [self._kafka.TopicPartition(*key, offset) for key, offset in progress.items()]
         try:
-            answers = await self._call(
+            committed = await self._call(
                 lambda: self._consumer.commit(offsets=wanted, asynchronous=False)
             )
         except self._kafka.KafkaException:
-            return  # they stay unclear
-        for answer in answers or ():
-            if answer.error is None:
-                self._ledger.commit_acknowledged((answer.topic, answer.partition), answer.offset)
+            return  # they stay unresolved
+        for place in committed or ():
+            if place.error is None:
+                key = (place.topic, place.partition)
+                self._note("commit-acknowledged", key, place.offset)
+                self._committed.commit_acknowledged(key, place.offset)
+
+    def _note(self, event: str, key: Key, offset: int = -1, refers_to: int = -1) -> int:
+        return self._recorder.group_event(
+            group=self._config.group,
+            process=self._process,
+            topic=key[0],
+            partition=key[1],
+            event=event,
+            offset=offset,
+            refers_to=refers_to,
+        )
 
     def _begin_poll(self, key: Key, position: int | None = None) -> None:
         self._polls[key] = self._recorder.invoke(
@@ -347,9 +265,9 @@ class GroupMember:
                 self._recorder.complete(op_index, completion)
 
     def _assigned(self, places: list[Any]) -> None:
-        self._ledger.assignments += 1
         for place in places:
             key = (place.topic, place.partition)
+            self._note("assigned", key, place.offset)
             self._end_polls("reassigned", (key,))
             self._positions[key] = place.offset if place.offset >= 0 else -1
             self._begin_poll(key)
@@ -357,6 +275,7 @@ class GroupMember:
     def _revoked(self, keys: tuple[Key, ...]) -> None:
         self._end_polls("revoked", keys)
         for key in keys:
+            self._note("revoked", key)
             self._positions.pop(key, None)
 
     # -- on the member's thread
@@ -389,13 +308,13 @@ class GroupMember:
 
     def _on_assign(self, consumer: Any, places: list[Any]) -> None:
         keys = [(place.topic, place.partition) for place in places]
-        known = self._on_loop(lambda: {key: self._ledger.acknowledged(key) for key in keys})
+        asked = self._on_loop(lambda: {key: self._note("committed-asked", key) for key in keys})
         try:
             places = consumer.committed(places, timeout=self._config.request_timeout_ms / 1e3)
         except self._kafka.KafkaException:
             pass  # librdkafka asks again by itself; until then the positions are unknown
         else:
-            self._on_loop(lambda: self._note_committed(places, known or {}))
+            self._on_loop(lambda: self._note_committed(places, asked or {}))
         self._on_loop(lambda: self._assigned(places))
         consumer.assign(places)
 
@@ -404,11 +323,11 @@ class GroupMember:
         self._on_loop(lambda: self._revoked(keys))
         consumer.unassign()
 
-    def _note_committed(self, places: list[Any], known: dict[Key, int]) -> None:
+    def _note_committed(self, places: list[Any], asked: dict[Key, int]) -> None:
         for place in places:
             if place.error is None:
                 key = (place.topic, place.partition)
-                self._ledger.committed_seen(key, place.offset, at_least=known.get(key, -1))
+                self._note("committed-seen", key, place.offset, asked.get(key, -1))
 
     def _on_loop(self, work: Callable[[], _T]) -> _T | None:
         """Does something on the event loop, which waits for this thread without being blocked."""
@@ -428,7 +347,7 @@ class GroupMember:
 
 
 class ConsumerGroup:
-    """All members of one group, and its ledger. Mutable.
+    """All members of one group. Mutable.
 
     Args:
         bootstrap: Addresses of brokers.
@@ -454,7 +373,7 @@ class ConsumerGroup:
         ids: ProcessIds,
         random: RandomStream,
     ) -> None:
-        self.ledger = GroupLedger()
+        committed = CommittedOffsets()
         self._bootstrap = bootstrap
         self._config = config
         self._topic_partitions = tuple(topic_partitions)
@@ -464,7 +383,7 @@ class ConsumerGroup:
                 bootstrap,
                 config,
                 recorder,
-                self.ledger,
+                committed,
                 run_id=run_id,
                 topic=self._topic_partitions[0][0],
                 ids=ids,
@@ -501,25 +420,6 @@ class ConsumerGroup:
         finally:
             client.close()
         return await self._member().drain(ends, keep_going)
-
-    def findings(self, tables: Mapping[str, pa.Table]) -> list[str]:
-        """Returns which promises of the group the finished history shows broken, one sentence each."""
-        operations = tables["operations"].select(["op_index", "final"]).to_pydict()
-        final = {op for op, is_final in zip(*operations.values(), strict=True) if is_final}
-        records: dict[Key, list[tuple[int, int]]] = {}
-        columns = ["op_index", "topic", "partition", "offset", "value"]
-        for op, topic, partition, offset, value in zip(
-            *tables["records_read"].select(columns).to_pydict().values(), strict=True
-        ):
-            if op in final:
-                records.setdefault((topic, partition), []).append((offset, value))
-        states = tables["partition_states"].select(["topic", "partition", "flagged"]).to_pydict()
-        excused = {
-            (topic, partition)
-            for topic, partition, flagged in zip(*states.values(), strict=True)
-            if flagged
-        }
-        return self.ledger.findings(records, excused=excused)
 
 
 def _member_settings(bootstrap: tuple[str, ...], config: GroupWorkloadConfig) -> dict[str, Any]:

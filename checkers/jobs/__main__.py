@@ -1,4 +1,4 @@
-"""The child process of Spark jobs: one JSON request on standard input, one answer on standard output."""
+"""The child process of Spark jobs: one JSON request on standard input, one result on standard output."""
 
 import json
 import sys
@@ -6,19 +6,19 @@ import traceback
 from typing import Any
 
 from checkers.jobs.registry import JOBS
-from checkers.spark import ANSWER_PREFIX, spark_context
+from checkers.spark import RESULT_PREFIX, spark_context
 from harness.errors import HarnessFailure, HistoryError
 
 
 def main() -> int:
-    """Runs one job; the failure of a job is an answer too."""
+    """Runs one job; a failed job has a result too."""
     request = json.load(sys.stdin)
-    print(ANSWER_PREFIX + json.dumps(answer_to(request)), flush=True)
+    print(RESULT_PREFIX + json.dumps(result_of(request)), flush=True)
     return 0
 
 
-def answer_to(request: dict[str, Any]) -> dict[str, Any]:
-    """Returns the job's answer, or the one sentence that says why there is none."""
+def result_of(request: dict[str, Any]) -> dict[str, Any]:
+    """Returns the job's result, or one sentence that explains why there is none."""
     arguments = request["arguments"]
     try:
         job = JOBS[request["job"]]
@@ -39,7 +39,7 @@ def answer_to(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _first_line(error: Exception) -> str:
-    """Returns what a user can read of an error; those of the JVM go on for pages."""
+    """Returns the readable part of an error; JVM errors go on for pages."""
     lines = str(error).splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
 

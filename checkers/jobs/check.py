@@ -18,20 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkers.compose import (
-    PartitionJudgement,
-    RunContext,
-    acked_during_faults,
-    by_partition,
-    compose_counted,
-    judge_partition_safely,
-    judgement_from_json,
-    judgement_to_json,
-    verdict_to_json,
-)
 from checkers.jobs.huge import BUCKET_WIDTH, HUGE_OPERATIONS, judge_in_buckets
 from checkers.jobs.stored import (
-    SHARED_TABLES,
     Task,
     context_of,
     read_journal,
@@ -39,14 +27,28 @@ from checkers.jobs.stored import (
     read_shared,
     tasks_of,
 )
+from checkers.kernels.compose import (
+    PartitionJudgement,
+    acked_during_faults,
+    by_partition,
+    compose,
+    judge_partition_safely,
+    judge_whole_run,
+    whole_run_checkers,
+)
+from checkers.kernels.verdict_json import judgement_from_json, judgement_to_json, verdict_to_json
+from harness.contracts.run_context import RunContext
 from harness.errors import HistoryError
-from harness.history.schema import FAULTS
+from harness.history.schema import PARTITIONED_TABLES, TABLES
 
 TASKS_MAX = 1024
 """More Spark tasks than this only cost scheduling; each gets several partitions then."""
 
 Row = dict[str, Any]
 """What comes back for one partition: `run`, `judgement`, `acked_during`; or `run` and `history_error`."""
+
+RUN_TABLES = ("faults", "violations")
+"""Tables of the whole run that the composition reads."""
 
 
 def plan(directories: Iterable[Path], contexts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -109,7 +111,7 @@ def judge_tasks(tasks: Iterable[str]) -> Iterator[str]:
 def judge_task(task: Task) -> list[Row]:
     """Judges one partition, or every partition of an unfinished run.
 
-    A file that cannot be read is an answer, not an exception: Spark would wrap it into a failure of the job.
+    A file that cannot be read is a result, not an exception: Spark would wrap it into a failure of the job.
     """
     context = context_of(task)
     try:
@@ -118,17 +120,22 @@ def judge_task(task: Task) -> list[Row]:
         tables = read_partition(task)
     except HistoryError as error:
         return [{"run": task["run"], "history_error": str(error)}]
+    if "topic" not in task:
+        return [_row_of_run(task["run"], tables, context)]
     return [_row(task["run"], task["topic"], task["partition"], tables, context)]
 
 
 def _judge_journal(task: Task, context: RunContext) -> list[Row]:
     tables = read_journal(task)
-    shared = {name: tables[name] for name in SHARED_TABLES}
+    shared = {name: table for name, table in tables.items() if name not in PARTITIONED_TABLES}
     rows = [
         _row(task["run"], topic, partition, {**mine, **shared}, context)
         for (topic, partition), mine in sorted(by_partition(tables).items())
     ]
-    return [*rows, {"run": task["run"], "faults": tables["faults"].to_pylist()}]
+    if whole_run_checkers(context):
+        rows.append(_row_of_run(task["run"], tables, context))
+    recovered = {name: tables[name].to_pylist() for name in RUN_TABLES}
+    return [*rows, {"run": task["run"], "recovered": recovered}]
 
 
 def _row(
@@ -140,6 +147,11 @@ def _row(
     return {"run": run, "judgement": judgement_to_json(judgement), "acked_during": acked}
 
 
+def _row_of_run(run: int, tables: Mapping[str, pa.Table], context: RunContext) -> Row:
+    judgement = judge_whole_run(tables, context)
+    return {"run": run, "judgement": judgement_to_json(judgement), "acked_during": 0}
+
+
 def _distributed(spark: Any, tasks: list[Task]) -> list[Row]:
     if not tasks:
         return []
@@ -148,8 +160,8 @@ def _distributed(spark: Any, tasks: list[Task]) -> list[Row]:
     slices = min(len(lines), TASKS_MAX)
     # Dealt like cards: neighbours in size must not share a task.
     packs = [lines[first::slices] for first in range(slices)]
-    answers = spark.parallelize(packs, slices).flatMap(judge_tasks).collect()
-    return [json.loads(line) for line in answers]
+    results = spark.parallelize(packs, slices).flatMap(judge_tasks).collect()
+    return [json.loads(line) for line in results]
 
 
 def _verdict(run: Mapping[str, Any], rows: list[Row]) -> dict[str, Any]:
@@ -162,14 +174,15 @@ def _verdict(run: Mapping[str, Any], rows: list[Row]) -> dict[str, Any]:
         for row in rows
         if "judgement" in row
     ]
-    judged.sort(key=lambda pair: (pair[0].topic, pair[0].partition))
     judgements: list[PartitionJudgement] = [judgement for judgement, _ in judged]
-    recovered = [row["faults"] for row in rows if "faults" in row]
-    faults = (
-        pa.Table.from_pylist(recovered[0], schema=FAULTS)
+    recovered = [row["recovered"] for row in rows if "recovered" in row]
+    faults, violations = (
+        pa.Table.from_pylist(recovered[0][name], schema=TABLES[name])
         if recovered
-        else read_shared(Path(run["directory"]), "faults")
+        else read_shared(Path(run["directory"]), name)
+        for name in RUN_TABLES
     )
     context = context_of({"context": run["context"]})
-    verdict = compose_counted(judgements, sum(acked for _, acked in judged), faults, context)
+    acked_during = sum(acked for _, acked in judged)
+    verdict = compose(judgements, acked_during, faults, violations, context)
     return verdict_to_json(verdict)

@@ -1,8 +1,8 @@
 """Distributes run requests: a task hands its slice to a worker process and returns one row per run.
 
 The job does not know how a run is made: lines go in, lines come out. The rows are also written as Parquet, and the
-numbers of every arm are then asked of that file in plain SQL, so that later campaigns and other tools can do the
-same over many of them.
+numbers of every arm come from that file in plain SQL, so that later campaigns and other tools can query many of
+them in the same way.
 """
 
 import json
@@ -40,14 +40,14 @@ ROWS = pa.schema(
         ("row", pa.string()),
     ]
 )
-"""One row per run; `row` is all of it as JSON, the other columns are what questions are asked about."""
+"""One row per run; `row` is all of it as JSON, the other columns are what queries use."""
 
 _SMALL_DATA = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
 }
-"""A campaign has some thousands of rows: compiling the plan would cost more than carrying it out."""
+"""A campaign has some thousands of rows: compiling the plan would cost more than running it."""
 
 _TOTALS = """
 SELECT arm,
@@ -82,7 +82,7 @@ def distribute_job(spark: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
             that workers append a byte to after every run), `worker` (module to start).
 
     Returns:
-        `rows`: the workers' answers, in the order of the requests; `totals`: the numbers of every arm.
+        `rows`: the workers' results, in the order of the requests; `totals`: the numbers of every arm.
 
     Raises:
         HarnessFailure: A worker process died.
@@ -92,11 +92,11 @@ def distribute_job(spark: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     slices = min(len(requests) // RUNS_PER_SLICE_MIN, SLICES_PER_CORE * cores)
     slices = max(slices, min(len(requests), cores), 1)
     worker = _Worker(arguments["worker"], arguments["progress"])
-    answers = spark.parallelize(requests, slices).mapPartitions(worker).collect()
-    died = [text for code, text in answers if code]
+    results = spark.parallelize(requests, slices).mapPartitions(worker).collect()
+    died = [text for code, text in results if code]
     if died:
         raise HarnessFailure(died[0])
-    lines = [text for _, text in answers]
+    lines = [text for _, text in results]
     write_rows(Path(arguments["rows"]), lines)
     return {
         "rows": [json.loads(line) for line in lines],
@@ -145,7 +145,7 @@ class _Worker:
         self.progress = progress
 
     def __call__(self, lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-        """Returns (0, answer line) for every line; (1, what happened) if the process died."""
+        """Returns (0, result line) for every line; (1, what happened) if the process died."""
         requests = "".join(line + "\n" for line in lines)
         if not requests:
             return iter(())

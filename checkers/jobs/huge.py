@@ -3,17 +3,15 @@
     slices (ranges of operations)  --shuffle by bucket-->  buckets (ranges of offsets)  -->  driver folds
 
 Tasks read their slice's row groups with PyArrow and send each bucket its part. What is shuffled is one lump of
-arrays per slice and bucket, so the JVM moves bytes, never rows. The driver first asks for the slices' reports (one
-reduce partition of their own), hands the few appends of unknown outcome to every bucket, and folds the answers.
-The second question finds the shuffled lumps where the first one left them.
+arrays per slice and bucket, so the JVM moves bytes, never rows. The driver first collects the slices' reports (one
+reduce partition of their own), passes the few appends of unknown outcome to every bucket, and folds what the
+buckets return. The second Spark job reuses the shuffled lumps of the first one.
 
-The buckets decide whether anything at all is wrong. If nothing is, their numbers are the judgement. If something
-is, or something cannot be read, the partition goes to one task as a whole after all: naming every anomaly with its
-witnesses, excuses and losses needs the joins that only the kernel on the whole history makes, about 100 bytes of
-memory for each operation. That is the limit of what is judged here.
+Kernels decide (`slices`, `buckets`, `cut_partition`). If they find anything wrong, or if something cannot be read,
+the partition goes to one task as a whole after all, which takes about 100 bytes of memory for each operation.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -24,25 +22,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from checkers.compose import (
-    PartitionJudgement,
-    RunContext,
-    acked_during_faults,
-    judgement_to_json,
+from checkers.jobs.stored import (
+    CLIENT_TABLES,
+    Task,
+    context_of,
+    file_of,
+    read_tables_of,
+    wanted_columns,
 )
-from checkers.jobs.buckets import (
-    BucketAnswer,
-    LogVerdict,
-    all_free,
-    final_log_of,
-    fold,
-    judge_bucket,
-    senders_in_order,
+from checkers.kernels.buckets import BucketResult, all_free, judge_bucket
+from checkers.kernels.compose import acked_during_faults
+from checkers.kernels.consumer_group import member_polls
+from checkers.kernels.cut_partition import (
+    bucket_range,
+    can_be_cut,
+    group_to_fold,
+    judge_cut_partition,
 )
-from checkers.jobs.slices import FreeAppends, Part, SliceReport, cut_slice
-from checkers.jobs.stored import CLIENT_TABLES, Task, context_of, file_of, wanted_columns
-from checkers.kernels.history import read_history
-from harness.history.parquet import TableFile, read_file
+from checkers.kernels.history import I64, read_history
+from checkers.kernels.slices import FreeAppends, Part, SliceReport, cut_slice
+from checkers.kernels.verdict_json import judgement_to_json
+from harness.errors import HistoryError
+from harness.history.parquet import TableFile
 from harness.history.schema import TABLES
 
 HUGE_OPERATIONS = 20_000_000
@@ -61,7 +62,7 @@ _REPORTS = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sent:
-    """What one slice sends to the driver; `trouble` says why it could not be read."""
+    """What one slice sends to the driver; `trouble` is why it could not be read."""
 
     index: int
     report: SliceReport | None = None
@@ -81,11 +82,17 @@ def judge_in_buckets(spark: Any, task: Task, *, width: int = BUCKET_WIDTH) -> di
         A row as `checkers.jobs.check.judge_task` gives it; None if something is wrong with the partition, so that
         it must be judged as a whole.
     """
-    bounds = slice_bounds(task)
+    context = context_of(task)
+    bounds = slice_bounds(task) if can_be_cut(context) else []
     if not bounds:
         return None
-    context = context_of(task)
-    cut = partial(_cut, task=task, width=width)
+    try:
+        shared = read_tables_of(task, ("faults", "group_events"))
+        group = group_to_fold(shared["group_events"], context)
+    except (HistoryError, ValueError):
+        return None
+    members = None if group is None else group.members
+    cut = partial(_cut, task=task, width=width, faults=shared["faults"], members=members)
     lumps = spark.parallelize(bounds, len(bounds)).flatMap(cut)
     reducers = min(REDUCERS_MAX, len(bounds))
     lumps = lumps.partitionBy(reducers + 1, partial(_reducer, reducers=reducers))
@@ -95,9 +102,25 @@ def judge_in_buckets(spark: Any, task: Task, *, width: int = BUCKET_WIDTH) -> di
     reports = [item.report for item in sent if item.report is not None]
     free = spark.broadcast(all_free(reports))
     limit = max(report.limit for report in reports)
-    judge = partial(_judge, free=free, width=width, start=context.log_start_offset, limit=limit)
-    answers = dict(lumps.mapPartitions(judge).collect())
-    judgement = _judgement(task, context, reports, answers, free.value, width)
+    judge = partial(
+        _judge,
+        free=free,
+        width=width,
+        start=context.log_start_offset,
+        limit=limit,
+        committed=-1 if group is None else group.committed,
+    )
+    results = dict(lumps.mapPartitions(judge).collect())
+    judgement = judge_cut_partition(
+        task["topic"],
+        task["partition"],
+        reports,
+        results,
+        free.value,
+        context,
+        width=width,
+        group=group,
+    )
     free.unpersist()
     if judgement is None:
         return None
@@ -111,8 +134,8 @@ def judge_in_buckets(spark: Any, task: Task, *, width: int = BUCKET_WIDTH) -> di
 def slice_bounds(task: Task) -> list[tuple[int, int, int]]:
     """Returns the slices of a partition, one per row group of its operations: (index, first op, op to stop at).
 
-    Together they hold every operation index there is. Empty if the files do not tell, or are not what the manifest
-    says; whoever reads them as a whole then says what is wrong.
+    Together they hold every operation index there is. Empty if the files lack statistics or differ from the
+    manifest; reading them as a whole then reports what is wrong.
     """
     files = _client_files(task)
     try:
@@ -166,7 +189,7 @@ def _op_ranges(parquet: Any) -> list[tuple[int, int]]:
     """Returns the smallest and the largest op_index of every row group.
 
     Raises:
-        LookupError: The file does not say.
+        LookupError: The file has no statistics.
     """
     column = parquet.schema_arrow.get_field_index("op_index")
     ranges = []
@@ -188,7 +211,12 @@ def _values(pairs: Iterable[tuple[int, Any]]) -> Iterator[Any]:
 
 
 def _cut(
-    bounds: tuple[int, int, int], *, task: Task, width: int
+    bounds: tuple[int, int, int],
+    *,
+    task: Task,
+    width: int,
+    faults: pa.Table,
+    members: I64 | None,
 ) -> list[tuple[int, _Sent] | tuple[int, Part]]:
     """Reads and cuts one slice: its report and its parts, each with its key."""
     index, first, stop = bounds
@@ -199,22 +227,27 @@ def _cut(
         if not bool((np.diff(op) > 0).all()):
             return [(_REPORTS, _Sent(index=index, trouble="operations are not in order"))]
         history = read_history(*(tables[name] for name in CLIENT_TABLES))
-        report, parts = cut_slice(history, log_start_offset=context.log_start_offset, width=width)
-        acked = acked_during_faults(tables["operations"], _faults(task))
-    except Exception as error:  # whoever reads the partition as a whole names it
+        report, parts = cut_slice(
+            history,
+            log_start_offset=context.log_start_offset,
+            width=width,
+            group_polls=None if members is None else member_polls(tables["operations"], members),
+        )
+        acked = acked_during_faults(tables["operations"], faults)
+    except Exception as error:  # judging the partition as a whole reports it
         return [(_REPORTS, _Sent(index=index, trouble=f"{type(error).__name__}: {error}"))]
     return [(_REPORTS, _Sent(index=index, report=report, acked_during=acked)), *parts.items()]
 
 
-def _faults(task: Task) -> pa.Table:
-    files = [file_of(data) for data in task["shared"]]
-    tables = [read_file(file) for file in files if file.table == "faults"]
-    return tables[0] if tables else TABLES["faults"].empty_table()
-
-
 def _judge(
-    pairs: Iterable[tuple[int, Any]], *, free: Any, width: int, start: int, limit: int
-) -> Iterator[tuple[int, BucketAnswer]]:
+    pairs: Iterable[tuple[int, Any]],
+    *,
+    free: Any,
+    width: int,
+    start: int,
+    limit: int,
+    committed: int,
+) -> Iterator[tuple[int, BucketResult]]:
     """Judges the buckets of one reduce partition."""
     parts: dict[int, list[Part]] = {}
     for bucket, part in pairs:
@@ -223,68 +256,7 @@ def _judge(
     known: FreeAppends = free.value
     for bucket in sorted(parts):
         first, stop = bucket_range(bucket, width, start, limit)
-        yield bucket, judge_bucket(parts.pop(bucket), known, first=first, stop=stop)
-
-
-def bucket_range(bucket: int, width: int, start: int, limit: int) -> tuple[int, int]:
-    """Returns the first offset of a bucket that counts, and one more than its last known to have existed."""
-    return max(bucket * width, start), min((bucket + 1) * width, limit)
-
-
-def _judgement(
-    task: Task,
-    context: RunContext,
-    reports: Sequence[SliceReport],
-    answers: Mapping[int, BucketAnswer],
-    free: FreeAppends,
-    width: int,
-) -> PartitionJudgement | None:
-    """Returns the judgement of a partition in which nothing is wrong, None if something is."""
-    start = context.log_start_offset
-    verdict = fold(
-        reports,
-        answers,
-        free,
-        width=width,
-        log_start_offset=start,
-        clock_error_ns=context.clock_error_ns,
-    )
-    final = final_log_of(
-        reports, log_start_offset=start, phase_complete=context.final_phase_complete
-    )
-    is_clean = (
-        verdict.is_linearizable
-        and verdict.hole_count == 0
-        and final.is_complete
-        and all(answer.all_there for answer in answers.values())
-        and not any(report.odd for report in reports)
-        and senders_in_order(reports)
-    )
-    if not is_clean:
-        return None
-    return PartitionJudgement(
-        topic=task["topic"],
-        partition=task["partition"],
-        coverage=_coverage(reports, verdict, final.end_offset),
-    )
-
-
-def _coverage(
-    reports: Sequence[SliceReport], verdict: LogVerdict, final_end_offset: int
-) -> dict[str, Any]:
-    """Returns the coverage that the kernels would give: every acknowledged append was read back at the end."""
-    total = {name: sum(report.counts[name] for report in reports) for name in reports[0].counts}
-    appends = ("operations", "appends", "appends_acked", "appends_failed", "appends_unknown")
-    acked = total["acked"]
-    return {
-        **{name: total[name] for name in appends},
-        "appends_unknown_revealed": verdict.revealed_count,
-        "acked_read_back": acked,
-        **{name: total[name] for name in ("polls", "records_read", "ends_seen")},
-        "holes": 0,
-        "hole_ranges": [],
-        "final_end_offset": final_end_offset,
-        "final_reads_complete": True,
-        "acked_in_final_reads": acked,
-        "acked_unseen": 0,
-    }
+        yield (
+            bucket,
+            judge_bucket(parts.pop(bucket), known, first=first, stop=stop, committed=committed),
+        )

@@ -7,6 +7,6 @@ from checkers.jobs.check import check_job
 from checkers.jobs.distribute import distribute_job
 
 Job = Callable[[Any, Mapping[str, Any]], dict[str, Any]]
-"""Takes (Spark context, arguments) and returns a JSON-compatible answer."""
+"""Takes (Spark context, arguments) and returns a JSON-compatible result."""
 
 JOBS: dict[str, Job] = {"check": check_job, "distribute": distribute_job}

@@ -1,27 +1,27 @@
 """Stored runs as work for tasks: which files make up one partition, and how a task reads them.
 
 A task is JSON-compatible, because it travels through the child process's standard input and through Spark. It
-names paths and never carries rows. Tasks of a finished run are its topic-partitions; a run whose harness died has
-only its journal, which is one task.
+names paths and never carries rows. Tasks of a finished run are its topic-partitions, and one more if a checker
+sees the whole run; a run whose harness died has only its journal, which is one task.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from checkers.compose import RunContext
+from checkers.kernels.compose import JUDGED_TABLES, partition_checkers, whole_run_checkers
+from checkers.registry import BUILT_IN, tables_of
+from harness.contracts.run_context import RunContext, context_from_json
 from harness.errors import HistoryError
-from harness.history.journal import journal_path, read_frames, tables_of
-from harness.history.parquet import TableFile, is_finished, read_file, table_files
+from harness.history.journal import journal_path, read_frames
+from harness.history.journal import tables_of as tables_of_frames
+from harness.history.parquet import TableFile, in_order, is_finished, read_file, table_files
 from harness.history.schema import PARTITIONED_TABLES, TABLES
 
 CLIENT_TABLES = ("operations", "records_read", "end_offsets_seen")
-"""A topic-partition is judged if a client touched it, that is, if one of these has rows of it."""
-
-SHARED_TABLES = ("broker_states", "faults")
-"""Tables of the whole run that the judgement of every partition looks at."""
+"""What clients did and received in a partition; every row belongs to an operation."""
 
 UNUSED_COLUMNS: dict[str, frozenset[str]] = {
     "operations": frozenset({"topic", "partition", "sequence", "key", "error_code", "node"}),
@@ -29,11 +29,11 @@ UNUSED_COLUMNS: dict[str, frozenset[str]] = {
     "end_offsets_seen": frozenset({"topic", "partition", "source", "node", "leader_epoch"}),
     "replica_states": frozenset({"topic", "partition", "log_start_offset"}),
 }
-"""Columns that no checker looks at, and that are not read therefore; half of the bytes."""
+"""Columns that no built-in checker reads; half of the bytes. Skipped unless a third-party checker runs."""
 
 Task = dict[str, Any]
-"""What one task judges: `run` (an index), `context`, `size`, and either `journal` or `topic`, `partition`,
-`files`, `shared` and `operations` (how many)."""
+"""What one task judges: `run` (an index), `context`, `size`, and either `journal`, or `files` and `shared`
+together with `topic`, `partition` and `operations` (how many). Without `topic` it judges the whole run."""
 
 
 def tasks_of(directory: Path, run: int, context: Mapping[str, Any]) -> list[Task]:
@@ -46,7 +46,10 @@ def tasks_of(directory: Path, run: int, context: Mapping[str, Any]) -> list[Task
 
     Raises:
         HistoryError: There is no history, or its manifest is not ours.
+        UsageError: The run names a checker that is not installed.
     """
+    known = context_from_json(dict(context))
+    of_partitions, of_run = partition_checkers(known), whole_run_checkers(known)
     directory = directory.resolve()
     if not is_finished(directory):
         journal = journal_path(directory)
@@ -55,47 +58,75 @@ def tasks_of(directory: Path, run: int, context: Mapping[str, Any]) -> list[Task
         size = journal.stat().st_size
         return [{"run": run, "context": context, "journal": str(journal), "size": size}]
     files = table_files(directory)
-    shared = [_as_data(file) for file in files if file.table in SHARED_TABLES]
+    # Times of faults are needed for the count of appends acknowledged meanwhile, whatever the checkers read.
+    wanted = tables_of(of_partitions) | {"operations", "faults"}
+    shared = [
+        _as_data(file)
+        for file in files
+        if file.table in wanted and file.table not in PARTITIONED_TABLES
+    ]
     places: dict[tuple[str, int], list[TableFile]] = {}
     for file in files:
         if file.table in PARTITIONED_TABLES and file.rows:
+            # Every partitioned table counts when it is decided what is judged; only the wanted ones are read.
             places.setdefault((file.topic, file.partition), []).append(file)
-    return [
+    tasks: list[Task] = [
         {
             "run": run,
             "context": context,
             "topic": topic,
             "partition": partition,
-            "files": [_as_data(file) for file in mine],
+            "files": [_as_data(file) for file in mine if file.table in wanted],
             "shared": shared,
             "size": sum(file.rows for file in mine),
             "operations": sum(file.rows for file in mine if file.table == "operations"),
         }
         for (topic, partition), mine in sorted(places.items())
-        if any(file.table in CLIENT_TABLES for file in mine)
+        if any(file.table in JUDGED_TABLES for file in mine)
     ]
+    if of_run:
+        read = [file for file in files if file.table in tables_of(of_run)]
+        size = sum(file.rows for file in read)
+        data = [_as_data(file) for file in read]
+        tasks.append({"run": run, "context": context, "files": data, "shared": [], "size": size})
+    return tasks
 
 
 def context_of(task: Task) -> RunContext:
-    """Returns the context of a task's run; JSON knows lists where it has tuples."""
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in task["context"].items()
-    }
-    return RunContext(**values)
+    """Returns the context of a task's run."""
+    return context_from_json(dict(task["context"]))
 
 
 def read_partition(task: Task) -> dict[str, pa.Table]:
-    """Reads the rows of a task's partition and the tables that all partitions share.
+    """Reads what a task judges: a partition with the tables that all partitions share, or the whole run.
 
     Raises:
         HistoryError: A file is missing, truncated or not ours.
     """
-    tables = {name: schema.empty_table() for name, schema in TABLES.items()}
+    return read_tables_of(task, TABLES)
+
+
+def read_tables_of(task: Task, names: Iterable[str]) -> dict[str, pa.Table]:
+    """Reads some of a task's tables; those without a file are empty.
+
+    Raises:
+        HistoryError: A file is missing, truncated or not ours.
+    """
+    has_third_party = not BUILT_IN.keys() >= set(task["context"]["checkers"])
+    parts: dict[str, list[pa.Table]] = {name: [] for name in names}
     for data in (*task["files"], *task["shared"]):
         file = file_of(data)
-        tables[file.table] = read_file(file, wanted_columns(file.table))
-    return tables
+        if file.table in parts:
+            columns = None if has_third_party else wanted_columns(file.table)
+            parts[file.table].append(read_file(file, columns))
+    return {
+        name: in_order(name, pa.concat_tables(tables))
+        if len(tables) > 1
+        else tables[0]
+        if tables
+        else TABLES[name].empty_table()
+        for name, tables in parts.items()
+    }
 
 
 def read_journal(task: Task) -> dict[str, pa.Table]:
@@ -104,7 +135,7 @@ def read_journal(task: Task) -> dict[str, pa.Table]:
     Raises:
         HistoryError: The journal is not ours.
     """
-    return tables_of(read_frames(Path(task["journal"])))
+    return tables_of_frames(read_frames(Path(task["journal"])))
 
 
 def read_shared(directory: Path, name: str) -> pa.Table:
@@ -118,7 +149,7 @@ def read_shared(directory: Path, name: str) -> pa.Table:
 
 
 def wanted_columns(table: str) -> list[str]:
-    """Returns the columns of a table that checkers look at."""
+    """Returns the columns of a table that built-in checkers read."""
     unused = UNUSED_COLUMNS.get(table, frozenset())
     return [name for name in TABLES[table].names if name not in unused]
 

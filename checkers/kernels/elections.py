@@ -6,20 +6,21 @@ have it at that moment. Two refinements keep a broken implementation from hiding
 - the first election after the acknowledgement that chose a replica without the record decides. If that one was not
   flagged, a later flagged one excuses nothing: the record was gone already. It was not gone, and the next such
   election decides, if meanwhile a replica was elected that had kept the record all the time since it was
-  acknowledged: whoever led in between has left no trace in that log;
+  acknowledged: the leaders in between have left no trace in that log;
 - with eligible leader replicas on and unclean elections off, a flagged election must itself have been unavoidable.
   Let t0 be the last moment before it with an ISR of min ISR members. Between t0 and the election, at least min ISR
   distinct brokers must have left ISR and ELR by an unclean registration or by unregistering, each after a fault
-  that the harness injected since its last orderly start and after which a process does not stop in order: a kill,
-  a power loss, a disk fault that was in force meanwhile, a stop for which the time was too short.
+  that the harness injected since its last clean start and that explains an unclean end. What a fault explains is
+  in its row of the `faults` table: it ends its nodes uncleanly (`unclean_end`), it was a disk fault in force
+  meanwhile (`broken_disk`), or it was a stop that did not finish in time (`cut_short`). No name of a fault is
+  known here.
 
-Whether a replica had a record is read off its log end over time. A log end beyond the record's offset is not
-enough: if the replica passed that offset in an older leader epoch than the record's, another record stands there.
+Whether a replica had a record follows from its log end over time. A log end beyond the record's offset is not
+enough: if the replica passed that offset in an older leader epoch than the record's, another record is there.
 
 Source: `docs/variants.md`, "How a loss is judged"; KIP-966.
 """
 
-import json
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -29,18 +30,6 @@ import pyarrow as pa
 
 from checkers.kernels.history import I64, INF_NS, Bools, is_word
 
-LOSSY_FAULTS = frozenset({"power", "wipe", "bit_flip"})
-"""Faults after which a broker may come back with less than it had."""
-
-UNCLEAN_FAULTS = frozenset({"kill", "oom", "read_only"}) | LOSSY_FAULTS
-"""Faults that end a broker in no order at the moment they are injected."""
-
-BROKEN_DISKS = frozenset({"disk_full", "io_error", "read_only", "stuck_disk"})
-"""Faults under which a broker may end by itself, in no order, as long as they are in force."""
-
-ORDERLY_ENDS = frozenset({"stop", "restart"})
-"""Faults that leave a broker the time to stop in order; it may not be enough."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Election:
@@ -48,7 +37,7 @@ class Election:
 
     Attributes:
         at_ns: When it was committed.
-        leader, leader_epoch: Who was elected.
+        leader, leader_epoch: The elected replica and its epoch.
         is_flagged: Whether the controller marked it unclean.
         is_lawful: False iff it is flagged although the second rule above did not allow it.
         log_end_offset: The elected replica's log end at that moment; None if logs were not recorded.
@@ -81,7 +70,7 @@ class _ReplicaLog:
         ends = self.log_end_offset[:count]
         lowest_since = np.minimum.accumulate(ends[::-1])[::-1]
         beyond = offsets >= ends[-1]
-        # The row after the last one that did not reach the offset wrote the record that stands there now.
+        # The row after the last one that did not reach the offset wrote the record that is there now.
         writer = np.minimum(np.searchsorted(lowest_since, offsets, side="right"), count - 1)
         older = self.extends[writer] & (self.leader_epoch[writer] < epochs)
         without: Bools = beyond | older
@@ -184,7 +173,7 @@ class Elections:
     def committed_by(self, offsets: I64, invoked_ns: I64, completed_ns: I64) -> I64:
         """Returns when records were certainly committed: when the high watermark passed them, if that is known.
 
-        A client learns of it later; an answer may even be delayed beyond the next election.
+        A client learns of it later; a response may even be delayed beyond the next election.
         """
         if not len(self._visible_ns):
             return completed_ns
@@ -254,7 +243,7 @@ class _Lawfulness:
         self._node_of = node_of
 
     def objection(self, election: int) -> str:
-        """Returns why the flagged election in the given row was wrong; empty if it was not, or nobody can say."""
+        """Returns why the flagged election in a row was wrong; empty if it was right or cannot be decided."""
         start = election - 1
         while start >= 0 and len(self._states[start]["isr"]) < self._states[start]["min_isr"]:
             start -= 1
@@ -297,7 +286,7 @@ class _Lawfulness:
         )
 
     def _is_explained(self, registration: dict[str, Any]) -> bool:
-        """Returns whether the harness had hurt the broker since its last orderly start."""
+        """Returns whether an injected fault since the broker's last clean start explains its unclean end."""
         broker = registration["broker"]
         node = self._node_of.get(broker, f"b{broker}")
         orderly_ns = max(
@@ -318,20 +307,11 @@ class _Lawfulness:
 
 
 def _ended_it(fault: dict[str, Any], node: str, since_ns: int, to_ns: int) -> bool:
-    """Returns whether a fault may be why a node did not stop in order between two moments."""
-    name, invoked_ns, healed_ns = fault["fault"], fault["invoked_ns"], fault["healed_ns"]
-    if name in BROKEN_DISKS and invoked_ns <= to_ns and (healed_ns is None or healed_ns > since_ns):
+    """Returns whether a fault may be why a node ended uncleanly between two moments."""
+    invoked_ns, healed_ns = fault["invoked_ns"], fault["healed_ns"]
+    is_over = healed_ns is not None and healed_ns <= since_ns
+    if fault["broken_disk"] and invoked_ns <= to_ns and not is_over:
         return True
     if not since_ns < invoked_ns <= to_ns:
         return False
-    return name in UNCLEAN_FAULTS or (name in ORDERLY_ENDS and _was_cut_short(fault, node))
-
-
-def _was_cut_short(fault: dict[str, Any], node: str) -> bool:
-    """Returns whether the harness says that an orderly stop did not come to its end."""
-    try:
-        end = json.loads(fault["evidence"])["ended"][node]
-        in_order = end.get("in_time") if isinstance(end, dict) else end == "stopped"
-        return not in_order
-    except (ValueError, TypeError, KeyError):
-        return False
+    return bool(fault["unclean_end"]) or node in fault["cut_short"]

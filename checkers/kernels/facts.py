@@ -1,16 +1,16 @@
 """Facts about the offsets of one partition, and the conditions that need no clock.
 
-From a history this module derives where every append stands and what every observation proves, and checks five of
+From a history this module derives the place of every append and what every observation proves, and checks five of
 the six conditions under which a partition log is linearizable:
 
 C1  one value per offset          C4  reads skip nothing
-C2  one offset per value          C5  no answer contradicts itself
+C2  one offset per value          C5  no response contradicts itself
 C3  every value was appended
 
 The sixth, real time, is `real_time`; appends without a known place are `places`.
 
 An append is *pinned* at an offset if it was acknowledged there, or if its outcome is unknown and its value was
-read there. An append acknowledged with acks=1 whose record nobody ever read is *weak*: losing it breaks no
+read there. An append acknowledged with acks=1 whose record was never read is *weak*: losing it breaks no
 promise.
 """
 
@@ -65,7 +65,7 @@ class Places:
         return offsets - self.start if self.start else offsets
 
     def offset(self, positions: I64) -> I64:
-        """Returns the offsets that stand at positions below `count`."""
+        """Returns the offsets at positions below `count`."""
         if self.is_compact:
             return self._offsets[positions]
         return positions + self.start if self.start else positions
@@ -73,11 +73,11 @@ class Places:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Where appends stand and what is known of every offset.
+    """The places of appends and what is known of every offset.
 
     Shape:
-        value, seen, occupied: one row per place; `value` is the op index of the append that stands there (NONE if
-            nobody knows), `seen` says that a read returned it, `occupied` that a record is known to stand there.
+        value, seen, occupied: one row per place; `value` is the op index of the append at that place (NONE if
+            unknown), `seen` means that a read returned it, `occupied` that a record is known to be there.
         acked, acked_place: positions of the appends acknowledged at an offset, and their places.
         pinned, pinned_place: appends of unknown outcome that a read revealed, once per place.
         append_read: per append, whether any read returned its value.
@@ -101,7 +101,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OddReads:
-    """Distinct (place, value) pairs that were read where no acknowledgement says the same."""
+    """Distinct (place, value) pairs that were read and that no acknowledgement shows."""
 
     place: I64
     value: I64
@@ -188,7 +188,7 @@ def _places(history: PartitionHistory, acked: I64, start: int) -> Places:
     limit = max(limit, start)
     rows = sum(len(offsets) for offsets in existing)
     if limit - start <= 4 * rows + 4096:
-        # The usual case; the list of offsets would not be looked at.
+        # The usual case; the list of offsets would not be used.
         return Places(start, limit, np.empty(rows, dtype=np.int64))
     # Positions too: between two neighbouring places, a read skipped all offsets or none.
     mentioned = np.concatenate((*existing, history.end_offset, history.poll_position))
@@ -229,7 +229,7 @@ def _poll_res(history: PartitionHistory, poll: I64) -> I64:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Claims:
-    """Values that somebody says stand at an offset: acknowledgements and reads.
+    """Values that acknowledgements and reads show at an offset.
 
     Shape:
         One row per claim at first, one per (place, value) once grouped. `witness` is the op index behind it,
@@ -426,7 +426,7 @@ def _gaps(
     np.cumsum(occupied, out=present[1:])
     known = present[places.index(last)] - present[places.index(first)] > 0
     reader = history.poll_op[poll[rows]]
-    # The first record known to stand in each gap; its append, where known, is a witness.
+    # The first record known to be in each gap; its append, where known, is a witness.
     stand = np.flatnonzero(occupied)
     skipped = stand[np.searchsorted(stand, places.index(first[known]))]
     append = np.where(value[skipped] != NONE, value[skipped], ABSENT)
@@ -465,7 +465,7 @@ def _skips(history: PartitionHistory, start: int) -> tuple[I64, I64]:
     is_inner = poll[1:] == poll[:-1]
     inner = np.flatnonzero(is_inner & (offset[1:] - offset[:-1] > 1)) + 1
     head = np.append(0, np.flatnonzero(~is_inner) + 1)
-    # Without a known position the first record of a poll proves nothing about what stands before it.
+    # Without a known position the first record of a poll proves nothing about what is before it.
     asked = history.poll_position[poll[head]]
     skips = (asked >= 0) & (offset[head] > asked)
     rows = np.concatenate((head[skips], inner))
@@ -475,7 +475,7 @@ def _skips(history: PartitionHistory, start: int) -> tuple[I64, I64]:
 
 
 def _torn_fetches(history: PartitionHistory) -> list[Finding]:
-    """Returns what breaks C5: answers with records at or beyond the log end that they report."""
+    """Returns what breaks C5: responses with records at or beyond the log end that they report."""
     torn = np.flatnonzero((history.poll_end >= 0) & (history.poll_last >= history.poll_end))
     return [
         finding(

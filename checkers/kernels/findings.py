@@ -1,4 +1,4 @@
-"""What a kernel hands back: the instances of one kind of anomaly, as arrays, not yet judged.
+"""What a kernel returns: the instances of one kind of anomaly, as arrays, not yet judged.
 
 A kernel states facts about a history. Whether they matter depends on the configuration and on the faults
 (`checkers.expectations`); so every instance carries what that judgement needs, and nothing else.
@@ -21,7 +21,7 @@ class Finding:
         offset: The offset that `first` proves or that the conflict is about.
         other: The offset of `second`, or another number the sentence needs.
         since_ns: By when `offset` was established; an election after it may excuse the instance.
-        weak: Whether it rests on records acknowledged with acks=1 only that nobody ever read.
+        weak: Whether it rests on records acknowledged with acks=1 only that were never read.
         gap_ns: How bad it is (time between the two operations, or 0); the largest is shown.
     """
 

@@ -1,8 +1,8 @@
 """Appends without a known place, and offsets without a known record.
 
 An append of unknown outcome may be dropped, so it matters only where something must fill a *hole*: an offset that
-nobody acknowledged and nobody read although a later one exists. An append that certainly happened but whose offset
-was never learnt must stand somewhere. With L and U the running bounds of `real_time` (latest "did not exist yet"
+was never acknowledged or read although a later one exists. An append that certainly happened but whose offset
+was never learnt must be somewhere. With L and U the running bounds of `real_time` (latest "did not exist yet"
 at or below, earliest "existed" at or above), an append fits at o iff it was invoked by U(o) and did not complete
 before L(o). Both bounds grow with o: this is scheduling unit jobs with release times and deadlines.
 
@@ -30,7 +30,7 @@ from checkers.kernels.real_time import latest_not_before, not_after, not_before
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holes:
-    """Ranges of offsets where no record is known to stand, below the largest that existed.
+    """Ranges of offsets without a known record, below the largest that existed.
 
     Shape:
         first, length: one row per range, ascending.
@@ -117,9 +117,9 @@ def fit_free_appends(
     """Finds what does not fit when free appends are put into holes.
 
     Args:
-        history: One partition; only its appends are looked at.
+        history: One partition; only its appends are used.
         free: Positions of the appends without a known place, in any order.
-        holes: Where nothing is known to stand.
+        holes: Offsets without a known record.
         tail_absent_ns: L beyond the last known offset, where whatever is left over goes.
         sparse: Whether holes may stay empty.
         real_time_holds: See `check_free_appends`.
@@ -216,7 +216,7 @@ def _fill(history: PartitionHistory, holes: Holes, order: I64) -> list[Finding]:
 def _schedule(
     history: PartitionHistory, holes: Holes, order: I64, tail_absent_ns: int, *, optional: bool
 ) -> list[Finding]:
-    """Places appends that must stand somewhere, earliest deadline first.
+    """Places appends that must be somewhere, earliest deadline first.
 
     Args:
         history: One partition.

@@ -1,6 +1,6 @@
 """One partition's tables as arrays.
 
-This is the only module of the linearizability kernel that looks at tables, words and nulls; everything after it
+This is the only module of the linearizability kernel that reads tables, words and nulls; everything after it
 works on integers. Rows are put into one order (by `op_index`), so that no later result depends on how a table was
 written, split or shuffled.
 
@@ -63,17 +63,17 @@ def lookup(keys: I64) -> Callable[[I64], I64]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionHistory:
-    """What clients were told about one partition.
+    """What clients observed of one partition.
 
     Shape:
         append_*: one row per append, ascending by op; `status` is one of OK_AT, OK_SOMEWHERE, INFO, FAIL;
-            `epoch` is the leader epoch known from the answer, -1 if none.
-        poll_*: one row per poll, ascending by op; `end` is ABSENT where the answer carried no log end; `last` is
+            `epoch` is the leader epoch known from the response, -1 if none.
+        poll_*: one row per poll, ascending by op; `end` is ABSENT where the response carried no log end; `last` is
             the largest offset it returned, ABSENT if none.
         record_*: one row per record read, ascending by (poll, offset); `poll` is a position in poll_*, -1 when
-            the poll is not in the table; `trusted` says that the payload is one this run wrote here.
+            the poll is not in the table; `trusted` means that this run wrote the payload to this partition.
         end_*: one row per observation of the log end, those of polls included; `poll` is as above, -1 for others.
-        odd_*: offsets that cannot be: the operation that was told so, and what it was told.
+        odd_*: impossible offsets: the operation that received one, and the offset.
         Times are nanoseconds since the start of the run; `res` is INF_NS while open or unknown.
     """
 
@@ -167,7 +167,7 @@ def _append_status(is_ok: Bools, is_fail: Bools, acks: I64, offset: I64) -> tupl
     impossible = is_ok & ((offset < ABSENT) | (offset > OFFSET_MAX))
     status = np.full(len(acks), INFO, dtype=np.int8)
     status[is_fail] = FAIL
-    # Without acknowledgements a success only says that the bytes left; that is an `info`.
+    # Without acknowledgements a success only means that the bytes left; that is an `info`.
     told = is_ok & (acks != 0) & ~impossible
     status[told & (offset == ABSENT)] = OK_SOMEWHERE
     status[told & (offset >= 0)] = OK_AT
@@ -231,10 +231,10 @@ def read_history(
     Args:
         operations: Rows of one partition, in any order.
         records_read: Likewise.
-        end_offsets_seen: Likewise. Rows that repeat what `operations` says are counted once.
+        end_offsets_seen: Likewise. Rows that repeat a row of `operations` are counted once.
 
     Shape:
-        The columns that are read are those of `harness.history.schema`; `topic` and `partition` are not looked at.
+        The columns that are read are those of `harness.history.schema`; `topic` and `partition` are not read.
     """
     operations = by_op_index(operations)
     op = _ints(operations, "op_index")
@@ -263,7 +263,7 @@ def read_history(
         odd_offset.append(records.offset[~believable])
         records = _keep(records, believable)
 
-    # The log end as told by each operation, then what only the table of observations knows.
+    # The log end in each operation's response, then what only the table of observations holds.
     told = np.where(is_latest, offset, end)
     told[is_append | ~is_ok] = ABSENT
     seen_op, seen_end = _ints(end_offsets_seen, "op_index"), _ints(end_offsets_seen, "end_offset")

@@ -1,13 +1,13 @@
 """Linearizability of one partition log, complete and in near-linear time.
 
-One object is one partition: a growing sequence of values. An acknowledged append tells its place, a record read
-tells the place of its writer, so nothing needs to be searched; what remains is whether the places agree (C1 to
+One object is one partition: a growing sequence of values. An acknowledged append shows its place, a record read
+shows the place of its writer, so nothing needs to be searched; what remains is whether the places agree (C1 to
 C5, `facts`), whether they fit the clock (C6, `real_time`), and whether appends without a known place fit somewhere
 (`free_appends`). A history is linearizable iff none of the three finds anything; every finding is shown by at most
 three operations.
 
 Assumed: one append writes one record of a unique value; `fail` means that nothing can have been appended; times
-come from one clock (or `clock_error_ns` bounds the difference); a log end was asked for after the invocation.
+come from one clock (or `clock_error_ns` bounds the difference); a log end was requested after the invocation.
 
 Left out: batches of several records as one step, retries that may write twice, transactions.
 """

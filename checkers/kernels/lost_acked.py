@@ -1,11 +1,11 @@
 """Acknowledged records that are gone, and read records that are gone.
 
-The last word is the final reads: after all faults are healed, every partition is read from its start to its end.
+The final reads decide: after all faults are healed, every partition is read from its start to its end.
 An acknowledged record that they do not contain is
 
 - *lost* if they went past its offset (they returned a record at or beyond it), or if they reached the settled end
   of the log below its offset, or if its offset was acknowledged to another append that stayed;
-- *unseen* otherwise: nobody knows, and the run's verdict cannot be better than unknown.
+- *unseen* otherwise: its fate is unknown, and the run's verdict cannot be better than unknown.
 
 Whether a loss is a broken promise, excused by a flagged election or allowed by acks=1 is not decided here.
 """
@@ -58,7 +58,7 @@ def final_log(
     Args:
         history: One partition.
         log_start_offset: Nothing below it has to be there.
-        phase_complete: Whether the run says that its final phase ended as planned.
+        phase_complete: Whether the run recorded that its final phase ended as planned.
     """
     final = history.poll_final & history.poll_ok
     present = np.zeros(len(history.append_op), dtype=np.bool_)
@@ -130,7 +130,7 @@ def check_losses(
         facts: Derived from it.
         elections: Of the same partition; for the moment of commitment and the settled log end.
         log_start_offset: Nothing below it has to be there.
-        phase_complete: Whether the run says that its final phase ended as planned.
+        phase_complete: Whether the run recorded that its final phase ended as planned.
 
     Returns:
         Findings `lost-acked-write`, `lost-acked-write-acks1`, `unseen`, `offset-reused` and `visible-regress`.

@@ -97,7 +97,7 @@ def bucket_of(offsets: I64, width: int) -> I64:
 def bucket_element(facts: RealTimeFacts) -> BucketElement:
     """Returns the element of one range, from all facts whose offsets lie in it.
 
-    Ties are broken by (time, operation), so that the answer does not depend on the order of rows.
+    Ties are broken by (time, operation), so that the result does not depend on the order of rows.
     """
     absent = np.lexsort((-facts.absent_op, facts.absent_ns, facts.absent_offset))
     present = np.lexsort((facts.present_op, facts.present_ns, facts.present_offset))

@@ -1,7 +1,7 @@
 """Real time: whether the order in the log fits the order on the clock (condition C6).
 
 Two kinds of facts are left of a history here. *Not before*: offset o did not exist yet at some instant after an
-invocation (of the append that stands there, or of an observation that the log ended there). *Not after*: offset o'
+invocation (of the append at that offset, or of an observation that the log ended there). *Not after*: offset o'
 existed already when an operation completed. They contradict each other iff o <= o' and the second operation
 completed before the first was invoked; with L the running maximum over offsets of the first kind's times, iff
 L(o') is later than the completion. One scan and one comparison per operation decide it.
@@ -61,7 +61,7 @@ def not_after(history: PartitionHistory, facts: Facts) -> list[NotAfter]:
     """Returns the facts "existed by then", by kind of operation."""
     places = facts.places
     append, place = facts.acked, facts.acked_place
-    # A read told the place of an append that succeeded without learning its offset.
+    # A read showed the place of an append that succeeded without learning its offset.
     told = np.flatnonzero(history.append_status[facts.pinned] == OK_SOMEWHERE)
     if len(told):
         append = np.concatenate((append, facts.pinned[told]))
@@ -259,7 +259,7 @@ def _fresh_findings(history: PartitionHistory, facts: Facts, v: _Violations) -> 
     everything = np.ones(len(v.y_op), dtype=np.bool_)
     if v.kind != APPEND:
         return [_real_time_finding("end-regression", v, everything)]
-    # Lost, not merely stale: nobody ever read the record although the final reads went past its offset.
+    # Lost, not merely stale: the record was never read although the final reads went past its offset.
     covered = np.max(history.end_offset[history.end_final], initial=0)
     covered = np.max(history.poll_last[history.poll_final & history.poll_ok] + 1, initial=covered)
     lost = ~facts.append_read[v.y_append] & (v.y_offset < covered)

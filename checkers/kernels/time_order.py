@@ -47,13 +47,13 @@ class LiveMonitor:
         self._is_append[op] = is_append
 
     def place(self, op: int, offset: int) -> None:
-        """Learns where an append stands, from its acknowledgement or from a read of its value."""
+        """Learns the place of an append, from its acknowledgement or from a read of its value."""
         noted = self._noted.get(op)
         if noted is not None and offset < noted:
             self._report(op, offset, noted)
 
     def observe_end(self, op: int, end_offset: int) -> None:
-        """Learns that an operation was told the log end."""
+        """Learns the log end that an operation received."""
         noted = self._noted.get(op)
         if noted is not None and end_offset < noted:
             self._report(op, end_offset, noted)

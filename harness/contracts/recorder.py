@@ -34,3 +34,17 @@ class Recorder(Protocol):
     ) -> None:
         """Records how it ended."""
         ...
+
+    def group_event(
+        self,
+        *,
+        group: str,
+        process: int,
+        topic: str,
+        partition: int,
+        event: str,
+        offset: int = -1,
+        refers_to: int = -1,
+    ) -> int:
+        """Records an event of a consumer group (table `group_events`); returns its event index."""
+        ...

@@ -12,6 +12,7 @@ from typing import Any
 
 from harness.contracts.cluster import Population
 from harness.contracts.metadata import CommittedMetadata
+from harness.contracts.violation import Violation
 from harness.environments.observation.event_tail import EventTail
 from harness.systems.reference.states import MetadataWitness, NodeObserver
 from system_under_test.invariants import InvariantViolation
@@ -35,7 +36,7 @@ class RealCluster:
         nodes: (name, role, node id) of every node.
         add_row: Takes history rows.
         clients: How many client hosts.
-        on_violation: Told, in one sentence, what no node may do: end by itself, contradict another.
+        on_violation: Called with everything that no node may do: end by itself, contradict another.
         hold_back_ns: How long an event waits for older ones of other nodes.
 
     Attributes:
@@ -48,7 +49,7 @@ class RealCluster:
         add_row: AddRow,
         *,
         clients: int,
-        on_violation: Callable[[str], None],
+        on_violation: Callable[[Violation], None],
         hold_back_ns: int = HOLD_BACK_NS,
     ) -> None:
         nodes = tuple(nodes)
@@ -140,7 +141,14 @@ class RealCluster:
     def died(self, name: str, how: str, last_words: str) -> None:
         """Notes that a node ended by itself."""
         self.went_down((name,))
-        self._on_violation(f"{name} ended by itself ({how}): {last_words}")
+        self._on_violation(
+            Violation(
+                at_ns=self.now_ns(),
+                node=name,
+                invariant="",
+                sentence=f"{name} ended by itself ({how}): {last_words}",
+            )
+        )
 
     # -- what nodes say
 
@@ -181,7 +189,14 @@ class RealCluster:
                 readings.append((event.at_ns, fields["wall_ms"], fields["monotonic_ns"]))
         except InvariantViolation as violation:
             self._is_broken = True  # nothing that follows can be trusted to fit
-            self._on_violation(f"{event.node}: {violation}")
+            self._on_violation(
+                Violation(
+                    at_ns=self._time_of_event(),
+                    node=event.node,
+                    invariant=violation.invariant_id,
+                    sentence=f"{event.node}: {violation}",
+                )
+            )
 
     def _time_of_event(self) -> int:
         return max(self._event_ns, 0)

@@ -36,7 +36,8 @@ JOURNAL_NAME = "history.journal"
 _FRAME_MAGIC = b"LSF1"
 _FRAME_HEADER = struct.Struct("<4sII")
 _SECTION_HEADER = struct.Struct("<BI")
-_FILE_MAGIC = b"laststand journal 1\n"
+_ANY_VERSION = b"laststand journal "
+_FILE_MAGIC = _ANY_VERSION + b"2\n"
 
 
 def _schema(*columns: str) -> pa.Schema:
@@ -125,7 +126,7 @@ def read_frames(path: Path) -> Iterator[dict[str, pa.RecordBatch]]:
         found = file.read(len(header))
         # A harness that died within the header leaves an empty history, not a foreign file.
         if found != header and not (len(found) < len(header) and header.startswith(found)):
-            if found.startswith(_FILE_MAGIC):
+            if found.startswith(_ANY_VERSION):
                 raise HistoryError(f"{path} was written by another version of laststand")
             raise HistoryError(f"{path} is not a history journal of laststand")
         while payload := _next_payload(file.read):

@@ -29,7 +29,7 @@ from harness.history.schema import PARTITIONED_TABLES, TABLES
 
 HISTORY_DIRECTORY = "history"
 MANIFEST_NAME = "manifest.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 CANONICAL_ORDER: dict[str, tuple[str, ...]] = {
     "operations": ("op_index",),
@@ -39,6 +39,9 @@ CANONICAL_ORDER: dict[str, tuple[str, ...]] = {
     "partition_states": ("at_ns", "metadata_offset", "topic", "partition"),
     "broker_states": ("at_ns", "metadata_offset"),
     "replica_states": ("at_ns", "topic", "partition"),
+    "group_events": ("event_index",),
+    "violations": ("at_ns",),
+    "run_facts": ("profile",),
     "marks": ("at_ns",),
 }
 """The order of each table; rows that tie keep the order in which they were recorded."""
@@ -73,9 +76,11 @@ def is_finished(run_dir: Path) -> bool:
 
 
 def in_order(name: str, table: pa.Table) -> pa.Table:
-    """Returns a table in its canonical order; of several rows about one fault the last one stays."""
+    """Returns a table in its canonical order; of several rows about one fault, or one run, the last one stays."""
     if name == "faults":
         table = _latest_per_fault(table)
+    if name == "run_facts":
+        table = table.slice(max(table.num_rows - 1, 0))
     keys: Any = [(column, "ascending") for column in CANONICAL_ORDER[name]]
     # Most tables are recorded in order already; sorting costs far more than looking.
     if len(keys) == 1 and _is_sorted(table.column(keys[0][0])):

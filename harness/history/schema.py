@@ -33,7 +33,7 @@ OPERATIONS = pa.schema(
         _field("partition", _I32, "partition index"),
         _field("invoked_ns", _I64, "before the request could leave the process"),
         _field(
-            "completed_ns", _I64, "after the answer was decoded; null while open", nullable=True
+            "completed_ns", _I64, "after the response was decoded; null while open", nullable=True
         ),
         _field("outcome", _STR, "ok, fail or info (open operations are info)"),
         _field("acks", _I32, "append: 0, 1 or -1 (all); 0 for other kinds"),
@@ -47,7 +47,7 @@ OPERATIONS = pa.schema(
             nullable=True,
         ),
         _field("record_count", _I64, "poll: records returned; 0 for other kinds"),
-        _field("end_offset", _I64, "poll: log end (high watermark) in the answer", nullable=True),
+        _field("end_offset", _I64, "poll: log end (high watermark) in the response", nullable=True),
         _field(
             "error_code",
             _I32,
@@ -55,8 +55,8 @@ OPERATIONS = pa.schema(
             nullable=True,
         ),
         _field("error", _STR, "short word for the error; empty when ok"),
-        _field("node", _STR, "broker that answered or was asked last"),
-        _field("leader_epoch", _I32, "leader epoch known from the answer; -1 when unknown"),
+        _field("node", _STR, "broker that responded, or the last one that was contacted"),
+        _field("leader_epoch", _I32, "leader epoch known from the response; -1 when unknown"),
         _field("final", _BOOL, "whether it belongs to the final phase (after the heal)"),
     ]
 )
@@ -81,10 +81,10 @@ END_OFFSETS_SEEN = pa.schema(
         _field("op_index", _I64, "the operation that saw it"),
         _field("topic", _STR, "topic name"),
         _field("partition", _I32, "partition index"),
-        _field("end_offset", _I64, "log end (high watermark) that a client was told"),
+        _field("end_offset", _I64, "log end (high watermark) that a client received"),
         _field("source", _STR, "list_offsets or fetch"),
-        _field("node", _STR, "broker that said so"),
-        _field("leader_epoch", _I32, "leader epoch known from the answer; -1 when unknown"),
+        _field("node", _STR, "broker that reported it"),
+        _field("leader_epoch", _I32, "leader epoch known from the response; -1 when unknown"),
     ]
 )
 
@@ -93,21 +93,35 @@ FAULTS = pa.schema(
         _field("fault_id", _STR, "unique in the run, for example f3"),
         _field("fault", _STR, "one of nemesis/fault.py, for example isolate or power"),
         _field("targets", pa.list_(_STR), "selectors as written in the schedule"),
-        _field("resolved", pa.list_(_STR), "nodes they stood for"),
+        _field("resolved", pa.list_(_STR), "nodes they resolved to"),
         _field("params", _STR, "parameters as JSON with sorted keys"),
         _field("invoked_ns", _I64, "when the nemesis began"),
         _field("completed_ns", _I64, "when the fault was in force", nullable=True),
         _field(
             "healed_ns", _I64, "when it was healed; null if never or not healable", nullable=True
         ),
-        _field("bit", _BOOL, "whether the evidence shows that it bit"),
-        _field("evidence", _STR, "what shows it, as JSON with sorted keys"),
+        _field("bit", _BOOL, "whether the evidence shows that it took effect"),
+        _field("evidence", _STR, "the evidence, as JSON with sorted keys"),
+        _field(
+            "heals", _BOOL, "whether the entry mends something instead of breaking it (start, heal)"
+        ),
+        _field("can_lose_data", _BOOL, "whether a node may come back with less data than it had"),
+        _field("unclean_end", _BOOL, "whether it ends its nodes uncleanly when it is injected"),
+        _field(
+            "broken_disk", _BOOL, "whether a node may end uncleanly by itself while it is in force"
+        ),
+        _field(
+            "cut_short",
+            pa.list_(_STR),
+            "nodes whose orderly stop did not finish in time, so that they ended uncleanly",
+        ),
+        _field("failed", _BOOL, "whether the environment failed to inject it"),
     ]
 )
 
 PARTITION_STATES = pa.schema(
     [
-        _field("at_ns", _I64, "when the first controller learnt that it is committed"),
+        _field("at_ns", _I64, "when the first controller learned that it is committed"),
         _field("metadata_offset", _I64, "offset of the record in the metadata log"),
         _field("topic", _STR, "topic name"),
         _field("partition", _I32, "partition index"),
@@ -130,12 +144,12 @@ PARTITION_STATES = pa.schema(
 
 BROKER_STATES = pa.schema(
     [
-        _field("at_ns", _I64, "when the first controller learnt that it is committed"),
+        _field("at_ns", _I64, "when the first controller learned that it is committed"),
         _field("metadata_offset", _I64, "offset of the record in the metadata log"),
         _field("broker", _I32, "broker id"),
         _field("broker_epoch", _I64, "broker epoch"),
         _field("change", _STR, "registered, fenced, unfenced, controlled-shutdown, unregistered"),
-        _field("clean", _BOOL, "registered: whether the registration proved an orderly stop"),
+        _field("clean", _BOOL, "registered: whether the registration proved a clean shutdown"),
     ]
 )
 
@@ -157,10 +171,78 @@ REPLICA_STATES = pa.schema(
 
 MARKS = pa.schema(
     [
-        _field("at_ns", _I64, "when the branch was taken"),
+        _field("at_ns", _I64, "when the code branch ran"),
         _field("node", _STR, "node name"),
         _field("mark", _STR, "its name"),
         _field("details", _STR, "JSON with sorted keys"),
+    ]
+)
+
+GROUP_EVENTS = pa.schema(
+    [
+        _field("event_index", _I64, "unique in the run; counts events in the order they happened"),
+        _field("at_ns", _I64, "when it happened"),
+        _field("group", _STR, "name of the consumer group"),
+        _field("process", _I64, "the member; its polls are rows of `operations`"),
+        _field("topic", _STR, "topic name"),
+        _field("partition", _I32, "partition index"),
+        _field(
+            "event",
+            _STR,
+            "assigned, revoked, commit-sent, commit-acknowledged, committed-asked (the member requests the "
+            "committed offset) or committed-seen (the coordinator's response)",
+        ),
+        _field(
+            "offset",
+            _I64,
+            "assigned: where the member starts; commit-*: the offset; committed-seen: the offset in the "
+            "response; negative for none",
+        ),
+        _field(
+            "refers_to",
+            _I64,
+            "committed-seen: event_index of its committed-asked; -1 for other events",
+        ),
+    ]
+)
+
+VIOLATIONS = pa.schema(
+    [
+        _field("at_ns", _I64, "when it was noticed"),
+        _field("node", _STR, "node name; empty if it belongs to no single node"),
+        _field(
+            "invariant",
+            _STR,
+            "the broken invariant (docs/invariants.md); empty for a crash or an unexpected end",
+        ),
+        _field("sentence", _STR, "what happened"),
+    ]
+)
+
+RUN_FACTS = pa.schema(
+    [
+        _field("profile", _STR, "feature profile of the system under test"),
+        _field("elr_on", _BOOL, "whether eligible leader replicas are in use"),
+        _field("min_isr", _I32, "min.insync.replicas of the topics"),
+        _field("replication_factor", _I32, "replicas of a partition"),
+        _field("unclean_election_enabled", _BOOL, "whether unclean elections are allowed"),
+        _field("checkers", pa.list_(_STR), "checkers that judge the run"),
+        _field(
+            "enabled_faults",
+            pa.list_(_STR),
+            "faults that must take effect at least once; null for all in the `faults` table that had targets or "
+            "could not be injected",
+            nullable=True,
+        ),
+        _field("final_phase_complete", _BOOL, "whether the final phase ended as planned"),
+        _field(
+            "acked_during_faults_min",
+            _I64,
+            "how many appends must be acknowledged while a fault is in force",
+        ),
+        _field("incomplete_reason", _STR, "why the run ended early; empty if it did not"),
+        _field("clock_error_ns", _I64, "largest difference between two clocks of the run"),
+        _field("log_start_offset", _I64, "facts below it are dropped"),
     ]
 )
 
@@ -172,6 +254,9 @@ TABLES: dict[str, pa.Schema] = {
     "partition_states": PARTITION_STATES,
     "broker_states": BROKER_STATES,
     "replica_states": REPLICA_STATES,
+    "group_events": GROUP_EVENTS,
+    "violations": VIOLATIONS,
+    "run_facts": RUN_FACTS,
     "marks": MARKS,
 }
 """Every table by name."""
@@ -182,5 +267,6 @@ PARTITIONED_TABLES = (
     "end_offsets_seen",
     "partition_states",
     "replica_states",
+    "group_events",
 )
 """Tables that are stored in one file per topic-partition; the others in one file."""

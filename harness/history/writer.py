@@ -55,6 +55,7 @@ class HistoryWriter:
         self._frame_rows = frame_rows
         self._room = frame_rows
         self._next_op_index = 0
+        self._next_event_index = 0
         self._open: dict[int, tuple[str, str, int]] = {}
         self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in JOURNAL_TABLES}
         self._invocations = self._rows["invocations"]
@@ -190,13 +191,36 @@ class HistoryWriter:
         A fault may be added several times under its fault_id, as more is known of it; the last row counts.
 
         Args:
-            table: "faults", "partition_states", "broker_states", "replica_states" or "marks".
+            table: Any table of `harness.history.schema.TABLES` that is not about operations or consumer groups.
             row: Its columns in the order of the schema.
         """
         self._rows[table].append(row)
         self._room -= 1
         if self._room <= 0:
             self.flush()
+
+    def group_event(
+        self,
+        *,
+        at_ns: int,
+        group: str,
+        process: int,
+        topic: str,
+        partition: int,
+        event: str,
+        offset: int = -1,
+        refers_to: int = -1,
+    ) -> int:
+        """Records what a member of a consumer group did or received; see the table `group_events`.
+
+        Returns:
+            The event_index, which counts these events from 0.
+        """
+        index = self._next_event_index
+        self._next_event_index = index + 1
+        row = (index, at_ns, group, process, topic, partition, event, offset, refers_to)
+        self.add("group_events", row)
+        return index
 
     def flush(self) -> None:
         """Writes what was recorded since the last frame; survives the death of this process.

@@ -5,8 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from checkers.compose import judge_run, verdict_to_json
 from checkers.jobs.check import plan
+from checkers.kernels.compose import judge_run
+from checkers.kernels.verdict_json import verdict_to_json
 from checkers.spark import SparkOptions, run_in_child
 from harness.runs.judge import stored_context
 from results.history_files import read_tables
@@ -29,8 +30,8 @@ def check_on_spark(directories: Sequence[Path], spark: SparkOptions) -> list[dic
     """Judges runs in one Spark job; verdicts as JSON, in the same order.
 
     Raises:
-        HistoryError: A history is missing, truncated or not ours; what can be seen without Spark is said before
-            Spark is started.
+        HistoryError: A history is missing, truncated or not ours; what can be seen without Spark is
+            reported before Spark is started.
         HarnessFailure: The job failed; the sentence names its log.
     """
     contexts = [asdict(stored_context(directory)) for directory in directories]

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from checkers.compose import verdict_from_json
+from checkers.kernels.verdict_json import verdict_from_json
 from checkers.spark import SparkOptions
 from harness.contracts.progress import ProgressDisplay
 from harness.runs.check import check_locally, check_on_spark

@@ -1,25 +1,27 @@
-"""What a run is judged by, and its summary.
+"""Judging runs by their record, and the summary of a run.
 
-The context (what the configuration promises, whether the final phase ended) is stored in `run.json` next to the
-history, so that `laststand check` judges a stored run by the same promises, on Spark or not, today or in a year.
+A verdict is a function of the recorded tables alone. What the configuration promises and how the run ended is the
+table `run_facts`, so `laststand check` judges a stored run as it was judged first, on Spark or not, today or in a
+year.
 """
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from checkers.compose import RunContext, judge_run
+from checkers.kernels.compose import judge_run
+from checkers.registry import find_checkers
+from harness.contracts.run_context import RunContext, context_from_facts
 from harness.contracts.verdict import Verdict
 from harness.errors import HistoryError, UsageError
 from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
+from harness.runs.promises import promised_context, without_end
 from harness.runs.result import RunResult
+from results.history_files import is_finished, read_table
 from results.layout import RunFiles
-from results.store import read_json
 
 UNCHECKED = "unchecked"
 MARK_COUNT_MAX = 60
@@ -34,35 +36,25 @@ def judge_result(
     Returns:
         The verdict and the summary that goes into run.json.
     """
-    context = run_context(experiment, result)
-    verdict = judge_run(result.tables, context)
-    return verdict, summarize(experiment, seed, result, context, verdict)
+    verdict = judge_record(result.tables, experiment)
+    return verdict, summarize(experiment, seed, result, verdict)
 
 
-def run_context(experiment: Experiment, result: RunResult) -> RunContext:
-    """Returns what a simulated run declares about itself."""
-    base = _configured(experiment)
-    enabled = {
-        row["fault"]
-        for row in result.tables["faults"].to_pylist()
-        if row["resolved"] or "error" in json.loads(row["evidence"])
-    }
-    return RunContext(
-        **{
-            **base,
-            "enabled_faults": tuple(sorted(enabled)),
-            "final_phase_complete": result.final_phase_complete,
-            "invariants_broken": tuple(result.violations),
-            "incomplete_reason": result.stuck,
-        }
-    )
+def judge_record(tables: Mapping[str, pa.Table], experiment: Experiment) -> Verdict:
+    """Returns the verdict on a recorded run.
+
+    Args:
+        tables: All tables of the run.
+        experiment: What was run; it counts only if the record does not say what the run promised.
+    """
+    context = context_from_facts(tables["run_facts"]) or promised_context(experiment)
+    return judge_run(tables, context)
 
 
 def summarize(
     experiment: Experiment,
     seed: int,
     result: RunResult,
-    context: RunContext,
     verdict: Verdict | None,
 ) -> dict[str, Any]:
     """Returns the summary of a run: what `--json` prints and `run.json` holds; "unchecked" without a verdict."""
@@ -86,12 +78,11 @@ def summarize(
         "violations": list(result.violations),
         "on": experiment.on,
         "environment": result.environment,
-        "context": asdict(context),
     }
 
 
 def verdict_summary(verdict: Verdict | None) -> dict[str, Any]:
-    """Returns the part of a summary that says how the run was judged."""
+    """Returns the part of a summary that holds the verdict."""
     if verdict is None:
         return {"verdict": UNCHECKED}
     return {
@@ -144,62 +135,19 @@ def unavailable_ms(tables: Mapping[str, pa.Table]) -> float:
 def stored_context(directory: Path) -> RunContext:
     """Returns what a stored run declares about itself.
 
-    A run whose harness died has no context: it is judged by its experiment, with the final phase incomplete.
+    If the history was never finished, the harness died and the final phase counts as incomplete. If it died before
+    it recorded anything, the experiment says what was promised.
 
     Raises:
-        HistoryError: Neither run.json nor experiment.toml can be read.
+        HistoryError: The history is missing, truncated or not ours, or nothing says what the run promised.
+        UsageError: The run names a checker that is not installed.
     """
-    files = RunFiles(directory)
-    try:
-        stored = read_json(files.run).get("context")
-    except FileNotFoundError:
-        stored = None
-    if stored is None:
-        return _context_of_unfinished(directory)
-    if not isinstance(stored, dict) or not all(_fits(key, stored[key]) for key in stored):
-        raise HistoryError(f"{files.run} has no context that this version can read")
-    values: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()
-    }
-    return RunContext(**values)
-
-
-def _fits(name: str, value: Any) -> bool:
-    """Whether a context that was read may have this value."""
-    known = {item.name: item.default for item in fields(RunContext)}
-    if name not in known:
-        return False
-    default = known[name]
-    if name == "enabled_faults" and value is None:
-        return True
-    if default is None or isinstance(default, tuple):
-        return isinstance(value, list) and all(isinstance(item, str) for item in value)
-    return type(value) is type(default)
-
-
-def _context_of_unfinished(directory: Path) -> RunContext:
-    files = RunFiles(directory)
-    try:
-        experiment = experiments.load(files.experiment)
-    except UsageError as error:
-        raise HistoryError(f"{directory} is no run that can be judged: {error}") from None
-    return RunContext(
-        **{
-            **_configured(experiment),
-            "final_phase_complete": False,
-            "incomplete_reason": "the harness died before the run was over",
-        }
-    )
-
-
-def _configured(experiment: Experiment) -> dict[str, Any]:
-    promises = experiment.system_under_test.profiles[experiment.profile]
-    return {
-        "profile": experiment.profile,
-        "elr_on": promises.elr_on,
-        "min_isr": min(experiment.topic.min_insync_replicas, experiment.topic.replication_factor),
-        "replication_factor": experiment.topic.replication_factor,
-        "unclean_election_enabled": experiment.cluster.unclean_leader_election,
-        # A script makes a partition unavailable on purpose.
-        "acked_during_faults_min": 0 if experiment.scenario else 1,
-    }
+    context = context_from_facts(read_table(directory, "run_facts"))
+    if context is None:
+        try:
+            experiment = experiments.load(RunFiles(directory).experiment)
+        except UsageError as error:
+            raise HistoryError(f"{directory} is no run that can be judged: {error}") from None
+        context = promised_context(experiment)
+    find_checkers(context.checkers)
+    return context if is_finished(directory) else without_end(context)

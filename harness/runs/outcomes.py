@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from checkers.compose import verdict_from_json
+from checkers.kernels.verdict_json import verdict_from_json
 from harness.contracts.verdict import Validity, Verdict
 from harness.errors import HistoryError, UsageError
 from harness.runs.experiment import Experiment

@@ -74,6 +74,29 @@ class RunRecorder:
         """Records a completion now."""
         self._history.complete(op_index, self._now_ns(), completion, records)
 
+    def group_event(
+        self,
+        *,
+        group: str,
+        process: int,
+        topic: str,
+        partition: int,
+        event: str,
+        offset: int = -1,
+        refers_to: int = -1,
+    ) -> int:
+        """Records an event of a consumer group now."""
+        return self._history.group_event(
+            at_ns=self._now_ns(),
+            group=group,
+            process=process,
+            topic=topic,
+            partition=partition,
+            event=event,
+            offset=offset,
+            refers_to=refers_to,
+        )
+
 
 class Phases:
     """The phases of one run.

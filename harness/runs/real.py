@@ -12,7 +12,9 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Protocol
 
+from checkers.kernels.consumer_group import group_counters
 from harness.contracts.cluster import Deployment
+from harness.contracts.violation import Violation
 from harness.environments.local.cluster import ProcessCluster
 from harness.environments.local.standing import LocalCluster
 from harness.environments.node_files import NodeSettings
@@ -21,13 +23,13 @@ from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
 from harness.runs.phases import Phases, Progress
 from harness.runs.planned import planned_faults, planned_schedule
+from harness.runs.promises import record_end, record_promises
 from harness.runs.result import RunResult
 from harness.runs.simulated import SCENARIO_CLIENTS
 from harness.scenarios import find_by_name
 from harness.scenarios.steps import Scenario, ScenarioStuck
 from harness.simulation.randomness import RandomTree
 from nemesis.driver import Nemesis
-from workloads.group_workload import ConsumerGroupWorkload
 
 START_LIMIT_MS = 60_000
 SCENARIO_LIMIT_MS = 300_000
@@ -132,7 +134,7 @@ class _RealRun:
             find_by_name(experiment.scenario) if experiment.scenario else None
         )
         self.result = RunResult(schedule=planned_schedule(experiment, seed))
-        self.cluster = _make_cluster(experiment, seed, history, directory, self.result)
+        self.cluster = _make_cluster(experiment, seed, history, directory)
         self.nemesis = Nemesis(
             self.cluster,
             lambda row: history.add("faults", row),
@@ -144,26 +146,35 @@ class _RealRun:
     async def carry_out(self) -> RunResult:
         """Runs all phases, ends everything, and returns the result."""
         result = self.result
+        record_promises(self.history, self.experiment)
+        has_ended = False
         try:
             # Here, because a world that refuses the schedule has to be ended, too.
             self.nemesis.check(result.schedule)
             await self._phases()
-            result.final_phase_complete = True
+            result.final_phase_complete = has_ended = True
         except (TimeoutError, ScenarioStuck) as late:
             result.stuck = str(late)
+            has_ended = True
         finally:
             # Whatever went wrong: nothing stays, and what was recorded is written.
             result.elapsed_ms = self.cluster.now_ns() / 1e6
             await self.cluster.end()
+            if has_ended:
+                record_end(
+                    self.history,
+                    self.experiment,
+                    final_phase_complete=result.final_phase_complete,
+                    incomplete_reason=result.stuck,
+                )
             result.tables = self.history.close()
-            workload = self.phases.workload
-            if isinstance(workload, ConsumerGroupWorkload):
-                result.violations.extend(workload.group.findings(result.tables))
             self._remove_data()
         result.resolved = dict(self.nemesis.resolved)
         result.environment = self.cluster.describe()
         result.counters = {"operations": result.tables["operations"].num_rows}
         result.counters |= self.phases.workload.counters()
+        if result.tables["group_events"].num_rows:
+            result.counters |= group_counters(result.tables)
         return result
 
     async def _phases(self) -> None:
@@ -201,8 +212,10 @@ def _make_cluster(
     seed: int,
     history: HistoryWriter,
     directory: Path,
-    result: RunResult,
 ) -> RealDeployment:
+    def record_violation(violation: Violation) -> None:
+        history.add("violations", violation.to_row())
+
     settings = experiment.cluster
     clients = SCENARIO_CLIENTS if experiment.scenario else experiment.workload.client_hosts + 1
     log = {"segment_bytes": settings.segment_bytes, "flush_messages": settings.flush_messages}
@@ -222,9 +235,7 @@ def _make_cluster(
             broker=broker,
             disabled_rules=experiment.disabled_rules,
         )
-        return ProcessCluster(
-            local, history.add, clients=clients, on_violation=result.violations.append
-        )
+        return ProcessCluster(local, history.add, clients=clients, on_violation=record_violation)
     from harness.environments.hosts.cluster import HostCluster, Placement
 
     told = NodeSettings(
@@ -267,6 +278,6 @@ def _make_cluster(
         placement,
         history.add,
         clients=clients,
-        on_violation=result.violations.append,
+        on_violation=record_violation,
         seed=seed,
     )

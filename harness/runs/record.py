@@ -10,13 +10,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from checkers.compose import verdict_to_json
+from checkers.kernels.verdict_json import verdict_to_json
 from harness.contracts.verdict import Verdict
 from harness.errors import UsageError
 from harness.runs import experiment_file as experiments
 from harness.runs import real
 from harness.runs.experiment import Experiment
-from harness.runs.judge import run_context, summarize, verdict_summary
+from harness.runs.judge import summarize, verdict_summary
 from harness.runs.phases import Progress
 from harness.runs.replay import replay_data
 from harness.runs.result import RunResult
@@ -55,7 +55,7 @@ def record_run(
     run = simulate if experiment.environment.is_simulated else real.run_real
     result = run(experiment, seed, directory=directory, progress=progress)
     write_json(files.replay, replay_data(experiment, seed, result))
-    summary = summarize(experiment, seed, result, run_context(experiment, result), None)
+    summary = summarize(experiment, seed, result, None)
     write_json(files.run, {**summary, "run": store.run_id(directory)})
     return directory, result
 

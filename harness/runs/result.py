@@ -17,7 +17,6 @@ class RunResult:
         schedule: The faults as planned, and `resolved` the nodes that each affected.
         final_phase_complete: Whether everything was healed, appended to and read to its end in time.
         stuck: Why a phase did not come to its end; empty when all did.
-        violations: Invariants that did not hold, and crashes of nodes, one sentence each.
         trace_hash: Of the whole run; empty where time is real.
         elapsed_ms: How long it lasted, in the run's own time.
         counters: What was counted: messages, callbacks and events of a simulation, operations elsewhere.
@@ -30,9 +29,16 @@ class RunResult:
     resolved: dict[str, tuple[str, ...]] = field(default_factory=dict)
     final_phase_complete: bool = False
     stuck: str = ""
-    violations: list[str] = field(default_factory=list)
     trace_hash: str = ""
     elapsed_ms: float = 0.0
     counters: dict[str, int] = field(default_factory=dict)
     weather: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def violations(self) -> list[str]:
+        """Invariants that did not hold, and crashes of nodes, one sentence each; from the recorded table."""
+        if "violations" not in self.tables:
+            return []
+        sentences: list[str] = self.tables["violations"].column("sentence").to_pylist()
+        return sentences

@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from harness.contracts.violation import Violation
 from harness.environments.simulated.cluster import HARNESS_NODE, SimulatedCluster
 from harness.environments.simulated.monitor import InvariantMonitor
 from harness.environments.simulated.world import reference_world
@@ -23,6 +24,7 @@ from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
 from harness.runs.phases import Phases, Progress
 from harness.runs.planned import planned_schedule
+from harness.runs.promises import record_end, record_promises
 from harness.runs.result import RunResult
 from harness.scenarios import find_by_name
 from harness.scenarios.steps import Scenario, ScenarioStuck
@@ -178,6 +180,7 @@ class SimulatedRun:
             play: Drives the world instead of the phases; for tests.
         """
         result = self.result
+        record_promises(self.history, self.experiment)
         try:
             (play or self._phases)()
         except ScenarioStuck as stuck:
@@ -188,7 +191,14 @@ class SimulatedRun:
             # What the system under test did wrong is a finding; the world keeps it among its failures.
             if not any(failure.error is error for failure in self.world.failures):
                 raise
-        result.violations.extend(_describe(failure) for failure in self.world.failures)
+        for failure in self.world.failures:
+            self.history.add("violations", violation_of(failure).to_row())
+        record_end(
+            self.history,
+            self.experiment,
+            final_phase_complete=result.final_phase_complete,
+            incomplete_reason=result.stuck,
+        )
         result.trace_hash = self.world.trace_hash
         self.world.close()
         result.tables = self.history.close()
@@ -229,8 +239,14 @@ class SimulatedRun:
         task.result()
 
 
-def _describe(failure: Failure) -> str:
+def violation_of(failure: Failure) -> Violation:
+    """Returns a failure of the simulated world as a row of the record."""
     where = f"{failure.node}: " if failure.node else ""
-    if isinstance(failure.error, InvariantViolation):
-        return f"{where}{failure.error}"
-    return f"{where}{type(failure.error).__name__}: {failure.error}"
+    error = failure.error
+    is_invariant = isinstance(error, InvariantViolation)
+    return Violation(
+        at_ns=failure.at_ns,
+        node=failure.node or "",
+        invariant=error.invariant_id if isinstance(error, InvariantViolation) else "",
+        sentence=f"{where}{error}" if is_invariant else f"{where}{type(error).__name__}: {error}",
+    )

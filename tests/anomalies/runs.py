@@ -5,6 +5,7 @@ from typing import Any
 import pyarrow as pa
 
 from harness.history.schema import TABLES
+from nemesis.faults import FAULTS
 from tests.property.brute_force import Call, ends_table, operations_table, records_table
 
 MS = 1_000_000
@@ -67,7 +68,13 @@ def broker(at: int, broker_id: int, change: str, *, clean: bool = False) -> dict
 
 
 def fault(
-    at: int, name: str, nodes: list[str], *, healed: int | None = None, bit: bool = True
+    at: int,
+    name: str,
+    nodes: list[str],
+    *,
+    healed: int | None = None,
+    bit: bool = True,
+    cut_short: list[str] | None = None,
 ) -> dict[str, Any]:
     return {
         "fault_id": f"f{at}",
@@ -80,7 +87,17 @@ def fault(
         "healed_ns": healed,
         "bit": bit,
         "evidence": "{}",
+        "heals": FAULTS[name].is_repair,
+        "can_lose_data": FAULTS[name].can_lose_data,
+        "unclean_end": FAULTS[name].ends_uncleanly,
+        "broken_disk": FAULTS[name].excuses_death,
+        "cut_short": cut_short or [],
+        "failed": False,
     }
+
+
+def violation(sentence: str) -> dict[str, Any]:
+    return {"at_ns": 5, "node": "", "invariant": sentence.partition(":")[0], "sentence": sentence}
 
 
 def run(
@@ -90,6 +107,8 @@ def run(
     replicas: list[dict[str, Any]] | None = None,
     brokers: list[dict[str, Any]] | None = None,
     faults: list[dict[str, Any]] | None = None,
+    violations: list[dict[str, Any]] | None = None,
+    group_events: list[dict[str, Any]] | None = None,
 ) -> dict[str, pa.Table]:
     return {
         "operations": operations_table(calls),
@@ -99,6 +118,8 @@ def run(
         "replica_states": table("replica_states", replicas or []),
         "broker_states": table("broker_states", brokers or []),
         "faults": table("faults", faults or []),
+        "violations": table("violations", violations or []),
+        "group_events": table("group_events", group_events or []),
     }
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from checkers.anomalies import ANOMALIES
-from checkers.evidence import Evidence, sentence
+from checkers.kernels.evidence import Evidence, sentence
 from checkers.kernels.linearizability import Options, PartitionReport, check_tables
 from tests.property.brute_force import Call, ends_table, operations_table, records_table
 

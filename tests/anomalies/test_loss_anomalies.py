@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from checkers.compose import (
-    RunContext,
-    judge_partition,
-    judge_run,
+from checkers.kernels.compose import judge_partition, judge_run
+from checkers.kernels.verdict_json import (
     judgement_from_json,
     judgement_to_json,
     verdict_from_json,
     verdict_to_json,
 )
+from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
+from nemesis.driver import cut_short
 from tests.anomalies.runs import (
     Call,
     append,
@@ -246,7 +246,7 @@ ONCE_ORDERLY = [broker(0, 1, "registered", clean=True), broker(101, 1, "register
 
 
 def stopped(end: object) -> dict[str, object]:
-    return {**fault(40, "stop", ["b1"]), "evidence": json.dumps({"ended": {"b1": end}})}
+    return fault(40, "stop", ["b1"], cut_short=cut_short({"ended": {"b1": end}}))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import pytest
 
 from harness.errors import HistoryError
 from harness.history.journal import file_header
-from results.history_files import read_tables
+from harness.history.schema import TABLES
+from results.history_files import read_tables, write_tables
 from tests.cli.cli_helpers import call, refused
 
 OPERATIONS = "history/operations/t-0.parquet"
@@ -108,10 +109,11 @@ def test_a_flipped_byte_is_refused_or_changes_no_row(
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('{"format": 1, "tab', "cannot be read as a history manifest"),
+        ('{"format": 2, "tab', "cannot be read as a history manifest"),
         ("[]", "is not a history manifest of laststand"),
-        ('{"format": 99}', "is of history format 99, this version reads 1"),
-        ('{"format": 1, "tables": {"operations": [["t", 0, "x"]]}}', "is not a history manifest"),
+        ('{"format": 99}', "is of history format 99, this version reads 2"),
+        ('{"format": 1, "tables": {}}', "is of history format 1, this version reads 2"),
+        ('{"format": 2, "tables": {"operations": [["t", 0, "x"]]}}', "is not a history manifest"),
     ],
 )
 def test_a_damaged_manifest_is_refused(
@@ -165,6 +167,7 @@ def with_journal(run: Path, data: bytes) -> None:
     [
         (b"hello world" * 20, "is not a history journal of laststand"),
         (b"laststand journal 1\n" + bytes(16), "was written by another version of laststand"),
+        (b"laststand journal 2\n" + bytes(16), "was written by another version of laststand"),
     ],
 )
 def test_a_foreign_journal_is_refused(
@@ -209,14 +212,32 @@ def test_a_damaged_run_json_is_refused(
 
 
 @pytest.mark.parametrize(
-    "context",
-    [[], 3, {"min_isr": "two"}, {"foo": 1}, {"enabled_faults": 3}, {"elr_on": 1}],
+    ("damage", "sentence"),
+    [
+        (halve, "is damaged or not a Parquet file"),
+        (replace_with_foreign, "is not a table of ours: column"),
+        (drop_last_row, "but the manifest says"),
+        (remove, "is missing from the history"),
+    ],
 )
-def test_a_context_that_cannot_be_read_is_refused(
-    capsys: pytest.CaptureFixture[str], stored: Path, context: object
+def test_damaged_facts_of_a_run_are_refused(
+    capsys: pytest.CaptureFixture[str], stored: Path, damage: Damage, sentence: str
 ) -> None:
-    edited(stored / "run.json", lambda data: data.update(context=context))
-    assert "has no context that this version can read" in check(capsys, stored)
+    damage(stored / "history/run_facts.parquet")
+    answer = check(capsys, stored)
+    assert str(stored / "history/run_facts.parquet") in answer
+    assert sentence in answer
+
+
+def test_a_run_that_names_a_checker_that_is_not_installed_is_refused(
+    capsys: pytest.CaptureFixture[str], stored: Path
+) -> None:
+    tables = read_tables(stored)
+    (row,) = tables["run_facts"].to_pylist()
+    row["checkers"] = ["linearizability", "losst-acked"]
+    facts = pa.Table.from_pylist([row], schema=TABLES["run_facts"])
+    write_tables(stored, {**tables, "run_facts": facts})
+    assert "no checker is called 'losst-acked'; did you mean 'lost-acked'?" in check(capsys, stored)
 
 
 def test_a_run_json_of_a_scenario_that_does_not_exist_is_refused(

@@ -122,8 +122,11 @@ def expected_prefix(part: dict[str, pa.Table], whole: dict[str, pa.Table]) -> No
     truth: list[dict[str, Any]] = whole["operations"].slice(0, len(ended)).to_pylist()
     for row, true in zip(ended, truth, strict=True):
         assert row == true or (row["outcome"] == "info" and row["completed_ns"] is None)
-    for name in ("partition_states", "broker_states", "replica_states", "marks"):
+    for name in ("partition_states", "broker_states", "replica_states", "violations", "marks"):
         assert is_prefix(part[name], whole[name]), name
+    unfinished = {"final_phase_complete", "incomplete_reason"}
+    promised = [name for name in part["run_facts"].column_names if name not in unfinished]
+    assert is_prefix(part["run_facts"].select(promised), whole["run_facts"].select(promised))
 
 
 def test_a_run_killed_at_any_moment_leaves_a_history_that_check_accepts(

@@ -13,13 +13,13 @@ from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from checkers.compose import judge_run
+from checkers.kernels.compose import judge_run
 from harness.contracts.metadata import PartitionState
+from harness.contracts.run_context import context_from_facts
 from harness.contracts.verdict import Judgement, Validity, Verdict
 from harness.history.op import Completion, Outcome
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import ClusterConfig, Experiment, TopicConfig
-from harness.runs.judge import run_context
 from harness.runs.phases import RunRecorder
 from harness.runs.result import RunResult
 from harness.runs.simulated import SimulatedRun
@@ -473,8 +473,10 @@ def play(
         disabled_rules=tuple(off),
     )
     story = Story(plot, experiment, is_watched=is_watched)
-    result = story.to_its_end()
-    context = replace(run_context(experiment, result), acked_during_faults_min=0)
+    result = story.carry_out()
+    recorded = context_from_facts(result.tables["run_facts"])
+    assert recorded is not None
+    context = replace(recorded, acked_during_faults_min=0)
     verdict = judge_run(result.tables, context)
     return Ending(result=result, verdict=verdict, complaints=tuple(story.complaints))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.history.op import Completion, OpKind, Outcome, ReadRecord
 from harness.history.writer import HistoryWriter
+from nemesis.faults import FAULTS
 from results.layout import RunFiles
 from results.store import RunStore, write_json
 
@@ -105,6 +106,12 @@ class _Tape:
                 None if healed_ms is None else int(healed_ms * MS),
                 bit,
                 json.dumps(evidence),
+                FAULTS[fault].is_repair,
+                FAULTS[fault].can_lose_data,
+                FAULTS[fault].ends_uncleanly,
+                FAULTS[fault].excuses_death,
+                [],
+                False,
             ),
         )
 

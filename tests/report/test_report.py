@@ -238,11 +238,12 @@ def test_hostile_strings_are_text(tmp_path):
         process=0, kind=OpKind.APPEND, topic=clean, partition=0, invoked_ns=0, key=clean
     )
     writer.complete(append, 5, Completion(outcome=Outcome.FAIL, error=clean, node=clean))
-    writer.add("faults", (clean, clean, [clean], [clean], clean, 1, 2, 3, True, clean))
-    writer.add(
-        "faults",
-        ("f2", "cut", [clean], [clean, "b"], json.dumps({clean: clean}), 1, 2, 3, True, "[]"),
-    )
+    traits = (False, False, False, False, [clean], False)
+    fault = (clean, clean, [clean], [clean], clean, 1, 2, 3, True, clean)
+    writer.add("faults", (*fault, *traits))
+    params = json.dumps({clean: clean})
+    fault = ("f2", "cut", [clean], [clean, "b"], params, 1, 2, 3, True, "[]")
+    writer.add("faults", (*fault, *traits))
     writer.add("marks", (3, clean, clean, json.dumps({clean: [clean]})))
     state = (4, 1, clean, 0, 1, 0, 0, [1], [], [], [1], 0, False, 1)
     writer.add("partition_states", state)
@@ -333,7 +334,8 @@ def test_a_long_run_stays_a_small_page(tmp_path):
         writer.add("marks", (at_ns, "b1", "often", "{}"))
     for index in range(500):
         fault = (f"f{index}", "kill", ["b1"], ["b1"], "{}", index * 20 * MS, index * 20 * MS)
-        writer.add("faults", (*fault, index * 20 * MS + 5 * MS, True, "{}"))
+        traits = (False, False, True, False, [], False)
+        writer.add("faults", (*fault, index * 20 * MS + 5 * MS, True, "{}", *traits))
     writer.close()
     text = build_report(tmp_path).read_text(encoding="utf-8")
     page = Page(text)

@@ -8,8 +8,9 @@ from harness.environments.simulated.cluster import HARNESS_NODE
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
 from harness.runs.judge import judge_result
+from harness.runs.promises import record_end
 from harness.runs.result import RunResult
-from harness.runs.simulated import START_LIMIT_MS, SimulatedRun
+from harness.runs.simulated import START_LIMIT_MS, SimulatedRun, violation_of
 from nemesis.fault import Fault
 from workloads.append import AppendConfig
 
@@ -134,8 +135,15 @@ class FaultBench:
         """Ends the run and holds it against every promise: no invariant broken, no acknowledged record lost."""
         self.do(self.run.phases.final(), 120_000)
         self.world.close()
+        for failure in self.world.failures:
+            self.run.history.add("violations", violation_of(failure).to_row())
+        record_end(
+            self.run.history,
+            self.run.experiment,
+            final_phase_complete=True,
+            incomplete_reason="",
+        )
         result = RunResult(tables=self.run.history.close(), final_phase_complete=True)
-        result.violations = [str(failure.error) for failure in self.world.failures]
         verdict, _ = judge_result(self.run.experiment, self.run.seed, result)
         assert result.violations == []
         assert [a for a in verdict.anomalies if a.judgement == "forbidden"] == []

@@ -1,7 +1,7 @@
 """Random storms of every kind of fault there is: with ELR nothing is lost without an excuse, and nothing stumbles.
 
-The experiment is `examples/all-faults.toml`. A run in which some fault never bit is unknown and not invalid: with
-twenty-six families in twenty seconds, some come once and meet nothing.
+The experiment is `examples/all-faults.toml`. A run in which some fault never took effect is unknown and not
+invalid: with twenty-six families in twenty seconds, some come once and meet nothing.
 """
 
 from collections import Counter
@@ -44,7 +44,7 @@ def test_with_elr_no_storm_loses_a_record_without_excuse(seed: int, weather: str
     verdict, _ = run_seed(replace(STORM, weather=weather), seed)
     assert verdict.unexcused_lost_records == 0
     assert [a for a in verdict.anomalies if a.judgement == Judgement.FORBIDDEN] == []
-    assert all(reason.endswith("never bit") for reason in verdict.reasons)
+    assert all(reason.endswith("never took effect") for reason in verdict.reasons)
 
 
 @pytest.mark.slow
@@ -57,7 +57,7 @@ def test_without_elr_some_storms_lose_records_and_no_harness_error_hides_it() ->
             losing.append(seed)
             assert verdict.validity == "invalid"
         else:
-            assert all(reason.endswith("never bit") for reason in verdict.reasons)
+            assert all(reason.endswith("never took effect") for reason in verdict.reasons)
         drawn.update(row["fault"] for row in rows)
         hit.update(row["fault"] for row in rows if row["resolved"])
         bit.update(row["fault"] for row in rows if row["bit"])

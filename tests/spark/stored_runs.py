@@ -1,6 +1,6 @@
 """Runs on disk for the tests of jobs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,13 +8,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checkers.compose import RunContext, judge_run, verdict_to_json
 from checkers.jobs.stored import Task, tasks_of
+from checkers.kernels.compose import judge_run
+from checkers.kernels.verdict_json import verdict_to_json
 from checkers.synthetic import Shape, synthetic_tables
+from harness.contracts.run_context import RunContext
 from harness.history.op import Completion, Outcome
 from harness.history.parquet import table_files, write_tables
+from harness.history.schema import TABLES
 from harness.history.writer import HistoryWriter
 from results.history_files import read_tables
+
+MEMBER = 999
+"""Process number of the member of `with_group`."""
 
 CONTEXT = RunContext(profile="kafka-4.1", acked_during_faults_min=0)
 
@@ -48,6 +54,12 @@ def replaced(table: pa.Table, column: str, row: int, value: Any) -> pa.Table:
     return table.set_column(index, field, pa.array(values, field.type))
 
 
+FAULT_ROW = (
+    *("f1", "kill", ["leader"], ["b1"], "{}", 10, 20, 30, True, "{}"),
+    *(False, False, True, False, [], False),
+)
+
+
 def unfinished(directory: Path, *, appends: int = 30) -> Path:
     """Writes the journal of a run whose harness died: a faulty history of two partitions, never closed."""
     writer = HistoryWriter(directory)
@@ -64,9 +76,74 @@ def unfinished(directory: Path, *, appends: int = 30) -> Path:
         # Every offset is acknowledged twice, once per round: there is something to find.
         done = Completion(outcome=Outcome.OK, offset=index // 4)
         writer.complete(op, 1000 * index + 500, done)
-    writer.add("faults", ("f1", "kill", ["leader"], ["b1"], "{}", 10, 20, 30, True, "{}"))
+    writer.add("faults", FAULT_ROW)
     writer.flush()
     return directory
+
+
+def with_group(
+    tables: Mapping[str, pa.Table],
+    *,
+    committed: int,
+    skip: Iterable[int] = (),
+    seen: int | None = None,
+) -> dict[str, pa.Table]:
+    """Returns a history of one partition in which a consumer group read everything that the final reads show.
+
+    Args:
+        tables: The history; its final polls are repeated by the group's member.
+        committed: The group's committed offset.
+        skip: Positions of final polls that the member does not repeat.
+        seen: A committed offset that the coordinator reports in the end.
+    """
+    operations, records = tables["operations"], tables["records_read"]
+    final = operations.filter(operations.column("final")).to_pylist()
+    shift = 1 + max(operations.column("op_index").to_pylist())
+    ops = {
+        row["op_index"] for row in final if row["kind"] == "poll" and row["position"] not in skip
+    }
+    polls = [
+        {
+            **row,
+            "op_index": row["op_index"] + shift,
+            "process": MEMBER,
+            "final": False,
+            "end_offset": None,
+        }
+        for row in final
+        if row["op_index"] in ops
+    ]
+    delivered = [
+        {**row, "op_index": row["op_index"] + shift}
+        for row in records.to_pylist()
+        if row["op_index"] in ops
+    ]
+    events = [("assigned", -1001, -1), ("commit-sent", committed, -1)]
+    events += [("commit-acknowledged", committed, -1), ("committed-asked", -1, -1)]
+    events += [] if seen is None else [("committed-seen", seen, len(events) - 1)]
+    where = {"topic": polls[0]["topic"], "partition": polls[0]["partition"], "process": MEMBER}
+    group = [
+        {
+            "event_index": i,
+            "at_ns": i,
+            "group": "g",
+            "event": e,
+            "offset": o,
+            "refers_to": r,
+            **where,
+        }
+        for i, (e, o, r) in enumerate(events)
+    ]
+
+    def added(name: str, rows: list[dict[str, Any]]) -> pa.Table:
+        return pa.concat_tables([tables[name], pa.Table.from_pylist(rows, schema=TABLES[name])])
+
+    return {
+        **tables,
+        "operations": added("operations", polls),
+        "records_read": added("records_read", delivered),
+        "group_events": pa.Table.from_pylist(group, schema=TABLES["group_events"]),
+    }
 
 
 def tasks(directory: Path, context: RunContext = CONTEXT) -> list[Task]:

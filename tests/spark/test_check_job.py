@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from checkers import compose
-from checkers.compose import RunContext
 from checkers.jobs import check
-from checkers.jobs.__main__ import answer_to
+from checkers.jobs.__main__ import result_of
 from checkers.jobs.check import check_job, judge_task, judge_tasks, plan
 from checkers.jobs.registry import JOBS
 from checkers.jobs.stored import UNUSED_COLUMNS, read_partition
-from checkers.spark import ANSWER_PREFIX, SparkOptions, run_in_child
+from checkers.kernels import compose
+from checkers.kernels.verdict_json import judgement_to_json
+from checkers.spark import RESULT_PREFIX, SparkOptions, run_in_child
+from harness.contracts.run_context import RunContext
 from harness.errors import HarnessFailure, HistoryError
 from harness.history.parquet import table_files
 from harness.history.schema import TABLES
@@ -83,9 +84,9 @@ def test_a_truncated_file_is_an_error_of_the_history_not_of_the_harness(
     (path,) = (file.path for file in table_files(run) if file.table == "records_read")
     path.write_bytes(path.read_bytes()[:-100])
     arguments = plan([run], [asdict(CONTEXT)])
-    answer = answer_to({"job": "check", "arguments": arguments})
+    answer = result_of({"job": "check", "arguments": arguments})
     assert list(answer) == ["history_error"]
-    text = f"something else\n{ANSWER_PREFIX}{json.dumps(answer)}\n".encode()
+    text = f"something else\n{RESULT_PREFIX}{json.dumps(answer)}\n".encode()
     child = subprocess.CompletedProcess([], 0, stdout=text)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: child)
     with pytest.raises(HistoryError, match=r"records_read.*damaged or not a Parquet file"):
@@ -99,7 +100,7 @@ def test_a_job_that_breaks_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) 
         raise RuntimeError("first line\nsecond line")
 
     monkeypatch.setitem(JOBS, "check", broken)
-    assert answer_to({"job": "check", "arguments": {}}) == {"failure": "RuntimeError: first line"}
+    assert result_of({"job": "check", "arguments": {}}) == {"failure": "RuntimeError: first line"}
 
 
 def test_a_child_that_dies_is_told_with_its_log(
@@ -107,7 +108,7 @@ def test_a_child_that_dies_is_told_with_its_log(
 ) -> None:
     child = subprocess.CompletedProcess([], -9, stdout=b"")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: child)
-    with pytest.raises(HarnessFailure, match=r"code -9 and no answer \(see .*spark\.log\)"):
+    with pytest.raises(HarnessFailure, match=r"code -9 and no result \(see .*spark\.log\)"):
         run_in_child("check", {}, log_path=tmp_path / "spark.log")
 
 
@@ -165,7 +166,7 @@ def test_what_is_not_read_is_not_looked_at(tmp_path: Path, real_run: Path) -> No
             task["topic"], task["partition"], read_tables(directory), CONTEXT
         )
         assert full.anomalies
-        assert same(row["judgement"], compose.judgement_to_json(full))
+        assert same(row["judgement"], judgement_to_json(full))
 
 
 def test_the_largest_partitions_are_judged_first(

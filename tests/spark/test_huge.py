@@ -2,7 +2,7 @@
 
 import json
 import random
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,26 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from checkers.jobs.buckets import LogVerdict, all_free, fold, judge_bucket
 from checkers.jobs.check import check_job, judge_task, plan
-from checkers.jobs.huge import bucket_range, judge_in_buckets, slice_bounds
-from checkers.jobs.slices import Part, cut_slice
+from checkers.jobs.huge import judge_in_buckets, slice_bounds
+from checkers.kernels.buckets import LogVerdict, all_free, fold, judge_bucket
+from checkers.kernels.cut_partition import bucket_range
 from checkers.kernels.history import read_history
 from checkers.kernels.linearizability import Options, PartitionReport, check_history
+from checkers.kernels.slices import Part, cut_slice
+from harness.contracts.run_context import LOG_CHECKERS
+from harness.history.schema import TABLES
 from tests.property.brute_force import ends_table, operations_table, random_history, records_table
 from tests.spark.local_spark import LocalSpark
-from tests.spark.stored_runs import CONTEXT, judged_here, replaced, store, synthetic, tasks
+from tests.spark.stored_runs import (
+    CONTEXT,
+    judged_here,
+    replaced,
+    store,
+    synthetic,
+    tasks,
+    with_group,
+)
 
 WIDTHS = (1, 2, 7, 10**6)
 HISTORIES = 400
@@ -144,6 +155,53 @@ def test_a_partition_with_anything_wrong_is_left_to_the_whole_kernel(tmp_path: P
         else:
             assert cut is None or json.dumps(cut) == json.dumps(whole)
     assert wrong > 25
+
+
+GROUP_CONTEXT = replace(CONTEXT, checkers=(*LOG_CHECKERS, "consumer-group"))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_clean_partition_with_a_consumer_group_is_judged_by_its_buckets_alone(
+    tmp_path: Path, width: int
+) -> None:
+    clean = synthetic(1, 300, final_read_records=30)
+    for number, tables in enumerate(
+        (
+            with_group(clean, committed=100),
+            with_group(clean, committed=100, skip=(120,), seen=100),
+            {
+                **with_group(clean, committed=100),
+                "group_events": TABLES["group_events"].empty_table(),
+            },
+        )
+    ):
+        run = store(tmp_path / str(number), tables, group_rows=70)
+        (task,) = tasks(run, GROUP_CONTEXT)
+        (whole,) = judge_task(task)
+        assert not whole["judgement"]["anomalies"]
+        assert ("group_records" in whole["judgement"]["coverage"]) == (number < 2)
+        assert json.dumps(judge_in_buckets(LocalSpark(), task, width=width)) == json.dumps(whole)
+
+
+@pytest.mark.parametrize(
+    ("skip", "seen", "anomaly"),
+    [((60,), None, "group-skipped-record"), ((), 7, "committed-offset-regressed")],
+)
+def test_what_a_consumer_group_missed_is_left_to_the_whole_kernel(
+    tmp_path: Path, skip: tuple[int, ...], seen: int | None, anomaly: str
+) -> None:
+    clean = synthetic(1, 300, final_read_records=30)
+    run = store(tmp_path, with_group(clean, committed=100, skip=skip, seen=seen), group_rows=70)
+    (task,) = tasks(run, GROUP_CONTEXT)
+    for width in WIDTHS:
+        assert judge_in_buckets(LocalSpark(), task, width=width) is None
+    arguments = plan([run], [asdict(GROUP_CONTEXT)])
+    answer = check_job(LocalSpark(), {**arguments, "huge_operations": 300, "bucket_width": 64})
+    assert answer["cut"] == 0
+    assert json.dumps(answer["verdicts"]) == json.dumps([judged_here(run, GROUP_CONTEXT)])
+    assert anomaly in {found["id"] for found in answer["verdicts"][0]["anomalies"]}
+    (without,) = tasks(run)
+    assert judge_in_buckets(LocalSpark(), without) is not None, "no workload asked for the group"
 
 
 def test_operations_that_are_not_in_order_are_left_to_the_whole_kernel(tmp_path: Path) -> None:

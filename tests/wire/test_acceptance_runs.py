@@ -3,9 +3,13 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from harness.cli.main import main
+from harness.history.schema import TABLES
+from results.history_files import read_tables, write_tables
 
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 pytestmark = pytest.mark.wire
@@ -60,6 +64,51 @@ def test_a_run_with_the_confluent_client_and_a_group_is_valid(
     assert stored["counters"]["group_commits"] >= 5
     assert stored["counters"]["group_records"] >= 50
     assert stored["faults"] == 2
+    run = (results / "latest").resolve()
+    first = (run / "verdict.json").read_bytes()
+    _forget_all_but_the_history(run)
+    assert main(["check", str(run), "--no-spark", "--quiet"]) == 0
+    assert (run / "verdict.json").read_bytes() == first
+    assert main(["check", str(run), "--no-spark", "--quiet"]) == 0
+
+
+def test_check_finds_what_a_group_missed_in_a_stored_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "clients.toml"
+    path.write_text(EXPERIMENT.partition("[[schedule]]")[0], encoding="utf-8")
+    results = tmp_path / "runs"
+    words = ["run", str(path), "--seed", "6", "--results", str(results), "--no-spark", "--quiet"]
+    assert main(words) == 0
+    run = (results / "latest").resolve()
+    tables = read_tables(run)
+    events = tables["group_events"].to_pylist()
+    members = pa.array(sorted({event["process"] for event in events}))
+    operations = tables["operations"]
+    is_member = pc.is_in(operations.column("process"), value_set=members)
+    polls = operations.filter(is_member).column("op_index").combine_chunks()
+    by_member = pc.is_in(tables["records_read"].column("op_index"), value_set=polls)
+    assert pc.sum(by_member).as_py() >= 50
+    withheld = {**tables, "records_read": tables["records_read"].filter(pc.invert(by_member))}
+    last = {**events[-1], "event_index": events[-1]["event_index"] + 1, "event": "committed-asked"}
+    seen = {**last, "event_index": last["event_index"] + 1, "event": "committed-seen"}
+    seen |= {"offset": 0, "refers_to": last["event_index"]}
+    regressed = pa.Table.from_pylist([*events, last, seen], schema=TABLES["group_events"])
+    for changed, anomaly in (
+        (withheld, "group-skipped-record"),
+        ({**tables, "group_events": regressed}, "committed-offset-regressed"),
+    ):
+        write_tables(run, changed)
+        _forget_all_but_the_history(run)
+        capsys.readouterr()
+        assert main(["check", str(run), "--no-spark", "--quiet", "--json"]) == 1
+        found = json.loads(capsys.readouterr().out)["anomalies"]
+        assert {"id": anomaly, "judgement": "forbidden"}.items() <= found[0].items()
+
+
+def _forget_all_but_the_history(run: Path) -> None:
+    for name in ("verdict.json", "run.json", "experiment.toml", "replay.json"):
+        (run / name).unlink(missing_ok=True)
 
 
 def test_a_simulation_refuses_real_clients(

@@ -341,7 +341,8 @@ class _Reader:
             for message in self._wait():
                 if message.error() is not None:
                     end = self._note(key, message, end)
-                elif (message.topic(), message.partition()) == key:
+                elif end is None and (message.topic(), message.partition()) == key:
+                    # Records behind an end of the log came with a later fetch; the next poll reads them again.
                     records.append(message)
             if records or end is not None or key in self._pending:
                 break

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from harness.contracts.capability import Capability
 from harness.contracts.cluster import Effect, InForce
+from harness.contracts.violation import Violation
 from harness.environments.observation.event_tail import EventSource, EventTail
 from harness.environments.real import HARNESS_HOST, AddRow, RealCluster
 from harness.errors import HarnessFailure
@@ -120,7 +121,7 @@ class HostCluster(RealCluster):
         placement: The hosts; not begun yet.
         add_row: Takes history rows.
         clients: How many client hosts.
-        on_violation: Told, in one sentence, what no node may do.
+        on_violation: Called with everything that no node may do.
         seed: For draws inside a fault (which pages survive); the same for the same seed.
     """
 
@@ -130,7 +131,7 @@ class HostCluster(RealCluster):
         add_row: AddRow,
         *,
         clients: int,
-        on_violation: Callable[[str], None],
+        on_violation: Callable[[Violation], None],
         seed: int,
     ) -> None:
         super().__init__(

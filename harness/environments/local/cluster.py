@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.contracts.cluster import Effect, InForce
+from harness.contracts.violation import Violation
 from harness.environments.local.standing import LocalCluster, LocalNode
 from harness.environments.observation.event_tail import EventTail, LocalFiles
 from harness.environments.real import HARNESS_HOST, STOP_GRACE_MS, AddRow, RealCluster
@@ -25,7 +26,7 @@ class ProcessCluster(RealCluster):
         local: The processes; not started yet.
         add_row: Takes history rows.
         clients: How many client hosts.
-        on_violation: Told, in one sentence, what no node may do: end by itself, contradict another.
+        on_violation: Called with everything that no node may do: end by itself, contradict another.
     """
 
     supported_faults = frozenset({"pause", "stop", "kill", "start", "heal"})
@@ -36,7 +37,7 @@ class ProcessCluster(RealCluster):
         add_row: AddRow,
         *,
         clients: int,
-        on_violation: Callable[[str], None],
+        on_violation: Callable[[Violation], None],
     ) -> None:
         super().__init__(
             ((name, node.role, node.node_id) for name, node in local.nodes.items()),

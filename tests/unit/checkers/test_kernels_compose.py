@@ -6,11 +6,17 @@ import pyarrow as pa
 import pytest
 
 from checkers.anomalies import ANOMALIES, LEVELS
-from checkers.compose import RunContext, compose, judge_partition, judge_run
 from checkers.expectations import Case, Expectations, judge
+from checkers.kernels.compose import (
+    acked_during_faults,
+    compose,
+    judge_partition,
+    judge_run,
+)
+from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement, Validity
 from harness.history.schema import TABLES
-from tests.anomalies.runs import append, fault, final_read, run
+from tests.anomalies.runs import append, fault, final_read, run, violation
 
 CALLS = [append(0, 0, at=10), append(1, 1, at=20), *final_read(50, 0, 1)]
 
@@ -37,9 +43,13 @@ UNKNOWN = {
     "a fault did not bite": (
         [fault(5, "cut", ["b1"], healed=40, bit=False)],
         RunContext(),
-        "the fault 'cut' never bit",
+        "the fault 'cut' never took effect",
     ),
-    "an enabled fault never came": ([], RunContext(enabled_faults=("pause",)), "'pause' never bit"),
+    "an enabled fault never came": (
+        [],
+        RunContext(enabled_faults=("pause",)),
+        "'pause' never took effect",
+    ),
     "the final phase was cut short": (
         [],
         RunContext(final_phase_complete=False),
@@ -83,7 +93,7 @@ def test_invalid_beats_unknown() -> None:
 
 
 def test_a_broken_invariant_makes_the_run_invalid() -> None:
-    verdict = judge_run(run(CALLS), RunContext(invariants_broken=("INV-1: two leaders",)))
+    verdict = judge_run(run(CALLS, violations=[violation("INV-1: two leaders")]), RunContext())
     assert verdict.validity == Validity.INVALID
     assert verdict.anomalies[0].sentence == "INV-1: two leaders"
 
@@ -91,7 +101,7 @@ def test_a_broken_invariant_makes_the_run_invalid() -> None:
 def test_a_failing_checker_is_recorded_and_does_not_take_other_partitions_along(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import checkers.compose as module
+    import checkers.kernels.compose as module
 
     original = module.judge_partition
 
@@ -124,9 +134,10 @@ def test_partitions_are_judged_apart_and_in_any_order() -> None:
         judge_partition("t", 1, parts[1], RunContext()),
     ]
     operations = pa.concat_tables([parts[0]["operations"], _moved(parts[1]["operations"], 1)])
-    faults = parts[0]["faults"]
-    verdict = compose(judged, operations, faults, RunContext())
-    assert verdict == compose(judged[::-1], operations, faults, RunContext())
+    faults, violations = parts[0]["faults"], parts[0]["violations"]
+    acked = acked_during_faults(operations, faults)
+    verdict = compose(judged, acked, faults, violations, RunContext())
+    assert verdict == compose(judged[::-1], acked, faults, violations, RunContext())
     whole = {
         name: pa.concat_tables([parts[0][name], _moved(parts[1][name], 1)]) for name in parts[0]
     }

@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 
-from checkers.kernels.elections import BROKEN_DISKS, LOSSY_FAULTS, UNCLEAN_FAULTS
 from harness.contracts.cluster import Effect, InForce, Population
 from harness.contracts.metadata import CommittedMetadata, PartitionState
 from harness.errors import UsageError
@@ -342,12 +341,20 @@ def test_the_controllers_among_the_nodes_that_are_down_are_not_wiped():
     assert cluster.calls == [("inject", "wipe", ("b3",))]
 
 
-def test_the_checkers_know_what_ends_a_node_in_no_order():
-    assert names(where="excuses_death") == BROKEN_DISKS
-    assert {"kill", "oom", "power", "wipe", "bit_flip", "read_only"} == UNCLEAN_FAULTS
-    assert names(where="ends_uncleanly") == UNCLEAN_FAULTS
-    assert names(where="can_lose_data") == LOSSY_FAULTS
-    assert names(where="is_outage") == UNCLEAN_FAULTS | {"stop"}
+def test_the_traits_of_faults_agree_with_what_they_do_to_nodes():
+    assert names(where="ends_uncleanly") == {
+        "kill",
+        "oom",
+        "power",
+        "wipe",
+        "bit_flip",
+        "read_only",
+    }
+    assert names(where="is_outage") == names(where="ends_uncleanly") | {"stop"}
+    assert names(where="can_lose_data") == {"power", "wipe", "bit_flip"}
+    assert names(where="stops_cleanly") == {"stop", "restart"}
+    assert names(where="is_repair") == {"start", "heal"}
+    assert names(where="excuses_death") == {"disk_full", "io_error", "stuck_disk", "read_only"}
 
 
 def test_faults_that_are_over_at_once_neither_last_nor_excuse_anything():

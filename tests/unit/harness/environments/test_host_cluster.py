@@ -84,7 +84,7 @@ class World:
             self.placement,  # type: ignore[arg-type]
             lambda table, row: None,
             clients=1,
-            on_violation=self.violations.append,
+            on_violation=lambda violation: self.violations.append(violation.sentence),
             seed=7,
         )
 

@@ -11,6 +11,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
+from harness.contracts.run_context import RunContext, context_to_row
 from harness.errors import HarnessFailure, HistoryError
 from harness.history.journal import file_header, journal_path
 from harness.history.op import Completion, OpKind, Outcome, ReadRecord
@@ -41,6 +42,11 @@ def fill(writer: HistoryWriter, count: int = 50) -> None:
         if index % 7:
             writer.complete(append, index * 10 + 5, OK)
         writer.add("marks", (index, "b1", "elected-from-elr", "{}"))
+        event = "commit-sent" if index % 2 else "commit-acknowledged"
+        where = {"group": "g", "process": 5, "topic": "t", "partition": index % 3}
+        assert writer.group_event(at_ns=index, event=event, offset=index, **where) == index
+        writer.add("violations", (index, "b1", "INV-1", "two leaders"))
+        writer.add("run_facts", context_to_row(RunContext(clock_error_ns=index)))
         writer.add(
             "replica_states",
             (index // 4, "b1", 1, "t", index % 3, index, 0, 0, 0, "leader", "append"),
@@ -115,9 +121,12 @@ def test_polls_and_latest_say_which_log_end_they_were_told():
 
 def test_of_several_rows_about_one_fault_the_last_one_counts():
     writer = HistoryWriter(None)
-    writer.add("faults", ("f1", "cut", ["a"], ["b1"], "{}", 5, 6, None, False, "{}"))
-    writer.add("faults", ("f0", "kill", ["b"], ["b2"], "{}", 1, 2, None, True, "{}"))
-    writer.add("faults", ("f1", "cut", ["a"], ["b1"], "{}", 5, 6, 9, True, '{"dropped": 4}'))
+    traits = (False, False, False, False, [], False)
+    first = ("f1", "cut", ["a"], ["b1"], "{}", 5, 6, None, False, "{}")
+    other = ("f0", "kill", ["b"], ["b2"], "{}", 1, 2, None, True, "{}")
+    last = ("f1", "cut", ["a"], ["b1"], "{}", 5, 6, 9, True, '{"dropped": 4}')
+    for row in (first, other, last):
+        writer.add("faults", (*row, *traits))
     faults = writer.close()["faults"].to_pylist()
     assert [(row["fault_id"], row["healed_ns"], row["bit"]) for row in faults] == [
         ("f0", None, True),

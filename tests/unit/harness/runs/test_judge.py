@@ -1,13 +1,47 @@
-"""What a run is judged by: a fault that could not be injected counts as one that never bit."""
+"""What a run is judged by: a fault that could not be injected counts as one that never took effect."""
 
+import asyncio
 import json
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from harness.runs.experiment import Experiment
-from harness.runs.judge import run_context
-from harness.runs.result import RunResult
+from checkers.kernels.compose import required_faults
+from harness.contracts.cluster import Effect, InForce
+from harness.contracts.run_context import (
+    RunContext,
+    context_from_facts,
+    context_from_json,
+    context_to_row,
+)
+from harness.history.schema import FAULTS, RUN_FACTS
+from harness.history.writer import HistoryWriter
+from harness.runs.experiment import ClusterConfig, Experiment, TopicConfig
+from harness.runs.promises import record_end, record_promises
+from nemesis.driver import Nemesis, cut_short
+from nemesis.fault import Fault
+from workloads.append import AppendConfig
+
+
+class OneFault:
+    """A cluster in which one fault has a given effect."""
+
+    def __init__(self, nodes: tuple[str, ...], evidence: Mapping[str, Any]) -> None:
+        self.nodes = nodes
+        self.evidence = dict(evidence)
+
+    def now_ns(self) -> int:
+        return 5
+
+    async def inject(self, *_: Any) -> InForce:
+        return InForce(nodes=self.nodes, evidence=self.evidence)
+
+    async def effect(self, *_: Any) -> Effect:
+        return Effect(bit=False, evidence=self.evidence)
 
 
 @pytest.mark.parametrize(
@@ -18,13 +52,84 @@ from harness.runs.result import RunResult
         ([], {"hit": "nobody", "error": "strace said no"}, ("io_error",)),
     ],
 )
-def test_a_fault_must_bite_if_it_hit_somebody_or_could_not_be_injected(
+def test_a_fault_must_take_effect_if_it_had_targets_or_could_not_be_injected(
     resolved: list[str], evidence: dict[str, str], enabled: tuple[str, ...]
 ) -> None:
-    rows = {
-        "fault": pa.array(["io_error"]),
-        "resolved": pa.array([resolved], pa.list_(pa.string())),
-        "evidence": pa.array([json.dumps(evidence)]),
-    }
-    result = RunResult(tables={"faults": pa.table(rows)})
-    assert run_context(Experiment(), result).enabled_faults == enabled
+    rows: list[tuple[Any, ...]] = []
+    nemesis = Nemesis(OneFault(tuple(resolved), evidence), rows.append, Random(1))  # type: ignore[arg-type]
+    nemesis._aim = lambda fault: (tuple(resolved), {})  # type: ignore[method-assign]
+    fault = Fault(id="f1", fault="io_error", targets=("b1",), params={"op": "all"})
+    asyncio.run(nemesis.inject(fault))
+    (row,) = rows
+    table = pa.Table.from_pylist([dict(zip(FAULTS.names, row, strict=True))], schema=FAULTS)
+    assert required_faults(table) == enabled
+    assert table.column("broken_disk").to_pylist() == [True]
+    assert json.loads(row[9]) == evidence
+
+
+@pytest.mark.parametrize(
+    ("ended", "nodes"),
+    [
+        ({"b1": "stopped", "b2": "stop-timeout"}, ["b2"]),
+        ({"b1": {"in_time": True}, "b2": {"in_time": False}, "b3": {}}, ["b2", "b3"]),
+        ({}, []),
+    ],
+)
+def test_a_stop_that_did_not_finish_in_time_is_cut_short(
+    ended: dict[str, Any], nodes: list[str]
+) -> None:
+    assert cut_short({"ended": ended}) == nodes
+    assert cut_short({}) == []
+
+
+def test_the_facts_of_a_run_are_its_context_column_by_column() -> None:
+    assert {item.name for item in fields(RunContext)} == set(RUN_FACTS.names)
+    context = RunContext(
+        profile="kafka-4.0",
+        elr_on=False,
+        min_isr=1,
+        replication_factor=5,
+        unclean_election_enabled=True,
+        checkers=("linearizability",),
+        enabled_faults=("cut", "kill"),
+        final_phase_complete=False,
+        acked_during_faults_min=7,
+        incomplete_reason="why",
+        clock_error_ns=3,
+        log_start_offset=9,
+    )
+    for each in (context, RunContext()):
+        row = dict(zip(RUN_FACTS.names, context_to_row(each), strict=True))
+        assert context_from_facts(pa.Table.from_pylist([row], schema=RUN_FACTS)) == each
+        assert context_from_json(json.loads(json.dumps(asdict(each)))) == each
+    assert context_from_facts(RUN_FACTS.empty_table()) is None
+
+
+def test_a_run_records_its_promises_first_and_its_end_last() -> None:
+    experiment = Experiment(
+        profile="kafka-4.0",
+        topic=TopicConfig(min_insync_replicas=3, replication_factor=2),
+        cluster=ClusterConfig(unclean_leader_election=True),
+        on="local",
+        workload=AppendConfig(group_members=2),
+    )
+    killed, ended = HistoryWriter(None), HistoryWriter(None)
+    for history in (killed, ended):
+        record_promises(history, experiment)
+    record_end(ended, experiment, final_phase_complete=True, incomplete_reason="")
+    begun = context_from_facts(killed.close()["run_facts"])
+    assert begun == RunContext(
+        profile="kafka-4.0",
+        elr_on=False,
+        min_isr=2,
+        replication_factor=2,
+        unclean_election_enabled=True,
+        checkers=("linearizability", "lost-acked", "consumer-group"),
+        final_phase_complete=False,
+        incomplete_reason="the harness died before the run was over",
+    )
+    facts = ended.close()["run_facts"]
+    assert facts.num_rows == 1
+    finished = context_from_facts(facts)
+    assert finished is not None
+    assert (finished.final_phase_complete, finished.incomplete_reason) == (True, "")

@@ -25,7 +25,11 @@ def summary(*forbidden: str, **more: Any) -> dict[str, Any]:
         (summary("invariant-broken", reasons=["invariant-broken: b1 ended"]), "invariant-broken"),
         (summary(), "valid"),
         (
-            {"verdict": "unknown", "reasons": ["the fault 'delay' never bit"], "anomalies": []},
+            {
+                "verdict": "unknown",
+                "reasons": ["the fault 'delay' never took effect"],
+                "anomalies": [],
+            },
             "unknown",
         ),
         (summary("lost-acked-write", outcome="loss(f)"), "loss(f)"),

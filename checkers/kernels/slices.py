@@ -2,7 +2,7 @@
 
 Whatever concerns one operation alone is decided here: skipped offsets, torn fetches, unreadable records, the
 order within a poll and between neighbouring appends of a process. What concerns offsets is cut at the borders of
-the buckets and sent there (`checkers.jobs.buckets`), combined first: per offset only the latest "did not exist
+the buckets and sent there (`checkers.kernels.buckets`), combined first: per offset only the latest "did not exist
 yet" and the earliest "existed" matter, and a value that many reads returned is one claim. That keeps a hot offset
 from becoming a hot bucket.
 """
@@ -40,8 +40,8 @@ OF_ONE_OPERATION = frozenset(
         "nonmonotonic-poll",
     }
 )
-"""Findings that a slice can make alone. Of a skipped range it may not know whether a record stands there, but in a
-dense log either answer is a finding."""
+"""Findings that a slice can make alone. It may not know whether a skipped range holds a record, but in a dense log
+either case is a finding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +64,9 @@ class Part:
     Shape:
         absent: per level, "did not exist yet"; present: "existed by then".
         acked_*: appends acknowledged in the bucket.
-        read_*: distinct (offset, value) pairs that trusted records show, and whether a final read shows them.
-        unreadable: offsets where a record stands that nobody can read.
+        read_*: distinct (offset, value) pairs that trusted records show, whether a final read shows them, and
+            whether a member of the consumer group received them.
+        unreadable: offsets of records that cannot be read.
     """
 
     absent: dict[str, Times]
@@ -75,6 +76,7 @@ class Part:
     read_offset: I64
     read_value: I64
     read_final: Bools
+    read_delivered: Bools
     unreadable: I64
 
 
@@ -90,7 +92,7 @@ class FreeAppends:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceReport:
-    """What a slice says of itself.
+    """What a slice reports about itself.
 
     Attributes:
         counts: Additive coverage.
@@ -118,7 +120,11 @@ class SliceReport:
 
 
 def cut_slice(
-    history: PartitionHistory, *, log_start_offset: int, width: int
+    history: PartitionHistory,
+    *,
+    log_start_offset: int,
+    width: int,
+    group_polls: I64 | None = None,
 ) -> tuple[SliceReport, dict[int, Part]]:
     """Judges what a slice can judge, and cuts the rest into parts.
 
@@ -126,6 +132,7 @@ def cut_slice(
         history: The slice; a poll and its records are in the same one.
         log_start_offset: Facts below it are dropped.
         width: How many offsets a bucket holds.
+        group_polls: op_index of the polls of the consumer group's members; None if there is no group.
 
     Returns:
         The slice's report, and its parts by bucket.
@@ -149,7 +156,8 @@ def cut_slice(
         final_last=last,
         final_end=int(history.end_offset[history.end_final].max(initial=-1)),
     )
-    return report, _parts(history, facts, log_start_offset, width)
+    polls = np.empty(0, dtype=np.int64) if group_polls is None else group_polls
+    return report, _parts(history, facts, log_start_offset, width, polls)
 
 
 def strongest(offset: I64, time_ns: I64, op: I64, *, latest: bool) -> Times:
@@ -204,18 +212,22 @@ def _senders(history: PartitionHistory, facts: Facts) -> tuple[I64, I64, I64]:
 
 
 def _parts(
-    history: PartitionHistory, facts: Facts, log_start_offset: int, width: int
+    history: PartitionHistory,
+    facts: Facts,
+    log_start_offset: int,
+    width: int,
+    group_polls: I64,
 ) -> dict[int, Part]:
     real_time = real_time_facts(history, facts)
     counts = history.record_offset >= log_start_offset
     trusted = np.flatnonzero(counts & history.record_trusted)
-    read_offset, read_value, read_final = _distinct_reads(history, trusted)
+    read = _distinct_reads(history, trusted, group_polls)
     present = _present(real_time["order"])
     relations: dict[str, tuple[Any, ...]] = {
         **{level: _columns(_absent(real_time[level])) for level in LEVELS},
         "present": _columns(present),
         "acked": (history.append_offset[facts.acked], history.append_op[facts.acked]),
-        "read": (read_offset, read_value, read_final),
+        "read": read,
         "unreadable": (np.unique(history.record_offset[counts & ~history.record_trusted]),),
     }
     pieces = {name: _split(columns, width) for name, columns in relations.items()}
@@ -239,8 +251,10 @@ def _columns(times: Times) -> tuple[I64, I64, I64]:
     return times.offset, times.time_ns, times.op
 
 
-def _distinct_reads(history: PartitionHistory, rows: I64) -> tuple[I64, I64, Bools]:
-    """Returns distinct (offset, value) pairs, ascending, and whether a final poll returned them."""
+def _distinct_reads(
+    history: PartitionHistory, rows: I64, group_polls: I64
+) -> tuple[I64, I64, Bools, Bools]:
+    """Returns distinct (offset, value) pairs, ascending, and whether a final poll and a member returned them."""
     offset, value, poll = (
         history.record_offset[rows],
         history.record_value[rows],
@@ -249,11 +263,17 @@ def _distinct_reads(history: PartitionHistory, rows: I64) -> tuple[I64, I64, Boo
     final = np.zeros(len(rows), dtype=np.bool_)
     known = poll >= 0
     final[known] = (history.poll_final & history.poll_ok)[poll[known]]
+    delivered = np.zeros(len(rows), dtype=np.bool_)
+    if len(group_polls):
+        delivered[known] = np.isin(history.poll_op, group_polls)[poll[known]]
     order = np.lexsort((~final, value, offset))
     offset, value, final = offset[order], value[order], final[order]
     is_first = np.ones(len(order), dtype=np.bool_)
     is_first[1:] = (offset[1:] != offset[:-1]) | (value[1:] != value[:-1])
-    return offset[is_first], value[is_first], final[is_first]
+    pair = np.cumsum(is_first) - 1
+    is_delivered = np.zeros(int(is_first.sum()), dtype=np.bool_)
+    is_delivered[pair[delivered[order]]] = True
+    return offset[is_first], value[is_first], final[is_first], is_delivered
 
 
 def _split(columns: tuple[Any, ...], width: int) -> dict[int, tuple[Any, ...]]:
@@ -274,7 +294,7 @@ def _split(columns: tuple[Any, ...], width: int) -> dict[int, tuple[Any, ...]]:
 
 def _part(columns: dict[str, tuple[Any, ...]]) -> Part:
     acked_offset, acked_value = columns["acked"]
-    read_offset, read_value, read_final = columns["read"]
+    read_offset, read_value, read_final, read_delivered = columns["read"]
     return Part(
         absent={level: _times(columns[level]) for level in LEVELS},
         present=_times(columns["present"]),
@@ -283,6 +303,7 @@ def _part(columns: dict[str, tuple[Any, ...]]) -> Part:
         read_offset=read_offset,
         read_value=read_value,
         read_final=read_final.astype(np.bool_),
+        read_delivered=read_delivered.astype(np.bool_),
         unreadable=columns["unreadable"][0],
     )
 

@@ -1,14 +1,14 @@
-"""One partition's log cut into ranges of offsets: the linearizability verdict, with the whole log nowhere.
+"""One partition's log cut into ranges of offsets: a verdict without ever holding the whole log in one process.
 
-A history is cut twice. *Slices* (`checkers.jobs.slices`) are ranges of operations, as they are stored. *Buckets*
-are ranges of offsets: whatever concerns one offset is decided here, from what the slices sent: one value per
-offset (C1), where a value came from (C2, C3), whether it is still there in the end. What remains is small, and is
-folded in the order of the buckets: the real-time check (C6) as a monoid, holes with their bounds, and the appends
-without a place, which every bucket must know; they are few.
+A history is cut twice. *Slices* (`checkers.kernels.slices`) are ranges of operations, as they are stored.
+*Buckets* are ranges of offsets: whatever concerns one offset is decided here, from what the slices sent: one value
+per offset (C1), where a value came from (C2, C3), whether it is still there in the end, whether the consumer group
+received it. What remains is small, and is folded in the order of the buckets: the real-time check (C6) as a
+monoid, holes with their bounds, and the appends without a place, which every bucket must know; they are few.
 
     cut_slice      a slice's own report, and a part for every bucket that it touches
-    judge_bucket   all parts of one bucket -> a `BucketAnswer`
-    fold           all reports and answers -> a `LogVerdict`
+    judge_bucket   all parts of one bucket -> a `BucketResult`
+    fold           all reports and bucket results -> a `LogVerdict`
 
 The verdict is that of the kernel on the whole history, with the worst real-time contradiction and its two
 operations. Neither the width of the buckets, nor the number of slices, nor the order of anything matters.
@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from checkers.jobs.slices import LEVELS, FreeAppends, Part, SliceReport, Times, strongest
 from checkers.kernels.free_appends import Holes, fit_free_appends
 from checkers.kernels.history import (
     FAIL,
@@ -38,11 +37,12 @@ from checkers.kernels.lost_acked import FinalLog, final_log
 from checkers.kernels.monoid import BucketElement, RealTimeFacts, bucket_element
 from checkers.kernels.monoid import fold as fold_elements
 from checkers.kernels.real_time import NEVER_NS
+from checkers.kernels.slices import LEVELS, FreeAppends, Part, SliceReport, Times, strongest
 from harness.history.schema import TABLES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BucketAnswer:
+class BucketResult:
     """What is known of one bucket.
 
     Attributes:
@@ -50,9 +50,11 @@ class BucketAnswer:
         integrity_holds: Whether C1 to C3 hold in it, as far as one bucket can see.
         all_there: Whether a final read shows every record that was acknowledged or read in it.
         revealed_op, revealed_offset: Free appends that a read found, and where.
-        hole_count: How many offsets below the limit nobody is known to stand at.
+        hole_count: How many offsets below the limit have no known record.
         holes: Their ranges with the bounds of this bucket alone; only the first ones if there are more than free
             appends.
+        delivered_count: How many distinct records members of the consumer group received.
+        group_got_all: Whether they received every record below their committed offset that a final read shows.
     """
 
     elements: dict[str, BucketElement]
@@ -62,6 +64,8 @@ class BucketAnswer:
     revealed_offset: I64
     hole_count: int
     holes: Holes
+    delivered_count: int
+    group_got_all: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +75,9 @@ class LogVerdict:
     Attributes:
         integrity_holds: C1 to C5, and no poll returned an offset twice or below its position.
         order, fresh: The real-time check of both levels: slack and operations of the worst contradiction.
-        order_holds, fresh_holds: What they say, the error of the clocks allowed for.
+        order_holds, fresh_holds: Their result, allowing for the error of the clocks.
         free_appends_fit: Whether every hole can be filled and every append has a place.
-        hole_count: How many offsets nobody is known to stand at.
+        hole_count: How many offsets have no known record.
         revealed_count: How many appends of unknown outcome a read revealed.
     """
 
@@ -107,8 +111,8 @@ def all_free(reports: Iterable[SliceReport]) -> FreeAppends:
 
 
 def judge_bucket(
-    parts: Sequence[Part], free: FreeAppends, *, first: int, stop: int
-) -> BucketAnswer:
+    parts: Sequence[Part], free: FreeAppends, *, first: int, stop: int, committed: int = -1
+) -> BucketResult:
     """Judges the offsets of one bucket.
 
     Args:
@@ -116,6 +120,7 @@ def judge_bucket(
         free: Every append without an acknowledged offset.
         first: The bucket's first offset that counts.
         stop: One more than its last offset that is known to have existed.
+        committed: The consumer group's committed offset; -1 if there is none.
     """
     claims = _Claims.of(parts)
     position = lookup(free.op)(claims.value[claims.is_orphan])
@@ -133,7 +138,7 @@ def judge_bucket(
         if hole_count
         else _no_holes()
     )
-    return BucketAnswer(
+    return BucketResult(
         elements={level: _element(absent[level], present) for level in LEVELS},
         integrity_holds=not is_contested and bool(known.all()),
         all_there=bool(claims.is_final.all()),
@@ -141,12 +146,16 @@ def judge_bucket(
         revealed_offset=revealed_offset,
         hole_count=hole_count,
         holes=holes,
+        delivered_count=int(claims.is_delivered.sum()),
+        group_got_all=not bool(
+            (claims.is_final & ~claims.is_delivered & (claims.offset < committed)).any()
+        ),
     )
 
 
 def fold(
     reports: Sequence[SliceReport],
-    answers: Mapping[int, BucketAnswer],
+    results: Mapping[int, BucketResult],
     free: FreeAppends,
     *,
     width: int,
@@ -157,18 +166,18 @@ def fold(
 
     Args:
         reports: Of all slices.
-        answers: Of every bucket that a part was sent to.
+        results: Of every bucket that a part was sent to.
         free: `all_free(reports)`.
         width: How many offsets a bucket holds.
         log_start_offset: Facts below it were dropped.
         clock_error_ns: By how much two clocks of the run may differ; it only ever hides violations.
     """
-    ordered = [answers[bucket] for bucket in sorted(answers)]
-    whole = {level: fold_elements(answer.elements[level] for answer in ordered) for level in LEVELS}
+    ordered = [results[bucket] for bucket in sorted(results)]
+    whole = {level: fold_elements(result.elements[level] for result in ordered) for level in LEVELS}
     holds = {level: whole[level].slack_ns <= clock_error_ns for level in LEVELS}
-    revealed = _joined([answer.revealed_op for answer in ordered])
+    revealed = _joined([result.revealed_op for result in ordered])
     limit = max((report.limit for report in reports), default=log_start_offset)
-    holes, hole_count = _all_holes(answers, width, log_start_offset, limit, clock_error_ns)
+    holes, hole_count = _all_holes(results, width, log_start_offset, limit, clock_error_ns)
     at = np.flatnonzero(
         ((free.status == INFO) | (free.status == OK_SOMEWHERE)) & ~np.isin(free.op, revealed)
     )
@@ -185,9 +194,9 @@ def fold(
             real_time_holds=all(holds.values()),
         )
     return LogVerdict(
-        integrity_holds=all(answer.integrity_holds for answer in ordered)
+        integrity_holds=all(result.integrity_holds for result in ordered)
         and not any(report.log_violated for report in reports)
-        # A record of unknown outcome that stands at two offsets is a duplicate.
+        # A record of unknown outcome that is at two offsets is a duplicate.
         and len(np.unique(revealed)) == len(revealed),
         order=whole["order"],
         fresh=whole["fresh"],
@@ -243,13 +252,15 @@ class _Claims:
     """Distinct (offset, value) pairs of a bucket, ascending.
 
     Shape:
-        is_orphan: no acknowledgement says it; is_final: a final read shows it.
+        is_orphan: no acknowledgement shows it; is_final: a final read shows it; is_delivered: a member of the
+            consumer group received it.
     """
 
     offset: I64
     value: I64
     is_orphan: Bools
     is_final: Bools
+    is_delivered: Bools
 
     @classmethod
     def of(cls, parts: Sequence[Part]) -> "_Claims":
@@ -259,6 +270,8 @@ class _Claims:
         is_acked = np.arange(len(offset)) < acked
         is_final = np.zeros(len(offset), dtype=np.bool_)
         is_final[acked:] = np.concatenate([part.read_final for part in parts])
+        is_delivered = np.zeros(len(offset), dtype=np.bool_)
+        is_delivered[acked:] = np.concatenate([part.read_delivered for part in parts])
         order = np.lexsort((value, offset))
         offset, value = offset[order], value[order]
         head = np.ones(len(order), dtype=np.bool_)
@@ -270,13 +283,14 @@ class _Claims:
             value=value[head],
             is_orphan=np.bincount(group, weights=is_acked[order], minlength=count) == 0,
             is_final=np.bincount(group, weights=is_final[order], minlength=count) > 0,
+            is_delivered=np.bincount(group, weights=is_delivered[order], minlength=count) > 0,
         )
 
 
 def _revealed_absent(
     parts: Sequence[Part], free: FreeAppends, revealed: I64, offset: I64
 ) -> dict[str, Times]:
-    """Returns "did not exist yet" per level; an append that a read revealed says so of its place."""
+    """Returns "did not exist yet" per level, also for the places of appends that a read revealed."""
     merged = {level: [part.absent[level] for part in parts] for level in LEVELS}
     pinned = Times(offset=offset, time_ns=free.inv[revealed], op=free.op[revealed])
     return {
@@ -288,7 +302,7 @@ def _revealed_absent(
 def _revealed_present(
     parts: Sequence[Part], free: FreeAppends, revealed: I64, offset: I64
 ) -> Times:
-    """Returns "existed by then"; of revealed appends those say so that are known to have succeeded."""
+    """Returns "existed by then", also for revealed appends that are known to have succeeded."""
     told = free.status[revealed] == OK_SOMEWHERE
     at = revealed[told]
     pinned = Times(offset=offset[told], time_ns=free.res[at], op=free.op[at])
@@ -320,7 +334,7 @@ def _element(absent: Times, present: Times) -> BucketElement:
 def _holes(
     first: int, stop: int, occupied: I64, absent: dict[str, Times], present: Times, *, limit: int
 ) -> Holes:
-    """Returns the ranges of [first, stop) where nobody is known to stand; L and U of this bucket alone."""
+    """Returns the ranges of [first, stop) without a known record; L and U of this bucket alone."""
     facts = [*absent.values(), present]
     mentioned = np.unique(np.concatenate([occupied, *(times.offset for times in facts)]))
     mentioned = mentioned[(mentioned >= first) & (mentioned < stop)]
@@ -350,28 +364,28 @@ def _holes(
 
 
 def _all_holes(
-    answers: Mapping[int, BucketAnswer],
+    results: Mapping[int, BucketResult],
     width: int,
     start: int,
     limit: int,
     clock_error_ns: int,
 ) -> tuple[Holes, int]:
     """Returns all holes with the bounds of the whole partition, and how many there are."""
-    buckets = sorted(answers)
-    carried = _carried([answers[bucket] for bucket in buckets])
+    buckets = sorted(results)
+    carried = _carried([results[bucket] for bucket in buckets])
     ranges: list[Holes] = []
     count, reached = 0, start
     for index, bucket in enumerate(buckets):
         low, high = carried[index]
         begin = min(max(bucket * width, start), limit)
         if begin > reached:
-            # Whole buckets that nobody said anything about.
+            # Whole buckets without any fact.
             count += begin - reached
             ranges.append(
-                _range(reached, begin - reached, low, min(high, _earliest(answers[bucket])))
+                _range(reached, begin - reached, low, min(high, _earliest(results[bucket])))
             )
-        holes = answers[bucket].holes
-        count += answers[bucket].hole_count
+        holes = results[bucket].holes
+        count += results[bucket].hole_count
         ranges.append(
             replace(
                 holes,
@@ -392,21 +406,21 @@ def _all_holes(
     )
 
 
-def _carried(answers: Sequence[BucketAnswer]) -> list[tuple[int, int]]:
+def _carried(results: Sequence[BucketResult]) -> list[tuple[int, int]]:
     """Returns, for every bucket, L of all before it and U of all after it."""
     low, lows = NEVER_NS, []
-    for answer in answers:
+    for result in results:
         lows.append(low)
-        low = max(low, *(e.latest_absent.time_ns for e in answer.elements.values()))
+        low = max(low, *(e.latest_absent.time_ns for e in result.elements.values()))
     high, highs = INF_NS, []
-    for answer in reversed(answers):
+    for result in reversed(results):
         highs.append(high)
-        high = min(high, _earliest(answer))
+        high = min(high, _earliest(result))
     return list(zip(lows, reversed(highs), strict=True))
 
 
-def _earliest(answer: BucketAnswer) -> int:
-    return min(element.earliest_present.time_ns for element in answer.elements.values())
+def _earliest(result: BucketResult) -> int:
+    return min(element.earliest_present.time_ns for element in result.elements.values())
 
 
 def _range(first: int, length: int, low: int, high: int) -> Holes:

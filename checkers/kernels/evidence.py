@@ -56,7 +56,7 @@ class Evidence:
         if row is None:
             return "not in the history"
         times = f"[{seconds(row['invoked_ns'])}, {seconds(row['completed_ns'])}]"
-        return f"process {row['process']} {_call(row)} -> {_answer(row)} {times}"
+        return f"process {row['process']} {_call(row)} -> {_response(row)} {times}"
 
     def witnesses(self, finding: Finding, row: int) -> tuple[Witness, ...]:
         """Returns the operations behind one instance, in the order of its sentence."""
@@ -75,7 +75,7 @@ def _call(row: dict[str, Any]) -> str:
     return f"poll from {row['position']}" if row["kind"] == "poll" else str(row["kind"])
 
 
-def _answer(row: dict[str, Any]) -> str:
+def _response(row: dict[str, Any]) -> str:
     if row["outcome"] != "ok":
         return f"{row['outcome']} {row['error']}".rstrip()
     if row["kind"] == "append":
@@ -94,25 +94,25 @@ _SENTENCES = {
     "visible-regress": "op {second} read the record of op {first} at offset {offset}",
     "two-acks-one-offset": "offset {offset} was acknowledged to op {first} and to op {second}",
     "divergent-value": "at offset {offset}, op {first} and op {second} show different records",
-    "duplicate": "the record of op {first} was read at offset {offset}; it also stands at offset {other}",
+    "duplicate": "the record of op {first} was read at offset {offset}; it is also at offset {other}",
     "failed-append-visible": "op {first} failed for certain, yet op {second} read its record at offset {offset}",
     "phantom-value": "op {first} read the value {other} at offset {offset}, which no append sent here",
     "corrupt-record": "op {first} read a record at offset {offset} whose checksum or form is wrong",
     "misplaced-record": "op {first} read a record at offset {offset} of another run, topic or partition",
-    "impossible-offset": "op {first} was told the offset {offset}",
-    "lost-record": "op {first} skipped offset {offset}, where a record is known to stand",
+    "impossible-offset": "op {first} received the offset {offset}",
+    "lost-record": "op {first} skipped offset {offset}, where a record is known to be",
     "skipped-offset": "op {first} skipped the offsets from {offset} up to but without {other}",
     "torn-fetch": "op {first} returned a record at offset {offset} together with the log end {other}",
     "unfilled-hole": (
-        "from offset {offset} on, {other} offsets exist that nobody acknowledged or read, but only {fitting}"
-        " unresolved appends could stand there"
+        "from offset {offset} on, {other} offsets exist that were never acknowledged or read, but only {fitting}"
+        " unresolved appends could fill them"
     ),
     "hole-before-append": (
-        "from offset {offset} on, {other} offsets that nobody acknowledged or read existed when only {fitting}"
+        "from offset {offset} on, {other} offsets that were never acknowledged or read existed when only {fitting}"
         " unresolved appends had been invoked"
     ),
     "unplaced-append": (
-        "op {first} succeeded without learning its offset, and there is no offset where it can stand"
+        "op {first} succeeded without learning its offset, and there is no offset where it can be"
     ),
     "order-inversion": (
         "op {second} began {gap} after op {first} was acknowledged at offset {offset}, so it must come after it in"
@@ -133,22 +133,22 @@ _SENTENCES = {
         "op {first} asked for offset {other} on, but returned offset {offset} below it or twice"
     ),
     "stale-end": (
-        "op {first} was acknowledged at offset {offset}; op {second}, begun {gap} later, was told that the log"
-        " ends at {other}"
+        "op {first} was acknowledged at offset {offset}; op {second}, begun {gap} later, received"
+        " the log end {other}"
     ),
     "lost-ack": (
-        "op {first} was acknowledged at offset {offset}; op {second}, begun {gap} later, was told that the log"
-        " ends at {other}, and nobody ever read the record"
+        "op {first} was acknowledged at offset {offset}; op {second}, begun {gap} later, received"
+        " the log end {other}, and the record was never read"
     ),
     "end-regression": (
-        "op {first} had shown that offset {offset} exists; op {second}, begun {gap} later, was told that the log"
-        " ends at {other}"
+        "op {first} had shown that offset {offset} exists; op {second}, begun {gap} later, received"
+        " the log end {other}"
     ),
 }
 
 
 def sentence(finding: Finding, row: int) -> str:
-    """Returns what one instance says, as one sentence about numbered operations."""
+    """Returns one instance as one sentence about numbered operations."""
     gap_ns = int(finding.gap_ns[row])
     other = int(finding.other[row])
     return _SENTENCES[finding.id].format(
@@ -169,7 +169,7 @@ _GONE = {
 
 
 def loss_sentence(finding: Finding, row: int, election: Election | None) -> str:
-    """Returns what one loss says, how it is known, and the election that gave the record up, if one did."""
+    """Returns one loss as a sentence: how it is known, and the election that gave the record up, if one did."""
     text = sentence(finding, row)
     if finding.id != "unseen":
         text += _GONE.get(int(finding.other[row]), "")

@@ -1,0 +1,362 @@
+"""Several checkers into one verdict of one run.
+
+Every partition is checked by itself; invalid beats unknown beats valid. A run is `unknown` rather than `valid`
+when it could not have failed: when the final reads are incomplete, when nothing was acknowledged while a fault was
+in force, or when a fault that was requested never took effect.
+
+The composition is total: whatever can be read gets a verdict. If a checker itself fails on a partition, that is
+recorded and the verdict is unknown, whatever the other partitions show short of invalid.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from checkers.anomalies import ANOMALIES, LEVELS
+from checkers.kernels.partition_tables import PartitionTables
+from checkers.registry import find_checkers
+from harness.contracts.checker import Checker, CheckerFinding
+from harness.contracts.run_context import RunContext
+from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
+from harness.history.schema import PARTITIONED_TABLES, TABLES
+
+JUDGED_TABLES = ("operations", "records_read", "end_offsets_seen", "group_events")
+"""A topic-partition is judged if a client touched it, that is, if one of these has rows of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionJudgement:
+    """One partition's anomalies, judged, and its coverage.
+
+    Attributes:
+        topic, partition: Which one; "" and -1 for the judgement of checkers that see the whole run.
+        anomalies: Everything found, what matters most first.
+        unknown_reasons: Why the verdict cannot be better than unknown; usually empty.
+        coverage: Counts of all checkers.
+    """
+
+    topic: str
+    partition: int
+    anomalies: tuple[Anomaly, ...] = ()
+    unknown_reasons: tuple[str, ...] = ()
+    coverage: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_of_partition(self) -> bool:
+        """Whether it is about one partition, not about the whole run."""
+        return bool(self.topic)
+
+
+def judge_partition(
+    topic: str, partition: int, tables: Mapping[str, pa.Table], context: RunContext
+) -> PartitionJudgement:
+    """Runs the checkers of single partitions on one partition.
+
+    Args:
+        topic: Its topic.
+        partition: Its index.
+        tables: Its rows of the partitioned tables, and all rows of the others that its checkers read; a missing
+            table counts as empty.
+        context: What the run declares about itself.
+    """
+    return _judge(topic, partition, partition_checkers(context), tables, context)
+
+
+def judge_partition_safely(
+    topic: str, partition: int, tables: Mapping[str, pa.Table], context: RunContext
+) -> PartitionJudgement:
+    """Judges one partition like `judge_partition`; a failure of the checker itself becomes an unknown."""
+    try:
+        return judge_partition(topic, partition, tables, context)
+    except Exception as failure:
+        # The other partitions keep their verdicts.
+        reason = f"{topic}-{partition}: the checker failed ({type(failure).__name__}: {failure})"
+        return PartitionJudgement(topic=topic, partition=partition, unknown_reasons=(reason,))
+
+
+def judge_whole_run(tables: Mapping[str, pa.Table], context: RunContext) -> PartitionJudgement:
+    """Runs the checkers that see the whole run.
+
+    Args:
+        tables: The tables that they read; a missing one counts as empty.
+        context: What the run declares about itself.
+    """
+    return _judge("", -1, whole_run_checkers(context), tables, context)
+
+
+def partition_checkers(context: RunContext) -> tuple[Checker, ...]:
+    """Returns the run's checkers that are called once per partition."""
+    return tuple(c for c in find_checkers(context.checkers) if c.per_partition)
+
+
+def whole_run_checkers(context: RunContext) -> tuple[Checker, ...]:
+    """Returns the run's checkers that are called once per run."""
+    return tuple(c for c in find_checkers(context.checkers) if not c.per_partition)
+
+
+def _judge(
+    topic: str,
+    partition: int,
+    checkers: Iterable[Checker],
+    tables: Mapping[str, pa.Table],
+    context: RunContext,
+) -> PartitionJudgement:
+    whole = PartitionTables(
+        {name: tables.get(name, schema.empty_table()) for name, schema in TABLES.items()}
+    )
+    where = f"{topic}-{partition}: " if topic else ""
+    anomalies: list[Anomaly] = []
+    unknown: list[str] = []
+    coverage: dict[str, Any] = {}
+    for checker in checkers:
+        try:
+            report = checker.check(whole.only(checker.tables), context)
+            found = [_anomaly(topic, partition, finding) for finding in report.findings]
+        except Exception as failure:
+            # The edge where a checker's own failure is caught: what the others found still counts.
+            said = f"{type(failure).__name__}: {failure}"
+            unknown.append(f"{where}the checker failed ({checker.name}: {said})")
+            continue
+        anomalies += found
+        unknown += [f"{where}{reason}" for reason in report.unknown_reasons]
+        coverage |= report.coverage
+    anomalies.sort(key=_severity)
+    return PartitionJudgement(
+        topic=topic,
+        partition=partition,
+        anomalies=tuple(anomalies),
+        unknown_reasons=tuple(unknown),
+        coverage=coverage,
+    )
+
+
+def _anomaly(topic: str, partition: int, finding: CheckerFinding) -> Anomaly:
+    if finding.level not in LEVELS:
+        raise ValueError(f"{finding.id}: {finding.level!r} is not one of {', '.join(LEVELS)}")
+    return Anomaly(
+        id=finding.id,
+        level=finding.level,
+        topic=topic,
+        partition=partition,
+        count=finding.count,
+        judgement=Judgement(finding.judgement),
+        rule=finding.rule,
+        sentence=finding.sentence,
+        witnesses=finding.witnesses,
+        details=finding.details,
+    )
+
+
+_JUDGEMENT_ORDER = {judgement: rank for rank, judgement in enumerate(Judgement)}
+
+
+def _severity(anomaly: Anomaly) -> tuple[int, int, str, str, int]:
+    return (
+        _JUDGEMENT_ORDER[anomaly.judgement],
+        LEVELS.index(anomaly.level),
+        anomaly.id,
+        anomaly.topic,
+        anomaly.partition,
+    )
+
+
+def judge_run(tables: Mapping[str, pa.Table], context: RunContext) -> Verdict:
+    """Checks every partition of a run and composes the verdict.
+
+    Args:
+        tables: The run's tables by name (`harness.history.schema.TABLES`); a missing table counts as empty.
+        context: What the run declares about itself (its table `run_facts`).
+    """
+    full = {name: tables.get(name, schema.empty_table()) for name, schema in TABLES.items()}
+    shared = {name: table for name, table in full.items() if name not in PARTITIONED_TABLES}
+    judgements = [
+        judge_partition_safely(topic, partition, {**rows, **shared}, context)
+        for (topic, partition), rows in sorted(by_partition(full).items())
+    ]
+    if whole_run_checkers(context):
+        judgements.append(judge_whole_run(full, context))
+    return compose(
+        judgements,
+        acked_during_faults(full["operations"], full["faults"]),
+        full["faults"],
+        full["violations"],
+        context,
+    )
+
+
+def by_partition(tables: Mapping[str, pa.Table]) -> dict[tuple[str, int], dict[str, pa.Table]]:
+    """Returns the rows of every topic-partition that any client touched, by table."""
+    parts: dict[tuple[str, int], dict[str, pa.Table]] = {}
+    for name in PARTITIONED_TABLES:
+        table = tables[name]
+        keys = table.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
+        for key in keys.to_pylist():
+            topic, partition = key["topic"], key["partition"]
+            mine = (
+                table
+                if keys.num_rows == 1
+                else table.filter(
+                    pc.and_(
+                        pc.equal(table.column("topic"), pa.scalar(topic)),
+                        pc.equal(table.column("partition"), pa.scalar(partition, pa.int32())),
+                    )
+                )
+            )
+            parts.setdefault((topic, partition), {})[name] = mine
+    return {key: rows for key, rows in parts.items() if any(name in rows for name in JUDGED_TABLES)}
+
+
+def compose(
+    judgements: Sequence[PartitionJudgement],
+    acked_during: int,
+    faults: pa.Table,
+    violations: pa.Table,
+    context: RunContext,
+) -> Verdict:
+    """Combines judgements into the verdict of the run.
+
+    Args:
+        judgements: One per partition, and one of the whole-run checkers if there are any; in any order.
+        acked_during: Sum of `acked_during_faults` over the partitions.
+        faults: The run's faults.
+        violations: What nodes did that no node may do.
+        context: What the run declares about itself.
+    """
+    judgements = sorted(
+        judgements, key=lambda each: (not each.is_of_partition, each.topic, each.partition)
+    )
+    anomalies = [anomaly for judgement in judgements for anomaly in judgement.anomalies]
+    anomalies += [_broken_invariant(text) for text in violations.column("sentence").to_pylist()]
+    anomalies.sort(key=_severity)
+    forbidden = [a for a in anomalies if a.judgement == Judgement.FORBIDDEN]
+    reasons = [
+        f"{a.id} in {a.topic}-{a.partition} ({a.count}): {a.sentence}"
+        if a.topic
+        else f"{a.id}: {a.sentence}"
+        for a in forbidden
+    ]
+    unknown = [reason for judgement in judgements for reason in judgement.unknown_reasons]
+    unknown += _vacuous(judgements, faults, acked_during, context)
+    validity = Validity.INVALID if forbidden else Validity.UNKNOWN if unknown else Validity.VALID
+    return Verdict(
+        validity=validity,
+        reasons=(*reasons, *unknown),
+        anomalies=tuple(anomalies),
+        unexcused_lost_records=_lost(anomalies, Judgement.FORBIDDEN),
+        excused_lost_records=_lost(anomalies, Judgement.EXCUSED),
+        coverage=_coverage(judgements, faults, acked_during),
+    )
+
+
+def _broken_invariant(text: str) -> Anomaly:
+    return Anomaly(
+        id="invariant-broken",
+        level=ANOMALIES["invariant-broken"].level,
+        topic="",
+        partition=-1,
+        count=1,
+        judgement=Judgement.FORBIDDEN,
+        rule="the reference system's invariants hold in every run",
+        sentence=text,
+    )
+
+
+def _lost(anomalies: list[Anomaly], judgement: Judgement) -> int:
+    return sum(
+        a.count for a in anomalies if a.id == "lost-acked-write" and a.judgement == judgement
+    )
+
+
+def _harmful(faults: pa.Table) -> list[dict[str, Any]]:
+    return [row for row in faults.to_pylist() if not row["heals"]]
+
+
+def acked_during_faults(operations: pa.Table, faults: pa.Table) -> int:
+    """Returns how many appends were acknowledged while a fault was in force, before the final phase."""
+    windows = [
+        (
+            row["invoked_ns"] if row["completed_ns"] is None else row["completed_ns"],
+            row["healed_ns"],
+        )
+        for row in _harmful(faults)
+    ]
+    if not windows:
+        return 0
+    acked = operations.filter(
+        (pc.field("kind") == "append")
+        & (pc.field("outcome") == "ok")
+        & (pc.field("acks") != 0)
+        & ~pc.field("final")
+    )
+    times = acked.column("completed_ns").drop_null().to_numpy()
+    inside = np.zeros(len(times), dtype=np.bool_)
+    for start, stop in windows:
+        inside |= (times > start) & ((times <= stop) if stop is not None else True)
+    return int(inside.sum())
+
+
+def required_faults(faults: pa.Table) -> tuple[str, ...]:
+    """Returns the names of the faults that must take effect: they had targets, or could not be injected."""
+    return tuple(
+        sorted({row["fault"] for row in _harmful(faults) if row["resolved"] or row["failed"]})
+    )
+
+
+def _vacuous(
+    judgements: Sequence[PartitionJudgement],
+    faults: pa.Table,
+    acked_during: int,
+    context: RunContext,
+) -> list[str]:
+    """Returns why the run could not have failed, one sentence each."""
+    reasons = []
+    if context.incomplete_reason:
+        reasons.append(f"the run ended early: {context.incomplete_reason}")
+    if "linearizability" in context.checkers and not sum(
+        judgement.coverage.get("appends_acked", 0) for judgement in judgements
+    ):
+        reasons.append("no append was acknowledged in the whole run")
+    if not context.final_phase_complete:
+        reasons.append("the final phase did not end as planned")
+    harmful = _harmful(faults)
+    if harmful and acked_during < context.acked_during_faults_min:
+        reasons.append(
+            f"only {acked_during} appends were acknowledged while a fault was in force; at least"
+            f" {context.acked_during_faults_min} are needed for the faults to have tested anything"
+        )
+    required = required_faults(faults) if context.enabled_faults is None else context.enabled_faults
+    healing = {row["fault"] for row in faults.to_pylist() if row["heals"]}
+    effective = {row["fault"] for row in harmful if row["bit"]}
+    reasons += [
+        f"the fault {name!r} never took effect"
+        for name in required
+        if name not in effective and name not in healing
+    ]
+    return reasons
+
+
+def _coverage(
+    judgements: Sequence[PartitionJudgement], faults: pa.Table, acked_during: int
+) -> dict[str, Any]:
+    of_partitions = [judgement for judgement in judgements if judgement.is_of_partition]
+    total: dict[str, Any] = {"partitions": len(of_partitions)}
+    for judgement in judgements:
+        for name, number in judgement.coverage.items():
+            if (
+                isinstance(number, int)
+                and not isinstance(number, bool)
+                and name != "final_end_offset"
+            ):
+                total[name] = total.get(name, 0) + number
+    total["acked_during_faults"] = acked_during
+    total["faults"] = len(_harmful(faults))
+    total["faults_bit"] = sum(bool(row["bit"]) for row in _harmful(faults))
+    total["by_partition"] = {
+        f"{judgement.topic}-{judgement.partition}": judgement.coverage
+        for judgement in of_partitions
+    }
+    return total

@@ -1,0 +1,265 @@
+"""What consumer groups promise, judged from the table `group_events` and from what members read.
+
+- *A committed offset does not go back* (`committed-offset-regressed`): an offset that the coordinator reports as
+  committed is not below an offset whose commit was acknowledged before the member requested it. A commit without a
+  clear response may be applied late, even after a later commit, so an offset with such a commit is believed.
+- *At least once* (`group-skipped-record`): every record of the final log below the committed offset was delivered
+  to some member.
+
+A flagged election of the partition may truncate the log below what was delivered and committed; then both are
+excused.
+
+Events are compared by `event_index`, which counts them in the order in which the harness saw them. Deliveries are
+not repeated in the table: they are the records that polls of the members returned.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from checkers.anomalies import ANOMALIES
+from checkers.expectations import Case, judge
+from checkers.kernels.evidence import Evidence
+from checkers.kernels.history import I64, Bools, is_word
+from checkers.kernels.judging import RECORDS_LISTED_MAX, expectations_of
+from harness.contracts.checker import CheckerFinding, CheckerReport
+from harness.contracts.run_context import RunContext
+from harness.contracts.verdict import Witness
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regression:
+    """A committed offset below an acknowledged commit.
+
+    Attributes:
+        acknowledged: The largest offset whose commit was acknowledged before the request.
+        seen: The offset in the response; negative for none.
+    """
+
+    acknowledged: int
+    seen: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFacts:
+    """What one group's events of one partition say.
+
+    Attributes:
+        group: Its name.
+        members: Process numbers of its members.
+        committed: The largest offset whose commit was acknowledged, -1 for none.
+        regressions: In the order in which they were seen.
+        assignments, commits: How many there were; of commits, how many were acknowledged.
+    """
+
+    group: str
+    members: I64
+    committed: int
+    regressions: tuple[Regression, ...]
+    assignments: int
+    commits: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """Distinct records, ascending by offset and value, each with an operation that returned it."""
+
+    offset: I64
+    value: I64
+    op: I64
+
+    def without(self, others: "Records") -> "Records":
+        """Returns the records that are not among others."""
+        offset = np.concatenate([self.offset, others.offset])
+        value = np.concatenate([self.value, others.value])
+        is_other = np.arange(len(offset)) >= len(self.offset)
+        order = np.lexsort((~is_other, value, offset))
+        same = (offset[order][1:] == offset[order][:-1]) & (value[order][1:] == value[order][:-1])
+        is_new = np.append(True, ~same) if len(order) else np.empty(0, dtype=np.bool_)
+        # Of equal pairs the one of the others comes first, so a record that comes first is in none of them.
+        rows = np.sort(order[is_new & ~is_other[order]])
+        return self.take(rows)
+
+    def take(self, rows: Any) -> "Records":
+        """Returns some of the records."""
+        return Records(offset=self.offset[rows], value=self.value[rows], op=self.op[rows])
+
+
+def group_facts(events: pa.Table) -> tuple[GroupFacts, ...]:
+    """Returns what each group's events say, by name of the group.
+
+    Args:
+        events: Rows of `group_events` of one partition, in any order.
+    """
+    events = events.sort_by("event_index")
+    groups = sorted(set(events.column("group").to_pylist()))
+    return tuple(
+        _facts(group, events.filter(is_word(events.column("group"), group))) for group in groups
+    )
+
+
+def _facts(group: str, events: pa.Table) -> GroupFacts:
+    index = events.column("event_index").to_numpy()
+    offset = events.column("offset").to_numpy()
+    kind = events.column("event")
+    is_sent, is_acked = is_word(kind, "commit-sent"), is_word(kind, "commit-acknowledged")
+    is_asked, is_seen = is_word(kind, "committed-asked"), is_word(kind, "committed-seen")
+    acked_index, acked_offset = index[is_acked], offset[is_acked]
+    largest = np.maximum.accumulate(acked_offset)
+    asked = events.column("refers_to").to_numpy()[is_seen]
+    # How many commits were acknowledged before each request; a request that is not in the record proves nothing.
+    count = np.searchsorted(acked_index, asked, side="left")
+    count[~np.isin(asked, index[is_asked])] = 0
+    at_least = np.append(-1, largest)[count]
+    regressions = []
+    for row in np.flatnonzero((at_least >= 0) & (offset[is_seen] < at_least)):
+        seen_index, seen = index[is_seen][row], int(offset[is_seen][row])
+        is_same = (offset == seen) & (index < seen_index)
+        if int((is_sent & is_same).sum()) > int((is_acked & is_same).sum()):
+            continue  # a commit of this offset had no clear response: it may have been applied late
+        regressions.append(Regression(acknowledged=int(at_least[row]), seen=seen))
+    return GroupFacts(
+        group=group,
+        members=np.unique(events.column("process").to_numpy()),
+        committed=int(acked_offset.max(initial=-1)),
+        regressions=tuple(regressions),
+        assignments=int(is_word(kind, "assigned").sum()),
+        commits=len(acked_index),
+    )
+
+
+def member_polls(operations: pa.Table, members: I64) -> I64:
+    """Returns the op_index of every operation of a member, ascending."""
+    is_member: Bools = np.isin(operations.column("process").to_numpy(), members)
+    ops: I64 = np.sort(operations.column("op_index").to_numpy()[is_member])
+    return ops
+
+
+def records_of(records_read: pa.Table, ops: I64, *, log_start_offset: int = 0) -> Records:
+    """Returns the distinct records that some operations returned."""
+    op = records_read.column("op_index").to_numpy()
+    offset = records_read.column("offset").to_numpy()
+    rows = np.flatnonzero(np.isin(op, ops) & (offset >= log_start_offset))
+    op, offset = op[rows], offset[rows]
+    value = records_read.column("value").to_numpy()[rows]
+    order = np.lexsort((op, value, offset))
+    op, offset, value = op[order], offset[order], value[order]
+    first = np.ones(len(order), dtype=np.bool_)
+    first[1:] = (offset[1:] != offset[:-1]) | (value[1:] != value[:-1])
+    return Records(offset=offset[first], value=value[first], op=op[first])
+
+
+def group_coverage(facts: GroupFacts, record_count: int) -> dict[str, int]:
+    """Returns how much a group did in a partition."""
+    return {
+        "group_assignments": facts.assignments,
+        "group_commits": facts.commits,
+        "group_records": record_count,
+    }
+
+
+def group_counters(tables: Mapping[str, pa.Table]) -> dict[str, int]:
+    """Returns how much the groups of a run did in all partitions together."""
+    total: Counter[str] = Counter()
+    for facts in group_facts(tables["group_events"]):
+        ops = member_polls(tables["operations"], facts.members)
+        # A record is one value of one partition, and no value is written to two of them.
+        total.update(group_coverage(facts, len(records_of(tables["records_read"], ops).offset)))
+    return dict(total)
+
+
+class ConsumerGroupChecker:
+    """The checker `consumer-group`; see the module."""
+
+    name = "consumer-group"
+    tables = ("group_events", "operations", "records_read", "partition_states")
+    per_partition = True
+
+    def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
+        """Checks what every group did in one partition."""
+        operations, records_read = tables["operations"], tables["records_read"]
+        is_flagged = bool(pc.any(tables["partition_states"].column("flagged")).as_py())
+        start = context.log_start_offset
+        is_final = operations.column("final").to_numpy()
+        final_ops = operations.column("op_index").to_numpy()[is_final]
+        findings: list[CheckerFinding] = []
+        coverage: Counter[str] = Counter()
+        for facts in group_facts(tables["group_events"]):
+            polls = member_polls(operations, facts.members)
+            delivered = records_of(records_read, polls, log_start_offset=start)
+            coverage.update(group_coverage(facts, len(delivered.offset)))
+            final = records_of(records_read, final_ops, log_start_offset=start)
+            final = final.take(final.offset < facts.committed)
+            skipped = final.without(delivered)
+            if facts.regressions:
+                findings.append(_regressed(facts, context, is_flagged))
+            if len(skipped.offset):
+                findings.append(_skipped(facts, skipped, Evidence(operations), context, is_flagged))
+        return CheckerReport(findings=tuple(findings), coverage=dict(coverage))
+
+
+CONSUMER_GROUP = ConsumerGroupChecker()
+
+
+def _regressed(facts: GroupFacts, context: RunContext, is_flagged: bool) -> CheckerFinding:
+    first = facts.regressions[0]
+    seen = f"offset {first.seen}" if first.seen >= 0 else "nothing"
+    return _finding(
+        "committed-offset-regressed",
+        len(facts.regressions),
+        f"group {facts.group}: a commit of offset {first.acknowledged} was acknowledged, and afterwards the"
+        f" coordinator reported that {seen} is committed",
+        context,
+        is_flagged,
+    )
+
+
+def _skipped(
+    facts: GroupFacts, skipped: Records, evidence: Evidence, context: RunContext, is_flagged: bool
+) -> CheckerFinding:
+    count, op = len(skipped.offset), int(skipped.op[0])
+    return _finding(
+        "group-skipped-record",
+        count,
+        f"group {facts.group}: offset {facts.committed} is committed, but {count} records below it were delivered"
+        f" to no member, the first at offset {int(skipped.offset[0])}",
+        context,
+        is_flagged,
+        witnesses=(Witness(op_index=op, text=evidence.describe(op)),),
+        details={
+            "offsets": skipped.offset[:RECORDS_LISTED_MAX].tolist(),
+            "values": skipped.value[:RECORDS_LISTED_MAX].tolist(),
+        },
+    )
+
+
+def _finding(
+    identifier: str,
+    count: int,
+    text: str,
+    context: RunContext,
+    is_flagged: bool,
+    **more: Any,
+) -> CheckerFinding:
+    row = judge(
+        Case(
+            id=identifier,
+            is_weak=False,
+            is_excused=is_flagged,
+            expectations=expectations_of(context),
+        )
+    )
+    return CheckerFinding(
+        id=identifier,
+        level=ANOMALIES[identifier].level,
+        count=count,
+        judgement=row.judgement,
+        rule=row.rule,
+        sentence=text,
+        **more,
+    )

@@ -1,0 +1,124 @@
+"""The two checkers of a replicated log, `linearizability` and `lost-acked`, as the registry finds them.
+
+Both need the same history and the same elections of a partition, which are derived once for both.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from checkers.kernels.elections import Elections
+from checkers.kernels.findings import Finding
+from checkers.kernels.judging import FindingJudge
+from checkers.kernels.linearizability import Options, PartitionReport, check_tables
+from checkers.kernels.lost_acked import check_losses
+from checkers.kernels.partition_tables import derive_once
+from harness.contracts.checker import CheckerFinding, CheckerReport
+from harness.contracts.run_context import RunContext
+
+LOG_TABLES = (
+    "operations",
+    "records_read",
+    "end_offsets_seen",
+    "partition_states",
+    "replica_states",
+    "broker_states",
+    "faults",
+)
+
+
+class Linearizability:
+    """Whether all clients can have seen one log; see `checkers.kernels.linearizability`."""
+
+    name = "linearizability"
+    tables = LOG_TABLES
+    per_partition = True
+
+    def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
+        """Checks one partition."""
+        report = log_of(tables, context)
+        return CheckerReport(
+            findings=_judged(report.findings, tables, context), coverage=report.coverage
+        )
+
+
+class LostAcked:
+    """Whether acknowledged records are still there at the end; see `checkers.kernels.lost_acked`."""
+
+    name = "lost-acked"
+    tables = LOG_TABLES
+    per_partition = True
+
+    def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
+        """Checks one partition."""
+        report = log_of(tables, context)
+        losses = check_losses(
+            report.history,
+            report.facts,
+            elections_of(tables, context),
+            log_start_offset=context.log_start_offset,
+            phase_complete=context.final_phase_complete,
+        )
+        return CheckerReport(
+            findings=_judged(losses.findings, tables, context),
+            unknown_reasons=_unknown_reasons(
+                losses.coverage["acked_unseen"], losses.final.is_complete
+            ),
+            coverage=losses.coverage,
+        )
+
+
+LINEARIZABILITY = Linearizability()
+LOST_ACKED = LostAcked()
+
+
+def log_of(tables: Mapping[str, pa.Table], context: RunContext) -> PartitionReport:
+    """Returns what the log kernel derives from a partition's operations."""
+
+    def derive() -> PartitionReport:
+        options = Options(
+            clock_error_ns=context.clock_error_ns, log_start_offset=context.log_start_offset
+        )
+        return check_tables(
+            tables["operations"], tables["records_read"], tables["end_offsets_seen"], options
+        )
+
+    return derive_once(tables, "log", derive)
+
+
+def elections_of(tables: Mapping[str, pa.Table], context: RunContext) -> Elections:
+    """Returns the partition's elections."""
+
+    def derive() -> Elections:
+        return Elections(
+            tables["partition_states"],
+            tables["replica_states"],
+            tables["broker_states"],
+            tables["faults"],
+            elr_on=context.elr_on,
+            unclean_election_enabled=context.unclean_election_enabled,
+        )
+
+    return derive_once(tables, "elections", derive)
+
+
+def _judged(
+    findings: Iterable[Finding], tables: Mapping[str, pa.Table], context: RunContext
+) -> tuple[CheckerFinding, ...]:
+    def derive() -> FindingJudge:
+        report, elections = log_of(tables, context), elections_of(tables, context)
+        return FindingJudge(tables["operations"], report, elections, context)
+
+    judge = derive_once(tables, "judge", derive)
+    return tuple(judged for finding in findings for judged in judge.judged(finding))
+
+
+def _unknown_reasons(unseen: int, final_reads_complete: bool) -> tuple[str, ...]:
+    if unseen:
+        return (f"{unseen} acknowledged records are beyond what the final reads reached",)
+    if not final_reads_complete:
+        return (
+            "the final reads are incomplete (they must cover the log from its start to the largest end seen in the"
+            " final phase)",
+        )
+    return ()

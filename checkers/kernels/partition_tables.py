@@ -1,0 +1,46 @@
+"""The tables of one partition, with what several checkers derive from them computed once."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar, cast
+
+import pyarrow as pa
+
+_T = TypeVar("_T")
+
+
+class PartitionTables(Mapping[str, pa.Table]):
+    """A mapping of tables by name. Mutable: it remembers what was derived.
+
+    Args:
+        tables: The tables.
+        derived: What was derived so far, shared with every restriction (`only`) of the same tables.
+    """
+
+    def __init__(
+        self, tables: Mapping[str, pa.Table], derived: dict[str, Any] | None = None
+    ) -> None:
+        self._tables = dict(tables)
+        self._derived: dict[str, Any] = {} if derived is None else derived
+
+    def __getitem__(self, name: str) -> pa.Table:
+        return self._tables[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    def only(self, names: Iterable[str]) -> "PartitionTables":
+        """Returns some of the tables; what was derived is shared."""
+        return PartitionTables({name: self._tables[name] for name in names}, self._derived)
+
+
+def derive_once(tables: Mapping[str, pa.Table], name: str, derive: Callable[[], _T]) -> _T:
+    """Returns what `derive` returns; computed once for each `PartitionTables`, every time for a plain mapping."""
+    if not isinstance(tables, PartitionTables):
+        return derive()
+    derived = tables._derived
+    if name not in derived:
+        derived[name] = derive()
+    return cast(_T, derived[name])

@@ -1,0 +1,77 @@
+"""What a run declares about itself: the part of the record that says what was promised and how far the run got.
+
+The same values are columns of the table `run_facts`. The harness writes a row when the run begins and another one
+when it ends; the last row counts, so a harness that is killed leaves a run whose final phase is incomplete.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from harness.history.schema import RUN_FACTS
+
+LOG_CHECKERS = ("linearizability", "lost-acked")
+"""The checkers of a workload that appends to a log and reads it back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """What a run declares about itself; the table `run_facts` has a column for every attribute.
+
+    Attributes:
+        profile: Feature profile of the system under test.
+        elr_on, min_isr, replication_factor, unclean_election_enabled: What the configuration promises.
+        checkers: Names of the checkers that the workload needs.
+        enabled_faults: Names of the faults that must take effect at least once; None means every fault in the
+            `faults` table that had targets or could not be injected.
+        final_phase_complete: Whether the final phase (heal, settle, read everything) ended as planned.
+        acked_during_faults_min: How many appends must have been acknowledged while a fault was in force. Scripted
+            schedules that make a partition unavailable on purpose set it to 0.
+        incomplete_reason: Why the run ended early, in one sentence; empty if it did not.
+        clock_error_ns: Largest difference between two clocks that stamped operations.
+        log_start_offset: Facts below it are dropped.
+    """
+
+    profile: str = ""
+    elr_on: bool = True
+    min_isr: int = 2
+    replication_factor: int = 3
+    unclean_election_enabled: bool = False
+    checkers: tuple[str, ...] = LOG_CHECKERS
+    enabled_faults: tuple[str, ...] | None = None
+    final_phase_complete: bool = True
+    acked_during_faults_min: int = 1
+    incomplete_reason: str = ""
+    clock_error_ns: int = 0
+    log_start_offset: int = 0
+
+
+def context_to_row(context: RunContext) -> tuple[Any, ...]:
+    """Returns a context as a row of `run_facts`."""
+    values = asdict(context)
+    return tuple(_plain(values[name]) for name in RUN_FACTS.names)
+
+
+def context_from_facts(run_facts: pa.Table) -> RunContext | None:
+    """Returns the context that a run recorded, or None if it recorded none.
+
+    Args:
+        run_facts: The table; its last row counts.
+    """
+    if not run_facts.num_rows:
+        return None
+    (row,) = run_facts.slice(run_facts.num_rows - 1).to_pylist()
+    return context_from_json(row)
+
+
+def context_from_json(values: dict[str, Any]) -> RunContext:
+    """Returns the context whose `dataclasses.asdict` went through JSON, where tuples become lists."""
+    attributes: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+    }
+    return RunContext(**attributes)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,65 @@
+"""What a run promises and how far it got, written into its own record.
+
+The first row of `run_facts` goes into the history before anything else happens: a harness that is killed leaves a
+record that says so. The second row says how the run ended.
+"""
+
+from dataclasses import replace
+
+from harness.contracts.run_context import RunContext, context_to_row
+from harness.history.writer import HistoryWriter
+from harness.runs.experiment import Experiment
+
+HARNESS_DIED = "the harness died before the run was over"
+
+
+def promised_context(experiment: Experiment) -> RunContext:
+    """Returns what an experiment declares, for a run that has not ended."""
+    promises = experiment.system_under_test.profiles[experiment.profile]
+    topic = experiment.topic
+    return RunContext(
+        profile=experiment.profile,
+        elr_on=promises.elr_on,
+        min_isr=min(topic.min_insync_replicas, topic.replication_factor),
+        replication_factor=topic.replication_factor,
+        unclean_election_enabled=experiment.cluster.unclean_leader_election,
+        checkers=experiment.workload_type.checkers,
+        # A script makes a partition unavailable on purpose.
+        acked_during_faults_min=0 if experiment.scenario else 1,
+        final_phase_complete=False,
+        incomplete_reason=HARNESS_DIED,
+    )
+
+
+def without_end(context: RunContext) -> RunContext:
+    """Returns a context as that of a run whose harness died before its history was finished."""
+    return replace(context, final_phase_complete=False, incomplete_reason=HARNESS_DIED)
+
+
+def record_promises(history: HistoryWriter, experiment: Experiment) -> None:
+    """Records what a run promises; the first thing that its history holds."""
+    history.add("run_facts", context_to_row(promised_context(experiment)))
+    history.flush()
+
+
+def record_end(
+    history: HistoryWriter,
+    experiment: Experiment,
+    *,
+    final_phase_complete: bool,
+    incomplete_reason: str,
+) -> None:
+    """Records how a run ended; the last thing that its history holds.
+
+    Args:
+        history: The run's history.
+        experiment: What was run.
+        final_phase_complete: Whether the final phase ended as planned.
+        incomplete_reason: Why the run ended early; empty if it did not.
+    """
+    context = replace(
+        promised_context(experiment),
+        final_phase_complete=final_phase_complete,
+        incomplete_reason=incomplete_reason,
+    )
+    history.add("run_facts", context_to_row(context))

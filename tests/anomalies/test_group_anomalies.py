@@ -1,0 +1,252 @@
+"""What a consumer group promises, judged from its events and from what its members read."""
+
+import json
+from typing import Any
+
+import pytest
+
+from checkers.kernels.compose import judge_partition, judge_run
+from checkers.kernels.consumer_group import group_counters
+from harness.contracts.run_context import LOG_CHECKERS, RunContext
+from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
+from tests.anomalies.runs import Call, append, final_read, run, state
+
+CONTEXT = RunContext(checkers=(*LOG_CHECKERS, "consumer-group"))
+MEMBER = 70
+NOTHING_COMMITTED = -1001
+GROUP_IDS = ("committed-offset-regressed", "group-skipped-record")
+
+
+class Group:
+    """Events of one group, in the order in which they happened."""
+
+    def __init__(self, name: str = "g", member: int = MEMBER) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.name = name
+        self.member = member
+        self.note("assigned", NOTHING_COMMITTED)
+
+    def note(self, event: str, offset: int = -1, refers_to: int = -1) -> int:
+        index = len(self.rows)
+        self.rows.append(
+            {
+                "event_index": index,
+                "at_ns": 10 * index,
+                "group": self.name,
+                "process": self.member,
+                "topic": "t",
+                "partition": 0,
+                "event": event,
+                "offset": offset,
+                "refers_to": refers_to,
+            }
+        )
+        return index
+
+    def commit(self, offset: int) -> None:
+        self.note("commit-sent", offset)
+        self.note("commit-acknowledged", offset)
+
+    def sees(self, offset: int) -> None:
+        self.note("committed-seen", offset, self.note("committed-asked"))
+
+
+def delivery(op: int, *records: tuple[int, int], process: int = MEMBER) -> Call:
+    """Returns a poll of a member that returned (offset, value) pairs."""
+    start = min(offset for offset, _ in records)
+    return Call(
+        op=op,
+        kind="poll",
+        process=process,
+        inv=100 + op,
+        res=101 + op,
+        position=start,
+        records=records,
+    )
+
+
+APPENDS = [append(op, op, at=1 + 2 * op) for op in range(3)]
+
+
+def judged(group: Group, *deliveries: Call, flagged: bool = False, **more: Any) -> Verdict:
+    """Judges a run whose log holds the values 0, 1 and 2."""
+    calls = [*APPENDS, *deliveries, *final_read(80, 0, 1, 2)]
+    states = [state(2, 1, [1, 2, 3], epoch=0), state(300, 2, [2], epoch=1, flagged=flagged)]
+    tables = run(calls, states=states, group_events=more.pop("events", group.rows))
+    return judge_run(tables, more.pop("context", CONTEXT))
+
+
+def found(verdict: Verdict) -> list[Anomaly]:
+    return [anomaly for anomaly in verdict.anomalies if anomaly.id in GROUP_IDS]
+
+
+def test_a_group_that_got_everything_below_its_commit_has_no_findings() -> None:
+    group = Group()
+    group.sees(NOTHING_COMMITTED)
+    group.commit(2)
+    group.sees(2)
+    verdict = judged(group, delivery(30, (0, 0), (1, 1)))
+    assert found(verdict) == []
+    assert verdict.validity == Validity.VALID
+    assert verdict.coverage["group_assignments"] == 1
+    assert verdict.coverage["group_commits"] == 1
+    assert verdict.coverage["group_records"] == 2
+
+
+def test_a_record_below_the_commit_that_no_member_got_was_skipped() -> None:
+    group = Group()
+    group.commit(3)
+    verdict = judged(group, delivery(30, (0, 0)), delivery(31, (2, 2)))
+    (anomaly,) = found(verdict)
+    assert verdict.validity == Validity.INVALID
+    assert (anomaly.id, anomaly.count) == ("group-skipped-record", 1)
+    assert (anomaly.topic, anomaly.partition) == ("t", 0)
+    assert "offset 3 is committed, but 1 records below it" in anomaly.sentence
+    assert anomaly.sentence.endswith("the first at offset 1")
+    assert anomaly.details == {"offsets": [1], "values": [1]}
+    assert [witness.op_index for witness in anomaly.witnesses] == [80]
+    json.dumps(anomaly.details)
+
+
+def test_a_record_at_or_above_the_commit_need_not_have_been_delivered() -> None:
+    group = Group()
+    group.commit(1)
+    assert found(judged(group, delivery(30, (0, 0)))) == []
+
+
+def test_a_commit_that_was_not_acknowledged_promises_nothing() -> None:
+    group = Group()
+    group.note("commit-sent", 3)
+    assert found(judged(group)) == []
+
+
+def test_another_record_at_the_same_offset_does_not_count_as_delivered() -> None:
+    group = Group()
+    group.commit(1)
+    (anomaly,) = found(judged(group, delivery(30, (0, 99))))
+    assert anomaly.judgement == Judgement.FORBIDDEN
+    (anomaly,) = found(judged(group, delivery(30, (0, 99)), flagged=True))
+    assert anomaly.judgement == Judgement.EXCUSED
+
+
+def test_what_a_process_outside_of_the_group_read_was_not_delivered_to_the_group() -> None:
+    group = Group()
+    group.commit(1)
+    assert len(found(judged(group, delivery(30, (0, 0), process=71)))) == 1
+    assert found(judged(group, delivery(30, (0, 0)))) == []
+
+
+def test_any_member_may_have_received_the_record() -> None:
+    group = Group()
+    group.member = 71
+    group.note("assigned")
+    group.commit(2)
+    deliveries = (delivery(30, (0, 0)), delivery(31, (1, 1), process=71))
+    assert found(judged(group, *deliveries)) == []
+
+
+@pytest.mark.parametrize("seen", [4, NOTHING_COMMITTED])
+def test_a_committed_offset_that_went_back_is_a_finding(seen: int) -> None:
+    group = Group()
+    group.commit(3)
+    group.commit(7)
+    group.sees(seen)
+    everything = delivery(30, (0, 0), (1, 1), (2, 2))
+    (anomaly,) = found(judged(group, everything))
+    assert (anomaly.id, anomaly.count) == ("committed-offset-regressed", 1)
+    assert "a commit of offset 7 was acknowledged" in anomaly.sentence
+    assert ("nothing is committed" if seen < 0 else "offset 4 is committed") in anomaly.sentence
+    (excused,) = found(judged(group, everything, flagged=True))
+    assert excused.judgement == Judgement.EXCUSED
+
+
+def test_every_observation_of_a_regressed_offset_counts() -> None:
+    group = Group()
+    group.commit(2)
+    group.sees(1)
+    group.sees(2)
+    group.sees(0)
+    (anomaly,) = found(judged(group, delivery(30, (0, 0), (1, 1))))
+    assert anomaly.count == 2
+    assert "offset 1 is committed" in anomaly.sentence
+
+
+def test_a_commit_without_a_response_may_be_applied_late() -> None:
+    group = Group()
+    everything = delivery(30, (0, 0), (1, 1), (2, 2))
+    group.note("commit-sent", 4)
+    group.commit(7)
+    group.sees(4)
+    assert found(judged(group, everything)) == []
+    group.sees(5)
+    assert len(found(judged(group, everything))) == 1
+
+
+def test_a_commit_that_was_sent_after_the_response_explains_nothing() -> None:
+    group = Group()
+    group.commit(7)
+    group.sees(4)
+    group.note("commit-sent", 4)
+    assert len(found(judged(group, delivery(30, (0, 0), (1, 1), (2, 2))))) == 1
+
+
+def test_a_commit_that_was_acknowledged_after_the_question_proves_nothing() -> None:
+    group = Group()
+    asked = group.note("committed-asked")
+    group.commit(7)
+    group.note("committed-seen", NOTHING_COMMITTED, asked)
+    everything = delivery(30, (0, 0), (1, 1), (2, 2))
+    assert found(judged(group, everything)) == []
+    group.note("committed-seen", NOTHING_COMMITTED, -1)
+    assert found(judged(group, everything)) == [], "a question that was not recorded"
+
+
+def test_only_final_reads_show_what_the_log_holds() -> None:
+    group = Group()
+    group.commit(3)
+    calls = [*APPENDS, delivery(30, (0, 0), (1, 1)), delivery(31, (2, 2), process=5)]
+    tables = run([*calls, *final_read(80, 0, 1)], group_events=group.rows)
+    assert found(judge_run(tables, CONTEXT)) == []
+    tables = run([*calls, *final_read(80, 0, 1, 2)], group_events=group.rows)
+    assert len(found(judge_run(tables, CONTEXT))) == 1
+
+
+def test_groups_are_judged_apart_and_the_order_of_rows_does_not_matter() -> None:
+    one, other = Group("one"), Group("other", member=71)
+    one.commit(2)
+    other.commit(1)
+    rows = [*one.rows, *({**row, "event_index": row["event_index"] + 50} for row in other.rows)]
+    deliveries = (delivery(30, (0, 0)), delivery(31, (0, 0), process=71))
+    verdict = judged(one, *deliveries, events=rows)
+    (anomaly,) = found(verdict)
+    assert anomaly.sentence.startswith("group one: offset 2 is committed")
+    assert judged(one, *deliveries, events=rows[::-1]) == verdict
+    assert verdict.coverage["group_commits"] == 2
+
+
+def test_a_workload_without_a_group_is_not_judged_by_groups() -> None:
+    group = Group()
+    group.commit(3)
+    assert found(judged(group, context=RunContext())) == []
+
+
+def test_a_partition_that_only_a_group_touched_is_judged_too() -> None:
+    group = Group()
+    group.commit(3)
+    group.sees(1)
+    verdict = judge_run(run([], group_events=group.rows), CONTEXT)
+    assert [anomaly.id for anomaly in verdict.anomalies] == ["committed-offset-regressed"]
+    judgement = judge_partition("t", 0, run([], group_events=group.rows), CONTEXT)
+    assert judgement.anomalies == verdict.anomalies
+
+
+def test_counters_of_a_run_are_those_of_its_groups() -> None:
+    group = Group()
+    group.commit(2)
+    calls = [*APPENDS, delivery(30, (0, 0), (1, 1)), delivery(31, (1, 1))]
+    assert group_counters(run(calls, group_events=group.rows)) == {
+        "group_assignments": 1,
+        "group_commits": 1,
+        "group_records": 2,
+    }
+    assert group_counters(run(calls)) == {}
