@@ -23,8 +23,10 @@ from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
 from harness.runs.phases import Phases
 from harness.simulation.randomness import RandomTree
+from nemesis.adapter import ClusterInjector
 from nemesis.driver import Nemesis
-from nemesis.fault import POWER_MODES, Fault
+from nemesis.fault import Fault
+from nemesis.parameters import POWER_MODES
 
 BROKERS = ("b1", "b2", "b3")
 CONTROLLERS = ("c11", "c12", "c13")
@@ -59,7 +61,7 @@ async def measure(filesystem: str, repetitions: int, folder: Path) -> list[tuple
     def keep(row: tuple[Any, ...]) -> None:
         rows[row[0]] = json.loads(row[9])
 
-    nemesis = Nemesis(cluster, keep, RandomTree(1).stream("selectors"))
+    nemesis = Nemesis(cluster, ClusterInjector(cluster), keep, RandomTree(1).stream("selectors"))
     experiment = Experiment(on="docker", timings="fast", duration_ms=10_000_000)
     phases = Phases(experiment, 1, cluster, nemesis, history, lambda *_: None)
     try:

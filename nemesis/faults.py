@@ -55,6 +55,19 @@ class Targets(StrEnum):
     NONE = "none"
 
 
+class Packets(StrEnum):
+    """Which packets a fault is about, in terms of its nodes (`nemesis.shapes.affected_pairs`)."""
+
+    NONE = "none"
+    BETWEEN = "between"
+    """Those between the first node and each of the others; the parameter `direction` may restrict it."""
+    TO_AND_FROM = "to and from"
+    TO = "to"
+    FROM = "from"
+    ACROSS = "across"
+    """Those between nodes of different groups."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultType:
     """One row of the table.
@@ -64,6 +77,7 @@ class FaultType:
         group: What part of the world it is about.
         targets: Which hosts it can be injected on.
         parameters: By name.
+        packets: Which packets it is about, if it is about the packets between pairs of hosts.
         is_momentary: It is over as soon as it has happened. Other faults last until they are healed.
         is_outage: It takes the node down, and starting the node heals it.
         excuses_death: A node that ends by itself while this fault is in force suffers its effect; the death is not
@@ -72,6 +86,9 @@ class FaultType:
         ends_uncleanly: A node that it takes down cannot stop cleanly.
         exclusive: A node suffers one fault at a time of those with the same word here; empty: any number.
         is_repair: It mends something. It opens no fault window and needs no evidence.
+        ends_outages: It starts nodes, which heals the outages that took them down.
+        heals_others: The driver heals the faults that it names, or all; no mechanism injects it.
+        is_split_by_draw: The driver draws which nodes are separated, and adds the parameter `groups`.
         sentence: What the report says; `{who}` are the nodes, `{groups}` the sides of a partition, other names are
             parameters.
         evidence: What shows that it took effect, as in "took effect if ...".
@@ -85,6 +102,7 @@ class FaultType:
     evidence: str
     about_targets: str
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    packets: Packets = Packets.NONE
     is_momentary: bool = False
     is_outage: bool = False
     excuses_death: bool = False
@@ -92,6 +110,9 @@ class FaultType:
     ends_uncleanly: bool = False
     exclusive: str = ""
     is_repair: bool = False
+    ends_outages: bool = False
+    heals_others: bool = False
+    is_split_by_draw: bool = False
 
 
 _PACKETS = {"planes": planes(), "at": choice("place to drop packets", PLACES)}
@@ -103,6 +124,7 @@ _ROWS = (
         group=Group.NETWORK,
         targets=Targets.LINKS,
         about_targets="the first, from each of the others",
+        packets=Packets.BETWEEN,
         parameters={**_PACKETS, "direction": choice("direction", ("both", "one-way"))},
         sentence="Cut the network {who}",
         evidence="packets were dropped",
@@ -112,6 +134,7 @@ _ROWS = (
         group=Group.NETWORK,
         targets=Targets.HOSTS,
         about_targets="nodes, each from every other host, clients and the harness included",
+        packets=Packets.TO_AND_FROM,
         parameters=_PACKETS,
         sentence="Isolated {who} from all others",
         evidence="packets were dropped",
@@ -121,11 +144,13 @@ _ROWS = (
         group=Group.NETWORK,
         targets=Targets.HOSTS,
         about_targets="the nodes to split",
+        packets=Packets.ACROSS,
         parameters={
             **_PACKETS,
             "shape": choice("shape of a partition", SHAPES),
             "groups": groups(),
         },
+        is_split_by_draw=True,
         sentence="Split {groups}",
         evidence="packets were dropped",
     ),
@@ -134,6 +159,7 @@ _ROWS = (
         group=Group.NETWORK,
         targets=Targets.LINKS,
         about_targets="the first, from each of the others",
+        packets=Packets.BETWEEN,
         parameters={"planes": planes()},
         sentence="Refused the packets {who} with resets",
         evidence="packets were refused with resets",
@@ -152,6 +178,7 @@ _ROWS = (
         group=Group.NETWORK,
         targets=Targets.HOSTS,
         about_targets="nodes, to and from every other host",
+        packets=Packets.TO_AND_FROM,
         parameters={"planes": planes(), "percent": whole_number(1, 100, is_needed=True)},
         sentence="Lost {percent} % of the packets to and from {who}",
         evidence="packets were dropped",
@@ -161,6 +188,7 @@ _ROWS = (
         group=Group.NETWORK,
         targets=Targets.HOSTS,
         about_targets="nodes, what arrives there",
+        packets=Packets.TO,
         parameters={
             "planes": planes(),
             "ms": whole_number(1, LONGEST_MS, is_needed=True),
@@ -174,6 +202,7 @@ _ROWS = (
         group=Group.NETWORK,
         targets=Targets.HOSTS,
         about_targets="nodes, what they send",
+        packets=Packets.FROM,
         parameters={"rate_kib_s": whole_number(1, 1 << 30, is_needed=True)},
         exclusive="bandwidth",
         sentence="Throttled what {who} sends to {rate_kib_s} KiB/s",
@@ -372,6 +401,7 @@ _ROWS = (
         about_targets="nodes that are down",
         is_momentary=True,
         is_repair=True,
+        ends_outages=True,
         sentence="Started {who}",
         evidence="there is a new incarnation",
     ),
@@ -383,6 +413,7 @@ _ROWS = (
         parameters={"faults": fault_ids()},
         is_momentary=True,
         is_repair=True,
+        heals_others=True,
         sentence="Healed {faults}",
         evidence="always",
     ),

@@ -23,6 +23,7 @@ from harness.runs.simulated import SCENARIO_CLIENTS, SimulationResult, planned_s
 from harness.scenarios import find_by_name
 from harness.scenarios.steps import Scenario, ScenarioStuck
 from harness.simulation.randomness import RandomTree
+from nemesis.adapter import ClusterInjector, FaultyCluster
 from nemesis.driver import Nemesis
 from nemesis.fault import Fault
 
@@ -33,7 +34,7 @@ QUICK_GROUPS = {"group_initial_rebalance_delay_ms": 100, "group_min_session_time
 """Group settings that go with the fast timings; Kafka's are 3 s and 6 s."""
 
 
-class RealDeployment(Deployment, Protocol):
+class RealDeployment(Deployment, FaultyCluster, Protocol):
     """What a run needs of a real cluster besides what phases need."""
 
     async def start(self) -> None:
@@ -139,6 +140,7 @@ class _RealRun:
         self.cluster = _make_cluster(experiment, seed, history, directory, self.result)
         self.nemesis = Nemesis(
             self.cluster,
+            ClusterInjector(self.cluster),
             lambda row: history.add("faults", row),
             RandomTree(seed).stream("selectors"),
         )

@@ -221,6 +221,7 @@ def test_settling_removes_whatever_is_in_force() -> None:
             bench.inject(fault, *targets, **params)
     bench.let(300)
     assert not bench.is_clean()
+    bench.do(bench.run.injector.settle())
     bench.do(bench.cluster.settle())
     assert bench.is_clean()
     for fault_id in list(bench.rows):
