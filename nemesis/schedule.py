@@ -221,7 +221,7 @@ class _Draw:
 
     def _partition(self, at_ms: int, partition: str) -> Fault:
         shape = self.pick(("halves", "minority", "bridge", "majorities_ring"))
-        # Followers send few packets to one another: a leader in the middle would be separated from no other broker.
+        # Followers send few packets to one another: a leader as the bridge would be separated from no broker.
         first = (f"follower:{partition}",) if shape == "bridge" else ()
         who = self.pick(("all", "both", "controllers"))
         targets = ("all", "controllers") if who == "both" else (who,)

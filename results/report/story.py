@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from harness.contracts.verdict import Judgement
-from results.report.fault_words import fault_sentence, listed
+from results.report.fault_words import fault_sentence, is_repair, listed
 from results.report.run import RunData, judgement_rank, numbers, parsed, rows_of, said, words
 
 STORY_MAX = 800
@@ -178,16 +178,16 @@ def _faults(run: RunData) -> Iterator[Entry]:
         aimed = f"aimed at {selectors}; " if selectors else ""
         tone, evidence = "", said(row["evidence"]) or "no evidence recorded"
         if not row["bit"]:
-            tone, evidence = "odd", f"it did not bite; {evidence}"
+            tone, evidence = "odd", f"it did not take effect; {evidence}"
         yield Entry(
             at_ns=row["completed_ns"] if row["completed_ns"] is not None else row["invoked_ns"],
-            kind="heal" if row["fault"] in ("heal", "start") else "fault",
+            kind="heal" if is_repair(row["fault"]) else "fault",
             title=f"{row['fault_id']}: {fault_sentence(row)}",
             detail=f"{aimed}evidence: {evidence}" if row["bit"] else f"{aimed}{evidence}",
             tone=tone,
             weight=9,
         )
-        if row["healed_ns"] is not None and row["fault"] != "heal":
+        if row["healed_ns"] is not None and not is_repair(row["fault"]):
             sentence = fault_sentence(row)
             yield Entry(
                 at_ns=row["healed_ns"],
@@ -271,7 +271,7 @@ def _isr_warning(row: Mapping[str, Any]) -> str:
     size = len(row["isr"])
     if size >= row["min_isr"]:
         return ""
-    alone = f"only {members(row['isr'])} is in sync" if size else "nobody is in sync"
+    alone = f"only {members(row['isr'])} is in sync" if size else "no replica is in sync"
     return f"{alone}: below min ISR {row['min_isr']}, acks=all is refused"
 
 
