@@ -10,7 +10,7 @@ from harness.simulation.node import SimNode
 from harness.simulation.world import World
 from nemesis.fault import Fault
 from nemesis.mechanism import Effect, Injection
-from nemesis.simulated.mechanism import Inject, Outage, alive, whole_batches
+from nemesis.simulated.mechanism import Inject, Outage, alive, start_if_down, whole_batches
 from system_under_test.log.checkpoints import RECOVERY_POINT_CHECKPOINT, OffsetCheckpoint
 from system_under_test.runtime import Storage
 
@@ -101,6 +101,38 @@ class BrokenDisks:
         return Effect(took_effect=any(hits.values()), evidence={**evidence, self.counted_as: hits})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncatedFiles:
+    """Files whose ends were cut off.
+
+    Attributes:
+        world: The world in which the nodes live.
+        killed: The nodes that were killed for it. The others were down already; what took them down starts them.
+        truncated: Per node the path of its file and the sizes before and after; empty if it has no partition log.
+    """
+
+    world: World
+    killed: tuple[str, ...]
+    truncated: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes whose files were cut."""
+        return tuple(self.truncated)
+
+    async def heal(self) -> None:
+        """Starts the nodes that were killed. What was cut off stays lost."""
+        for name in self.killed:
+            start_if_down(self.world.nodes[name])
+
+    async def effect(self) -> Effect:
+        """Returns the sizes before and after; one file that got shorter is enough."""
+        shorter = any(
+            file["bytes_after"] < file["bytes_before"] for file in self.truncated.values() if file
+        )
+        return Effect(took_effect=shorter, evidence={"truncated": dict(self.truncated)})
+
+
 class DiskFaults:
     """Fills, breaks, slows, wipes and damages disks.
 
@@ -123,6 +155,7 @@ class DiskFaults:
             "read_only": self._read_only,
             "wipe": self._wipe,
             "bit_flip": self._bit_flip,
+            "truncate_file": self._truncate_file,
         }
 
     def settle(self) -> None:
@@ -175,6 +208,15 @@ class DiskFaults:
 
     async def _bit_flip(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
         return self._damage(nodes, self._flipped)
+
+    async def _truncate_file(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
+        living = alive(self._world, nodes)
+        self._count_pauses()
+        for name in living:
+            self._world.nodes[name].kill()
+        size = fault.params["bytes"]
+        truncated = {name: _truncated(self._world.nodes[name].disk, size) for name in nodes}
+        return TruncatedFiles(world=self._world, killed=living, truncated=truncated)
 
     def _damage(
         self, nodes: tuple[str, ...], damage: Callable[[SimNode], tuple[dict[str, Any], bool]]
@@ -230,6 +272,39 @@ def _wiped(disk: SimDisk) -> tuple[dict[str, Any], bool]:
     return facts, bytes_before > 0
 
 
+def _truncated(disk: SimDisk, size: int) -> dict[str, Any]:
+    """Cuts bytes off the newest segment of the largest partition log, durably. Empty segments do not count.
+
+    Returns:
+        Its path and the sizes before and after; empty if there is no such segment.
+    """
+    logs: dict[str, list[str]] = {}
+    for path in _partition_segments(disk):
+        if disk.files[path].data:
+            logs.setdefault(path.rpartition("/")[0], []).append(path)
+    if not logs:
+        return {}
+    largest = max(logs.values(), key=lambda paths: sum(len(disk.files[p].data) for p in paths))
+    path = largest[-1]
+    bytes_before = len(disk.files[path].data)
+    bytes_after = max(0, bytes_before - size)
+    with disk.world.looking():  # other faults of the disk are for the node, not for this one
+        disk.truncate(path, bytes_after)
+        disk.fsync_blocking(path)
+    return {"path": path, "bytes_before": bytes_before, "bytes_after": bytes_after}
+
+
+def _partition_segments(disk: SimDisk) -> list[str]:
+    """Returns the paths of all segments of partition logs in order; the log of the metadata is none."""
+    found = []
+    for path in sorted(disk.files):
+        folder, _, name = path.rpartition("/")
+        topic, _, index = folder.rpartition("/")[2].rpartition("-")
+        if name.endswith(".log") and index.isdecimal() and topic != "__cluster_metadata":
+            found.append(path)
+    return found
+
+
 def _draw_byte(places: list[tuple[str, int, int]], drawn: float) -> tuple[str, int]:
     """Returns a byte of one of the places; `drawn` lies in [0, 1)."""
     number = int(drawn * sum(end - start for _, start, end in places))
@@ -252,12 +327,9 @@ def _places_to_flip(disk: SimDisk) -> list[tuple[str, int, int]]:
     """Returns (path, start, end) of bytes that a checksum covers and that recovery will read."""
     places = []
     points: dict[str, Mapping[tuple[str, int], int]] = {}
-    for path in sorted(disk.files):
-        folder, _, name = path.rpartition("/")
-        directory, _, log = folder.rpartition("/")
+    for path in _partition_segments(disk):
+        directory, _, log = path.rpartition("/")[0].rpartition("/")
         topic, _, index = log.rpartition("-")
-        if not name.endswith(".log") or not index.isdecimal() or topic == "__cluster_metadata":
-            continue
         if directory not in points:
             checkpoint = f"{directory}/{RECOVERY_POINT_CHECKPOINT}"
             points[directory] = OffsetCheckpoint(cast(Storage, _Peek(disk)), checkpoint).read()

@@ -46,6 +46,7 @@ BITES: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
     ("stuck_disk", ("leader:t-0",), {}),
     ("read_only", ("follower:t-0",), {}),
     ("bit_flip", ("follower:t-0",), {}),
+    ("truncate_file", ("follower:t-0",), {"bytes": 500}),
     ("start", ("b3",), {}),
 ]
 """Fault, targets, parameters."""
