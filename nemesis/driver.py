@@ -162,7 +162,7 @@ class Nemesis:
         named = [self._resolve(tuple(group)) for group in fault.params.get("groups", ())]
         if not fault.targets:
             nodes = tuple(dict.fromkeys(name for group in named for name in group))
-        shape = fault.params.get("shape", "halves")
+        shape = fault.value("shape")
         groups = split(shape, nodes, named, self._chooser)
         params = {**fault.params, "shape": shape, "groups": groups}
         separated = tuple(name for name in nodes if any(name in group for group in groups))

@@ -60,6 +60,12 @@ class Fault:
         """Its row of the fault table."""
         return FAULTS[self.fault]
 
+    def value(self, parameter: str) -> Any:
+        """Returns a parameter, or its default; None if the fault has neither."""
+        if parameter in self.params or parameter not in self.type.parameters:
+            return self.params.get(parameter)
+        return self.type.parameters[parameter].default
+
     def to_json(self) -> dict[str, Any]:
         """Returns a JSON-compatible form that `fault_from_json` reads back."""
         data: dict[str, Any] = {

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from nemesis.parameters import (
+    DIRECTIONS,
     EVERY_MAX,
     IO_OPERATIONS,
     LARGEST_STEP_MS,
@@ -19,6 +20,7 @@ from nemesis.parameters import (
     PPM_MAX,
     PPM_MIN,
     SHAPES,
+    STOP_GRACE_MS,
     Parameter,
     choice,
     count,
@@ -116,7 +118,7 @@ class FaultType:
 
 
 _PACKETS = {"planes": planes(), "at": choice("place to drop packets", PLACES)}
-_GRACE = {"grace_ms": count()}
+_GRACE = {"grace_ms": count(default=STOP_GRACE_MS)}
 
 _ROWS = (
     FaultType(
@@ -125,7 +127,7 @@ _ROWS = (
         targets=Targets.LINKS,
         about_targets="the first, from each of the others",
         packets=Packets.BETWEEN,
-        parameters={**_PACKETS, "direction": choice("direction", ("both", "one-way"))},
+        parameters={**_PACKETS, "direction": choice("direction", DIRECTIONS)},
         sentence="Cut the network {who}",
         evidence="packets were dropped",
     ),
@@ -192,7 +194,7 @@ _ROWS = (
         parameters={
             "planes": planes(),
             "ms": whole_number(1, LONGEST_MS, is_needed=True),
-            "jitter_ms": whole_number(0, LONGEST_MS),
+            "jitter_ms": whole_number(0, LONGEST_MS, default=0),
         },
         sentence="Delayed what arrives at {who} by {ms} ms",
         evidence="packets were late",
@@ -344,7 +346,7 @@ _ROWS = (
         about_targets="nodes",
         parameters={
             "op": choice("disk operation", IO_OPERATIONS),
-            "every": whole_number(1, EVERY_MAX),
+            "every": whole_number(1, EVERY_MAX, default=1),
         },
         excuses_death=True,
         exclusive="io_error",

@@ -134,7 +134,7 @@ def affected_pairs(fault: Fault, nodes: tuple[str, ...], population: Population)
         ValueError: The fault does not concern the packets between pairs of hosts.
     """
     kinds = kinds_of(population)
-    planes = fault.params.get("planes") or PLANES
+    planes = fault.value("planes") or PLANES
     pairs: dict[tuple[str, str], None] = {}
     for source, target in _candidates(fault, nodes, tuple(kinds)):
         ends = kinds[source], kinds[target]
@@ -151,7 +151,7 @@ def _candidates(
         case Packets.BETWEEN:
             for other in nodes[1:]:
                 yield nodes[0], other
-                if fault.params.get("direction", "both") == "both":
+                if fault.value("direction") != "one-way":
                     yield other, nodes[0]
         case Packets.TO_AND_FROM:
             for node in nodes:
@@ -162,7 +162,7 @@ def _candidates(
         case Packets.FROM:
             yield from ((node, host) for node in nodes for host in hosts)
         case Packets.ACROSS:
-            groups = fault.params.get("groups", ())
+            groups = fault.value("groups") or ()
             yield from ((a, b) for a in nodes for b in nodes if are_separated(a, b, groups))
         case Packets.NONE:
             raise ValueError(f"{fault.fault!r} does not concern the packets between pairs of hosts")

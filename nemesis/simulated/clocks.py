@@ -226,17 +226,17 @@ class ClockFaults:
             clocks.correct()
 
     async def _step(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
-        by_ms = fault.params["ms"]
+        by_ms = fault.value("ms")
         skews = {name: _Step(self._world.nodes[name], by_ms) for name in nodes}
         return self._begin(fault, skews, "wall_clock_ahead_ms")
 
     async def _drift(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
-        ppm = fault.params["ppm"]
+        ppm = fault.value("ppm")
         skews = {name: _Drift(self._world.nodes[name], ppm) for name in nodes}
         return self._begin(fault, skews, "clock_gains_ppm")
 
     async def _strobe(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
-        by_ms, period_ms = fault.params["ms"], fault.params["period_ms"]
+        by_ms, period_ms = fault.value("ms"), fault.value("period_ms")
         skews = {name: _Strobe(self._world.nodes[name], by_ms, period_ms) for name in nodes}
         return self._begin(fault, skews, "backward_jumps")
 

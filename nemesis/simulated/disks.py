@@ -164,12 +164,12 @@ class DiskFaults:
             node.disk.heal_all()
 
     async def _disk_full(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
-        free_bytes = fault.params.get("free_bytes", 0)
+        free_bytes = fault.value("free_bytes")
         return self._break(nodes, lambda disk: disk.full(free_bytes), "writes_refused")
 
     async def _io_error(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
-        operation = "fsync" if fault.params.get("op", "fsync") == "fsync" else "any"
-        every = fault.params.get("every", 1)
+        operation = "fsync" if fault.value("op") == "fsync" else "any"
+        every = fault.value("every")
         return self._break(
             alive(self._world, nodes),
             lambda disk: disk.io_error(operation, every=every),
@@ -177,7 +177,7 @@ class DiskFaults:
         )
 
     async def _slow_disk(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
-        extra_ns = fault.params["ms"] * 1_000_000
+        extra_ns = fault.value("ms") * 1_000_000
         living = alive(self._world, nodes)
         return self._break(living, lambda disk: disk.slow(extra_ns=extra_ns), "syncs_late")
 
@@ -214,7 +214,7 @@ class DiskFaults:
         self._count_pauses()
         for name in living:
             self._world.nodes[name].kill()
-        size = fault.params["bytes"]
+        size = fault.value("bytes")
         truncated = {name: _truncated(self._world.nodes[name].disk, size) for name in nodes}
         return TruncatedFiles(world=self._world, killed=living, truncated=truncated)
 

@@ -76,7 +76,7 @@ class NetworkFaults:
         self._network.reset_connections()
 
     async def _cut(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
-        direction = "both" if fault.params.get("direction", "both") == "both" else "a_to_b"
+        direction = "both" if fault.value("direction") == "both" else "a_to_b"
         rules = [
             self._drop(fault, f"cut {nodes[0]} {other} {direction}", (nodes[0], other))
             for other in nodes[1:]
@@ -88,7 +88,7 @@ class NetworkFaults:
         return self._in_force(nodes, rules, "frames_held")
 
     async def _partition(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
-        groups = " | ".join(",".join(sorted(group)) for group in fault.params["groups"])
+        groups = " | ".join(",".join(sorted(group)) for group in fault.value("groups"))
         rules = [self._drop(fault, f"partition {groups}", nodes)] if nodes else []
         return self._in_force(nodes, rules, "frames_held")
 
@@ -102,7 +102,7 @@ class NetworkFaults:
         return self._in_force(nodes, rules, "packets_rejected")
 
     async def _loss(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
-        share = fault.params["percent"] / 100
+        share = fault.value("percent") / 100
         rules = [
             self._network.impair(label, self._pairs(fault, nodes), loss=share)
             for label in _one_label(fault, nodes)
@@ -110,8 +110,8 @@ class NetworkFaults:
         return self._in_force(nodes, rules, "packets_lost")
 
     async def _delay(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
-        delay_ns = fault.params["ms"] * NS_PER_MS
-        jitter_ns = fault.params.get("jitter_ms", 0) * NS_PER_MS
+        delay_ns = fault.value("ms") * NS_PER_MS
+        jitter_ns = fault.value("jitter_ms") * NS_PER_MS
         rules = [
             self._network.impair(
                 label, self._pairs(fault, nodes), delay_ns=delay_ns, jitter_ns=jitter_ns
@@ -121,7 +121,7 @@ class NetworkFaults:
         return self._in_force(nodes, rules, "packets_delayed")
 
     async def _bandwidth(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
-        bytes_per_s = fault.params["rate_kib_s"] * KIB
+        bytes_per_s = fault.value("rate_kib_s") * KIB
         rules = [
             self._network.shape(
                 f"throttle {name} {bytes_per_s}",
@@ -137,8 +137,7 @@ class NetworkFaults:
         return Moment(nodes=nodes, facts={"connections_before": count}, took_effect=count > 0)
 
     def _drop(self, fault: Fault, label: str, nodes: tuple[str, ...]) -> Token:
-        at = fault.params.get("at", "receiver")
-        return self._network.stall(label, self._pairs(fault, nodes), at=at)
+        return self._network.stall(label, self._pairs(fault, nodes), at=fault.value("at"))
 
     def _pairs(self, fault: Fault, nodes: tuple[str, ...]) -> Pairs:
         return affected_pairs(fault, nodes, self._population())

@@ -19,8 +19,6 @@ from nemesis.simulated.mechanism import (
     whole_batches,
 )
 
-STOP_GRACE_MS = 20_000
-
 
 @dataclass(slots=True, kw_only=True)
 class Pause:
@@ -155,7 +153,7 @@ class ProcessFaults:
 
     async def _slow_cpu(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
         living = alive(self._world, nodes)
-        percent = fault.params["percent"]
+        percent = fault.value("percent")
         before = {name: self._world.nodes[name].slowed_callbacks for name in living}
         for name in living:
             self._world.nodes[name].slow_cpu(100 / percent)
@@ -190,7 +188,7 @@ class ProcessFaults:
 
     async def _power(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
         living = self._about_to_end(nodes)
-        mode = fault.params.get("mode", "lose_all")
+        mode = fault.value("mode")
         facts: dict[str, Any] = {"mode": mode}
         keeps = {name: kept_bytes(self._world.nodes[name], fault.params) for name in living}
         ends = {name: self._log_ends(name) for name in living}
@@ -233,7 +231,7 @@ class ProcessFaults:
 
     async def _stop_all(self, nodes: tuple[str, ...], fault: Fault) -> dict[str, str]:
         """Stops nodes at the same time; returns how each ended, after the last has ended."""
-        grace_ms = fault.params.get("grace_ms", STOP_GRACE_MS)
+        grace_ms = fault.value("grace_ms")
         here = asyncio.get_running_loop()
         waiting = []
         ends: dict[str, str] = {}
