@@ -91,9 +91,9 @@ class Nemesis:
         if is_for_servers and selector in population.clients:
             what = "is a client"
         if what:
-            whom = "brokers" if is_for_brokers else "brokers and controllers"
+            kinds = "brokers" if is_for_brokers else "brokers and controllers"
             raise UsageError(
-                f"fault {fault.id}: {selector} {what}, and {fault.fault!r} is for {whom}"
+                f"fault {fault.id}: {selector} {what}, and {fault.fault!r} is for {kinds}"
             )
 
     async def run(self, schedule: Sequence[Fault]) -> None:

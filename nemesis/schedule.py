@@ -11,7 +11,7 @@ What is drawn from some families does not depend on which others exist.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from harness.simulation.power_cut import draw_mode
@@ -99,15 +99,7 @@ def random_schedule(
         at_ms = last_ms + draw.mean(rhythm.gap_ms)
     faults.sort(key=lambda fault: fault.at_ms)
     return tuple(
-        Fault(
-            id=f"f{index}",
-            fault=fault.fault,
-            targets=fault.targets,
-            at_ms=fault.at_ms,
-            for_ms=fault.for_ms,
-            params=fault.params,
-        )
-        for index, fault in enumerate(faults[:FAULT_COUNT_MAX])
+        replace(fault, id=f"f{index}") for index, fault in enumerate(faults[:FAULT_COUNT_MAX])
     )
 
 

@@ -257,7 +257,7 @@ def kept_bytes(node: SimNode, params: Mapping[str, Any]) -> dict[str, int] | Non
     """Translates the parameter `keep_records` of a power cut into bytes per log file of the page cache.
 
     Returns:
-        Path to length, an exact cut; None if the parameter says nothing about this node.
+        Path to length, an exact cut; None if the parameter does not name this node.
     """
     if "keep_records" not in params:
         return None

@@ -71,7 +71,7 @@ class RunData:
 
     @cached_property
     def world(self) -> str:
-        """Where it ran; a run whose harness died says so in its experiment only."""
+        """Where it ran; if the harness died, only the experiment has it."""
         experiment = self.replay.get("experiment")
         for said in (
             self.summary.get("on"),
@@ -138,7 +138,7 @@ class RunData:
 
     @cached_property
     def fault_windows(self) -> tuple[FaultWindow, ...]:
-        """When each fault was in force, in order of its beginning."""
+        """When each fault was in force, ordered by the beginning."""
         starts = [
             (row["completed_ns"], node)
             for row in self.faults

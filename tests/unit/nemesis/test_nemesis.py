@@ -169,7 +169,7 @@ class FakeCluster:
 
 
 class FakeInjector:
-    """Remembers what was asked of it; every fault takes effect."""
+    """Records its calls; every fault takes effect."""
 
     supported_faults = frozenset(FAULT_NAMES)
 
@@ -204,7 +204,7 @@ def nemesis_for(injector=None, rows=None, cluster=None):
     return Nemesis(cluster or FakeCluster(), injector or FakeInjector(), rows.append, Random(1))
 
 
-def test_the_nemesis_heals_exactly_its_own_fault_and_writes_what_it_hit():
+def test_the_nemesis_heals_exactly_the_named_fault_and_records_the_affected_nodes():
     injector, rows = FakeInjector(), []
     nemesis = nemesis_for(injector, rows)
 
@@ -227,7 +227,7 @@ def test_the_nemesis_heals_exactly_its_own_fault_and_writes_what_it_hit():
     assert last["x"][7] is not None
 
 
-def test_a_fault_whose_selector_finds_nobody_is_recorded_as_not_having_bitten():
+def test_a_fault_whose_selector_finds_no_node_is_recorded_without_an_effect():
     injector, rows = FakeInjector(), []
     nemesis = nemesis_for(injector, rows)
     asyncio.run(nemesis.inject(Fault(id="x", fault="power", targets=("last_in_isr:t-0",))))
@@ -268,7 +268,7 @@ def test_settling_heals_what_is_in_force_and_lets_the_injector_remove_the_rest()
     assert rows[-1][7] is not None
 
 
-def test_a_schedule_that_aims_at_nobody_is_refused_before_the_run():
+def test_a_schedule_with_an_unknown_target_is_refused_before_the_run():
     nemesis = nemesis_for()
     with pytest.raises(UsageError, match="b11"):
         nemesis.check([Fault(id="x", fault="kill", targets=("b11",))])
@@ -308,7 +308,7 @@ def carried_out(*faults):
     return injector, {row[0]: row for row in rows}
 
 
-def test_a_partition_is_split_once_and_everybody_is_told_the_same_groups():
+def test_a_partition_is_split_once_and_its_groups_are_injected_and_recorded():
     injector, rows = carried_out(
         Fault(
             id="p", fault="partition", targets=("all", "controllers"), params={"shape": "minority"}
@@ -340,13 +340,13 @@ def test_groups_are_resolved_and_need_no_targets():
         ("reject", ("b1", "leader:t-0"), {}),
     ],
 )
-def test_a_fault_between_nodes_that_lies_between_nobody_hits_nobody(fault, targets, params):
+def test_a_fault_between_nodes_that_separates_no_two_nodes_affects_none(fault, targets, params):
     injector, rows = carried_out(Fault(id="p", fault=fault, targets=targets, params=params))
     assert injector.calls == [("inject", fault, ())]
     assert rows["p"][8] is False
 
 
-def test_a_second_fault_of_a_kind_hits_nobody_until_the_first_is_healed():
+def test_a_second_exclusive_fault_affects_no_node_until_the_first_is_healed():
     step, drift = {"ms": 5}, {"ppm": 100}
     _, rows = carried_out(
         Fault(id="a", fault="clock_step", targets=("b1",), params=step),
@@ -361,7 +361,7 @@ def test_a_second_fault_of_a_kind_hits_nobody_until_the_first_is_healed():
 
 
 @pytest.mark.parametrize("fault", sorted(names(where="is_outage")))
-def test_whatever_took_a_node_down_is_over_when_the_node_is_started(fault):
+def test_an_outage_is_over_when_the_node_is_started(fault):
     params = {"bytes": 9} if fault == "truncate_file" else {}
     _, rows = carried_out(
         Fault(id="k", fault=fault, targets=("b1",), params=params),
@@ -403,7 +403,7 @@ def test_the_controllers_among_the_nodes_that_are_down_are_not_wiped():
     assert injector.calls == [("inject", "wipe", ("b3",))]
 
 
-def test_the_checkers_know_what_ends_a_node_in_no_order():
+def test_the_checkers_know_which_faults_end_a_node_uncleanly():
     assert names(where="excuses_death") == BROKEN_DISKS
     assert {
         *("kill", "oom", "power", "wipe", "bit_flip", "read_only", "truncate_file")
