@@ -1,7 +1,8 @@
 """The invariant monitor: inspects the simulated brokers while they run, and compares their states.
 
-Checkers see from outside that a promise was broken; the monitor sees the moment from which it could be broken. It runs after every committed metadata change and a few times per virtual
-second; `docs/invariants.md` has the statements. A violation ends the run.
+Checkers see from outside that a promise was broken; the monitor sees the moment from which it could be broken. It
+runs after every committed metadata change and a few times per virtual second; `docs/invariants.md` has the
+statements. A violation ends the run.
 
 INV-1, INV-2 and INV-4 are promises of ELR on, and only until the controller itself flagged an unclean election of
 the partition: from then on data may be gone, and the partition is no longer judged by them.
