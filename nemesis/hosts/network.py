@@ -34,6 +34,8 @@ class NetworkFaults(FaultKind):
         self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str
     ) -> InForce:
         fault = params["fault"]
+        if not nodes:
+            return InForce(nodes=())
         made = Fault(
             id=token,
             fault=fault,
