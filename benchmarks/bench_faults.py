@@ -86,11 +86,10 @@ async def _faults(
 ) -> list[tuple[str, str]]:
     async def one(fault: Fault) -> dict[str, Any]:
         await nemesis.inject(fault)
-        evidence = rows[fault.id]
         await asyncio.sleep(0.3)
         await nemesis.heal(fault.id)
         await _until_up(cluster)
-        return evidence
+        return rows[fault.id]
 
     lines = []
     for name, targets in (("2 hosts", ("b1", "b2")), ("6 hosts", (*BROKERS, *CONTROLLERS))):
