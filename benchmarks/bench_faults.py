@@ -23,6 +23,7 @@ from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
 from harness.runs.phases import Phases
 from harness.simulation.randomness import RandomTree
+from nemesis.adapter import ClusterInjector
 from nemesis.driver import Nemesis
 from nemesis.fault import Fault
 from nemesis.parameters import POWER_MODES
@@ -60,7 +61,7 @@ async def measure(filesystem: str, repetitions: int, folder: Path) -> list[tuple
     def keep(row: tuple[Any, ...]) -> None:
         rows[row[0]] = json.loads(row[9])
 
-    nemesis = Nemesis(cluster, keep, RandomTree(1).stream("selectors"))
+    nemesis = Nemesis(cluster, ClusterInjector(cluster), keep, RandomTree(1).stream("selectors"))
     experiment = Experiment(on="docker", timings="fast", duration_ms=10_000_000)
     phases = Phases(experiment, 1, cluster, nemesis, history, lambda *_: None)
     try:
@@ -85,11 +86,10 @@ async def _faults(
 ) -> list[tuple[str, str]]:
     async def one(fault: Fault) -> dict[str, Any]:
         await nemesis.inject(fault)
-        evidence = rows[fault.id]
         await asyncio.sleep(0.3)
         await nemesis.heal(fault.id)
         await _until_up(cluster)
-        return evidence
+        return rows[fault.id]
 
     lines = []
     for name, targets in (("2 hosts", ("b1", "b2")), ("6 hosts", (*BROKERS, *CONTROLLERS))):

@@ -191,7 +191,7 @@ class Phases:
     async def final(self) -> None:
         """Heals and starts everything, then appends and reads."""
         self._is_main_phase = False
-        await self._nemesis.heal_all()
+        await self._nemesis.settle()
         await self._cluster.settle()
         await self._wait_until(self.is_recovered)
         complete = await self._cluster.call(

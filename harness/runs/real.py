@@ -29,6 +29,7 @@ from harness.runs.simulated import SCENARIO_CLIENTS
 from harness.scenarios import find_by_name
 from harness.scenarios.steps import Scenario, ScenarioStuck
 from harness.simulation.randomness import RandomTree
+from nemesis.adapter import ClusterInjector, FaultyCluster
 from nemesis.driver import Nemesis
 
 START_LIMIT_MS = 60_000
@@ -38,7 +39,7 @@ QUICK_GROUPS = {"group_initial_rebalance_delay_ms": 100, "group_min_session_time
 """Group settings that go with the fast timings; Kafka's are 3 s and 6 s."""
 
 
-class RealDeployment(Deployment, Protocol):
+class RealDeployment(Deployment, FaultyCluster, Protocol):
     """What a run needs of a real cluster besides what phases need."""
 
     async def start(self) -> None:
@@ -137,6 +138,7 @@ class _RealRun:
         self.cluster = _make_cluster(experiment, seed, history, directory)
         self.nemesis = Nemesis(
             self.cluster,
+            ClusterInjector(self.cluster),
             lambda row: history.add("faults", row),
             RandomTree(seed).stream("selectors"),
         )

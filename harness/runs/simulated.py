@@ -34,6 +34,7 @@ from harness.simulation.randomness import RandomTree
 from harness.simulation.timeline import Failure
 from harness.simulation.weather import CALM, Weather, draw_weather
 from nemesis.driver import Nemesis
+from nemesis.simulated.injector import SimulatedInjector
 from system_under_test.config import TIMINGS, LogConfig
 from system_under_test.invariants import InvariantViolation
 
@@ -164,8 +165,10 @@ class SimulatedRun:
             unclean_leader_election=experiment.cluster.unclean_leader_election,
             disabled_rules=experiment.disabled_rules,
         )
+        self.injector = SimulatedInjector(self.cluster)
         self.nemesis = Nemesis(
             self.cluster,
+            self.injector,
             lambda row: history.add("faults", row),
             RandomTree(seed).stream("selectors"),
         )

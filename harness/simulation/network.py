@@ -4,7 +4,7 @@ The behaviour was observed on Linux 6.18. `tests/simulation/test_sim_network.py`
 and `tests/containers/test_network_calibration.py` repeats them on the kernel.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.simulation.connection import Listener, SimConnection, send_reset
@@ -30,6 +30,9 @@ LOOPBACK_LATENCY_NS = 20_000
 
 SYN_LINEAR_TIMEOUTS = 4
 """Linux' tcp_syn_linear_timeouts since 6.5: the number of connect timeouts before they grow. Older kernels: 0."""
+
+Pairs = Collection[tuple[str, str]]
+"""Ordered pairs (source, destination) of names of nodes."""
 
 
 class SimNetwork:
@@ -143,19 +146,9 @@ class SimNetwork:
     def reject(self, a: str, b: str, *, planes: Iterable[str] | None = None) -> NetworkFault:
         """Responds to the packets between two nodes with resets, as a firewall does (`REJECT tcp-reset`)."""
         self._check_nodes(a, b)
-        pairs = {(a, b), (b, a)}
-        fault = NetworkFault(
-            REJECT,
-            f"reject {a} {b}",
-            between(lambda src, dst: (src, dst) in pairs, _planes(planes)),
-        )
-        self._apply(fault)
-        for connection in list(self.connections.values()):
-            up = connection.up
-            if fault.applies(up.link.src, up.link.dst, up.plane):
-                fault.dropped_or_stalled += 1
-                connection.reset_both_ends()
-        return fault
+        chosen = _planes(planes)
+        plane = plane_of(self._nodes[a].kind, self._nodes[b].kind)
+        return self.refuse(f"reject {a} {b}", ((a, b), (b, a)) if plane in chosen else ())
 
     def degrade(
         self,
@@ -198,7 +191,7 @@ class SimNetwork:
     def impair(
         self,
         label: str,
-        pairs: Collection[tuple[str, str]],
+        pairs: Pairs,
         *,
         delay_ns: int = 0,
         jitter_ns: int = 0,
@@ -217,9 +210,7 @@ class SimNetwork:
             raise ValueError(
                 f"a loss of {loss}, or a jitter of {jitter_ns} ns around {delay_ns} ns, cannot be applied"
             )
-        self._check_nodes(*{name for pair in pairs for name in pair})
-        wanted = frozenset(pairs)
-        applies = between(lambda src, dst: (src, dst) in wanted, PLANES)
+        applies = self._among(pairs)
         if loss == 1.0:
             return self._apply(NetworkFault(STALL, label, applies))
         return self._apply(
@@ -229,12 +220,52 @@ class SimNetwork:
     def throttle(self, node: str, *, bytes_per_s: int) -> NetworkFault:
         """Sends all packets from a node to others over one slow wire, one after the other."""
         self._check_nodes(node)
-        applies = between(lambda src, dst: src == node, PLANES)
+        pairs = [(node, other) for other in self._nodes]
+        return self.shape(f"throttle {node} {bytes_per_s}", pairs, bytes_per_s=bytes_per_s)
+
+    def stall(self, label: str, pairs: Pairs, *, at: str = "receiver") -> NetworkFault:
+        """Drops the packets of ordered pairs of nodes; one rule for all of them.
+
+        Args:
+            label: For traces.
+            pairs: (source, destination).
+            at: As for `cut`.
+        """
+        at_sender = _choose(at, receiver=False, sender=True)
+        return self._apply(NetworkFault(STALL, label, self._among(pairs), at_sender=at_sender))
+
+    def refuse(self, label: str, pairs: Pairs) -> NetworkFault:
+        """Answers the packets of ordered pairs of nodes with resets, as a firewall rule `REJECT tcp-reset` does.
+
+        Args:
+            label: For traces.
+            pairs: (source, destination).
+        """
+        fault = self._apply(NetworkFault(REJECT, label, self._among(pairs)))
+        for connection in list(self.connections.values()):
+            up = connection.up
+            if fault.applies(up.link.src, up.link.dst, up.plane):
+                fault.dropped_or_stalled += 1
+                connection.reset_both_ends()
+        return fault
+
+    def shape(self, label: str, pairs: Pairs, *, bytes_per_s: int) -> NetworkFault:
+        """Lets all packets of ordered pairs of nodes pass one slow wire, in turn.
+
+        Args:
+            label: For traces.
+            pairs: (source, destination).
+            bytes_per_s: What the wire carries.
+        """
         return self._apply(
-            NetworkFault(
-                THROTTLE, f"throttle {node} {bytes_per_s}", applies, bytes_per_s=bytes_per_s
-            )
+            NetworkFault(THROTTLE, label, self._among(pairs), bytes_per_s=bytes_per_s)
         )
+
+    def _among(self, pairs: Pairs) -> Callable[[str, str, str], bool]:
+        """Returns the predicate of a rule about ordered pairs of nodes."""
+        self._check_nodes(*{name for pair in pairs for name in pair})
+        wanted = frozenset(pairs)
+        return between(lambda src, dst: (src, dst) in wanted, PLANES)
 
     def hold(self, src: str | None, dst: str | None, message_type_name: str) -> NetworkFault:
         """Holds messages of one type from one node to another until `release`.

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from harness.contracts.cluster import InForce
+from nemesis.adapter import InForce
 from nemesis.hosts.mechanism import FaultKind, Handler
 
 if TYPE_CHECKING:

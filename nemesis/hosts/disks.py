@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from harness.contracts.cluster import InForce
+from nemesis.adapter import InForce
 from nemesis.hosts.mechanism import FaultKind, Handler, is_kept_down
 
 FREEZE_WATCHDOG_S = 120.0

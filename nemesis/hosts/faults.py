@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from harness.contracts.cluster import Effect, InForce
+from nemesis.adapter import Effect, InForce
 from nemesis.agent.client import AgentGoneError
 from nemesis.agent.errors import AgentError
 from nemesis.faults import FAULTS

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.contracts.cluster import InForce
 from harness.environments.real import HARNESS_HOST
+from nemesis.adapter import InForce
 from nemesis.faults import FAULTS
 
 if TYPE_CHECKING:

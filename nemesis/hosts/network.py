@@ -4,7 +4,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from harness.contracts.cluster import InForce
+from nemesis.adapter import InForce
+from nemesis.fault import Fault
 from nemesis.hosts.mechanism import FaultKind, Handler
 from nemesis.shapes import affected_pairs
 
@@ -33,7 +34,16 @@ class NetworkFaults(FaultKind):
         self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str
     ) -> InForce:
         fault = params["fault"]
-        pairs = affected_pairs(fault, nodes, params, self._cluster.population())
+        if not nodes:
+            return InForce(nodes=())
+        made = Fault(
+            id=token,
+            fault=fault,
+            targets=nodes,
+            params={key: value for key, value in params.items() if key != "fault"},
+            is_drawn=True,
+        )
+        pairs = affected_pairs(made, nodes, self._cluster.population())
         if not pairs:
             return InForce(nodes=())
         rules = self._rules(fault, pairs, params)

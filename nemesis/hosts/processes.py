@@ -5,8 +5,8 @@ import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from harness.contracts.cluster import InForce
 from harness.environments.real import STOP_GRACE_MS
+from nemesis.adapter import InForce
 from nemesis.hosts.mechanism import FaultKind, Handler
 
 if TYPE_CHECKING:

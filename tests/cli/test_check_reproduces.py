@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from checkers.kernels.verdict_json import verdict_to_json
-from harness.cli import main
+from harness.cli.main import main
 from harness.environments.simulated.monitor import InvariantMonitor
 from harness.history.schema import TABLES
 from harness.history.writer import HistoryWriter
-from harness.runs import experiment as experiments
+from harness.runs import experiment_file as experiments
 from harness.runs.judge import judge_record
 from results.history_files import is_finished, read_tables, write_tables
 from system_under_test.invariants import check_invariant

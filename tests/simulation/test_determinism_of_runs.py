@@ -18,7 +18,7 @@ CHILD = """
 import json, sys
 from dataclasses import replace
 from pathlib import Path
-from harness.runs import experiment
+from harness.runs import experiment_file as experiment
 from harness.runs.judge import judge_result
 from harness.runs.simulated import simulate
 storm = replace(experiment.load(Path(sys.argv[1])), duration_ms=6000, profile=sys.argv[4])

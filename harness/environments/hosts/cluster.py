@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from harness.contracts.capability import Capability
-from harness.contracts.cluster import Effect, InForce
 from harness.contracts.violation import Violation
 from harness.environments.observation.event_tail import EventSource, EventTail
 from harness.environments.real import HARNESS_HOST, AddRow, RealCluster
 from harness.errors import HarnessFailure
+from nemesis.adapter import Effect, InForce
 from nemesis.agent.client import AgentClient, AgentGoneError
 from nemesis.agent.errors import AgentError
 from system_under_test.real.host import ClientHost

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harness.contracts.cluster import Effect, InForce
 from harness.contracts.violation import Violation
 from harness.environments.local.standing import LocalCluster, LocalNode
 from harness.environments.observation.event_tail import EventTail, LocalFiles
 from harness.environments.real import HARNESS_HOST, STOP_GRACE_MS, AddRow, RealCluster
+from nemesis.adapter import Effect, InForce
 from nemesis.agent.processes.procfs import cpu_ticks, process_state
 from system_under_test.real.host import ClientHost
 

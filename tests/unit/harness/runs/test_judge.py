@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from checkers.kernels.compose import required_faults
-from harness.contracts.cluster import Effect, InForce
 from harness.contracts.run_context import (
     RunContext,
     context_from_facts,
@@ -24,24 +23,34 @@ from harness.runs.experiment import ClusterConfig, Experiment, TopicConfig
 from harness.runs.promises import record_end, record_promises
 from nemesis.driver import Nemesis, cut_short
 from nemesis.fault import Fault
-from workloads.append import AppendConfig
+from nemesis.mechanism import Effect
+from workloads.group_workload import ConsumerGroupConfig
 
 
-class OneFault:
-    """A cluster in which one fault has a given effect."""
+class OneInjection:
+    """An injection on given nodes with given evidence."""
 
     def __init__(self, nodes: tuple[str, ...], evidence: Mapping[str, Any]) -> None:
         self.nodes = nodes
         self.evidence = dict(evidence)
 
+    async def heal(self) -> None: ...
+
+    async def effect(self) -> Effect:
+        return Effect(took_effect=False, evidence=self.evidence)
+
+
+class OneFault:
+    """A world in which one fault has a given effect."""
+
+    def __init__(self, nodes: tuple[str, ...], evidence: Mapping[str, Any]) -> None:
+        self.injection = OneInjection(nodes, evidence)
+
     def now_ns(self) -> int:
         return 5
 
-    async def inject(self, *_: Any) -> InForce:
-        return InForce(nodes=self.nodes, evidence=self.evidence)
-
-    async def effect(self, *_: Any) -> Effect:
-        return Effect(bit=False, evidence=self.evidence)
+    async def inject(self, *_: Any) -> OneInjection:
+        return self.injection
 
 
 @pytest.mark.parametrize(
@@ -56,8 +65,9 @@ def test_a_fault_must_take_effect_if_it_had_targets_or_could_not_be_injected(
     resolved: list[str], evidence: dict[str, str], enabled: tuple[str, ...]
 ) -> None:
     rows: list[tuple[Any, ...]] = []
-    nemesis = Nemesis(OneFault(tuple(resolved), evidence), rows.append, Random(1))  # type: ignore[arg-type]
-    nemesis._aim = lambda fault: (tuple(resolved), {})  # type: ignore[method-assign]
+    world = OneFault(tuple(resolved), evidence)
+    nemesis = Nemesis(world, world, rows.append, Random(1))  # type: ignore[arg-type]
+    nemesis._aim = lambda fault: (fault, tuple(resolved))  # type: ignore[method-assign]
     fault = Fault(id="f1", fault="io_error", targets=("b1",), params={"op": "all"})
     asyncio.run(nemesis.inject(fault))
     (row,) = rows
@@ -111,7 +121,8 @@ def test_a_run_records_its_promises_first_and_its_end_last() -> None:
         topic=TopicConfig(min_insync_replicas=3, replication_factor=2),
         cluster=ClusterConfig(unclean_leader_election=True),
         on="local",
-        workload=AppendConfig(group_members=2),
+        workload_name="consumer-group",
+        workload=ConsumerGroupConfig(),
     )
     killed, ended = HistoryWriter(None), HistoryWriter(None)
     for history in (killed, ended):
