@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from harness.environments.hosts.cluster import HostCluster
 from harness.environments.hosts.docker import DockerPlacement, check_machine
@@ -21,10 +21,13 @@ from harness.environments.node_files import NodeSettings
 from harness.errors import UsageError
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
-from harness.runs.phases import Phases
+from harness.runs.phases import Deployment, Phases
 from harness.simulation.randomness import RandomTree
 from nemesis.driver import Nemesis
-from nemesis.fault import POWER_MODES, Fault
+from nemesis.fault import Fault
+from nemesis.hosts.injector import make_injector
+from nemesis.hosts.old_driver import OldDriverCluster
+from nemesis.parameters import POWER_MODES
 
 BROKERS = ("b1", "b2", "b3")
 CONTROLLERS = ("c11", "c12", "c13")
@@ -59,9 +62,10 @@ async def measure(filesystem: str, repetitions: int, folder: Path) -> list[tuple
     def keep(row: tuple[Any, ...]) -> None:
         rows[row[0]] = json.loads(row[9])
 
-    nemesis = Nemesis(cluster, keep, RandomTree(1).stream("selectors"))
+    injector = make_injector(cluster)
+    nemesis = Nemesis(OldDriverCluster(cluster, injector), keep, RandomTree(1).stream("selectors"))
     experiment = Experiment(on="docker", timings="fast", duration_ms=10_000_000)
-    phases = Phases(experiment, 1, cluster, nemesis, history, lambda *_: None)
+    phases = Phases(experiment, 1, cast(Deployment, cluster), nemesis, history, lambda *_: None)
     try:
         await cluster.start()
         await phases.start()

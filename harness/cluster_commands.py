@@ -12,6 +12,7 @@ from harness.environments.local.wire_client import ask
 from harness.errors import UsageError
 from harness.runs.record import to_json_line
 from nemesis.agent.processes.procfs import process_state
+from nemesis.local import processes
 from system_under_test.config import PROFILES, TIMINGS
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
@@ -83,13 +84,10 @@ def act(options: argparse.Namespace) -> int:
     was_alive = node.is_alive
     if options.action == "start":
         cluster.start_node(name)
+    elif options.action in ("kill", "stop"):
+        {"kill": cluster.kill, "stop": cluster.stop}[options.action](name)
     else:
-        {
-            "kill": cluster.kill,
-            "stop": cluster.stop,
-            "pause": cluster.pause,
-            "resume": cluster.resume,
-        }[options.action](name)
+        {"pause": processes.pause, "resume": processes.resume}[options.action](node)
     if options.action != "start" and not was_alive:
         raise UsageError(f"{name} is down; `laststand cluster start {name}` starts it")
     word = _state(node)

@@ -1,10 +1,12 @@
 """What the commands about real worlds do: image, reset, and the doctor's look at a world."""
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from harness import exit_codes
-from harness.contracts.capability import NO, WEAKER, YES, Capability
+from harness.contracts.capability import NO, WEAKER, YES
 from harness.doctor import Finding
 from harness.errors import HarnessFailure, UsageError
 from harness.names import unknown_name
@@ -124,7 +126,7 @@ def examine_world(world: str, hosts: str | None) -> list[Finding]:
     if world == DOCKER:
         from harness.environments.hosts import docker
 
-        return _docker_findings() + _findings("", docker.docker_mechanisms())
+        return _docker_findings() + _findings("", docker.machine_mechanisms())
     if world == SSH:
         from harness.environments.hosts import ssh
 
@@ -167,7 +169,9 @@ def _docker_findings() -> list[Finding]:
     return findings
 
 
-def _findings(prefix: str, capabilities: dict[str, Capability]) -> list[Finding]:
+def _findings(prefix: str, mechanisms: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
+    from nemesis.hosts.capabilities import host_capabilities
+
     # Something that cannot be done makes runs poorer, not wrong: a run that asks for it says so.
     return [
         Finding(
@@ -176,5 +180,5 @@ def _findings(prefix: str, capabilities: dict[str, Capability]) -> list[Finding]
             text=capability.line(),
             mark=MARKS[capability.level],
         )
-        for name, capability in capabilities.items()
+        for name, capability in host_capabilities(mechanisms).items()
     ]

@@ -366,6 +366,18 @@ _ROWS = (
         evidence="a bit of a log was flipped where recovery has to look",
     ),
     FaultType(
+        name="truncate_file",
+        group=Group.DISK,
+        targets=Targets.BROKERS,
+        about_targets="brokers, which are killed if they run",
+        parameters={"bytes": whole_number(1, 1 << 30, is_needed=True)},
+        is_outage=True,
+        can_lose_data=True,
+        ends_uncleanly=True,
+        sentence="Cut the last {bytes} bytes off a log of {who}",
+        evidence="the newest segment of the largest partition log is shorter",
+    ),
+    FaultType(
         name="start",
         group=Group.REPAIR,
         targets=Targets.SERVERS,

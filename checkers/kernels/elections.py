@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from checkers.kernels.history import I64, INF_NS, Bools, is_word
 
-LOSSY_FAULTS = frozenset({"power", "wipe", "bit_flip"})
+LOSSY_FAULTS = frozenset({"power", "wipe", "bit_flip", "truncate_file"})
 """Faults after which a broker may come back with less than it had."""
 
 UNCLEAN_FAULTS = frozenset({"kill", "oom", "read_only"}) | LOSSY_FAULTS

@@ -1,10 +1,18 @@
 """What a cluster offers the harness, wherever it lives."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from harness.contracts.metadata import CommittedMetadata
+
+HARNESS_HOST = "harness"
+"""Name of the host that administers the cluster; it is neither broker nor controller."""
+CONTROLLER_ID_FIRST = 11
+"""Controllers are numbered from here, brokers from 1; every node id belongs to one node."""
+
+AddRow = Callable[[str, tuple[Any, ...]], None]
+"""Takes one history row: the name of its table, and the row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """What every cluster of real processes has in common, wherever its nodes live.
 
-Clients live in this process and speak TCP. Committed metadata, marks and replica states come from the nodes'
-event logs, stamped with the machine's monotonic clock. A node that ends without having been told to is a
-finding, unless a fault that is in force on it explains it.
+Clients live in this process and use TCP. Committed metadata, marks and replica states come from the nodes' event
+logs, stamped with the machine's monotonic clock. A node that ends by itself is a finding, unless a fault explains
+its end.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
-from harness.contracts.cluster import Population
+from harness.contracts.cluster import HARNESS_HOST, AddRow, Population
 from harness.contracts.metadata import CommittedMetadata
 from harness.environments.observation.event_tail import EventTail
 from harness.environments.observation.states import MetadataWitness, NodeObserver
@@ -22,10 +22,6 @@ from system_under_test.runtime import Host
 READ_EVERY_S = 0.02
 HOLD_BACK_NS = 30_000_000
 """How long an event waits for older ones of other nodes."""
-STOP_GRACE_MS = 20_000
-HARNESS_HOST = "harness"
-
-AddRow = Callable[[str, tuple[Any, ...]], None]
 
 
 class RealCluster:
@@ -35,11 +31,11 @@ class RealCluster:
         nodes: (name, role, node id) of every node.
         add_row: Takes history rows.
         clients: How many client hosts.
-        on_violation: Told, in one sentence, what no node may do: end by itself, contradict another.
+        on_violation: Called with one sentence per violation: a node ends by itself, or contradicts another.
         hold_back_ns: How long an event waits for older ones of other nodes.
 
     Attributes:
-        clocks: What each node last said about its own clocks: (at_ns, wall_ms, monotonic_ns).
+        clocks: What each node reported about its clocks, oldest first: (at_ns, wall_ms, monotonic_ns).
     """
 
     def __init__(
@@ -77,11 +73,11 @@ class RealCluster:
     # -- what a kind of cluster adds
 
     def is_alive(self, name: str) -> bool:
-        """Whether a node's process is there, running or not."""
+        """Whether a node's process exists, running or not."""
         raise NotImplementedError
 
     def watch_processes(self) -> None:
-        """Looks whether a process has ended by itself; called again and again."""
+        """Reports processes that have ended by themselves; called repeatedly."""
 
     # -- life
 
@@ -90,19 +86,19 @@ class RealCluster:
         return time.monotonic_ns() - self._began_ns
 
     def follow(self, tail: EventTail) -> None:
-        """Begins to follow what nodes say."""
+        """Starts following the event logs."""
         self._tail = tail
         self._reader = asyncio.get_running_loop().create_task(self._follow(), name="event-tail")
 
     async def stop_following(self) -> None:
-        """Stops to follow, after a last look."""
-        # Asked, not cancelled: a cancellation that comes together with an awaited answer may get lost.
+        """Stops following, after reading the event logs once more."""
+        # A flag, because a cancellation may get lost when it coincides with an awaited response.
         self._is_following = False
         try:
             if self._reader is not None:
                 await self._reader
             if self._tail is not None:
-                await self._look(self._began_ns + (1 << 62))
+                await self._read(self._began_ns + (1 << 62))
         finally:
             if self._tail is not None:
                 self._tail.close()
@@ -110,7 +106,7 @@ class RealCluster:
                 host.close()
 
     def population(self) -> Population:
-        """Returns who there is, and who is down."""
+        """Returns all hosts, and which nodes are down."""
         return Population(
             brokers=tuple(self.brokers.items()),
             controllers=tuple(self.controllers.items()),
@@ -121,7 +117,7 @@ class RealCluster:
         )
 
     def client_host(self, name: str) -> Host:
-        """Returns the doors of a client host, or of the harness's."""
+        """Returns the interfaces of a client host, or of the harness's host."""
         return self._hosts[name]
 
     def spawn(self, node: str, coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
@@ -133,24 +129,24 @@ class RealCluster:
         return await coroutine
 
     def went_down(self, names: Iterable[str], at_ns: int | None = None) -> None:
-        """Notes that nodes are down; their observers are told behind everything that they had still said."""
+        """Notes that nodes are down; their observers learn it after all events that the nodes had written."""
         at_ns = time.monotonic_ns() if at_ns is None else at_ns
         self._ends.extend((at_ns, name) for name in names)
 
-    def died(self, name: str, how: str, last_words: str) -> None:
+    def died(self, name: str, how: str, final_log_line: str) -> None:
         """Notes that a node ended by itself."""
         self.went_down((name,))
-        self._on_violation(f"{name} ended by itself ({how}): {last_words}")
+        self._on_violation(f"{name} ended by itself ({how}): {final_log_line}")
 
-    # -- what nodes say
+    # -- what nodes report
 
     async def _follow(self) -> None:
         while self._is_following:
             await asyncio.sleep(READ_EVERY_S)
-            await self._look(time.monotonic_ns() - self._hold_back_ns)
+            await self._read(time.monotonic_ns() - self._hold_back_ns)
             self.watch_processes()
 
-    async def _look(self, until_ns: int) -> None:
+    async def _read(self, until_ns: int) -> None:
         assert self._tail is not None
         for event in await self._tail.read(until_ns):
             self._take_ends(event.at_ns)
@@ -180,7 +176,7 @@ class RealCluster:
                 readings = self.clocks[event.node]
                 readings.append((event.at_ns, fields["wall_ms"], fields["monotonic_ns"]))
         except InvariantViolation as violation:
-            self._is_broken = True  # nothing that follows can be trusted to fit
+            self._is_broken = True  # later events cannot be trusted to be consistent
             self._on_violation(f"{event.node}: {violation}")
 
     def _time_of_event(self) -> int:

@@ -8,10 +8,12 @@ verdict.
 
 import asyncio
 import shutil
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
+from harness.contracts.cluster import Population
+from harness.contracts.metadata import CommittedMetadata
 from harness.environments.local.cluster import ProcessCluster
 from harness.environments.local.standing import LocalCluster
 from harness.environments.node_files import NodeSettings
@@ -25,6 +27,9 @@ from harness.scenarios.steps import Scenario, ScenarioStuck
 from harness.simulation.randomness import RandomTree
 from nemesis.driver import Nemesis
 from nemesis.fault import Fault
+from nemesis.hosts.old_driver import OldDriverCluster
+from nemesis.local import injector as local_faults
+from nemesis.mechanism import Injector
 
 START_LIMIT_MS = 60_000
 SCENARIO_LIMIT_MS = 300_000
@@ -33,8 +38,29 @@ QUICK_GROUPS = {"group_initial_rebalance_delay_ms": 100, "group_min_session_time
 """Group settings that go with the fast timings; Kafka's are 3 s and 6 s."""
 
 
-class RealDeployment(Deployment, Protocol):
+class RealInjector(Injector, Protocol):
+    """What a run needs of an injector in a real world."""
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what the run's record says about how faults are injected."""
+        ...
+
+
+class RealDeployment(Protocol):
     """What a run needs of a real cluster besides what phases need."""
+
+    @property
+    def metadata(self) -> CommittedMetadata:
+        """Committed metadata."""
+        ...
+
+    def population(self) -> Population:
+        """Returns all hosts."""
+        ...
+
+    def now_ns(self) -> int:
+        """Returns nanoseconds since the start of the run."""
+        ...
 
     async def start(self) -> None:
         """Makes everything and starts all nodes."""
@@ -51,22 +77,19 @@ class RealDeployment(Deployment, Protocol):
 
 def check_possible(experiment: Experiment, seed: int) -> None:
     """Raises `UsageError` if this world cannot carry out this experiment; starts and stores nothing."""
-    supported: frozenset[str] = ProcessCluster.supported_faults
+    supported = local_faults.SUPPORTED_FAULTS
     if experiment.on == DOCKER:
         from harness.environments.hosts import docker
 
         docker.check_machine()
-        capabilities = docker.docker_capabilities()
-        _check_faults(
-            experiment,
-            seed,
-            {name: can.why for name, can in capabilities.items() if not can.is_there},
-        )
+        _check_faults(experiment, seed, [docker.machine_mechanisms()])
         return
     if experiment.on == SSH:
         from harness.environments.hosts import ssh
 
-        _check_faults(experiment, seed, ssh.check_hosts(experiment))
+        inventory, cluster = Path(experiment.inventory), experiment.cluster
+        ssh.check_addresses(inventory, cluster.brokers + cluster.controllers)
+        _check_faults(experiment, seed, list(ssh.mechanisms(inventory).values()))
         return
     for fault in _faults_of(experiment, seed):
         if fault.fault not in supported:
@@ -76,7 +99,14 @@ def check_possible(experiment: Experiment, seed: int) -> None:
             )
 
 
-def _check_faults(experiment: Experiment, seed: int, impossible: dict[str, str]) -> None:
+def _check_faults(
+    experiment: Experiment, seed: int, found: Sequence[Mapping[str, Mapping[str, Any]]]
+) -> None:
+    """Raises `UsageError` if hosts whose agents found these mechanisms do not support a fault."""
+    from nemesis.hosts.capabilities import shared_fault_capabilities
+
+    capabilities = shared_fault_capabilities(found)
+    impossible = {name: can.why for name, can in capabilities.items() if not can.is_there}
     for fault in _faults_of(experiment, seed):
         if fault.fault in impossible:
             raise UsageError(
@@ -136,13 +166,16 @@ class _RealRun:
             find_by_name(experiment.scenario) if experiment.scenario else None
         )
         self.result = SimulationResult(schedule=planned_schedule(experiment, seed))
-        self.cluster = _make_cluster(experiment, seed, history, directory, self.result)
+        self.cluster, self.injector = _make_cluster(
+            experiment, seed, history, directory, self.result
+        )
         self.nemesis = Nemesis(
-            self.cluster,
+            OldDriverCluster(self.cluster, self.injector),
             lambda row: history.add("faults", row),
             RandomTree(seed).stream("selectors"),
         )
-        self.phases = Phases(experiment, seed, self.cluster, self.nemesis, history, progress)
+        deployment = cast(Deployment, self.cluster)
+        self.phases = Phases(experiment, seed, deployment, self.nemesis, history, progress)
         self.progress = progress
 
     async def carry_out(self) -> SimulationResult:
@@ -164,7 +197,7 @@ class _RealRun:
                 result.violations.extend(self.phases.group.findings(result.tables))
             self._remove_data()
         result.resolved = dict(self.nemesis.resolved)
-        result.world = self.cluster.describe()
+        result.world = {**self.injector.describe(), **self.cluster.describe()}
         result.counters = {"operations": result.tables["operations"].num_rows}
         if self.phases.group is not None:
             result.counters |= self.phases.group.ledger.counters()
@@ -181,6 +214,8 @@ class _RealRun:
             main_limit_ms = 2 * experiment.duration_ms + START_LIMIT_MS
             await self._within("main", self.phases.main(self.result.schedule), main_limit_ms)
         self.progress("final", 0.0)
+        await self.nemesis.heal_all()
+        await self.injector.settle()
         await self._within("final", self.phases.final(), experiment.final_phase_ms)
 
     async def _within(self, name: str, phase: Coroutine[Any, Any, None], limit_ms: float) -> None:
@@ -206,7 +241,7 @@ def _make_cluster(
     history: HistoryWriter,
     directory: Path,
     result: SimulationResult,
-) -> RealDeployment:
+) -> tuple[RealDeployment, RealInjector]:
     settings = experiment.cluster
     clients = SCENARIO_CLIENTS if experiment.scenario else experiment.workload.processes + 1
     log = {"segment_bytes": settings.segment_bytes, "flush_messages": settings.flush_messages}
@@ -226,10 +261,12 @@ def _make_cluster(
             broker=broker,
             disabled_rules=experiment.disabled_rules,
         )
-        return ProcessCluster(
+        processes = ProcessCluster(
             local, history.add, clients=clients, on_violation=result.violations.append
         )
+        return processes, local_faults.make_injector(processes)
     from harness.environments.hosts.cluster import HostCluster, Placement
+    from nemesis.hosts.injector import make_injector
 
     told = NodeSettings(
         profile=experiment.profile,
@@ -267,10 +304,11 @@ def _make_cluster(
             filesystem=settings.disk,
             logs_to=directory / NODES_FOLDER,
         )
-    return HostCluster(
+    cluster = HostCluster(
         placement,
         history.add,
         clients=clients,
         on_violation=result.violations.append,
         seed=seed,
     )
+    return cluster, make_injector(cluster)

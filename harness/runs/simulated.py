@@ -17,7 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from harness.environments.simulated.cluster import HARNESS_NODE, SimulatedCluster
+from harness.contracts.cluster import HARNESS_HOST
+from harness.environments.simulated.cluster import SimulatedCluster
 from harness.environments.simulated.monitor import InvariantMonitor
 from harness.errors import UsageError
 from harness.history.writer import HistoryWriter
@@ -246,7 +247,7 @@ class _Run:
 
     def _drive(self, phase: Coroutine[Any, Any, None], limit_ms: float) -> None:
         """Runs the world until a phase has come to its end."""
-        task = self.cluster.spawn(HARNESS_NODE, phase)
+        task = self.cluster.spawn(HARNESS_HOST, phase)
         self.world.run(until=task.done, limit_ns=int(limit_ms * 1e6))
         task.result()
 

@@ -68,6 +68,7 @@ class AgentNode:
         "disk_revives",
         "remount",
         "flip_bit",
+        "truncate_file",
         "probe_write",
     )
 
@@ -361,6 +362,11 @@ class AgentNode:
         """Flips one bit of a log; the process is dead."""
         self._must_be_dead("flip a bit")
         return self.disk.flip_bit(seed)
+
+    def truncate_file(self, size: int) -> Answer:
+        """Cuts bytes off the end of the largest partition log; the process is dead."""
+        self._must_be_dead("cut a file")
+        return self.disk.truncate_file(size)
 
     def probe_write(self) -> Answer:
         """Tries to write to its disk; returns the error's name, or "" if it worked."""

@@ -16,6 +16,7 @@ PARAMS = {
     "clock_drift": {"ppm": 200000},
     "clock_strobe": {"ms": 200, "period_ms": 50},
     "slow_disk": {"ms": 50},
+    "truncate_file": {"bytes": 700},
 }
 
 

@@ -28,16 +28,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.contracts.cluster import CONTROLLER_ID_FIRST
 from harness.environments.local.wire_client import ask
 from harness.environments.node_files import NodeSettings, node_toml
 from harness.errors import HarnessFailure, UsageError
 from nemesis.agent.processes.procfs import process_start
-from nemesis.agent.processes.signals import ProcessId, freeze
 from system_under_test.protocol.messages import metadata_request
 
 LOOPBACK = "127.0.0.1"
 STATE_FILE = "cluster.json"
-FIRST_CONTROLLER_ID = 11
 STOP_LIMIT_S = 30.0
 POLL_S = 0.02
 LOG_TAIL_LINES = 5
@@ -51,7 +50,6 @@ class LocalNode:
         name: "b1", "c11".
         pid: Of its last process, 0 before the first.
         began: Start time of that process in clock ticks since boot, as the kernel says.
-        is_paused: Whether it was paused through this object.
     """
 
     name: str
@@ -61,7 +59,6 @@ class LocalNode:
     directory: Path
     pid: int = 0
     began: int = 0
-    is_paused: bool = False
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -156,7 +153,7 @@ class LocalCluster:
         nodes: dict[str, LocalNode] = {}
         for index in range(controllers):
             _add(
-                nodes, directory, "controller", FIRST_CONTROLLER_ID + index, ports[brokers + index]
+                nodes, directory, "controller", CONTROLLER_ID_FIRST + index, ports[brokers + index]
             )
         for index in range(brokers):
             _add(nodes, directory, "broker", 1 + index, ports[index])
@@ -273,20 +270,6 @@ class LocalCluster:
         """Ends a node in order with SIGTERM; with SIGKILL if it takes longer than `limit_s`."""
         return self._end(self._node(name), signal.SIGTERM, limit_s)
 
-    def pause(self, name: str) -> None:
-        """Freezes a node with SIGSTOP; returns when it stands."""
-        node = self._node(name)
-        if node.is_alive:
-            node.is_paused = True
-            freeze(ProcessId(pid=node.pid, began=node.began))
-
-    def resume(self, name: str) -> None:
-        """Thaws a node with SIGCONT."""
-        node = self._node(name)
-        if node.is_alive:
-            os.kill(node.pid, signal.SIGCONT)
-        node.is_paused = False
-
     def down(self, *, keep: bool = False) -> None:
         """Ends every node and removes the directory; idempotent.
 
@@ -380,7 +363,6 @@ class LocalCluster:
         else:
             node.pid = _spawn_detached(command, log_path)
         node.began = process_start(node.pid)
-        node.is_paused = False
 
     def _end(self, node: LocalNode, number: int, limit_s: float) -> int | None:
         if node.is_alive:
@@ -389,7 +371,6 @@ class LocalCluster:
                 if number != signal.SIGKILL:
                     os.kill(node.pid, signal.SIGCONT)
             self._wait(node, time.monotonic() + limit_s)
-        node.is_paused = False
         return node.exit_code
 
     def _wait(self, node: LocalNode, deadline_s: float) -> None:

@@ -445,6 +445,32 @@ class NodeDisk:
             "byte_after": after,
         }
 
+    def truncate_file(self, size: int) -> Answer:
+        """Cuts bytes off the newest segment of the largest partition log, durably; the node is down.
+
+        Args:
+            size: How many bytes; a shorter segment becomes empty.
+
+        Returns:
+            The segment, and its size before and after; empty if there is no partition log with records.
+        """
+        path = log_files.newest_segment_of_largest_log(self.data)
+        if path is None:
+            return {}
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            before = os.fstat(descriptor).st_size
+            os.ftruncate(descriptor, max(0, before - size))
+            os.fsync(descriptor)
+            after = os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+        return {
+            "path": path.relative_to(self.data).as_posix(),
+            "bytes_before": before,
+            "bytes_after": after,
+        }
+
     # -- the end
 
     def destroy(self) -> None:

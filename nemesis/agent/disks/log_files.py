@@ -76,6 +76,21 @@ def bytes_of_records(read_at: ReadAt, size: int, keep_records: int, torn_bytes: 
     return size
 
 
+def newest_segment_of_largest_log(root: Path) -> Path | None:
+    """Returns the newest segment with data of the partition log that has the most bytes; None if there is none.
+
+    The metadata log is not a partition log. Of several logs of the same size, the first by name counts.
+    """
+    logs: dict[Path, list[Path]] = {}
+    for path in sorted(root.rglob("*" + LOG_SUFFIX)):
+        if path.is_file() and is_partition_log(os.fspath(path)) and path.stat().st_size:
+            logs.setdefault(path.parent, []).append(path)
+    if not logs:
+        return None
+    largest = max(logs.values(), key=lambda paths: sum(path.stat().st_size for path in paths))
+    return largest[-1]
+
+
 def recovery_points(directory: Path) -> dict[str, int]:
     """Returns the checkpointed recovery points of a log directory, by name of the partition's folder."""
     points = {}

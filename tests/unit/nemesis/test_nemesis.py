@@ -78,6 +78,10 @@ def test_a_selector_that_names_nothing_is_an_error_with_a_hint(selector):
         resolve(selector, POPULATION, metadata(), Random(1))
 
 
+NEVER_DRAWN = {"start", "heal", "truncate_file"}
+"""Faults that only scripted schedules use."""
+
+
 def draw(seed, families=FAMILIES):
     return random_schedule(
         Random(seed),
@@ -100,7 +104,7 @@ def test_a_schedule_is_a_function_of_its_stream_and_survives_json():
 
 def test_schedules_use_only_enabled_families_and_reach_all_of_them():
     kinds = {fault.fault for seed in range(60) for fault in draw(seed)}
-    assert kinds == set(FAULT_NAMES) - {"start", "heal"}
+    assert kinds == set(FAULT_NAMES) - NEVER_DRAWN
     only = {fault.fault for seed in range(20) for fault in draw(seed, ("cut", "kill"))}
     assert only == {"cut", "kill"}
     controllers = {
@@ -303,8 +307,10 @@ def test_a_second_fault_of_a_kind_hits_nobody_until_the_first_is_healed():
 
 @pytest.mark.parametrize("fault", sorted(names(where="is_outage")))
 def test_whatever_took_a_node_down_is_over_when_the_node_is_started(fault):
+    params = {"bytes": 9} if fault == "truncate_file" else {}
     _, rows = carried_out(
-        Fault(id="k", fault=fault, targets=("b1",)), Fault(id="s", fault="start", targets=("b1",))
+        Fault(id="k", fault=fault, targets=("b1",), params=params),
+        Fault(id="s", fault="start", targets=("b1",)),
     )
     assert rows["k"][7] is not None
 
@@ -344,7 +350,9 @@ def test_the_controllers_among_the_nodes_that_are_down_are_not_wiped():
 
 def test_the_checkers_know_what_ends_a_node_in_no_order():
     assert names(where="excuses_death") == BROKEN_DISKS
-    assert {"kill", "oom", "power", "wipe", "bit_flip", "read_only"} == UNCLEAN_FAULTS
+    assert {
+        *("kill", "oom", "power", "wipe", "bit_flip", "read_only", "truncate_file")
+    } == UNCLEAN_FAULTS
     assert names(where="ends_uncleanly") == UNCLEAN_FAULTS
     assert names(where="can_lose_data") == LOSSY_FAULTS
     assert names(where="is_outage") == UNCLEAN_FAULTS | {"stop"}

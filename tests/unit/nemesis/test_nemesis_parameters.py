@@ -16,6 +16,7 @@ EXAMPLES = {
     "clock_drift": {"ppm": 200000},
     "clock_strobe": {"ms": 200, "period_ms": 50},
     "slow_disk": {"ms": 50},
+    "truncate_file": {"bytes": 700},
 }
 """Faults that are nothing without a parameter, and good ones for them."""
 
@@ -70,6 +71,7 @@ def test_a_fault_says_which_parameter_it_lacks(fault):
         ("cut", {"direction": "oneway"}, "did you mean 'one-way'?"),
         ("power", {"mode": "lose_al"}, "did you mean 'lose_all'?"),
         ("reject", {"direction": "both"}, "no parameter of fault 'reject' is called 'direction'"),
+        ("truncate_file", {"bytes": 0}, "bytes must be a whole number from 1 to 1073741824, not 0"),
         ("wipe", {"ms": 3}, "no parameter of fault 'wipe' is called 'ms'"),
     ],
 )

@@ -6,10 +6,10 @@ import pytest
 
 from harness.contracts.capability import NO, WEAKER, YES, Capability
 from harness.environments.hosts.inventory import Host, load_inventory
-from harness.environments.hosts.ssh import deal_out, weakest
+from harness.environments.hosts.ssh import assign
 from harness.errors import UsageError
 from nemesis.faults import FAULT_NAMES
-from nemesis.hosts.capabilities import fault_capabilities, host_capabilities
+from nemesis.hosts.capabilities import fault_capabilities, host_capabilities, weakest
 
 GOOD = """
 user = "root"
@@ -80,11 +80,11 @@ def test_nodes_are_dealt_out_in_turn_each_with_an_address_of_its_own() -> None:
     hosts = (host("a", 2), host("b", 2))
     nodes = [("controller", 11), ("broker", 1), ("broker", 2)]
     placed = [
-        (node_id, where.address, address) for _, node_id, where, address in deal_out(nodes, hosts)
+        (node_id, where.address, address) for _, node_id, where, address in assign(nodes, hosts)
     ]
     assert placed == [(11, "a", "a.0"), (1, "b", "b.0"), (2, "a", "a.1")]
     with pytest.raises(UsageError, match="every node needs one of its own"):
-        deal_out([*nodes, ("broker", 3), ("broker", 4)], hosts)
+        assign([*nodes, ("broker", 3), ("broker", 4)], hosts)
 
 
 def test_hosts_together_can_what_the_weakest_can() -> None:
