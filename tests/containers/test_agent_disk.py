@@ -88,7 +88,7 @@ def test_a_disk_is_not_made_over_another(disk: NodeDisk) -> None:
 
 @pytest.mark.parametrize(
     ("filesystem", "size_mib", "words"),
-    [("btrfs", 512, "take ext4 or xfs"), ("xfs", 64, "at least 300 MiB")],
+    [("btrfs", 512, "use ext4 or xfs"), ("xfs", 64, "at least 300 MiB")],
 )
 def test_an_impossible_disk_is_refused_in_words(
     folder: Path, filesystem: str, size_mib: int, words: str
@@ -426,7 +426,7 @@ def test_what_lies_below_the_recovery_point_is_left_alone(disk: NodeDisk) -> Non
     assert intact(disk, path) == 20
 
 
-NO_BATCH = "no partition's log has a whole batch beyond its recovery point"
+NO_BATCH = "no partition log has a whole batch beyond its recovery point"
 
 
 def test_no_log_no_bit(disk: NodeDisk) -> None:
