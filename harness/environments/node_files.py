@@ -1,4 +1,4 @@
-"""What a node is told: the text of its `node.toml`, wherever it runs."""
+"""The configuration of a node: the text of its `node.toml`, in every environment."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ CLUSTER_ID = "laststand-local"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """What all nodes of a cluster are told alike.
+    """The settings that all nodes of a cluster share.
 
     Attributes:
         with_events: Whether nodes keep an event log.

@@ -1,8 +1,8 @@
 """One run against real nodes: the phases in order, driven by the real clock.
 
 Where the nodes live is the experiment's `on`: processes on this machine ("local"), containers ("docker"), hosts
-over SSH ("ssh"). The history is written row by row, so a harness that is killed leaves all that was said. What
-happens after the last operation (collecting logs, taking everything down) can neither prevent nor change a
+over SSH ("ssh"). The history is written row by row, so a harness that is killed leaves everything recorded so far.
+What happens after the last operation (collecting logs, taking everything down) can neither prevent nor change a
 verdict.
 """
 
@@ -71,12 +71,12 @@ class RealDeployment(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Returns what a run should say about this world."""
+        """Returns what the run's record says about this world."""
         ...
 
 
 def check_possible(experiment: Experiment, seed: int) -> None:
-    """Raises `UsageError` if this world cannot carry out this experiment; starts and stores nothing."""
+    """Raises `UsageError` if this world cannot run this experiment; starts and stores nothing."""
     supported = local_faults.SUPPORTED_FAULTS
     if experiment.on == DOCKER:
         from harness.environments.hosts import docker
@@ -128,12 +128,12 @@ def run_real(
     directory: Path,
     progress: Progress | None = None,
 ) -> SimulationResult:
-    """Runs one experiment on a real cluster that lives and ends with it.
+    """Runs one experiment on a real cluster that is made for it and removed afterwards.
 
     Args:
         experiment: What to run.
-        seed: Decides the schedule, and stands in every payload. Time is real, so no two runs are alike.
-        directory: The run directory; what nodes said goes below `nodes/`, their data is removed at the end.
+        seed: Decides the schedule, and is part of every payload. Time is real, so no two runs are the same.
+        directory: The run directory; the nodes' logs go to `nodes/`, their data is removed at the end.
         progress: Told about phases.
 
     Returns:
@@ -228,7 +228,7 @@ class _RealRun:
             ) from None
 
     def _remove_data(self) -> None:
-        """Removes what nodes stored; what they said stays."""
+        """Removes the nodes' data; their logs stay."""
         for folder in (self.directory / NODES_FOLDER).glob("*"):
             shutil.rmtree(folder / "data", ignore_errors=True)
             for name in ("events.jsonl", "skew"):

@@ -46,7 +46,11 @@ class OldDriverCluster:
     ) -> InForce:
         """Injects a fault."""
         targets = nodes if len(nodes) > 1 else (*nodes, "b1", "b2")[:2]
-        value = Fault(id="old", fault=fault, targets=targets, params=_listed(params))
+        given = {key: value for key, value in params.items() if key != "groups"}
+        shape = {"shape": "halves"} if "groups" in params else {}
+        value = Fault(id="old", fault=fault, targets=targets, params={**given, **shape})
+        # The groups that the driver drew are not those that a schedule may name.
+        object.__setattr__(value, "params", dict(params))
         injection = await self._injector.inject(value, nodes)
         effect = await injection.effect() if not injection.nodes else None
         evidence = dict(effect.evidence) if effect is not None else {}
@@ -62,10 +66,3 @@ class OldDriverCluster:
         injection: Injection = in_force.token
         effect = await injection.effect()
         return Effect(bit=effect.took_effect, evidence=dict(effect.evidence))
-
-
-def _listed(params: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: [list(group) for group in value] if key == "groups" else value
-        for key, value in params.items()
-    }

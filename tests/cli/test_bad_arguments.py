@@ -157,4 +157,4 @@ def test_hosts_that_make_no_sense_are_refused_everywhere(
         "doctor": ["doctor", "--on", "ssh"],
         "reset": ["reset"],
     }
-    assert "ports are 1 to 65535" in refused(capsys, *words[command], "--hosts", hosts)
+    assert "ports range from 1 to 65535" in refused(capsys, *words[command], "--hosts", hosts)

@@ -95,7 +95,7 @@ class SharedCluster:
         """Ends a node with SIGTERM."""
         self._ended.add(name)
         self._paused.discard(name)
-        assert self.local.stop(name) == 0, f"{name} did not stop in order"
+        assert self.local.stop(name) == 0, f"{name} did not stop cleanly"
 
     def start(self, name: str) -> None:
         """Starts a node that was ended."""

@@ -1,16 +1,16 @@
-"""A cluster of real processes on loopback: what `laststand cluster` starts, and what runs and tests live on.
+"""A cluster of real processes on loopback, for `laststand cluster`, for runs and for tests.
 
-Everything about it is in one directory:
+All its files are in one directory:
 
-    cluster.json          who there is: addresses, pids and when each process began
-    b1/node.toml          what the node is told
+    cluster.json          the nodes: addresses, pids and start times of the processes
+    b1/node.toml          the node's configuration
     b1/data/              its logs
-    b1/node.log           what it said on standard output and error: logs that became shorter, why it ended
-    b1/events.jsonl       its event log, if one was asked for
-    b1/skew               through which its clock is skewed
+    b1/node.log           its standard output and error: logs that became shorter, why it ended
+    b1/events.jsonl       its event log, if it keeps one
+    b1/skew               the file that skews its clock
 
-A pid is believed only together with the start time that the kernel gives for it, so a process of somebody else
-that got the same number is never touched.
+A pid is trusted only together with the start time that the kernel reports for it, so another process that got the
+same pid is never touched.
 """
 
 import contextlib
@@ -48,8 +48,8 @@ class LocalNode:
 
     Attributes:
         name: "b1", "c11".
-        pid: Of its last process, 0 before the first.
-        began: Start time of that process in clock ticks since boot, as the kernel says.
+        pid: Its last process, 0 before the first.
+        began: Start time of that process in clock ticks since boot.
     """
 
     name: str
@@ -70,11 +70,11 @@ class LocalNode:
 
     @property
     def exit_code(self) -> int | None:
-        """How its last process ended, as far as this object started it; negative for a signal."""
+        """How its last process ended, if this object started it; negative for a signal."""
         return None if self.process is None else self.process.poll()
 
     def log_tail(self) -> str:
-        """Returns the last lines that it said."""
+        """Returns the last lines of its output."""
         try:
             text = (self.directory / "node.log").read_text(encoding="utf-8", errors="replace")
         except OSError:
@@ -86,9 +86,9 @@ class LocalCluster:
     """Processes on loopback. Use `create` or `attach`; a context manager that ends in `down`.
 
     Attributes:
-        directory: Everything about it.
+        directory: All its files.
         nodes: By name, controllers first.
-        profile, timings: What all nodes were told.
+        profile, timings: Settings of all nodes.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class LocalCluster:
         """Returns the cluster in a directory, running or not.
 
         Raises:
-            UsageError: There is none, or its state file is damaged.
+            UsageError: There is no cluster, or its state file is damaged.
         """
         path = directory / STATE_FILE
         try:
@@ -222,7 +222,7 @@ class LocalCluster:
 
     @property
     def bootstrap(self) -> str:
-        """Addresses of all brokers, as clients want them."""
+        """Addresses of all brokers, as clients expect them."""
         return ",".join(node.address for node in self.nodes.values() if node.role == "broker")
 
     def save(self) -> None:
@@ -267,14 +267,14 @@ class LocalCluster:
         return self._end(self._node(name), signal.SIGKILL, STOP_LIMIT_S)
 
     def stop(self, name: str, limit_s: float = STOP_LIMIT_S) -> int | None:
-        """Ends a node in order with SIGTERM; with SIGKILL if it takes longer than `limit_s`."""
+        """Ends a node cleanly with SIGTERM; with SIGKILL if it takes longer than `limit_s`."""
         return self._end(self._node(name), signal.SIGTERM, limit_s)
 
     def down(self, *, keep: bool = False) -> None:
         """Ends every node and removes the directory; idempotent.
 
         Args:
-            keep: Leave the nodes' files, and only them, where they are.
+            keep: Whether to keep the nodes' files.
         """
         alive = [node for node in self.nodes.values() if node.is_alive]
         # Brokers first: a controlled shutdown needs a controller.
@@ -295,7 +295,7 @@ class LocalCluster:
         if not keep:
             for node in self.nodes.values():
                 shutil.rmtree(node.directory, ignore_errors=True)
-            # The directory may hold what is not ours.
+            # The directory may contain other files.
             with contextlib.suppress(OSError):
                 self.directory.rmdir()
 
@@ -316,7 +316,7 @@ class LocalCluster:
     # -- readiness
 
     def wait_ready(self, timeout_s: float = 60.0) -> None:
-        """Waits until every broker tells clients of all brokers.
+        """Waits until the metadata of every broker lists all brokers.
 
         Raises:
             HarnessFailure: A node died, or time is up.
@@ -382,11 +382,11 @@ class LocalCluster:
                 deadline_s = float("inf")
             time.sleep(POLL_S / 4)
         if node.process is not None:
-            node.process.wait()  # a child that has ended is a zombie until somebody asks how
+            node.process.wait()  # a child that has ended is a zombie until its parent waits for it
 
 
 def _spawn_detached(command: list[str], log_path: Path) -> int:
-    """Starts a process that outlives this one and that nobody waits for; returns its pid."""
+    """Starts a process that outlives this one, without waiting for it; returns its pid."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     return os.posix_spawn(
         command[0],
@@ -402,7 +402,7 @@ def _spawn_detached(command: list[str], log_path: Path) -> int:
 
 
 def broker_count(address: str) -> int:
-    """Returns how many brokers the broker at an address tells clients of; 0 if it does not answer."""
+    """Returns how many brokers the metadata of a broker lists; 0 if it does not respond."""
     request = metadata_request.MetadataRequest(
         topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False
     )
@@ -414,7 +414,7 @@ def broker_count(address: str) -> int:
 
 @contextlib.contextmanager
 def _usable(directory: Path) -> Iterator[None]:
-    """Says in one sentence that the directory somebody chose cannot be written."""
+    """Turns an error of the file system into a `UsageError` about the chosen directory."""
     try:
         yield
     except OSError as error:
@@ -435,13 +435,13 @@ def _add(nodes: dict[str, LocalNode], directory: Path, role: str, node_id: int, 
 
 
 def _ports(count: int, first: int | None) -> list[int]:
-    """Returns free ports, all different; they are held together until all are known."""
+    """Returns different free ports; each is held until all are known."""
     with contextlib.ExitStack() as stack:
         ports = []
         for index in range(count):
             probe = stack.enter_context(socket.socket())
             wanted = 0 if first is None else first + index
-            # What clients of an earlier cluster left in TIME_WAIT does not count.
+            # Connections of an earlier cluster in TIME_WAIT do not count.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((LOOPBACK, wanted))
