@@ -42,6 +42,7 @@ format: setup ## Formats the code.
 docs: setup ## Generated documents.
 	$(BIN)/python -m results.schema_doc
 	$(BIN)/python -m harness.protocol_doc
+	$(BIN)/python -m harness.documents.faults
 
 benchmarks: setup ## What is measured; prints a table.
 	$(BIN)/python -m benchmarks

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from harness.environments.hosts.cluster import HostCluster
 from harness.environments.hosts.docker import DockerPlacement, check_machine
@@ -21,12 +21,11 @@ from harness.environments.node_files import NodeSettings
 from harness.errors import UsageError
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
-from harness.runs.phases import Deployment, Phases
+from harness.runs.phases import Phases
 from harness.simulation.randomness import RandomTree
 from nemesis.driver import Nemesis
 from nemesis.fault import Fault
 from nemesis.hosts.injector import make_injector
-from nemesis.hosts.old_driver import OldDriverCluster
 from nemesis.parameters import POWER_MODES
 
 BROKERS = ("b1", "b2", "b3")
@@ -63,9 +62,9 @@ async def measure(filesystem: str, repetitions: int, folder: Path) -> list[tuple
         rows[row[0]] = json.loads(row[9])
 
     injector = make_injector(cluster)
-    nemesis = Nemesis(OldDriverCluster(cluster, injector), keep, RandomTree(1).stream("selectors"))
+    nemesis = Nemesis(cluster, injector, keep, RandomTree(1).stream("selectors"))
     experiment = Experiment(on="docker", timings="fast", duration_ms=10_000_000)
-    phases = Phases(experiment, 1, cast(Deployment, cluster), nemesis, history, lambda *_: None)
+    phases = Phases(experiment, 1, cluster, nemesis, history, lambda *_: None)
     try:
         await cluster.start()
         await phases.start()
@@ -88,11 +87,10 @@ async def _faults(
 ) -> list[tuple[str, str]]:
     async def one(fault: Fault) -> dict[str, Any]:
         await nemesis.inject(fault)
-        evidence = rows[fault.id]
         await asyncio.sleep(0.3)
         await nemesis.heal(fault.id)
         await _until_up(cluster)
-        return evidence
+        return rows[fault.id]
 
     lines = []
     for name, targets in (("2 hosts", ("b1", "b2")), ("6 hosts", (*BROKERS, *CONTROLLERS))):

@@ -1,16 +1,17 @@
-"""The nemesis: carries out a schedule against a cluster and writes down what it did and whether it bit."""
+"""The nemesis: runs a schedule against a cluster, and records every fault with its evidence."""
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.contracts.cluster import Cluster, Effect, InForce
+from harness.contracts.cluster import Cluster
 from harness.errors import UsageError
 from harness.names import unknown_name
 from nemesis.fault import Fault
 from nemesis.faults import Targets
+from nemesis.mechanism import Effect, Injection, Injector
 from nemesis.shapes import split
 from nemesis.targets import Chooser, check_selector, resolve_all
 
@@ -18,32 +19,46 @@ FaultRow = tuple[Any, ...]
 
 OF_CONTROLLERS = ("active_controller", "one_controller", "controllers")
 
+_NOT_KNOWN_YET = Effect(took_effect=False, evidence={})
+
 
 @dataclass(slots=True)
 class _Active:
+    """One fault that was injected; its last row is written when it is over."""
+
     fault: Fault
-    params: Mapping[str, Any]
-    in_force: InForce
+    injection: Injection | None
     invoked_ns: int
     completed_ns: int
     healed_ns: int | None = None
-    effect: Effect | None = None
+    effect: Effect = _NOT_KNOWN_YET
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that it affects; none of a heal."""
+        return self.injection.nodes if self.injection is not None else ()
 
 
 class Nemesis:
-    """Injects and heals faults. One per run; everything it does ends up in the `faults` table.
+    """Injects and heals faults. One per run; everything it does becomes rows of the `faults` table.
 
     Args:
-        cluster: Where the faults go.
+        cluster: The cluster that suffers the faults; the nemesis reads its metadata, its population and its clock.
+        injector: Injects the faults.
         record: Takes rows of `harness.history.schema.FAULTS`: one when a fault is in force, one when it is over
             (the last row of a fault id counts).
         chooser: Random stream for selectors that choose.
     """
 
     def __init__(
-        self, cluster: Cluster, record: Callable[[FaultRow], None], chooser: Chooser
+        self,
+        cluster: Cluster,
+        injector: Injector,
+        record: Callable[[FaultRow], None],
+        chooser: Chooser,
     ) -> None:
         self._cluster = cluster
+        self._injector = injector
         self._record = record
         self._chooser = chooser
         self._active: dict[str, _Active] = {}
@@ -52,11 +67,12 @@ class Nemesis:
     def check(self, schedule: Sequence[Fault]) -> None:
         """Raises `UsageError` if the cluster cannot suffer this schedule; called before the run."""
         population = self._cluster.population()
+        supported = self._injector.supported_faults
         for fault in schedule:
-            if fault.fault not in self._cluster.supported_faults:
+            if not fault.type.heals_others and fault.fault not in supported:
                 raise UsageError(
                     f"fault {fault.id}: this environment cannot inject {fault.fault!r} "
-                    f"(it can: {', '.join(sorted(self._cluster.supported_faults))})"
+                    f"(it can: {', '.join(sorted(supported))})"
                 )
             for selector in (*fault.targets, *_named_in_groups(fault)):
                 check_selector(selector, population)
@@ -75,15 +91,15 @@ class Nemesis:
         if is_for_servers and selector in population.clients:
             what = "is a client"
         if what:
-            whom = "brokers" if is_for_brokers else "brokers and controllers"
+            kinds = "brokers" if is_for_brokers else "brokers and controllers"
             raise UsageError(
-                f"fault {fault.id}: {selector} {what}, and {fault.fault!r} is for {whom}"
+                f"fault {fault.id}: {selector} {what}, and {fault.fault!r} is for {kinds}"
             )
 
     async def run(self, schedule: Sequence[Fault]) -> None:
-        """Carries out a whole schedule; returns when the last fault has been injected and its time is over.
+        """Runs a whole schedule; returns when the last fault has been injected and its time is over.
 
-        Faults come in order of `at_ms`; only those of one instant in the order of the schedule.
+        Faults are injected in order of `at_ms`, and those of one instant in the order of the schedule.
         """
         start_ns = self._cluster.now_ns()
         tasks = []
@@ -96,35 +112,37 @@ class Nemesis:
             await task
 
     async def inject(self, fault: Fault) -> tuple[str, ...]:
-        """Injects one fault now and returns the nodes that it hit.
+        """Injects one fault now and returns the nodes that it affects.
 
-        A `heal` heals the faults it names, or all. A fault whose selectors resolve to nobody, or to nodes
-        that are down already, is recorded with an empty list and hits nobody.
+        A fault that heals others heals those that it names, or all. A fault whose selectors resolve to no node, or
+        to nodes that are down already, is recorded with an empty list of nodes.
         """
         invoked_ns = self._cluster.now_ns()
-        if fault.fault == "heal":
+        if fault.type.heals_others:
             await self._heal_named(fault, invoked_ns)
             return ()
-        nodes, params = self._aim(fault)
-        in_force = await self._cluster.inject(fault.fault, nodes, params)
-        self.resolved[fault.id] = in_force.nodes
-        active = _Active(fault, params, in_force, invoked_ns, self._cluster.now_ns())
-        if not fault.type.is_momentary and in_force.nodes:
+        fault, nodes = self._aim(fault)
+        injection = await self._injector.inject(fault, nodes)
+        self.resolved[fault.id] = injection.nodes
+        active = _Active(fault, injection, invoked_ns, self._cluster.now_ns())
+        is_in_force = not fault.type.is_momentary and bool(injection.nodes)
+        if not is_in_force or fault.type.is_outage:
+            # The evidence of other faults is only asked for when they are healed: they have hardly begun.
+            active.effect = await _effect_of(injection)
+        if is_in_force:
             self._active[fault.id] = active
-        else:
-            active.effect = await self._cluster.effect(fault.fault, in_force)
         self._write(active)
-        if fault.fault == "start":
-            await self._end_outages(in_force.nodes)
-        return in_force.nodes
+        if fault.type.ends_outages:
+            await self._end_outages(injection.nodes)
+        return injection.nodes
 
-    def _aim(self, fault: Fault) -> tuple[tuple[str, ...], Mapping[str, Any]]:
-        """Returns whom a fault is for at this moment, and its parameters in terms of those nodes."""
-        nodes, params = self._resolve(fault.targets), fault.params
-        if fault.fault == "partition":
+    def _aim(self, fault: Fault) -> tuple[Fault, tuple[str, ...]]:
+        """Returns the nodes that a fault is for at this moment, and the fault in terms of those nodes."""
+        nodes = self._resolve(fault.targets)
+        if fault.type.is_split_by_draw:
             return self._split(fault, nodes)
         if fault.type.targets is Targets.LINKS and len(nodes) < 2:
-            return (), params
+            return fault, ()
         if fault.type.targets is Targets.BROKERS:
             brokers = {name for name, _ in self._cluster.population().brokers}
             nodes = tuple(name for name in nodes if name in brokers)
@@ -134,22 +152,21 @@ class Nemesis:
                 name
                 for active in self._active.values()
                 if active.fault.type.exclusive == kind
-                for name in active.in_force.nodes
+                for name in active.nodes
             }
             nodes = tuple(name for name in nodes if name not in taken)
-        return nodes, params
+        return fault, nodes
 
-    def _split(
-        self, fault: Fault, nodes: tuple[str, ...]
-    ) -> tuple[tuple[str, ...], Mapping[str, Any]]:
-        """Draws who is split from whom; what was drawn is what the environment and the history are told."""
+    def _split(self, fault: Fault, nodes: tuple[str, ...]) -> tuple[Fault, tuple[str, ...]]:
+        """Draws which nodes are separated; the environment and the history get the groups that were drawn."""
         named = [self._resolve(tuple(group)) for group in fault.params.get("groups", ())]
         if not fault.targets:
             nodes = tuple(dict.fromkeys(name for group in named for name in group))
-        shape = fault.params.get("shape", "halves")
+        shape = fault.value("shape")
         groups = split(shape, nodes, named, self._chooser)
         params = {**fault.params, "shape": shape, "groups": groups}
-        return tuple(name for name in nodes if any(name in group for group in groups)), params
+        separated = tuple(name for name in nodes if any(name in group for group in groups))
+        return replace(fault, params=params, is_drawn=True), separated
 
     def _resolve(self, selectors: tuple[str, ...]) -> tuple[str, ...]:
         return resolve_all(
@@ -159,19 +176,24 @@ class Nemesis:
     async def heal(self, fault_id: str) -> None:
         """Heals one fault; does nothing if it is not in force."""
         active = self._active.pop(fault_id, None)
-        if active is None:
+        if active is None or active.injection is None:
             return
-        before = await self._cluster.effect(active.fault.fault, active.in_force)
-        await self._cluster.heal(active.fault.fault, active.in_force)
-        after = await self._cluster.effect(active.fault.fault, active.in_force)
+        before = await active.injection.effect()
+        await active.injection.heal()
+        after = await active.injection.effect()
         active.healed_ns = self._cluster.now_ns()
-        active.effect = after if after.bit else before
+        active.effect = after if after.took_effect else before
         self._write(active)
 
     async def heal_all(self) -> None:
         """Heals everything that is in force, oldest first."""
         for fault_id in list(self._active):
             await self.heal(fault_id)
+
+    async def settle(self) -> None:
+        """Heals everything that is in force, then removes whatever is still wrong."""
+        await self.heal_all()
+        await self._injector.settle()
 
     async def _one(self, fault: Fault) -> None:
         await self.inject(fault)
@@ -182,7 +204,7 @@ class Nemesis:
     async def _end_outages(self, started: tuple[str, ...]) -> None:
         """Ends the faults that had taken these nodes down: starting a node is how they are healed."""
         for fault_id, active in list(self._active.items()):
-            if active.fault.type.is_outage and set(active.in_force.nodes) <= set(started):
+            if active.fault.type.is_outage and set(active.nodes) <= set(started):
                 await self.heal(fault_id)
 
     async def _heal_named(self, fault: Fault, invoked_ns: int) -> None:
@@ -192,8 +214,8 @@ class Nemesis:
                 raise UsageError(unknown_name("fault of this schedule", name, self.resolved))
             await self.heal(name)
         now_ns = self._cluster.now_ns()
-        done = _Active(fault, fault.params, InForce(nodes=()), invoked_ns, now_ns, now_ns)
-        done.effect = Effect(bit=True, evidence={"healed": names})
+        done = _Active(fault, None, invoked_ns, now_ns, now_ns)
+        done.effect = Effect(took_effect=True, evidence={"healed": names})
         self._write(done)
 
     def _write(self, active: _Active) -> None:
@@ -203,18 +225,23 @@ class Nemesis:
                 fault.id,
                 fault.fault,
                 list(fault.targets),
-                list(active.in_force.nodes),
-                json.dumps(dict(active.params), sort_keys=True, default=list),
+                list(active.nodes),
+                json.dumps(dict(fault.params), sort_keys=True, default=list),
                 active.invoked_ns,
                 active.completed_ns,
                 active.healed_ns,
-                effect.bit if effect is not None else False,
-                json.dumps(
-                    effect.evidence if effect is not None else active.in_force.evidence,
-                    sort_keys=True,
-                ),
+                effect.took_effect,
+                json.dumps(dict(effect.evidence), sort_keys=True),
             )
         )
+
+
+async def _effect_of(injection: Injection) -> Effect:
+    """Returns the effect of an injection; without nodes there is none, whatever the evidence."""
+    effect = await injection.effect()
+    if injection.nodes:
+        return effect
+    return Effect(took_effect=False, evidence={**effect.evidence, "hit": "nobody"})
 
 
 def _named_in_groups(fault: Fault) -> list[str]:

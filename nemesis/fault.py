@@ -1,4 +1,4 @@
-"""One fault of a schedule: what, on which targets, when, how, and for how long.
+"""One fault of a schedule: its type, targets, time, parameters and duration.
 
 A fault is a value. It means the same in every world, and stays the same value from the TOML file to the row of the
 history: mechanisms receive it, and the report prints it. `nemesis.faults` lists all faults.
@@ -26,6 +26,8 @@ class Fault:
         at_ms: When, in milliseconds since the start of the workload.
         for_ms: Healed after this long; None lasts until a `heal` or `start`.
         params: As the fault table lists them.
+        is_drawn: Whether the driver has drawn what the fault leaves open: a partition of any shape then has the
+            parameter `groups`, the names of the nodes in each group; without groups it separates no two nodes.
 
     Raises:
         UsageError: A name, a parameter or a number is wrong; the sentence names it and lists what is possible.
@@ -37,12 +39,14 @@ class Fault:
     at_ms: int = 0
     for_ms: int | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
+    is_drawn: bool = False
 
     def __post_init__(self) -> None:
         """Checks names, parameters and numbers."""
         if self.fault not in FAULTS:
             raise UsageError(unknown_name("fault", self.fault, FAULT_NAMES))
-        check_params(self.id, self.fault, self.type.parameters, self.params)
+        if not self.is_drawn:  # otherwise they were checked before the draw, which may add some
+            check_params(self.id, self.fault, self.type.parameters, self.params)
         if self.at_ms < 0 or (self.for_ms is not None and self.for_ms <= 0):
             raise UsageError(f"fault {self.id}: at_ms must be >= 0 and for_ms must be > 0")
         if self.type.targets is Targets.LINKS and len(self.targets) < 2:
@@ -55,6 +59,12 @@ class Fault:
     def type(self) -> FaultType:
         """Its row of the fault table."""
         return FAULTS[self.fault]
+
+    def value(self, parameter: str) -> Any:
+        """Returns a parameter, or its default; None if the fault has neither."""
+        if parameter in self.params or parameter not in self.type.parameters:
+            return self.params.get(parameter)
+        return self.type.parameters[parameter].default
 
     def to_json(self) -> dict[str, Any]:
         """Returns a JSON-compatible form that `fault_from_json` reads back."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from nemesis.parameters import (
+    DIRECTIONS,
     EVERY_MAX,
     IO_OPERATIONS,
     LARGEST_STEP_MS,
@@ -19,6 +20,7 @@ from nemesis.parameters import (
     PPM_MAX,
     PPM_MIN,
     SHAPES,
+    STOP_GRACE_MS,
     Parameter,
     choice,
     count,
@@ -55,6 +57,19 @@ class Targets(StrEnum):
     NONE = "none"
 
 
+class Packets(StrEnum):
+    """Which packets a fault is about, in terms of its nodes (`nemesis.shapes.affected_pairs`)."""
+
+    NONE = "none"
+    BETWEEN = "between"
+    """Those between the first node and each of the others; the parameter `direction` may restrict it."""
+    TO_AND_FROM = "to and from"
+    TO = "to"
+    FROM = "from"
+    ACROSS = "across"
+    """Those between nodes of different groups."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultType:
     """One row of the table.
@@ -64,6 +79,7 @@ class FaultType:
         group: What part of the world it is about.
         targets: Which hosts it can be injected on.
         parameters: By name.
+        packets: Which packets it is about, if it is about the packets between pairs of hosts.
         is_momentary: It is over as soon as it has happened. Other faults last until they are healed.
         is_outage: It takes the node down, and starting the node heals it.
         excuses_death: A node that ends by itself while this fault is in force suffers its effect; the death is not
@@ -72,6 +88,9 @@ class FaultType:
         ends_uncleanly: A node that it takes down cannot stop cleanly.
         exclusive: A node suffers one fault at a time of those with the same word here; empty: any number.
         is_repair: It mends something. It opens no fault window and needs no evidence.
+        ends_outages: It starts nodes, which heals the outages that took them down.
+        heals_others: The driver heals the faults that it names, or all; no mechanism injects it.
+        is_split_by_draw: The driver draws which nodes are separated, and adds the parameter `groups`.
         sentence: What the report says; `{who}` are the nodes, `{groups}` the sides of a partition, other names are
             parameters.
         evidence: What shows that it took effect, as in "took effect if ...".
@@ -85,6 +104,7 @@ class FaultType:
     evidence: str
     about_targets: str
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    packets: Packets = Packets.NONE
     is_momentary: bool = False
     is_outage: bool = False
     excuses_death: bool = False
@@ -92,10 +112,13 @@ class FaultType:
     ends_uncleanly: bool = False
     exclusive: str = ""
     is_repair: bool = False
+    ends_outages: bool = False
+    heals_others: bool = False
+    is_split_by_draw: bool = False
 
 
 _PACKETS = {"planes": planes(), "at": choice("place to drop packets", PLACES)}
-_GRACE = {"grace_ms": count()}
+_GRACE = {"grace_ms": count(default=STOP_GRACE_MS)}
 
 _ROWS = (
     FaultType(
@@ -103,7 +126,8 @@ _ROWS = (
         group=Group.NETWORK,
         targets=Targets.LINKS,
         about_targets="the first, from each of the others",
-        parameters={**_PACKETS, "direction": choice("direction", ("both", "one-way"))},
+        packets=Packets.BETWEEN,
+        parameters={**_PACKETS, "direction": choice("direction", DIRECTIONS)},
         sentence="Cut the network {who}",
         evidence="packets were dropped",
     ),
@@ -112,6 +136,7 @@ _ROWS = (
         group=Group.NETWORK,
         targets=Targets.HOSTS,
         about_targets="nodes, each from every other host, clients and the harness included",
+        packets=Packets.TO_AND_FROM,
         parameters=_PACKETS,
         sentence="Isolated {who} from all others",
         evidence="packets were dropped",
@@ -121,11 +146,13 @@ _ROWS = (
         group=Group.NETWORK,
         targets=Targets.HOSTS,
         about_targets="the nodes to split",
+        packets=Packets.ACROSS,
         parameters={
             **_PACKETS,
             "shape": choice("shape of a partition", SHAPES),
             "groups": groups(),
         },
+        is_split_by_draw=True,
         sentence="Split {groups}",
         evidence="packets were dropped",
     ),
@@ -134,6 +161,7 @@ _ROWS = (
         group=Group.NETWORK,
         targets=Targets.LINKS,
         about_targets="the first, from each of the others",
+        packets=Packets.BETWEEN,
         parameters={"planes": planes()},
         sentence="Refused the packets {who} with resets",
         evidence="packets were refused with resets",
@@ -152,6 +180,7 @@ _ROWS = (
         group=Group.NETWORK,
         targets=Targets.HOSTS,
         about_targets="nodes, to and from every other host",
+        packets=Packets.TO_AND_FROM,
         parameters={"planes": planes(), "percent": whole_number(1, 100, is_needed=True)},
         sentence="Lost {percent} % of the packets to and from {who}",
         evidence="packets were dropped",
@@ -161,10 +190,11 @@ _ROWS = (
         group=Group.NETWORK,
         targets=Targets.HOSTS,
         about_targets="nodes, what arrives there",
+        packets=Packets.TO,
         parameters={
             "planes": planes(),
             "ms": whole_number(1, LONGEST_MS, is_needed=True),
-            "jitter_ms": whole_number(0, LONGEST_MS),
+            "jitter_ms": whole_number(0, LONGEST_MS, default=0),
         },
         sentence="Delayed what arrives at {who} by {ms} ms",
         evidence="packets were late",
@@ -174,6 +204,7 @@ _ROWS = (
         group=Group.NETWORK,
         targets=Targets.HOSTS,
         about_targets="nodes, what they send",
+        packets=Packets.FROM,
         parameters={"rate_kib_s": whole_number(1, 1 << 30, is_needed=True)},
         exclusive="bandwidth",
         sentence="Throttled what {who} sends to {rate_kib_s} KiB/s",
@@ -315,7 +346,7 @@ _ROWS = (
         about_targets="nodes",
         parameters={
             "op": choice("disk operation", IO_OPERATIONS),
-            "every": whole_number(1, EVERY_MAX),
+            "every": whole_number(1, EVERY_MAX, default=1),
         },
         excuses_death=True,
         exclusive="io_error",
@@ -384,6 +415,7 @@ _ROWS = (
         about_targets="nodes that are down",
         is_momentary=True,
         is_repair=True,
+        ends_outages=True,
         sentence="Started {who}",
         evidence="there is a new incarnation",
     ),
@@ -395,6 +427,7 @@ _ROWS = (
         parameters={"faults": fault_ids()},
         is_momentary=True,
         is_repair=True,
+        heals_others=True,
         sentence="Healed {faults}",
         evidence="always",
     ),

@@ -18,8 +18,11 @@ DIRECTIONS = ("both", "one-way")
 PLACES = ("receiver", "sender")
 IO_OPERATIONS = ("fsync", "all")
 
+STOP_GRACE_MS = 20_000
+"""How long a node has to stop cleanly, unless a fault sets another limit."""
+
 LONGEST_MS = 600_000
-"""No packet and no fsync is late by more than ten minutes: nobody waits that long for either."""
+"""No packet and no fsync is late by more than ten minutes; no test waits that long for either."""
 
 STOP_GRACE_MS = 20_000
 """How long a real node may take to stop cleanly before it is killed, unless the fault sets `grace_ms`."""
@@ -28,10 +31,10 @@ LARGEST_STEP_MS = 315_360_000_000
 """No clock is wrong by more than ten years."""
 
 EVERY_MAX = 65_535
-"""A tracer counts calls no further."""
+"""The largest number up to which a tracer counts calls."""
 
 PPM_MIN, PPM_MAX = -999_999, 10_000_000
-"""From a clock that all but stands to one that runs eleven times as fast."""
+"""From a clock that almost stands still to one that runs eleven times as fast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,8 @@ class Parameter:
         is_needed: Whether the fault cannot be injected without it.
         kind: What a word is, where it must be one of `choices`.
         choices: The words that are possible; empty if any value that `is_legal` accepts is.
+        default: What it is if it is not given; None if its absence has a meaning of its own (see `absent`).
+        absent: In words, what its absence means where there is no default.
     """
 
     legal: str
@@ -51,6 +56,8 @@ class Parameter:
     is_needed: bool = False
     kind: str = ""
     choices: tuple[str, ...] = ()
+    default: int | str | None = None
+    absent: str = ""
 
 
 def _is_whole(value: object, least: int, most: int) -> bool:
@@ -79,14 +86,17 @@ def _are_counts(value: object) -> bool:
     )
 
 
-def count() -> Parameter:
+def count(*, default: int = 0) -> Parameter:
     """Returns a parameter that is a whole number, 0 or more."""
-    return Parameter(legal="a whole number, 0 or more", is_legal=_is_count)
+    return Parameter(legal="a whole number, 0 or more", is_legal=_is_count, default=default)
 
 
-def whole_number(least: int, most: int, *, is_needed: bool = False) -> Parameter:
+def whole_number(
+    least: int, most: int, *, is_needed: bool = False, default: int | None = None
+) -> Parameter:
     """Returns a parameter that is a whole number between two ends, both included."""
     return Parameter(
+        default=default,
         legal=f"a whole number from {least} to {most}",
         is_legal=lambda value: _is_whole(value, least, most),
         is_needed=is_needed,
@@ -103,8 +113,9 @@ def non_zero(least: int, most: int) -> Parameter:
 
 
 def choice(kind: str, choices: tuple[str, ...]) -> Parameter:
-    """Returns a parameter that is one of several words; `kind` is what a word is, for messages."""
+    """Returns a parameter that is one of several words, the first by default; `kind` names them in messages."""
     return Parameter(
+        default=choices[0],
         legal="a word",
         is_legal=lambda value: isinstance(value, str),
         kind=kind,
@@ -114,26 +125,36 @@ def choice(kind: str, choices: tuple[str, ...]) -> Parameter:
 
 def planes() -> Parameter:
     """Returns a parameter that is a list of planes."""
-    return Parameter(legal="a list of planes", is_legal=_are_names, kind="plane", choices=PLANES)
+    return Parameter(
+        legal="a list of planes",
+        is_legal=_are_names,
+        kind="plane",
+        choices=PLANES,
+        absent="all planes",
+    )
 
 
 def groups() -> Parameter:
     """Returns the parameter that lists the groups of a partition."""
     return Parameter(
-        legal="a list of two or more lists of nodes or selectors", is_legal=_are_groups
+        legal="a list of two or more lists of nodes or selectors",
+        is_legal=_are_groups,
+        absent="the groups are drawn",
     )
 
 
 def counts_by_node() -> Parameter:
     """Returns a parameter that is one count, or a table of one per node."""
     return Parameter(
-        legal="a whole number, 0 or more, or a table of one per node", is_legal=_are_counts
+        legal="a whole number, 0 or more, or a table of one per node",
+        is_legal=_are_counts,
+        absent="the mode decides what is kept",
     )
 
 
 def fault_ids() -> Parameter:
     """Returns a parameter that is a list of fault ids."""
-    return Parameter(legal="a list of fault ids", is_legal=_are_names)
+    return Parameter(legal="a list of fault ids", is_legal=_are_names, absent="all faults")
 
 
 def check_params(

@@ -3,17 +3,18 @@
 A schedule is bursts of overlapping faults with quiet gaps between them. Each seed first draws which families it
 uses at all (leaving faults out finds more than mixing everything: swarm testing), then a rhythm, then the faults.
 Half of the bursts are *sieges*: two replicas lose their link to the leader, or are isolated, paused or
-stopped, one after the other, and then something happens to whoever stands alone in the ISR. That is the
-neighbourhood in which replicated logs lose data, and purely independent faults visit it too rarely.
+stopped, one after the other, and then something happens to the only member that is left in the ISR. Replicated
+logs lose data close to that state, and independent faults reach it too rarely.
 
 There is one family per kind of fault, and "controller", which does to controllers what is enabled for brokers.
 What is drawn from some families does not depend on which others exist.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
+from harness.simulation.power_cut import draw_mode
 from nemesis.fault import Fault
 from nemesis.faults import FAULTS
 from nemesis.sizes import draw_params
@@ -28,7 +29,7 @@ FAMILIES = (
 
 RARE = frozenset({"wipe", "bit_flip"})
 RARE_SHARE = 0.25
-"""These cost a replica's records, and few replicas can be spared: only a quarter of the draws are carried out."""
+"""Each of them destroys a replica, so they are drawn rarely: this share of their draws counts."""
 
 _AWAY = ("cut", "isolate", "pause", "stop", "oom", "stuck_disk", "read_only")
 _STRIKE = (
@@ -41,22 +42,13 @@ _OF_CONTROLLERS = (
     *("disk_full", "io_error", "slow_disk", "stuck_disk", "read_only"),
 )
 
-POWER_MODE_WEIGHTS = (
-    ("lose_all", 0.30),
-    ("prefix", 0.25),
-    ("torn_sector", 0.15),
-    ("zero_tail", 0.15),
-    ("pages", 0.15),
-)
-"""The mix of simulation.md section 7.3."""
-
 FAULT_COUNT_MAX = 400
-"""A schedule stops somewhere: nobody reads a story of more faults, and the shrinker has to run them."""
+"""Longer schedules cannot be read in a report, and the shrinker has to run them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rhythm:
-    """How a schedule breathes, in milliseconds of virtual time.
+    """Mean times of a schedule, in milliseconds of virtual time.
 
     Attributes:
         gap_ms: Mean quiet time between bursts.
@@ -82,7 +74,7 @@ def random_schedule(
 
     Args:
         stream: The run's "fault" stream.
-        families: Enabled families (of `FAMILIES`); each seed uses a random non-empty part of them.
+        families: Enabled families (of `FAMILIES`); each seed uses a random subset that is not empty.
         every_family: Each seed uses all of them instead: for one long run rather than many short ones.
         duration_ms: No fault begins after this time; healing may.
         partitions: Names like "t-0", whose leaders and ISR members are aimed at.
@@ -107,15 +99,7 @@ def random_schedule(
         at_ms = last_ms + draw.mean(rhythm.gap_ms)
     faults.sort(key=lambda fault: fault.at_ms)
     return tuple(
-        Fault(
-            id=f"f{index}",
-            fault=fault.fault,
-            targets=fault.targets,
-            at_ms=fault.at_ms,
-            for_ms=fault.for_ms,
-            params=fault.params,
-        )
-        for index, fault in enumerate(faults[:FAULT_COUNT_MAX])
+        replace(fault, id=f"f{index}") for index, fault in enumerate(faults[:FAULT_COUNT_MAX])
     )
 
 
@@ -164,7 +148,7 @@ class _Draw:
         return faults
 
     def siege(self, at_ms: int, families: Sequence[str]) -> list[Fault]:
-        """Draws faults that take followers away one by one, then strike whoever is left."""
+        """Draws faults that take followers away one by one, then one for the broker that is left."""
         partition = self.partition()
         away = [family for family in families if family in _AWAY]
         strike = [family for family in families if family in _STRIKE]
@@ -229,7 +213,7 @@ class _Draw:
 
     def _partition(self, at_ms: int, partition: str) -> Fault:
         shape = self.pick(("halves", "minority", "bridge", "majorities_ring"))
-        # Followers have little to say to one another: a leader in the middle would be cut from nobody.
+        # Followers send few packets to one another: a leader as the bridge would be separated from no broker.
         first = (f"follower:{partition}",) if shape == "bridge" else ()
         who = self.pick(("all", "both", "controllers"))
         targets = ("all", "controllers") if who == "both" else (who,)
@@ -245,7 +229,7 @@ class _Draw:
         if family == "isolate":
             return self._fault(at_ms, "isolate", targets, hold_ms, **self._planes())
         if family == "power":
-            return self._fault(at_ms, "power", targets, hold_ms, mode=self._power_mode())
+            return self._fault(at_ms, "power", targets, hold_ms, mode=draw_mode(self.stream))
         params = draw_params(family, self.stream)
         if family in ("loss", "delay") and self.stream.random() < 0.5:
             params.update(self._planes())
@@ -260,14 +244,6 @@ class _Draw:
         )
         planes = shapes[int(self.stream.random() * len(shapes))]
         return {"planes": planes} if planes else {}
-
-    def _power_mode(self) -> str:
-        draw = self.stream.random()
-        for mode, weight in POWER_MODE_WEIGHTS:
-            draw -= weight
-            if draw < 0:
-                return mode
-        return POWER_MODE_WEIGHTS[-1][0]
 
     def _fault(
         self, at_ms: int, fault: str, targets: tuple[str, ...], for_ms: int, **params: object

@@ -1,13 +1,15 @@
-"""Who is split from whom, and whose packets a network fault concerns. Pure, and the same in every world.
+"""Which nodes a partition separates, and whose packets a network fault concerns. Pure; the same in every world.
 
 A partition is a list of groups, and a node may be in several: two nodes are separated when both are in some group
 and no group has both. So a bridge is in both groups, and a ring is the list of its edges.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
 
 from harness.contracts.cluster import HARNESS_HOST, Population
+from nemesis.fault import Fault
+from nemesis.faults import Packets
+from nemesis.parameters import PLANES
 from nemesis.targets import Chooser
 
 BROKER, CONTROLLER, CLIENT = "broker", "controller", "client"
@@ -21,18 +23,18 @@ _LEAST_NODES = {"halves": 2, "minority": 3, "bridge": 3, "majorities_ring": 3, "
 def split(
     shape: str, nodes: Sequence[str], groups: Sequence[Sequence[str]], chooser: Chooser
 ) -> Groups:
-    """Splits nodes into groups that will not hear of one another.
+    """Splits nodes into groups whose packets do not reach one another.
 
     Args:
         shape: "halves"; "minority": as many as can be without being half, and the rest; "bridge": halves, with the
             first node in both; "majorities_ring": every node sees a majority, and no two the same; "groups".
-        nodes: Whom to split, each once.
+        nodes: The nodes to split, each once.
         groups: Names of nodes, for shape "groups"; those that are not among `nodes` are left out.
-        chooser: Decides who goes where.
+        chooser: Decides which node goes into which group.
 
     Returns:
         Two or more groups in which every node occurs, in the order of `nodes`; none if there are too few nodes for
-        the shape, or if the groups would separate nobody.
+        the shape, or if the groups would separate no two nodes.
     """
     if len(nodes) < _LEAST_NODES[shape]:
         return ()
@@ -54,13 +56,13 @@ def _ring(nodes: Sequence[str], ring: Sequence[str]) -> Groups:
     """Returns the edges of a ring in which every node sees its neighbours, and as many of theirs as it needs.
 
     Links work both ways here (half a TCP connection is none), so with an odd number of links per node and an odd
-    number of nodes there is no ring in which everybody sees a bare majority; they then see one node more.
+    number of nodes there is no ring in which every node sees a bare majority; each then sees one node more.
     Three nodes make a path: the middle sees both others.
     """
     count = len(ring)
     if count == 3:
         return _in_order(nodes, ring[:2]), _in_order(nodes, ring[1:])
-    others = count // 2  # a majority, without oneself
+    others = count // 2  # a majority, without the node itself
     distances = list(range(1, others // 2 + 1))
     if others % 2:
         distances.append(count // 2 if count % 2 == 0 else others // 2 + 1)
@@ -87,7 +89,7 @@ def _if_it_separates(groups: Groups) -> Groups:
 
 
 def are_separated(a: str, b: str, groups: Sequence[Collection[str]]) -> bool:
-    """Whether a partition lies between two nodes. Nodes in no group see everybody."""
+    """Whether a partition lies between two nodes. A node in no group is separated from no other."""
     of_a = {index for index, group in enumerate(groups) if a in group}
     of_b = {index for index, group in enumerate(groups) if b in group}
     return bool(of_a) and bool(of_b) and not of_a & of_b
@@ -114,26 +116,24 @@ def kinds_of(population: Population) -> dict[str, str]:
     }
 
 
-def affected_pairs(
-    fault: str, nodes: tuple[str, ...], params: Mapping[str, Any], population: Population
-) -> Pairs:
+def affected_pairs(fault: Fault, nodes: tuple[str, ...], population: Population) -> Pairs:
     """Returns whose packets a fault concerns, as ordered pairs (source, destination) of host names.
 
-    Clients and the harness have nothing to say to one another, so no pair is made of two of them.
+    Clients and the harness never send packets to one another, so no pair is made of two of them.
 
     Args:
-        fault: "cut", "isolate", "partition", "reject", "loss" or "delay".
-        nodes: The nodes it hits: resolved names, in the order of its targets.
-        params: Its parameters; of a partition, `groups` are the names of nodes that `split` returned.
+        fault: A fault of the network. A partition has the parameter `groups`, the names of nodes that `split`
+            returned.
+        nodes: The nodes that it is for: resolved names, in the order of its targets.
         population: All hosts.
 
     Raises:
-        ValueError: The fault is none of these.
+        ValueError: The fault does not concern the packets between pairs of hosts.
     """
     kinds = kinds_of(population)
-    planes = params.get("planes") or ("inter-broker", "controller", "client")
+    planes = fault.value("planes") or PLANES
     pairs: dict[tuple[str, str], None] = {}
-    for source, target in _candidates(fault, nodes, params, tuple(kinds)):
+    for source, target in _candidates(fault, nodes, tuple(kinds)):
         ends = kinds[source], kinds[target]
         is_served = BROKER in ends or CONTROLLER in ends
         if source != target and is_served and plane_of(*ends) in planes:
@@ -142,21 +142,24 @@ def affected_pairs(
 
 
 def _candidates(
-    fault: str, nodes: tuple[str, ...], params: Mapping[str, Any], hosts: tuple[str, ...]
+    fault: Fault, nodes: tuple[str, ...], hosts: tuple[str, ...]
 ) -> Iterable[tuple[str, str]]:
-    if fault in ("cut", "reject"):
-        for other in nodes[1:]:
-            yield nodes[0], other
-            if params.get("direction", "both") == "both":
-                yield other, nodes[0]
-    elif fault in ("isolate", "loss"):
-        for node in nodes:
-            for host in hosts:
-                yield from ((node, host), (host, node))
-    elif fault == "delay":
-        yield from ((host, node) for node in nodes for host in hosts)
-    elif fault == "partition":
-        groups = params.get("groups", ())
-        yield from ((a, b) for a in nodes for b in nodes if are_separated(a, b, groups))
-    else:
-        raise ValueError(f"{fault!r} does not concern the packets between pairs of hosts")
+    match fault.type.packets:
+        case Packets.BETWEEN:
+            for other in nodes[1:]:
+                yield nodes[0], other
+                if fault.value("direction") != "one-way":
+                    yield other, nodes[0]
+        case Packets.TO_AND_FROM:
+            for node in nodes:
+                for host in hosts:
+                    yield from ((node, host), (host, node))
+        case Packets.TO:
+            yield from ((host, node) for node in nodes for host in hosts)
+        case Packets.FROM:
+            yield from ((node, host) for node in nodes for host in hosts)
+        case Packets.ACROSS:
+            groups = fault.value("groups") or ()
+            yield from ((a, b) for a in nodes for b in nodes if are_separated(a, b, groups))
+        case Packets.NONE:
+            raise ValueError(f"{fault.fault!r} does not concern the packets between pairs of hosts")

@@ -1,7 +1,6 @@
-"""How big a random fault is: its parameters, drawn so that both sides of every threshold are visited.
+"""The parameters of random faults, drawn so that values on both sides of every threshold occur.
 
-Sizes are log-uniform between the smallest that a cluster should not even notice and the largest that is worth
-waiting for.
+Most are log-uniform, between a size that a cluster should not notice and the largest that is worth waiting for.
 """
 
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ _LARGEST: dict[str, dict[str, tuple[int, int]]] = {
     "clock_strobe": {"ms": (20, 20_000), "period_ms": (10, 1000)},
     "slow_disk": {"ms": (5, 1500)},
 }
-"""Parameters that are drawn log-uniformly between two ends, and nothing else to them."""
+"""Faults all of whose parameters are drawn log-uniformly between two ends."""
 
 
 def draw_params(fault: str, stream: Stream) -> dict[str, Any]:
@@ -36,7 +35,7 @@ def draw_params(fault: str, stream: Stream) -> dict[str, Any]:
     if fault == "clock_step":
         return {"ms": _signed(stream, log_uniform(stream, 50, 300_000))}
     if fault == "clock_drift":
-        # Beyond 500 ppm it is a broken clock, and Raft promises to live with that, too.
+        # Beyond 500 ppm a clock is broken. Raft must be safe with broken clocks, too.
         return {"ppm": _signed(stream, log_uniform(stream, 100, 200_000))}
     if fault == "disk_full":
         return {"free_bytes": int(stream.random() * 2048) if stream.random() < 0.5 else 0}
@@ -52,7 +51,7 @@ def log_uniform(stream: Stream, least: int, most: int) -> int:
 
 
 def pick(stream: Stream, items: Sequence[Any]) -> Any:
-    """Draws one of several, all alike."""
+    """Draws one of several with equal probabilities."""
     return items[int(stream.random() * len(items))]
 
 

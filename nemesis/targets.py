@@ -1,7 +1,7 @@
-"""Selectors: whom a fault is for, by name, by role or by state.
+"""Selectors: the nodes that a fault is for, by name, by role or by state.
 
 A selector is resolved against committed metadata at the moment of injection, so a schedule written before the
-run can aim at "the leader of t-0" without knowing who that will be. What it resolved to is recorded.
+run can aim at "the leader of t-0" without knowing which node that will be. The nodes it resolves to are recorded.
 
 | selector                    | nodes                                                         |
 |-----------------------------|---------------------------------------------------------------|
@@ -85,7 +85,7 @@ def check_selector(selector: str, population: Population) -> None:
 def resolve(
     selector: str, population: Population, metadata: CommittedMetadata, chooser: Chooser
 ) -> tuple[str, ...]:
-    """Returns the names of the nodes that a selector stands for now; may be empty.
+    """Returns the names of the nodes that a selector means now; may be empty.
 
     Raises:
         UsageError: The selector names nothing that exists in this cluster.
@@ -145,7 +145,7 @@ def _resolve_state(
 
 
 def _preferably_up(names: list[str], population: Population) -> list[str]:
-    """Returns those that are up, if any: a choice that falls on a dead node is a fault that cannot bite."""
+    """Returns those that are up, if any: most faults can have no effect on a node that is down."""
     return [name for name in names if name not in population.down] or names
 
 

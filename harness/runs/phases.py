@@ -58,7 +58,7 @@ class Deployment(Cluster, Protocol):
         ...
 
     async def settle(self) -> None:
-        """Removes whatever is still wrong and starts whatever is down; the beginning of every end."""
+        """Starts every node that is down, once no fault is in force; the first step of the final phase."""
         ...
 
 
@@ -205,7 +205,7 @@ class Phases:
     async def final(self) -> None:
         """Heals and starts everything, then appends and reads."""
         self._is_main_phase = False
-        await self._nemesis.heal_all()
+        await self._nemesis.settle()
         await self._cluster.settle()
         await self._wait_until(self._recovered)
         client = self._cluster.clients[-1]

@@ -10,10 +10,8 @@ import asyncio
 import shutil
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
-from harness.contracts.cluster import Population
-from harness.contracts.metadata import CommittedMetadata
 from harness.environments.local.cluster import ProcessCluster
 from harness.environments.local.standing import LocalCluster
 from harness.environments.node_files import NodeSettings
@@ -27,7 +25,6 @@ from harness.scenarios.steps import Scenario, ScenarioStuck
 from harness.simulation.randomness import RandomTree
 from nemesis.driver import Nemesis
 from nemesis.fault import Fault
-from nemesis.hosts.old_driver import OldDriverCluster
 from nemesis.local import injector as local_faults
 from nemesis.mechanism import Injector
 
@@ -46,21 +43,8 @@ class RealInjector(Injector, Protocol):
         ...
 
 
-class RealDeployment(Protocol):
+class RealDeployment(Deployment, Protocol):
     """What a run needs of a real cluster besides what phases need."""
-
-    @property
-    def metadata(self) -> CommittedMetadata:
-        """Committed metadata."""
-        ...
-
-    def population(self) -> Population:
-        """Returns all hosts."""
-        ...
-
-    def now_ns(self) -> int:
-        """Returns nanoseconds since the start of the run."""
-        ...
 
     async def start(self) -> None:
         """Makes everything and starts all nodes."""
@@ -170,12 +154,12 @@ class _RealRun:
             experiment, seed, history, directory, self.result
         )
         self.nemesis = Nemesis(
-            OldDriverCluster(self.cluster, self.injector),
+            self.cluster,
+            self.injector,
             lambda row: history.add("faults", row),
             RandomTree(seed).stream("selectors"),
         )
-        deployment = cast(Deployment, self.cluster)
-        self.phases = Phases(experiment, seed, deployment, self.nemesis, history, progress)
+        self.phases = Phases(experiment, seed, self.cluster, self.nemesis, history, progress)
         self.progress = progress
 
     async def carry_out(self) -> SimulationResult:
@@ -214,8 +198,6 @@ class _RealRun:
             main_limit_ms = 2 * experiment.duration_ms + START_LIMIT_MS
             await self._within("main", self.phases.main(self.result.schedule), main_limit_ms)
         self.progress("final", 0.0)
-        await self.nemesis.heal_all()
-        await self.injector.settle()
         await self._within("final", self.phases.final(), experiment.final_phase_ms)
 
     async def _within(self, name: str, phase: Coroutine[Any, Any, None], limit_ms: float) -> None:

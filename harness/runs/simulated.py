@@ -34,6 +34,7 @@ from harness.simulation.world import Failure, World
 from nemesis.driver import Nemesis
 from nemesis.fault import Fault
 from nemesis.schedule import random_schedule
+from nemesis.simulated.injector import SimulatedInjector
 from system_under_test.config import TIMINGS, LogConfig
 from system_under_test.invariants import InvariantViolation
 
@@ -189,8 +190,10 @@ class _Run:
             unclean_leader_election=experiment.cluster.unclean_leader_election,
             disabled_rules=experiment.disabled_rules,
         )
+        self.injector = SimulatedInjector(self.cluster)
         self.nemesis = Nemesis(
             self.cluster,
+            self.injector,
             lambda row: history.add("faults", row),
             RandomTree(seed).stream("selectors"),
         )

@@ -4,7 +4,7 @@ Rows of the behaviour table this implements were observed on Linux 6.18 (design 
 test in tests/simulation/test_sim_network.py.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.simulation.connect import SYN_LINEAR_TIMEOUTS, Listener
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 LOOPBACK_LATENCY_NS = 20_000
 _NEVER = 1 << 62
+
+Pairs = Collection[tuple[str, str]]
+"""Ordered pairs (source, destination) of names of nodes."""
 
 
 class SimNetwork:
@@ -135,19 +138,9 @@ class SimNetwork:
     def reject(self, a: str, b: str, *, planes: Iterable[str] | None = None) -> Token:
         """Answers the packets between two nodes with resets, as a firewall rule `REJECT tcp-reset` does."""
         self._check_nodes(a, b)
-        pairs = {(a, b), (b, a)}
-        token = Token(
-            REJECT,
-            f"reject {a} {b}",
-            between(lambda src, dst: (src, dst) in pairs, _planes(planes)),
-        )
-        self._apply(token)
-        for connection in list(self.connections.values()):
-            up = connection.up
-            if token.applies(up.link.src, up.link.dst, up.plane):
-                token.dropped_or_stalled += 1
-                connection.reset_both_ends()
-        return token
+        chosen = _planes(planes)
+        plane = plane_of(self.world.nodes[a].kind, self.world.nodes[b].kind)
+        return self.refuse(f"reject {a} {b}", ((a, b), (b, a)) if plane in chosen else ())
 
     def degrade(
         self,
@@ -188,7 +181,7 @@ class SimNetwork:
     def impair(
         self,
         label: str,
-        pairs: Collection[tuple[str, str]],
+        pairs: Pairs,
         *,
         delay_ns: int = 0,
         jitter_ns: int = 0,
@@ -207,9 +200,7 @@ class SimNetwork:
             raise ValueError(
                 f"a loss of {loss} or a jitter of {jitter_ns} around {delay_ns} cannot be"
             )
-        self._check_nodes(*{name for pair in pairs for name in pair})
-        wanted = frozenset(pairs)
-        applies = between(lambda src, dst: (src, dst) in wanted, PLANES)
+        applies = self._among(pairs)
         if loss == 1.0:
             return self._apply(Token(STALL, label, applies))
         return self._apply(
@@ -219,10 +210,50 @@ class SimNetwork:
     def throttle(self, node: str, *, bytes_per_s: int) -> Token:
         """Lets everything that a node sends to others pass one slow wire, in turn."""
         self._check_nodes(node)
-        applies = between(lambda src, dst: src == node, PLANES)
-        return self._apply(
-            Token(THROTTLE, f"throttle {node} {bytes_per_s}", applies, bytes_per_s=bytes_per_s)
-        )
+        pairs = [(node, other) for other in self.world.nodes]
+        return self.shape(f"throttle {node} {bytes_per_s}", pairs, bytes_per_s=bytes_per_s)
+
+    def stall(self, label: str, pairs: Pairs, *, at: str = "receiver") -> Token:
+        """Drops the packets of ordered pairs of nodes; one rule for all of them.
+
+        Args:
+            label: For traces.
+            pairs: (source, destination).
+            at: As for `cut`.
+        """
+        at_sender = _choose(at, receiver=False, sender=True)
+        return self._apply(Token(STALL, label, self._among(pairs), at_sender=at_sender))
+
+    def refuse(self, label: str, pairs: Pairs) -> Token:
+        """Answers the packets of ordered pairs of nodes with resets, as a firewall rule `REJECT tcp-reset` does.
+
+        Args:
+            label: For traces.
+            pairs: (source, destination).
+        """
+        token = self._apply(Token(REJECT, label, self._among(pairs)))
+        for connection in list(self.connections.values()):
+            up = connection.up
+            if token.applies(up.link.src, up.link.dst, up.plane):
+                token.dropped_or_stalled += 1
+                connection.reset_both_ends()
+        return token
+
+    def shape(self, label: str, pairs: Pairs, *, bytes_per_s: int) -> Token:
+        """Lets all packets of ordered pairs of nodes pass one slow wire, in turn.
+
+        Args:
+            label: For traces.
+            pairs: (source, destination).
+            bytes_per_s: What the wire carries.
+        """
+        return self._apply(Token(THROTTLE, label, self._among(pairs), bytes_per_s=bytes_per_s))
+
+    def _among(self, pairs: Pairs) -> Callable[[str, str, str], bool]:
+        """Returns the predicate of a rule about ordered pairs of nodes."""
+        self._check_nodes(*{name for pair in pairs for name in pair})
+        wanted = frozenset(pairs)
+        return between(lambda src, dst: (src, dst) in wanted, PLANES)
 
     def hold(self, src: str | None, dst: str | None, message_type_name: str) -> Token:
         """Holds messages of one type from one node to another until `release`.

@@ -33,9 +33,8 @@ class PacketInjection(HostInjection):
 
     def select(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
         """Returns all nodes, if any packets between hosts are concerned."""
-        self._pairs = affected_pairs(
-            self.fault.fault, nodes, self.fault.params, self.hosts.cluster.population()
-        )
+        if nodes:
+            self._pairs = affected_pairs(self.fault, nodes, self.hosts.cluster.population())
         self._rules = self._make_rules(self._pairs)
         return nodes if self._pairs else ()
 

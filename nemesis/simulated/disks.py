@@ -2,13 +2,15 @@
 
 import errno
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, cast
 
-from harness.contracts.cluster import Effect, InForce
 from harness.simulation.disk import DiskFault, SimDisk
 from harness.simulation.node import SimNode
 from harness.simulation.world import World
-from nemesis.simulated.mechanism import alive, start_if_down, told, whole_batches
+from nemesis.fault import Fault
+from nemesis.mechanism import Effect, Injection
+from nemesis.simulated.mechanism import Inject, Outage, alive, start_if_down, whole_batches
 from system_under_test.log.checkpoints import RECOVERY_POINT_CHECKPOINT, OffsetCheckpoint
 from system_under_test.runtime import Storage
 
@@ -16,172 +18,291 @@ AFTERMATH_NS = 1_000_000_000
 """An error that a process met may end it a little after its disk was healed; then it is started again."""
 
 CHECKSUMMED_FROM = 21
-"""The checksum of a record batch covers it from here on; what lies before is not protected by it."""
+"""The checksum of a record batch covers it from this byte on; what lies before is not protected by it."""
 
-_SEEN_AS = {
-    "disk_full": "writes_refused",
-    "io_error": "calls_failed",
-    "slow_disk": "syncs_late",
-    "stuck_disk": "calls_that_waited",
-    "read_only": "writes_refused",
-}
-_LASTING = tuple(_SEEN_AS)
+
+class _BrokenDisk:
+    """One node whose disk is broken, and how the node ended if it ended by itself."""
+
+    def __init__(self, node: SimNode, fault: DiskFault) -> None:
+        self.node = node
+        self.fault = fault
+        self.ended: str | None = None
+
+    def node_ended(self, node: SimNode, reason: str) -> None:
+        """Notes that the node ended by itself while the fault was in force on it, or just after."""
+        if reason == "crashed":
+            self.ended = str(node.crash)
+
+    def start_if_it_crashed(self) -> None:
+        """Starts the node if a broken disk ended it. A node that another fault took down stays down."""
+        node = self.node
+        is_of_the_disk = isinstance(node.crash, SystemExit) or (
+            isinstance(node.crash, OSError)
+            and node.crash.errno in (errno.EIO, errno.ENOSPC, errno.EROFS)
+        )
+        if node.state == "dead" and node.exit_reason == "crashed" and is_of_the_disk:
+            node.start()
+
+    def aftermath(self) -> None:
+        """Ends the watch over a node whose disk was healed."""
+        if self.node_ended in self.node.on_exit:
+            self.node.on_exit.remove(self.node_ended)
+        self.start_if_it_crashed()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenDisks:
+    """A disk fault that lasts until it is healed.
+
+    A node that ends by itself meanwhile suffers the effect of the fault: that is evidence, and healing the fault
+    starts the node again.
+
+    Attributes:
+        world: The world in which the nodes live.
+        counted_as: The name of the count of calls that met the fault, in the evidence.
+        needs_remount: Whether a running node has to be restarted to get its disk back.
+        broken: The nodes by name.
+    """
+
+    world: World
+    counted_as: str
+    needs_remount: bool = False
+    broken: dict[str, _BrokenDisk] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes whose disks are broken."""
+        return tuple(self.broken)
+
+    async def heal(self) -> None:
+        """Mends the disks, and starts the nodes that the fault ended."""
+        for broken in self.broken.values():
+            if not broken.fault.active:
+                continue
+            node = broken.node
+            is_remounted = self.needs_remount and node.is_alive
+            if is_remounted:
+                node.kill()  # a file system that is in use cannot be remounted
+            node.disk.heal(broken.fault)
+            if is_remounted:
+                node.start()
+            else:
+                broken.start_if_it_crashed()
+            self.world.schedule(self.world.now + AFTERMATH_NS, broken.aftermath)
+
+    async def effect(self) -> Effect:
+        """Returns how many calls met the fault; one is enough."""
+        hits = {name: broken.fault.hits for name, broken in self.broken.items()}
+        ended = {
+            name: broken.ended for name, broken in self.broken.items() if broken.ended is not None
+        }
+        evidence: dict[str, Any] = {"ended_by_itself": ended} if ended else {}
+        return Effect(took_effect=any(hits.values()), evidence={**evidence, self.counted_as: hits})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncatedFiles:
+    """Files whose ends were cut off.
+
+    Attributes:
+        world: The world in which the nodes live.
+        killed: The nodes that were killed for it. The others were down already; what took them down starts them.
+        truncated: Per node the path of its file and the sizes before and after; empty if it has no partition log.
+    """
+
+    world: World
+    killed: tuple[str, ...]
+    truncated: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes whose files were cut."""
+        return tuple(self.truncated)
+
+    async def heal(self) -> None:
+        """Starts the nodes that were killed. What was cut off stays lost."""
+        for name in self.killed:
+            start_if_down(self.world.nodes[name])
+
+    async def effect(self) -> Effect:
+        """Returns the sizes before and after; one file that got shorter is enough."""
+        shorter = any(
+            file["bytes_after"] < file["bytes_before"] for file in self.truncated.values() if file
+        )
+        return Effect(took_effect=shorter, evidence={"truncated": dict(self.truncated)})
 
 
 class DiskFaults:
-    """Fills, breaks, slows, wipes and spoils disks.
+    """Fills, breaks, slows, wipes and damages disks.
 
-    A node that ends by itself while one of the lasting faults is in force suffers its effect: that is noted as
-    evidence, and healing the fault starts the node again.
+    Args:
+        world: The world in which the nodes live.
+        count_pauses: Called before nodes are killed, because a paused process may be among them.
     """
 
-    faults = (*_LASTING, "wipe", "bit_flip")
-
-    def __init__(self, world: World, note_pauses: Callable[[], None]) -> None:
+    def __init__(self, world: World, count_pauses: Callable[[], None]) -> None:
         self._world = world
-        self._note_pauses = note_pauses
+        self._count_pauses = count_pauses
 
-    async def inject(
-        self, fault: str, nodes: tuple[str, ...], params: Mapping[str, Any]
-    ) -> InForce:
-        """Injects one of them."""
-        if fault in ("wipe", "bit_flip"):
-            return self._spoil(fault, alive(self._world, nodes))
-        if fault in ("disk_full", "stuck_disk"):
-            return self._lasting(fault, nodes, params)
-        return self._lasting(fault, alive(self._world, nodes), params)
-
-    def _lasting(self, fault: str, nodes: tuple[str, ...], params: Mapping[str, Any]) -> InForce:
-        if fault == "read_only":
-            self._note_pauses()
-        in_force = InForce(nodes=nodes, token={})
-        for name in nodes:
-            node = self._world.nodes[name]
-            if fault == "read_only":
-                node.kill()
-            disk_fault = _begin(node.disk, fault, params)
-            watch = _Deaths(in_force)
-            node.on_exit.append(watch)
-            in_force.token[name] = (disk_fault, watch)
-            if fault == "read_only":
-                node.start()
-        return in_force
-
-    def _spoil(self, fault: str, nodes: tuple[str, ...]) -> InForce:
-        self._note_pauses()
-        evidence: dict[str, Any] = {}
-        bit = False
-        for name in nodes:
-            node = self._world.nodes[name]
-            node.kill()
-            evidence[name] = _wipe(node.disk) if fault == "wipe" else self._flip(node)
-            bit = bit or bool(evidence[name].pop("bit_it"))
-        return InForce(nodes=nodes, evidence={**evidence, "bit": bit})
-
-    def heal(self, fault: str, in_force: InForce) -> None:
-        """Mends the disks, and starts the nodes that these faults took down."""
-        for name in in_force.nodes:
-            node = self._world.nodes[name]
-            if fault not in _LASTING:
-                start_if_down(node)
-                continue
-            disk_fault, _ = in_force.token[name]
-            if not disk_fault.active:
-                continue
-            is_mounted_anew = fault == "read_only" and node.is_alive
-            if is_mounted_anew:
-                node.kill()  # a file system that is in use cannot be
-            node.disk.heal(disk_fault)
-            if is_mounted_anew:
-                node.start()
-            else:
-                _start_if_it_crashed(node)
-            self._world.schedule(self._world.now + AFTERMATH_NS, self._aftermath, in_force, name)
-
-    def _aftermath(self, in_force: InForce, name: str) -> None:
-        node = self._world.nodes[name]
-        _, watch = in_force.token[name]
-        if watch in node.on_exit:
-            node.on_exit.remove(watch)
-        _start_if_it_crashed(node)
-
-    def effect(self, fault: str, in_force: InForce) -> Effect:
-        """A broken disk bit if calls met it."""
-        if fault not in _LASTING:
-            return told(in_force)
-        hits = {name: disk_fault.hits for name, (disk_fault, _) in in_force.token.items()}
-        return Effect(bit=any(hits.values()), evidence={**in_force.evidence, _SEEN_AS[fault]: hits})
+    def injections(self) -> Mapping[str, Inject]:
+        """Returns how each of its faults is injected."""
+        return {
+            "disk_full": self._disk_full,
+            "io_error": self._io_error,
+            "slow_disk": self._slow_disk,
+            "stuck_disk": self._stuck_disk,
+            "read_only": self._read_only,
+            "wipe": self._wipe,
+            "bit_flip": self._bit_flip,
+            "truncate_file": self._truncate_file,
+        }
 
     def settle(self) -> None:
         """Mends every disk."""
         for node in self._world.nodes.values():
             node.disk.heal_all()
 
-    def _flip(self, node: SimNode) -> dict[str, Any]:
+    async def _disk_full(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
+        free_bytes = fault.value("free_bytes")
+        return self._break(nodes, lambda disk: disk.full(free_bytes), "writes_refused")
+
+    async def _io_error(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
+        operation = "fsync" if fault.value("op") == "fsync" else "any"
+        every = fault.value("every")
+        return self._break(
+            alive(self._world, nodes),
+            lambda disk: disk.io_error(operation, every=every),
+            "calls_failed",
+        )
+
+    async def _slow_disk(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
+        extra_ns = fault.value("ms") * 1_000_000
+        living = alive(self._world, nodes)
+        return self._break(living, lambda disk: disk.slow(extra_ns=extra_ns), "syncs_late")
+
+    async def _stuck_disk(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
+        return self._break(nodes, lambda disk: disk.stuck(stops_writes=True), "calls_that_waited")
+
+    async def _read_only(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
+        living = alive(self._world, nodes)
+        self._count_pauses()
+        disks = BrokenDisks(world=self._world, counted_as="writes_refused", needs_remount=True)
+        for name in living:
+            node = self._world.nodes[name]
+            node.kill()
+            _break_one(disks, node, SimDisk.read_only)
+            node.start()
+        return disks
+
+    def _break(
+        self, nodes: tuple[str, ...], begin: Callable[[SimDisk], DiskFault], counted_as: str
+    ) -> BrokenDisks:
+        disks = BrokenDisks(world=self._world, counted_as=counted_as)
+        for name in nodes:
+            _break_one(disks, self._world.nodes[name], begin)
+        return disks
+
+    async def _wipe(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
+        return self._damage(nodes, lambda node: _wiped(node.disk))
+
+    async def _bit_flip(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
+        return self._damage(nodes, self._flipped)
+
+    async def _truncate_file(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
+        living = alive(self._world, nodes)
+        self._count_pauses()
+        for name in living:
+            self._world.nodes[name].kill()
+        size = fault.value("bytes")
+        truncated = {name: _truncated(self._world.nodes[name].disk, size) for name in nodes}
+        return TruncatedFiles(world=self._world, killed=living, truncated=truncated)
+
+    def _damage(
+        self, nodes: tuple[str, ...], damage: Callable[[SimNode], tuple[dict[str, Any], bool]]
+    ) -> Outage:
+        """Kills nodes and damages their disks; `damage` returns the evidence and whether there was an effect."""
+        living = alive(self._world, nodes)
+        self._count_pauses()
+        facts: dict[str, Any] = {}
+        took_effect = False
+        for name in living:
+            node = self._world.nodes[name]
+            node.kill()
+            facts[name], is_damaged = damage(node)
+            took_effect = took_effect or is_damaged
+        return Outage(world=self._world, nodes=living, facts=facts, took_effect=took_effect)
+
+    def _flipped(self, node: SimNode) -> tuple[dict[str, Any], bool]:
         """Flips a bit where recovery has to find it: in a batch beyond the recovery point, under its checksum."""
         random = self._world.random.stream("bit-flip", node.name).random
         places = _places_to_flip(node.disk)
         if not places:
-            return {"bit_it": False, "why": "no log has a whole batch beyond its recovery point"}
+            return {"why": "no log has a whole batch beyond its recovery point"}, False
         path, offset = _draw_byte(places, random())
         bit = int(random() * 8)
         before = node.disk.peek(path)[offset]
         node.disk.bit_flip(path, offset, bit)
         after = node.disk.peek(path)[offset]
-        return {
-            "bit_it": before != after,
+        facts = {
             "path": path,
             "offset": offset,
             "bit": bit,
             "byte_before": before,
             "byte_after": after,
         }
+        return facts, before != after
 
 
-class _Deaths:
-    """Notes that a node ended by itself while a fault was in force on it. Mutable through the fault's evidence."""
-
-    def __init__(self, in_force: InForce) -> None:
-        self._in_force = in_force
-
-    def __call__(self, node: SimNode, reason: str) -> None:
-        if reason == "crashed":
-            self._in_force.evidence.setdefault("ended_by_itself", {})[node.name] = str(node.crash)
+def _break_one(disks: BrokenDisks, node: SimNode, begin: Callable[[SimDisk], DiskFault]) -> None:
+    broken = _BrokenDisk(node, begin(node.disk))
+    node.on_exit.append(broken.node_ended)
+    disks.broken[node.name] = broken
 
 
-def _start_if_it_crashed(node: SimNode) -> None:
-    """Starts a node that a broken disk ended; what others took down, others will start."""
-    is_of_the_disk = isinstance(node.crash, SystemExit) or (
-        isinstance(node.crash, OSError)
-        and node.crash.errno in (errno.EIO, errno.ENOSPC, errno.EROFS)
-    )
-    if node.state == "dead" and node.exit_reason == "crashed" and is_of_the_disk:
-        node.start()
-
-
-def _begin(disk: SimDisk, fault: str, params: Mapping[str, Any]) -> DiskFault:
-    if fault == "disk_full":
-        return disk.full(int(params.get("free_bytes", 0)))
-    if fault == "io_error":
-        operation = "fsync" if params.get("op", "fsync") == "fsync" else "any"
-        return disk.io_error(operation, every=int(params.get("every", 1)))
-    if fault == "slow_disk":
-        return disk.slow(extra_ns=int(params["ms"]) * 1_000_000)
-    if fault == "stuck_disk":
-        return disk.stuck(stops_writes=True)
-    return disk.read_only()
-
-
-def _wipe(disk: SimDisk) -> dict[str, Any]:
+def _wiped(disk: SimDisk) -> tuple[dict[str, Any], bool]:
     bytes_before, id_before = disk.stored_bytes(), disk.disk_id
     disk.wipe()
-    return {
+    facts = {
         "bytes_before": bytes_before,
         "bytes_after": disk.stored_bytes(),
         "disk_before": id_before,
         "disk_after": disk.disk_id,
-        "bit_it": bytes_before > 0,
     }
+    return facts, bytes_before > 0
+
+
+def _truncated(disk: SimDisk, size: int) -> dict[str, Any]:
+    """Cuts bytes off the newest segment of the largest partition log, durably. Empty segments do not count.
+
+    Returns:
+        Its path and the sizes before and after; empty if there is no such segment.
+    """
+    logs: dict[str, list[str]] = {}
+    for path in _partition_segments(disk):
+        if disk.files[path].data:
+            logs.setdefault(path.rpartition("/")[0], []).append(path)
+    if not logs:
+        return {}
+    largest = max(logs.values(), key=lambda paths: sum(len(disk.files[p].data) for p in paths))
+    path = largest[-1]
+    bytes_before = len(disk.files[path].data)
+    bytes_after = max(0, bytes_before - size)
+    with disk.world.looking():  # other faults of the disk are for the node, not for this one
+        disk.truncate(path, bytes_after)
+        disk.fsync_blocking(path)
+    return {"path": path, "bytes_before": bytes_before, "bytes_after": bytes_after}
+
+
+def _partition_segments(disk: SimDisk) -> list[str]:
+    """Returns the paths of all segments of partition logs in order; the log of the metadata is none."""
+    found = []
+    for path in sorted(disk.files):
+        folder, _, name = path.rpartition("/")
+        topic, _, index = folder.rpartition("/")[2].rpartition("-")
+        if name.endswith(".log") and index.isdecimal() and topic != "__cluster_metadata":
+            found.append(path)
+    return found
 
 
 def _draw_byte(places: list[tuple[str, int, int]], drawn: float) -> tuple[str, int]:
@@ -195,7 +316,7 @@ def _draw_byte(places: list[tuple[str, int, int]], drawn: float) -> tuple[str, i
 
 
 class _Peek:
-    """The reading half of a storage door that meets no fault."""
+    """The reading half of a storage that meets no fault."""
 
     def __init__(self, disk: SimDisk) -> None:
         self.exists = disk.files.__contains__
@@ -203,15 +324,12 @@ class _Peek:
 
 
 def _places_to_flip(disk: SimDisk) -> list[tuple[str, int, int]]:
-    """Returns (path, start, end) of bytes that a checksum covers and that recovery will look at."""
+    """Returns (path, start, end) of bytes that a checksum covers and that recovery will read."""
     places = []
     points: dict[str, Mapping[tuple[str, int], int]] = {}
-    for path in sorted(disk.files):
-        folder, _, name = path.rpartition("/")
-        directory, _, log = folder.rpartition("/")
+    for path in _partition_segments(disk):
+        directory, _, log = path.rpartition("/")[0].rpartition("/")
         topic, _, index = log.rpartition("-")
-        if not name.endswith(".log") or not index.isdecimal() or topic == "__cluster_metadata":
-            continue
         if directory not in points:
             checkpoint = f"{directory}/{RECOVERY_POINT_CHECKPOINT}"
             points[directory] = OffsetCheckpoint(cast(Storage, _Peek(disk)), checkpoint).read()

@@ -1,38 +1,47 @@
-"""How faults are done in the simulated world: what all mechanisms share.
+"""What all mechanisms of the simulated world share.
 
-Each mechanism carries out some of the faults of `nemesis.fault`, in three parts: `inject` returns when the fault
-is in force, `heal` removes exactly what it added, `effect` tells what shows that it bit.
+A mechanism injects some of the faults of the table `nemesis.faults`. Each injection is an object of a small class
+that knows what it changed, restores it, and proves its effect. This module has the two classes that most
+mechanisms use: a fault that is over at once, and an outage.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from harness.contracts.cluster import Effect, InForce
+from harness.contracts.cluster import Population
 from harness.simulation.node import SimNode
 from harness.simulation.world import World
+from nemesis.fault import Fault
+from nemesis.mechanism import Effect, Injection
 from system_under_test.protocol.record_batch import BatchHeader, CorruptBatchError, read_headers
+
+Inject = Callable[[Fault, tuple[str, ...]], Awaitable[Injection]]
+"""Injects one fault on nodes; returns when it is in force on those that it can affect."""
+
+
+class SimulatedNodes(Protocol):
+    """What mechanisms need of the cluster whose faults they inject."""
+
+    @property
+    def world(self) -> World:
+        """The world in which the nodes live."""
+        ...
+
+    def population(self) -> Population:
+        """Returns all hosts, and which nodes are down."""
+        ...
+
+    def log_ends(self, name: str) -> dict[str, int]:
+        """Returns the log ends of a node's partitions by name; empty if it is no running broker."""
+        ...
 
 
 class Mechanism(Protocol):
-    """Carries out some faults. Mutable: it may remember what is in force."""
+    """Injects some faults. Mutable: it may remember what is in force."""
 
-    @property
-    def faults(self) -> tuple[str, ...]:
-        """Names of the faults that it carries out."""
-        ...
-
-    async def inject(
-        self, fault: str, nodes: tuple[str, ...], params: Mapping[str, Any]
-    ) -> InForce:
-        """Injects a fault; returns when it is in force on the nodes that it can hit."""
-        ...
-
-    def heal(self, fault: str, in_force: InForce) -> None:
-        """Removes what an injection added. Idempotent."""
-        ...
-
-    def effect(self, fault: str, in_force: InForce) -> Effect:
-        """Returns whether a fault that hit somebody bit, just before or after it is healed."""
+    def injections(self) -> Mapping[str, Inject]:
+        """Returns how each of its faults is injected, by the fault's name."""
         ...
 
     def settle(self) -> None:
@@ -40,24 +49,77 @@ class Mechanism(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A fault that is over as soon as it has happened.
+
+    Attributes:
+        nodes: The nodes that it affected.
+        facts: The evidence.
+        took_effect: What the evidence shows.
+    """
+
+    nodes: tuple[str, ...]
+    facts: Mapping[str, Any]
+    took_effect: bool
+
+    async def heal(self) -> None:
+        """Does nothing: nothing is in force."""
+
+    async def effect(self) -> Effect:
+        """Returns the evidence collected at the injection."""
+        return known_effect(self.facts, self.took_effect)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """A fault that took nodes down; starting them heals it.
+
+    Attributes:
+        world: The world in which the nodes live.
+        nodes: The nodes that it took down.
+        facts: The evidence, complete once the nodes are down.
+        took_effect: What the evidence shows.
+    """
+
+    world: World
+    nodes: tuple[str, ...]
+    facts: Mapping[str, Any]
+    took_effect: bool
+
+    async def heal(self) -> None:
+        """Starts the nodes that are still down."""
+        for name in self.nodes:
+            start_if_down(self.world.nodes[name])
+
+    async def effect(self) -> Effect:
+        """Returns the evidence collected at the injection."""
+        return known_effect(self.facts, self.took_effect)
+
+
+def known_effect(facts: Mapping[str, Any], took_effect: bool) -> Effect:
+    """Returns an effect whose evidence is complete."""
+    return Effect(took_effect=took_effect, evidence={**facts, "bit": took_effect})
+
+
 def alive(world: World, nodes: Iterable[str]) -> tuple[str, ...]:
     """Returns those nodes that have a process."""
     return tuple(name for name in nodes if world.nodes[name].is_alive)
 
 
+def incarnations(world: World, nodes: Iterable[str]) -> dict[str, int]:
+    """Returns the number of the present incarnation of each node."""
+    return {name: world.nodes[name].incarnation for name in nodes}
+
+
 def start_if_down(node: SimNode) -> None:
-    """Starts a node's process, and its machine, unless it has one."""
+    """Starts a node's process, and its machine, unless the node is alive."""
     if not node.is_alive:
         node.start()
 
 
-def told(in_force: InForce) -> Effect:
-    """Returns an effect that was known when the fault was injected."""
-    return Effect(bit=bool(in_force.evidence.get("bit")), evidence=dict(in_force.evidence))
-
-
 def whole_batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
-    """Yields the position and header of every batch of a log file; ends where a write was cut short."""
+    """Yields the position and header of every batch of a log file; stops at an incomplete or corrupt one."""
     try:
         yield from read_headers(data)
     except CorruptBatchError:

@@ -2,139 +2,236 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from harness.contracts.cluster import Effect, InForce
 from harness.simulation.node import SimNode
 from harness.simulation.world import World
-from nemesis.simulated.mechanism import alive, start_if_down, told, whole_batches
+from nemesis.fault import Fault
+from nemesis.mechanism import Effect, Injection
+from nemesis.simulated.mechanism import (
+    Inject,
+    Moment,
+    Outage,
+    alive,
+    incarnations,
+    start_if_down,
+    whole_batches,
+)
 
-STOP_GRACE_MS = 20_000
-OUTAGES = ("stop", "kill", "oom", "power")
+
+@dataclass(slots=True, kw_only=True)
+class Pause:
+    """Paused processes. Mutable: the evidence is counted while the pause is in force.
+
+    Attributes:
+        world: The world in which the nodes live.
+        incarnations: The paused incarnation of each node. A later incarnation is not paused.
+        callbacks_that_waited: Per node, the largest number of callbacks that were seen waiting.
+    """
+
+    world: World
+    incarnations: Mapping[str, int]
+    callbacks_that_waited: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that were paused."""
+        return tuple(self.incarnations)
+
+    def count(self) -> None:
+        """Counts the callbacks that wait now; called while the pause is in force, and before a node is killed."""
+        for name, incarnation in self.incarnations.items():
+            node = self.world.nodes[name]
+            if node.state == "paused" and node.incarnation == incarnation:
+                held = len(node.loop.ready) + len(node.loop.expired)
+                seen = self.callbacks_that_waited.get(name, 0)
+                self.callbacks_that_waited[name] = max(seen, held)
+
+    async def heal(self) -> None:
+        """Resumes the processes that were paused."""
+        for name, incarnation in self.incarnations.items():
+            node = self.world.nodes[name]
+            if node.incarnation == incarnation:
+                node.resume()
+
+    async def effect(self) -> Effect:
+        """Returns how many callbacks had to wait; one is enough."""
+        self.count()
+        return Effect(
+            took_effect=any(self.callbacks_that_waited.values()),
+            evidence={
+                "paused": list(self.nodes),
+                "callbacks_that_waited": dict(self.callbacks_that_waited),
+            },
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class SlowCpu:
+    """Throttled processes. Mutable: the count of each node ends when it is healed.
+
+    Attributes:
+        world: The world in which the nodes live.
+        nodes: The throttled nodes.
+        percent: The share of a core that is left to each.
+        counts_before: Slowed callbacks of each node that is still throttled, at the injection.
+        callbacks_slowed: Per node, how many callbacks this fault slowed.
+    """
+
+    world: World
+    nodes: tuple[str, ...]
+    percent: int
+    counts_before: dict[str, int]
+    callbacks_slowed: dict[str, int] = field(default_factory=dict)
+
+    async def heal(self) -> None:
+        """Restores the full core."""
+        self._count()
+        for name in list(self.counts_before):
+            del self.counts_before[name]
+            self.world.nodes[name].slow_cpu(1.0)
+
+    async def effect(self) -> Effect:
+        """Returns how many callbacks were slowed; one is enough."""
+        self._count()
+        return Effect(
+            took_effect=any(self.callbacks_slowed.values()),
+            evidence={"percent": self.percent, "callbacks_slowed": dict(self.callbacks_slowed)},
+        )
+
+    def _count(self) -> None:
+        for name, before in self.counts_before.items():
+            self.callbacks_slowed[name] = self.world.nodes[name].slowed_callbacks - before
 
 
 class ProcessFaults:
     """Pauses, ends, starts and slows processes.
 
     Args:
-        world: Where.
-        log_ends: Returns the log ends of a node's partitions by name, for the record.
+        world: The world in which the nodes live.
+        log_ends: Returns the log ends of a node's partitions by name, as evidence of a power cut.
     """
-
-    faults = ("pause", *OUTAGES, "restart", "start", "slow_cpu")
 
     def __init__(self, world: World, log_ends: Callable[[str], dict[str, int]]) -> None:
         self._world = world
         self._log_ends = log_ends
-        self._pauses: list[InForce] = []
+        self._pauses: list[Pause] = []
 
-    async def inject(
-        self, fault: str, nodes: tuple[str, ...], params: Mapping[str, Any]
-    ) -> InForce:
-        """Injects one of them."""
-        if fault == "pause":
-            return self._pause(nodes)
-        if fault == "start":
-            return self._start(nodes)
-        living = alive(self._world, nodes)
-        if fault == "slow_cpu":
-            return self._slow_cpu(living, int(params["percent"]))
-        self.note_pauses()
-        if fault == "stop":
-            return await self._stop(living, params)
-        if fault == "restart":
-            return await self._restart(living, params)
-        if fault == "power":
-            return self._power(living, params)
-        return self._kill(fault, living)
-
-    def heal(self, fault: str, in_force: InForce) -> None:
-        """Lets processes go on, starts those that were ended, and gives the processor back."""
-        for name in in_force.nodes:
-            node = self._world.nodes[name]
-            if fault == "pause":
-                if node.incarnation == in_force.token[name]:
-                    node.resume()
-            elif fault == "slow_cpu":
-                if in_force.token.pop(name, None) is not None:
-                    in_force.evidence["callbacks_slowed"] = self._slowed(in_force)
-                    node.slow_cpu(1.0)
-            elif fault in OUTAGES:
-                start_if_down(node)
-
-    def effect(self, fault: str, in_force: InForce) -> Effect:
-        """Most of them are known to have bitten when they are done."""
-        if fault == "pause":
-            return self._effect_of_pause(in_force)
-        if fault == "slow_cpu":
-            if in_force.token:
-                in_force.evidence["callbacks_slowed"] = self._slowed(in_force)
-            bit = any(in_force.evidence["callbacks_slowed"].values())
-            return Effect(bit=bit, evidence=dict(in_force.evidence))
-        return told(in_force)
-
-    def note_pauses(self) -> None:
-        """Looks at all pauses in force: what a paused process that is about to be killed held up, counts."""
-        for pause in self._pauses:
-            self._effect_of_pause(pause)
+    def injections(self) -> Mapping[str, Inject]:
+        """Returns how each of its faults is injected."""
+        return {
+            "pause": self._pause,
+            "start": self._start,
+            "slow_cpu": self._slow_cpu,
+            "stop": self._stop,
+            "restart": self._restart,
+            "power": self._power,
+            "kill": self._kill,
+            "oom": self._oom,
+        }
 
     def settle(self) -> None:
-        """Gives the processor back to everybody, and lets paused processes go on."""
+        """Restores the full core of every node, and resumes paused processes."""
         for node in self._world.nodes.values():
             if node.is_slowed:
                 node.slow_cpu(1.0)
             node.resume()
 
-    def _effect_of_pause(self, in_force: InForce) -> Effect:
-        """A pause bit if work had to wait: counted while it is in force, and before a paused node is killed."""
-        waiting = in_force.evidence.setdefault("callbacks_that_waited", {})
-        for name in in_force.nodes:
-            node = self._world.nodes[name]
-            if node.state == "paused" and node.incarnation == in_force.token[name]:
-                held = len(node.loop.ready) + len(node.loop.expired)
-                waiting[name] = max(waiting.get(name, 0), held)
-        return Effect(bit=any(waiting.values()), evidence=dict(in_force.evidence))
+    def count_pauses(self) -> None:
+        """Counts what waits for all pauses in force, because one of the paused nodes may be about to end."""
+        for pause in self._pauses:
+            pause.count()
 
-    def _pause(self, nodes: tuple[str, ...]) -> InForce:
-        hit = tuple(name for name in nodes if self._world.nodes[name].state == "running")
-        for name in hit:
+    async def _pause(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
+        running = [name for name in nodes if self._world.nodes[name].state == "running"]
+        for name in running:
             self._world.nodes[name].pause()
-        in_force = InForce(nodes=hit, token=self._incarnations(hit), evidence={"paused": list(hit)})
-        self._pauses.append(in_force)
-        return in_force
+        pause = Pause(world=self._world, incarnations=incarnations(self._world, running))
+        self._pauses.append(pause)
+        return pause
 
-    def _start(self, nodes: tuple[str, ...]) -> InForce:
-        hit = tuple(name for name in nodes if not self._world.nodes[name].is_alive)
-        for name in hit:
+    async def _slow_cpu(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
+        living = alive(self._world, nodes)
+        percent = fault.value("percent")
+        before = {name: self._world.nodes[name].slowed_callbacks for name in living}
+        for name in living:
+            self._world.nodes[name].slow_cpu(100 / percent)
+        return SlowCpu(world=self._world, nodes=living, percent=percent, counts_before=before)
+
+    async def _start(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
+        down = tuple(name for name in nodes if not self._world.nodes[name].is_alive)
+        for name in down:
             self._world.nodes[name].start()
-        return InForce(
-            nodes=hit, evidence={"incarnations": self._incarnations(hit), "bit": bool(hit)}
-        )
+        facts = {"incarnations": incarnations(self._world, down)}
+        return Moment(nodes=down, facts=facts, took_effect=bool(down))
 
-    async def _stop(self, nodes: tuple[str, ...], params: Mapping[str, Any]) -> InForce:
-        ends = await self._stop_all(nodes, params)
-        return InForce(
-            nodes=nodes,
-            evidence={"ended": ends, "bit": all(end == "stopped" for end in ends.values())},
-        )
+    async def _stop(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
+        living = self._about_to_end(nodes)
+        ends = await self._stop_all(living, fault)
+        stopped = all(end == "stopped" for end in ends.values())
+        return self._outage(living, {"ended": ends}, stopped)
 
-    async def _restart(self, nodes: tuple[str, ...], params: Mapping[str, Any]) -> InForce:
-        before = self._incarnations(nodes)
-        ends = await self._stop_all(nodes, params)
+    async def _restart(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
+        living = self._about_to_end(nodes)
+        before = incarnations(self._world, living)
+        ends = await self._stop_all(living, fault)
         for name, end in ends.items():
-            if end in ("stopped", "stop-timeout"):  # else somebody else took it down meanwhile
+            if end in ("stopped", "stop-timeout"):  # otherwise another fault took it down meanwhile
                 start_if_down(self._world.nodes[name])
-        after = self._incarnations(nodes)
-        evidence = {
-            "ended": ends,
-            "incarnations": after,
-            "bit": bool(nodes) and all(after[name] > before[name] for name in nodes),
-        }
-        return InForce(nodes=nodes, evidence=evidence)
+        after = incarnations(self._world, living)
+        return Moment(
+            nodes=living,
+            facts={"ended": ends, "incarnations": after},
+            took_effect=bool(living) and all(after[name] > before[name] for name in living),
+        )
 
-    async def _stop_all(self, nodes: tuple[str, ...], params: Mapping[str, Any]) -> dict[str, str]:
-        """Stops nodes side by side; returns how each ended, when the last has."""
-        grace_ms = int(params.get("grace_ms", STOP_GRACE_MS))
+    async def _power(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
+        living = self._about_to_end(nodes)
+        mode = fault.value("mode")
+        facts: dict[str, Any] = {"mode": mode}
+        keeps = {name: kept_bytes(self._world.nodes[name], fault.params) for name in living}
+        ends = {name: self._log_ends(name) for name in living}
+        for name in living:
+            report = self._world.nodes[name].power_off(mode, keep=keeps[name])
+            facts[name] = {
+                "lost_bytes": report.lost_bytes,
+                "unsynced_bytes_before": report.unsynced_bytes,
+                "log_end_before": ends[name],
+            }
+        return self._outage(living, facts, bool(living))
+
+    async def _kill(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
+        living = self._about_to_end(nodes)
+        facts = {"killed_incarnations": incarnations(self._world, living)}
+        for name in living:
+            self._world.nodes[name].kill()
+        return self._outage(living, facts, bool(living))
+
+    async def _oom(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
+        living = self._about_to_end(nodes)
+        facts = {
+            "killed_incarnations": incarnations(self._world, living),
+            "oom_kills": dict.fromkeys(living, 1),
+        }
+        for name in living:
+            self._world.nodes[name].oom_kill()
+        return self._outage(living, facts, bool(living))
+
+    def _about_to_end(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        """Returns the nodes that have a process to end."""
+        living = alive(self._world, nodes)
+        self.count_pauses()
+        return living
+
+    def _outage(
+        self, nodes: tuple[str, ...], facts: Mapping[str, Any], took_effect: bool
+    ) -> Outage:
+        return Outage(world=self._world, nodes=nodes, facts=facts, took_effect=took_effect)
+
+    async def _stop_all(self, nodes: tuple[str, ...], fault: Fault) -> dict[str, str]:
+        """Stops nodes at the same time; returns how each ended, after the last has ended."""
+        grace_ms = fault.value("grace_ms")
         here = asyncio.get_running_loop()
         waiting = []
         ends: dict[str, str] = {}
@@ -155,51 +252,13 @@ class ProcessFaults:
             node.on_exit.remove(callback)
         return ends
 
-    def _power(self, nodes: tuple[str, ...], params: Mapping[str, Any]) -> InForce:
-        mode = params.get("mode", "lose_all")
-        evidence: dict[str, Any] = {"mode": mode, "bit": bool(nodes)}
-        keeps = {name: kept_bytes(self._world.nodes[name], params) for name in nodes}
-        ends = {name: self._log_ends(name) for name in nodes}
-        for name in nodes:
-            report = self._world.nodes[name].power_off(mode, keep=keeps[name])
-            evidence[name] = {
-                "lost_bytes": report.lost_bytes,
-                "unsynced_bytes_before": report.unsynced_bytes,
-                "log_end_before": ends[name],
-            }
-        return InForce(nodes=nodes, evidence=evidence)
-
-    def _kill(self, fault: str, nodes: tuple[str, ...]) -> InForce:
-        evidence: dict[str, Any] = {"killed_incarnations": self._incarnations(nodes)}
-        for name in nodes:
-            node = self._world.nodes[name]
-            if fault == "oom":
-                node.oom_kill()
-            else:
-                node.kill()
-        evidence["bit"] = bool(nodes)
-        if fault == "oom":
-            evidence["oom_kills"] = {name: 1 for name in nodes}
-        return InForce(nodes=nodes, evidence=evidence)
-
-    def _slow_cpu(self, nodes: tuple[str, ...], percent: int) -> InForce:
-        token = {name: self._world.nodes[name].slowed_callbacks for name in nodes}
-        for name in nodes:
-            self._world.nodes[name].slow_cpu(100 / percent)
-        return InForce(nodes=nodes, token=token, evidence={"percent": percent})
-
-    def _slowed(self, in_force: InForce) -> dict[str, int]:
-        known = dict(in_force.evidence.get("callbacks_slowed", {}))
-        for name, before in in_force.token.items():
-            known[name] = self._world.nodes[name].slowed_callbacks - before
-        return known
-
-    def _incarnations(self, nodes: tuple[str, ...]) -> dict[str, int]:
-        return {name: self._world.nodes[name].incarnation for name in nodes}
-
 
 def kept_bytes(node: SimNode, params: Mapping[str, Any]) -> dict[str, int] | None:
-    """Translates `keep_records`, if it is given, into bytes per log file of the page cache (an exact cut)."""
+    """Translates the parameter `keep_records` of a power cut into bytes per log file of the page cache.
+
+    Returns:
+        Path to length, an exact cut; None if the parameter does not name this node.
+    """
     if "keep_records" not in params:
         return None
     wanted = params["keep_records"]
@@ -215,7 +274,7 @@ def kept_bytes(node: SimNode, params: Mapping[str, Any]) -> dict[str, int] | Non
         end = len(data)
         for position, header in whole_batches(data):
             if header.base_offset >= count:
-                end = min(position + int(params.get("torn_bytes", 0)), len(data))
+                end = min(position + params.get("torn_bytes", 0), len(data))
                 break
         keep[path] = end
     return keep

@@ -16,7 +16,7 @@ import pyarrow as pa
 from markupsafe import Markup
 
 from harness.contracts.verdict import Judgement
-from results.report.fault_words import FAULT_CLASS
+from results.report.fault_words import fault_style
 from results.report.run import FaultWindow, RunData, numbers, rows_of, seconds, words
 from results.report.story import Loss, broker_name, place_name
 from results.report.svg import (
@@ -79,14 +79,14 @@ def partition_figure(
     bands = joined(
         element(
             "rect",
-            class_=f"band {FAULT_CLASS.get(window.fault, '')}",
+            class_=f"band {fault_style(window.fault)}",
             x=axis.x(window.begin_ns),
             y=top_of_lanes - 4,
             width=_width(axis, window.begin_ns, window.end_ns),
             height=bottom - top_of_lanes + 4,
         )
         for window in run.fault_windows
-        if window.bit and window.end_ns > window.begin_ns
+        if window.took_effect and window.end_ns > window.begin_ns
     )
     here = [loss for loss in losses if (loss.topic, loss.partition) == (topic, partition)]
     markers = joined(_loss_markers(axis, here, top_of_lanes - 4, bottom))
@@ -100,14 +100,14 @@ def fault_bands(run: RunData, axis: TimeAxis, top: float, bottom: float) -> Mark
         titled(
             "rect",
             _window_title(window),
-            class_=f"band {FAULT_CLASS.get(window.fault, '')}",
+            class_=f"band {fault_style(window.fault)}",
             x=axis.x(window.begin_ns),
             y=top,
             width=_width(axis, window.begin_ns, window.end_ns),
             height=bottom - top,
         )
         for window in run.fault_windows
-        if window.bit and window.end_ns > window.begin_ns
+        if window.took_effect and window.end_ns > window.begin_ns
     )
 
 
@@ -185,8 +185,8 @@ def _fault_lane(axis: TimeAxis, placed: Sequence[tuple[int, FaultWindow]], top: 
             parts.append(titled("circle", title, class_="moment", cx=x, cy=y + 6, r=3.5))
             continue
         width = _width(axis, window.begin_ns, window.end_ns)
-        state = "" if window.bit else " missed"
-        kind = FAULT_CLASS.get(window.fault, "")
+        state = "" if window.took_effect else " missed"
+        kind = fault_style(window.fault)
         parts.append(
             titled(
                 "rect", title, class_=f"bar {kind}{state}", x=x, y=y, width=width, height=12, rx=2
@@ -432,7 +432,7 @@ def _label(text: str, y: float, *, small: bool = False) -> Markup:
 
 
 def _window_title(window: FaultWindow) -> str:
-    missed = "" if window.bit else " (did not bite)"
+    missed = "" if window.took_effect else " (did not take effect)"
     if window.end_ns <= window.begin_ns:
         return f"{window.fault_id}: {window.label}{missed} at {seconds(window.begin_ns)}"
     return (

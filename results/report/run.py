@@ -14,15 +14,10 @@ import pyarrow as pa
 
 from harness.contracts.verdict import Judgement
 from harness.errors import HistoryError
+from nemesis.faults import FAULTS
 from results.history_files import read_tables
 from results.layout import RunFiles, is_run_name
 from results.store import read_json
-
-MOMENTS = frozenset({"reset_connections", "restart", "start", "heal"})
-"""Faults that are over at once; the others are in force for a while."""
-
-DOWN_FAULTS = frozenset({"stop", "kill", "power", "oom", "wipe", "bit_flip", "read_only"})
-"""Faults that end when the node is started."""
 
 SIMULATION = "simulation"
 
@@ -39,7 +34,7 @@ class FaultWindow:
     nodes: tuple[str, ...]
     begin_ns: int
     end_ns: int
-    bit: bool
+    took_effect: bool
 
     @property
     def label(self) -> str:
@@ -76,7 +71,7 @@ class RunData:
 
     @cached_property
     def world(self) -> str:
-        """Where it ran; a run whose harness died says so in its experiment only."""
+        """Where it ran; if the harness died, only the experiment has it."""
         experiment = self.replay.get("experiment")
         for said in (
             self.summary.get("on"),
@@ -143,11 +138,11 @@ class RunData:
 
     @cached_property
     def fault_windows(self) -> tuple[FaultWindow, ...]:
-        """When each fault was in force, in order of its beginning."""
+        """When each fault was in force, ordered by the beginning."""
         starts = [
             (row["completed_ns"], node)
             for row in self.faults
-            if row["fault"] == "start" and row["completed_ns"] is not None
+            if _has(row, "ends_outages") and row["completed_ns"] is not None
             for node in row["resolved"]
         ]
         windows = []
@@ -160,7 +155,7 @@ class RunData:
                     nodes=tuple(row["resolved"]),
                     begin_ns=begin_ns,
                     end_ns=max(begin_ns, self._fault_end(row, begin_ns, starts)),
-                    bit=row["bit"],
+                    took_effect=row["bit"],
                 )
             )
         return tuple(sorted(windows, key=lambda window: window.begin_ns))
@@ -187,17 +182,22 @@ class RunData:
     def _fault_end(
         self, row: Mapping[str, Any], begin_ns: int, starts: list[tuple[int, str]]
     ) -> int:
-        if row["fault"] in MOMENTS or not row["resolved"]:
+        if _has(row, "is_momentary") or not row["resolved"]:
             return begin_ns
         if row["healed_ns"] is not None:
             return int(row["healed_ns"])
-        if row["fault"] in DOWN_FAULTS:
+        if _has(row, "is_outage"):
             ends = [
                 next((at for at, who in starts if who == node and at >= begin_ns), self.end_ns)
                 for node in row["resolved"]
             ]
             return max(ends)
         return self.end_ns
+
+
+def _has(row: Mapping[str, Any], trait: str) -> bool:
+    """Whether a fault has a trait of the table; one that is not in the table (of another version) has none."""
+    return row["fault"] in FAULTS and bool(getattr(FAULTS[row["fault"]], trait))
 
 
 def numbers(table: pa.Table, column: str) -> Any:

@@ -1,7 +1,7 @@
 """The story of a run: faults, committed metadata, replicas and losses as one list in order of time.
 
 An entry is text, made here; the template only lays it out. What is *interesting* is decided here too: a
-replica's log end is told only where it goes back, and a mark that was hit a thousand times is told once.
+replica's log end is listed only where it goes back, and a mark that was hit a thousand times is listed once.
 """
 
 from collections import Counter, defaultdict
@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from harness.contracts.verdict import Judgement
-from results.report.fault_words import fault_sentence, listed
+from results.report.fault_words import fault_sentence, is_repair, listed
 from results.report.run import RunData, judgement_rank, numbers, parsed, rows_of, said, words
 
 STORY_MAX = 800
-"""Entries a page shows; faults, elections and losses go first, and the page says what it left out."""
+"""Entries that a page shows. Faults, elections and losses come first; the page states how many are left out."""
 
 LOST_SHOWN_MAX = 60
 """Lost records named one by one; the others are counted (verdict.json has them all)."""
@@ -26,7 +26,7 @@ LOST_TOLD_MAX = 5000
 """Lost records whose moment is looked for; a run that loses more has one cause, and these show it."""
 
 MARK_REPEATS_MAX = 5
-"""A mark hit more often than this is told the first time only."""
+"""A mark hit more often than this is listed the first time only."""
 
 _LAST = 2**63
 """Order of what follows from everything else that happened at the same time."""
@@ -83,7 +83,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """All records lost in one partition at one moment, as far as the moment can be told."""
+    """All records lost in one partition at one moment, as far as that moment is known."""
 
     at_ns: int
     topic: str
@@ -130,8 +130,8 @@ def tell(run: RunData) -> Story:
 def find_losses(run: RunData) -> tuple[Loss, ...]:
     """Finds when the lost records of the verdict were lost.
 
-    A record is gone when somebody leads whose log ends at or below it, after it was acknowledged. Without replica
-    states (real worlds) that moment is unknown, and the loss is told at the end of the run.
+    A record is gone when a replica leads whose log ends at or below it, after it was acknowledged. Without replica
+    states (real worlds) that moment is unknown, and the loss is listed at the end of the run.
     """
     groups: dict[tuple[int, str, int, str, str], list[LostRecord]] = defaultdict(list)
     leaderships = _Leaderships(run)
@@ -178,16 +178,16 @@ def _faults(run: RunData) -> Iterator[Entry]:
         aimed = f"aimed at {selectors}; " if selectors else ""
         tone, evidence = "", said(row["evidence"]) or "no evidence recorded"
         if not row["bit"]:
-            tone, evidence = "odd", f"it did not bite; {evidence}"
+            tone, evidence = "odd", f"it did not take effect; {evidence}"
         yield Entry(
             at_ns=row["completed_ns"] if row["completed_ns"] is not None else row["invoked_ns"],
-            kind="heal" if row["fault"] in ("heal", "start") else "fault",
+            kind="heal" if is_repair(row["fault"]) else "fault",
             title=f"{row['fault_id']}: {fault_sentence(row)}",
             detail=f"{aimed}evidence: {evidence}" if row["bit"] else f"{aimed}{evidence}",
             tone=tone,
             weight=9,
         )
-        if row["healed_ns"] is not None and row["fault"] != "heal":
+        if row["healed_ns"] is not None and not is_repair(row["fault"]):
             sentence = fault_sentence(row)
             yield Entry(
                 at_ns=row["healed_ns"],
@@ -271,7 +271,7 @@ def _isr_warning(row: Mapping[str, Any]) -> str:
     size = len(row["isr"])
     if size >= row["min_isr"]:
         return ""
-    alone = f"only {members(row['isr'])} is in sync" if size else "nobody is in sync"
+    alone = f"only {members(row['isr'])} is in sync" if size else "no replica is in sync"
     return f"{alone}: below min ISR {row['min_isr']}, acks=all is refused"
 
 

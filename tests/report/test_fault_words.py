@@ -1,10 +1,12 @@
 """Every fault has a sentence of its own, and the report survives faults that it does not know."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from nemesis.faults import FAULT_NAMES, names
-from results.report.fault_words import fault_sentence
-from results.report.run import DOWN_FAULTS, MOMENTS
+from nemesis.faults import FAULT_NAMES, FAULTS
+from results.report.fault_words import fault_sentence, fault_style, is_repair
+from results.report.run import RunData
 
 PARAMS = {
     "partition": {"shape": "halves", "groups": [["b1"], ["b2", "b3"]]},
@@ -32,9 +34,9 @@ def test_every_fault_has_a_sentence_and_says_its_numbers_once(fault):
     for number in PARAMS.get(fault, {}).values():
         if isinstance(number, int):
             assert said.count(str(number)) == 1
-    assert "nobody" not in said
+    assert "no node" not in said
     if fault != "heal":
-        assert "nobody" in sentence(fault, (), **PARAMS.get(fault, {}))
+        assert "no node" in sentence(fault, (), **PARAMS.get(fault, {}))
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,25 @@ def test_a_fault_of_another_version_is_told_by_its_name():
     assert sentence("loss", ("b1",)) == "loss b1"
 
 
-def test_the_report_knows_which_faults_last_and_which_end_with_a_start():
-    assert names(where="is_momentary") == MOMENTS
-    assert names(where="is_outage") == DOWN_FAULTS
+def test_a_fault_of_another_version_has_the_usual_style_and_repairs_nothing():
+    assert fault_style("flood") == ""
+    assert not is_repair("flood")
+
+
+@pytest.mark.parametrize("fault", FAULT_NAMES)
+def test_faults_of_the_network_and_of_disks_are_coloured(fault):
+    expected = {"network": "network", "disk": "power"}
+    assert fault_style(fault) == expected.get(FAULTS[fault].group, "")
+
+
+@pytest.mark.parametrize("fault", [*FAULT_NAMES, "flood"])
+def test_a_fault_that_was_not_healed_lasts_as_long_as_the_table_says(fault):
+    """A moment does not last, an outage ends when the node is started, others last to the end of the run."""
+    row = {"fault": fault, "resolved": ["b1"], "healed_ns": None}
+    run = SimpleNamespace(end_ns=100)
+    end = RunData._fault_end(run, row, 10, [(5, "b1"), (40, "b2"), (60, "b1")])
+    kind = FAULTS.get(fault)
+    if kind is None:
+        assert end == 100
+    else:
+        assert end == (10 if kind.is_momentary else 60 if kind.is_outage else 100)

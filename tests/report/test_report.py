@@ -112,15 +112,15 @@ def test_the_story_tells_what_happened_in_order(run_dir):
     story = [entry.title for entry in tell(RunData(run_dir)).entries]
     expected = [
         "t-0 begins with leader b1",
-        "f0: Isolated b2 from everybody",
+        "f0: Isolated b2 from all others",
         "b2 fenced",
         "b2 left the ISR of t-0",
-        "f1: Isolated b3 from everybody",
+        "f1: Isolated b3 from all others",
         "b3 left the ISR of t-0",
         "f3: Cut the power of b1 (mode: prefix, keep records: 5)",
         "t-0 has no leader",
         "c1: partition-without-leader",
-        "f0 is over (isolated b2 from everybody)",
+        "f0 is over (isolated b2 from all others)",
         "f5: Started b1",
         "b1 came back with log end 5 of t-0 (it had 10)",
         "b1 registered",
@@ -150,10 +150,10 @@ def test_a_loss_stands_where_the_leader_without_the_records_began(run_dir):
     assert [record.offset for record in loss.records] == [5, 6, 7, 8, 9]
 
 
-def test_faults_show_their_evidence_and_whether_they_bit(run_dir):
+def test_faults_show_their_evidence_and_whether_they_took_effect(run_dir):
     text = page_of(run_dir).text
     assert "aimed at isr_follower:t-0; evidence: frames held: 41, connects refused: 7" in text
-    assert "f2: Paused c2 it did not bite; work waited: 0" in text
+    assert "f2: Paused c2 it did not take effect; work waited: 0" in text
     windows = {window.fault_id: window for window in RunData(run_dir).fault_windows}
     assert windows["f0"].end_ns == 6500 * MS
     assert windows["f3"].end_ns == 6601 * MS  # never healed: it lasts until b1 is started
@@ -172,7 +172,7 @@ def test_lanes_show_leaders_members_replicas_and_the_loss(run_dir):
         "log end 10 → 5 (truncate) at 7.402 s",
         "5 acknowledged records lost (offsets 5 to 9) at 7.250 s",
         "f3: power b1, 5.000 s to 6.601 s",
-        "f2: pause c2 (did not bite), 3.001 s to 3.400 s",
+        "f2: pause c2 (did not take effect), 3.001 s to 3.400 s",
     ):
         assert f"<title>{title}</title>" in text, title
     assert text.count('class="line ') == 3
@@ -190,7 +190,7 @@ def test_elr_members_and_last_known_ones_have_lanes(tmp_path):
     assert "<title>b3 in ELR, 0.000 s to 2.000 s</title>" in text
     assert "<title>b1 in last-known ELR, 2.000 s to 2.000 s</title>" in text
     assert "∅" in text
-    assert "nobody is in sync: below min ISR 2" in text
+    assert "no replica is in sync: below min ISR 2" in text
 
 
 def test_operations_errors_and_latency_are_counted(run_dir):

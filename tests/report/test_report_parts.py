@@ -64,7 +64,7 @@ def test_a_step_line_keeps_its_value_until_the_next_point():
 
 def window(begin: int, end: int) -> FaultWindow:
     return FaultWindow(
-        fault_id="f", fault="kill", nodes=("b1",), begin_ns=begin, end_ns=end, bit=True
+        fault_id="f", fault="kill", nodes=("b1",), begin_ns=begin, end_ns=end, took_effect=True
     )
 
 

@@ -100,7 +100,7 @@ class FaultBench:
         return self.cluster.metadata.partitions["t-0"]
 
     def log_end(self, name: str) -> int:
-        return int(self.cluster._log_ends(name)["t-0"])
+        return int(self.cluster.log_ends(name)["t-0"])
 
     def high_watermark(self) -> int:
         return self.cluster.true_high_watermark("t", 0)

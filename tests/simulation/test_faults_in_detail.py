@@ -307,3 +307,73 @@ def test_a_restart_or_a_mended_disk_starts_nobody_whose_power_is_off() -> None:
     assert not bench.bit("slow")
     bench.heal(dark)
     bench.close()
+
+
+def test_a_broker_whose_log_was_cut_off_fetches_the_end_from_its_peers() -> None:
+    bench = FaultBench()
+    follower = bench.follower()
+    end = bench.log_end(follower)
+    cut = bench.inject("truncate_file", follower, bytes=900)
+    file = bench.evidence(cut)["truncated"][follower]
+    assert "__cluster_metadata" not in file["path"]
+    assert file["bytes_after"] == file["bytes_before"] - 900
+    assert len(bench.node(follower).disk.peek(file["path"])) == file["bytes_after"]
+    assert not bench.node(follower).is_alive
+    apart = bench.inject("isolate", follower, planes=["inter-broker"])  # nothing is fetched yet
+    bench.heal(cut)
+    bench.let(800)
+    assert bench.log_end(follower) < end
+    bench.heal(apart)
+    bench.until(bench.is_whole)
+    assert bench.log_end(follower) >= end
+    bench.close()
+
+
+def test_more_than_a_file_has_empties_it_and_a_power_cut_brings_nothing_back() -> None:
+    bench = FaultBench()
+    follower = bench.follower()
+    cut = bench.inject("truncate_file", follower, bytes=1 << 30)
+    file = bench.evidence(cut)["truncated"][follower]
+    assert file["bytes_before"] > file["bytes_after"] == 0
+    bench.node(follower).disk.power_cut("lose_all")
+    assert bench.node(follower).disk.peek(file["path"]) == b""
+    bench.heal(cut)
+    bench.until(bench.is_whole)
+    bench.close()
+
+
+def test_a_stopped_broker_is_cut_and_is_started_by_what_heals_the_stop() -> None:
+    """Its stop was clean, so its recovery point is behind what was cut off; it recovers all the same."""
+    bench = FaultBench()
+    follower = bench.follower()
+    stopped = bench.inject("stop", follower)
+    cut = bench.inject("truncate_file", follower, bytes=50)
+    assert bench.hit(cut) == [follower]
+    bench.heal(cut)
+    assert bench.bit(cut)
+    assert bench.cluster.down_nodes() == (follower,)
+    bench.heal(stopped)
+    bench.until(bench.is_whole)
+    bench.close()
+
+
+def test_a_broker_without_a_partition_log_has_nothing_to_cut_off() -> None:
+    bench = FaultBench()
+    wiped = bench.inject("wipe", "b2")
+    cut = bench.inject("truncate_file", "b2", bytes=50)
+    assert bench.evidence(cut)["truncated"] == {"b2": {}}
+    assert not bench.bit(cut)
+    bench.heal(wiped)
+    bench.heal(cut)
+    bench.until(bench.is_whole)
+    bench.close()
+
+
+def test_a_disk_that_is_read_only_for_its_node_is_cut_all_the_same() -> None:
+    bench = FaultBench()
+    bench.inject("read_only", "b2")
+    cut = bench.inject("truncate_file", "b2", bytes=50)
+    assert bench.bit(cut)
+    bench.do(bench.nemesis.settle())
+    bench.until(bench.is_whole)
+    bench.close()

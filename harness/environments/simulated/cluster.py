@@ -1,34 +1,20 @@
 """A cluster in the simulated world: the reference system, client hosts and the harness in one process.
 
-It wires nodes to the world and turns what controllers commit and what brokers say of themselves into rows. Faults
-are carried out with the world's own means, in `nemesis.simulated`.
-Broker objects are looked into in one place only, the invariant
-monitor; workloads and nemeses see the `Cluster` contract.
+It wires nodes to the world, and turns what controllers commit and what brokers report of themselves into rows. It
+injects no faults: `nemesis.simulated` does, with the world's own means. Broker objects are inspected in one place
+only, the invariant monitor; workloads and the nemesis use the `Cluster` contract.
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
-from harness.contracts.cluster import (
-    CONTROLLER_ID_FIRST,
-    HARNESS_HOST,
-    AddRow,
-    Effect,
-    InForce,
-    Population,
-)
+from harness.contracts.cluster import CONTROLLER_ID_FIRST, HARNESS_HOST, AddRow, Population
 from harness.contracts.metadata import CommittedMetadata
 from harness.environments.observation.states import MetadataWitness, NodeObserver
 from harness.simulation.node import IdleProcess
 from harness.simulation.world import World
-from nemesis.faults import FAULT_NAMES
-from nemesis.simulated.clocks import ClockFaults
-from nemesis.simulated.disks import DiskFaults
-from nemesis.simulated.mechanism import Mechanism
-from nemesis.simulated.network import NetworkFaults
-from nemesis.simulated.processes import ProcessFaults
 from system_under_test.broker.broker import BrokerNode
 from system_under_test.config import LogConfig, NodeConfig, Timings, Voter
 from system_under_test.config import profile_features as features_of
@@ -45,13 +31,11 @@ class SimulatedCluster:
     """A cluster in a `World`. Implements `harness.contracts.cluster.Cluster`.
 
     Args:
-        world: The world to live in; nothing else may live there.
+        world: The world of the nodes; it may have no others.
         add_row: Takes history rows.
         brokers, controllers, clients: How many of each.
-        profile, timings, log, min_isr, disabled_rules: What the nodes are told.
+        profile, timings, log, unclean_leader_election, disabled_rules: The configuration of the nodes.
     """
-
-    supported_faults = frozenset(FAULT_NAMES)
 
     def __init__(
         self,
@@ -94,23 +78,13 @@ class SimulatedCluster:
         self.harness_host = HARNESS_HOST
         self.bootstrap = tuple(f"{name}:{BROKER_PORT}" for name in self.brokers)
         self._add_nodes()
-        processes = ProcessFaults(world, self._log_ends)
-        self._mechanisms: tuple[Mechanism, ...] = (
-            NetworkFaults(world, self.population),
-            processes,
-            ClockFaults(world),
-            DiskFaults(world, processes.note_pauses),
-        )
-        self._by_fault = {
-            fault: mechanism for mechanism in self._mechanisms for fault in mechanism.faults
-        }
 
     def now_ns(self) -> int:
         """Returns the world's true time."""
         return self.world.now
 
     def population(self) -> Population:
-        """Returns who there is, and who is down."""
+        """Returns all hosts, and which nodes are down."""
         names = (*self.brokers, *self.controllers)
         return Population(
             brokers=tuple(self.brokers.items()),
@@ -129,7 +103,7 @@ class SimulatedCluster:
         return self.world.spawn(node, coroutine)
 
     def client_host(self, name: str) -> Host:
-        """Returns the doors of a client host."""
+        """Returns the interfaces of a client host."""
         return self.world.nodes[name].host
 
     async def call(self, node: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -140,22 +114,6 @@ class SimulatedCluster:
         task.add_done_callback(lambda _: here.call_soon(_finish, done))
         await done
         return task.result()
-
-    async def inject(
-        self, fault: str, nodes: tuple[str, ...], params: Mapping[str, Any]
-    ) -> InForce:
-        """Injects a fault; returns when it is in force."""
-        return await self._by_fault[fault].inject(fault, nodes, params)
-
-    async def heal(self, fault: str, in_force: InForce) -> None:
-        """Removes what this injection added; starts the nodes that it took down."""
-        self._by_fault[fault].heal(fault, in_force)
-
-    async def effect(self, fault: str, in_force: InForce) -> Effect:
-        """Returns whether the fault bit."""
-        if not in_force.nodes:
-            return Effect(bit=False, evidence={**in_force.evidence, "hit": "nobody"})
-        return self._by_fault[fault].effect(fault, in_force)
 
     def flagged_partitions(self) -> frozenset[str]:
         """Returns the partitions in which a flagged election was committed."""
@@ -171,17 +129,16 @@ class SimulatedCluster:
         return process if isinstance(process, BrokerNode) else None
 
     def down_nodes(self) -> tuple[str, ...]:
-        """Returns the nodes that are down and that nobody heals any more."""
+        """Returns the nodes that are down."""
         return self.population().down
 
     async def settle(self) -> None:
-        """Heals everything, resets connections that may be stuck, and starts whatever is down."""
-        for mechanism in self._mechanisms:
-            mechanism.settle()
+        """Starts every node that is down."""
         for name in self.down_nodes():
             self.world.nodes[name].start()
 
-    def _log_ends(self, name: str) -> dict[str, int]:
+    def log_ends(self, name: str) -> dict[str, int]:
+        """Returns the log ends of a node's partitions by name; empty if it is no running broker."""
         broker = self.running_broker(name)
         if broker is None:
             return {}

@@ -1,8 +1,8 @@
-"""The invariant monitor: looks inside the simulated brokers while they run and compares what it sees.
+"""The invariant monitor: inspects the simulated brokers while they run, and compares their states.
 
-It is the white box next to the checkers' black box: a checker sees that a promise was broken, the monitor sees
-the moment at which it became breakable. It runs after every committed metadata change and a few times per virtual
-second; `docs/invariants.md` has the statements. A violation ends the run.
+Checkers see from outside that a promise was broken; the monitor sees the moment from which it could be broken. It
+runs after every committed metadata change and a few times per virtual second; `docs/invariants.md` has the
+statements. A violation ends the run.
 
 INV-1, INV-2 and INV-4 are promises of ELR on, and only until the controller itself flagged an unclean election of
 the partition: from then on data may be gone, and the partition is no longer judged by them.
@@ -19,10 +19,10 @@ from system_under_test.invariants import InvariantViolation, check_invariant
 from system_under_test.log.log import Log
 
 INTERVAL_NS = 100_000_000
-"""Between two looks without a metadata change: a tenth of the fast session timeout would find no more."""
+"""Time between two checks without a metadata change. Checking more often would find no more."""
 
 SAME_LOOKS_MAX = 9
-"""How often a look is content with nothing having moved. Records that rot in place move nothing."""
+"""How many checks in a row may be skipped because nothing moved. Records that rot in place move nothing."""
 
 
 class Watched(Protocol):

@@ -7,12 +7,13 @@ from random import Random
 import pytest
 
 from checkers.kernels.elections import BROKEN_DISKS, LOSSY_FAULTS, UNCLEAN_FAULTS
-from harness.contracts.cluster import Effect, InForce, Population
+from harness.contracts.cluster import Population
 from harness.contracts.metadata import CommittedMetadata, PartitionState
 from harness.errors import UsageError
 from nemesis.driver import Nemesis
 from nemesis.fault import Fault, fault_from_json
 from nemesis.faults import FAULT_NAMES, FAULTS, names
+from nemesis.mechanism import Effect
 from nemesis.schedule import FAMILIES, Rhythm, random_schedule
 from nemesis.targets import resolve
 
@@ -153,14 +154,10 @@ def test_faults_begin_in_time_in_order_and_every_one_is_healed():
 
 
 class FakeCluster:
-    """Remembers what was asked of it; every fault bites."""
-
-    supported_faults = frozenset(FAULT_NAMES)
+    """Three brokers, three controllers, and a clock that counts."""
 
     def __init__(self):
         self.metadata = metadata()
-        self.calls = []
-        self.params = []
         self.now = 0
 
     def population(self):
@@ -170,21 +167,46 @@ class FakeCluster:
         self.now += 1
         return self.now
 
-    async def inject(self, fault, nodes, params):
-        self.calls.append(("inject", fault, nodes))
-        self.params.append(params)
-        return InForce(nodes=nodes)
 
-    async def heal(self, fault, in_force):
-        self.calls.append(("heal", fault, in_force.nodes))
+class FakeInjector:
+    """Records its calls; every fault takes effect."""
 
-    async def effect(self, fault, in_force):
-        return Effect(bit=bool(in_force.nodes), evidence={"seen": len(self.calls)})
+    supported_faults = frozenset(FAULT_NAMES)
+
+    def __init__(self):
+        self.calls = []
+        self.params = []
+        self.is_settled = False
+
+    async def inject(self, fault, nodes):
+        self.calls.append(("inject", fault.fault, nodes))
+        self.params.append(fault.params)
+        return FakeInjection(self, fault.fault, nodes)
+
+    async def settle(self):
+        self.is_settled = True
 
 
-def test_the_nemesis_heals_exactly_its_own_fault_and_writes_what_it_hit():
-    cluster, rows = FakeCluster(), []
-    nemesis = Nemesis(cluster, rows.append, Random(1))
+class FakeInjection:
+    def __init__(self, injector, fault, nodes):
+        self.injector, self.fault, self.nodes = injector, fault, nodes
+
+    async def heal(self):
+        self.injector.calls.append(("heal", self.fault, self.nodes))
+
+    async def effect(self):
+        return Effect(took_effect=True, evidence={"seen": len(self.injector.calls)})
+
+
+def nemesis_for(injector=None, rows=None, cluster=None):
+    """Returns a nemesis of fakes that appends its rows to a list."""
+    rows = [] if rows is None else rows
+    return Nemesis(cluster or FakeCluster(), injector or FakeInjector(), rows.append, Random(1))
+
+
+def test_the_nemesis_heals_exactly_the_named_fault_and_records_the_affected_nodes():
+    injector, rows = FakeInjector(), []
+    nemesis = nemesis_for(injector, rows)
 
     async def story():
         await nemesis.inject(Fault(id="x", fault="isolate", targets=("b1",)))
@@ -193,7 +215,7 @@ def test_the_nemesis_heals_exactly_its_own_fault_and_writes_what_it_hit():
         await nemesis.heal_all()
 
     asyncio.run(story())
-    assert cluster.calls == [
+    assert injector.calls == [
         ("inject", "isolate", ("b1",)),
         ("inject", "pause", ("b2",)),
         ("heal", "isolate", ("b1",)),
@@ -205,23 +227,56 @@ def test_the_nemesis_heals_exactly_its_own_fault_and_writes_what_it_hit():
     assert last["x"][7] is not None
 
 
-def test_a_fault_whose_selector_finds_nobody_is_recorded_as_not_having_bitten():
-    cluster, rows = FakeCluster(), []
-    nemesis = Nemesis(cluster, rows.append, Random(1))
+def test_a_fault_whose_selector_finds_no_node_is_recorded_without_an_effect():
+    injector, rows = FakeInjector(), []
+    nemesis = nemesis_for(injector, rows)
     asyncio.run(nemesis.inject(Fault(id="x", fault="power", targets=("last_in_isr:t-0",))))
     assert rows[-1][3] == []
     assert rows[-1][8] is False
 
 
-def test_a_schedule_that_aims_at_nobody_is_refused_before_the_run():
-    nemesis = Nemesis(FakeCluster(), lambda row: None, Random(1))
+def test_a_fault_that_an_environment_cannot_inject_is_refused_before_the_run():
+    injector = FakeInjector()
+    injector.supported_faults = frozenset({"kill", "start"})
+    nemesis = nemesis_for(injector)
+    nemesis.check([Fault(id="h", fault="heal"), Fault(id="k", fault="kill", targets=("b1",))])
+    with pytest.raises(UsageError, match=r"cannot inject 'wipe' \(it can: kill, start\)"):
+        nemesis.check([Fault(id="x", fault="wipe", targets=("b1",))])
+
+
+def test_the_evidence_of_an_outage_is_recorded_before_it_is_healed():
+    """A harness that is killed leaves the row of the injection; a kill has happened by then, a delay has not."""
+    _, rows = carried_out(
+        Fault(id="k", fault="kill", targets=("b1",)),
+        Fault(id="d", fault="delay", targets=("b1",), params={"ms": 5}),
+    )
+    assert (rows["k"][7], rows["k"][8], json.loads(rows["k"][9])) == (None, True, {"seen": 1})
+    assert (rows["d"][7], rows["d"][8], json.loads(rows["d"][9])) == (None, False, {})
+
+
+def test_settling_heals_what_is_in_force_and_lets_the_injector_remove_the_rest():
+    injector, rows = FakeInjector(), []
+    nemesis = nemesis_for(injector, rows)
+
+    async def story():
+        await nemesis.inject(Fault(id="x", fault="isolate", targets=("b1",)))
+        await nemesis.settle()
+
+    asyncio.run(story())
+    assert injector.calls[-1] == ("heal", "isolate", ("b1",))
+    assert injector.is_settled
+    assert rows[-1][7] is not None
+
+
+def test_a_schedule_with_an_unknown_target_is_refused_before_the_run():
+    nemesis = nemesis_for()
     with pytest.raises(UsageError, match="b11"):
         nemesis.check([Fault(id="x", fault="kill", targets=("b11",))])
 
 
 def test_starting_a_node_ends_the_fault_that_took_it_down():
-    cluster, rows = FakeCluster(), []
-    nemesis = Nemesis(cluster, rows.append, Random(1))
+    injector, rows = FakeInjector(), []
+    nemesis = nemesis_for(injector, rows)
 
     async def story():
         await nemesis.inject(Fault(id="k", fault="kill", targets=("b1",)))
@@ -241,25 +296,25 @@ def test_a_choice_of_one_prefers_nodes_that_are_up(selector):
 
 
 def carried_out(*faults):
-    """Injects faults one after the other; returns the cluster and the last row of each."""
-    cluster, rows = FakeCluster(), []
-    nemesis = Nemesis(cluster, rows.append, Random(1))
+    """Injects faults one after the other; returns the injector and the last row of each."""
+    injector, rows = FakeInjector(), []
+    nemesis = nemesis_for(injector, rows)
 
     async def story():
         for fault in faults:
             await nemesis.inject(fault)
 
     asyncio.run(story())
-    return cluster, {row[0]: row for row in rows}
+    return injector, {row[0]: row for row in rows}
 
 
-def test_a_partition_is_split_once_and_everybody_is_told_the_same_groups():
-    cluster, rows = carried_out(
+def test_a_partition_is_split_once_and_its_groups_are_injected_and_recorded():
+    injector, rows = carried_out(
         Fault(
             id="p", fault="partition", targets=("all", "controllers"), params={"shape": "minority"}
         )
     )
-    groups = cluster.params[0]["groups"]
+    groups = injector.params[0]["groups"]
     assert [len(group) for group in groups] == [2, 4]
     assert {name for group in groups for name in group} == {"b1", "b2", "b3", "c11", "c12", "c13"}
     assert json.loads(rows["p"][4]) == {"groups": [list(g) for g in groups], "shape": "minority"}
@@ -271,9 +326,9 @@ def test_groups_are_resolved_and_need_no_targets():
         fault="partition",
         params={"shape": "groups", "groups": [["leader:t-0", "active_controller"], ["b3"]]},
     )
-    cluster, _ = carried_out(fault)
-    assert cluster.calls == [("inject", "partition", ("b1", "c12", "b3"))]
-    assert cluster.params[0]["groups"] == (("b1", "c12"), ("b3",))
+    injector, _ = carried_out(fault)
+    assert injector.calls == [("inject", "partition", ("b1", "c12", "b3"))]
+    assert injector.params[0]["groups"] == (("b1", "c12"), ("b3",))
     assert fault_from_json(json.loads(json.dumps(fault.to_json())), default_id="x") == fault
 
 
@@ -285,13 +340,13 @@ def test_groups_are_resolved_and_need_no_targets():
         ("reject", ("b1", "leader:t-0"), {}),
     ],
 )
-def test_a_fault_between_nodes_that_lies_between_nobody_hits_nobody(fault, targets, params):
-    cluster, rows = carried_out(Fault(id="p", fault=fault, targets=targets, params=params))
-    assert cluster.calls == [("inject", fault, ())]
+def test_a_fault_between_nodes_that_separates_no_two_nodes_affects_none(fault, targets, params):
+    injector, rows = carried_out(Fault(id="p", fault=fault, targets=targets, params=params))
+    assert injector.calls == [("inject", fault, ())]
     assert rows["p"][8] is False
 
 
-def test_a_second_fault_of_a_kind_hits_nobody_until_the_first_is_healed():
+def test_a_second_exclusive_fault_affects_no_node_until_the_first_is_healed():
     step, drift = {"ms": 5}, {"ppm": 100}
     _, rows = carried_out(
         Fault(id="a", fault="clock_step", targets=("b1",), params=step),
@@ -306,7 +361,7 @@ def test_a_second_fault_of_a_kind_hits_nobody_until_the_first_is_healed():
 
 
 @pytest.mark.parametrize("fault", sorted(names(where="is_outage")))
-def test_whatever_took_a_node_down_is_over_when_the_node_is_started(fault):
+def test_an_outage_is_over_when_the_node_is_started(fault):
     params = {"bytes": 9} if fault == "truncate_file" else {}
     _, rows = carried_out(
         Fault(id="k", fault=fault, targets=("b1",), params=params),
@@ -325,14 +380,14 @@ def test_whatever_took_a_node_down_is_over_when_the_node_is_started(fault):
     ],
 )
 def test_faults_that_are_not_for_a_node_are_refused_before_the_run(fault, selector, sentence):
-    nemesis = Nemesis(FakeCluster(), lambda row: None, Random(1))
+    nemesis = nemesis_for()
     with pytest.raises(UsageError, match=sentence):
         nemesis.check([Fault(id="x", fault=fault, targets=(selector,))])
 
 
 def test_a_node_that_is_named_in_a_group_must_exist():
     params = {"shape": "groups", "groups": [["b1"], ["b12"]]}
-    nemesis = Nemesis(FakeCluster(), lambda row: None, Random(1))
+    nemesis = nemesis_for()
     with pytest.raises(UsageError, match="b12"):
         nemesis.check([Fault(id="x", fault="partition", params=params)])
 
@@ -342,13 +397,13 @@ def test_the_controllers_among_the_nodes_that_are_down_are_not_wiped():
         def population(self):
             return replace(POPULATION, down=("b3", "c11"))
 
-    cluster = AllDown()
-    nemesis = Nemesis(cluster, lambda row: None, Random(1))
+    injector = FakeInjector()
+    nemesis = nemesis_for(injector, cluster=AllDown())
     asyncio.run(nemesis.inject(Fault(id="x", fault="wipe", targets=("down",))))
-    assert cluster.calls == [("inject", "wipe", ("b3",))]
+    assert injector.calls == [("inject", "wipe", ("b3",))]
 
 
-def test_the_checkers_know_what_ends_a_node_in_no_order():
+def test_the_checkers_know_which_faults_end_a_node_uncleanly():
     assert names(where="excuses_death") == BROKEN_DISKS
     assert {
         *("kill", "oom", "power", "wipe", "bit_flip", "read_only", "truncate_file")
@@ -368,8 +423,8 @@ def test_faults_that_are_over_at_once_neither_last_nor_excuse_anything():
 
 
 def test_a_schedule_is_carried_out_in_order_of_time_and_ties_in_the_order_of_the_file():
-    cluster = FakeCluster()
-    nemesis = Nemesis(cluster, lambda row: None, Random(1))
+    injector = FakeInjector()
+    nemesis = nemesis_for(injector)
     schedule = (
         Fault(id="late", fault="kill", targets=("b1",), at_ms=40),
         Fault(id="x", fault="pause", targets=("b2",), at_ms=20),
@@ -377,5 +432,5 @@ def test_a_schedule_is_carried_out_in_order_of_time_and_ties_in_the_order_of_the
         Fault(id="early", fault="stop", targets=("b2",), at_ms=0),
     )
     asyncio.run(nemesis.run(schedule))
-    injected = [call[1] for call in cluster.calls if call[0] == "inject"]
+    injected = [call[1] for call in injector.calls if call[0] == "inject"]
     assert injected == ["stop", "pause", "isolate", "kill"]

@@ -1,8 +1,12 @@
 """What a fault may be told, and the sentence a user reads who told it something else."""
 
+from dataclasses import replace
+
 import pytest
 
 from harness.errors import UsageError
+from harness.simulation import power_cut
+from nemesis.agent.disks import synthesis
 from nemesis.fault import Fault, fault_from_json
 from nemesis.faults import FAULT_NAMES, FAULTS
 from nemesis.parameters import PLANES, POWER_MODES, SHAPES
@@ -101,3 +105,33 @@ def test_every_word_that_is_possible_is_accepted():
         make(
             "partition", shape=shape, **({"groups": [["b1"], ["b2"]]} if shape == "groups" else {})
         )
+
+
+def test_a_parameter_that_is_not_given_has_the_default_of_the_table():
+    assert make("cut").value("at") == "receiver"
+    assert make("cut", at="sender").value("at") == "sender"
+    assert make("stop").value("grace_ms") == 20_000
+    assert make("power").value("mode") == "lose_all"
+    assert make("power").value("keep_records") is None
+    assert make("reject").value("direction") is None
+
+
+@pytest.mark.parametrize("fault", FAULT_NAMES)
+def test_every_default_is_legal_and_what_has_none_is_explained(fault):
+    for name, parameter in FAULTS[fault].parameters.items():
+        if parameter.default is not None:
+            make(fault, **{**EXAMPLES.get(fault, {}), name: parameter.default})
+        assert parameter.is_needed or parameter.default is not None or parameter.absent
+
+
+@pytest.mark.parametrize("groups", [(), (("b1",), ("b2",))])
+def test_a_partition_of_any_shape_has_groups_once_they_are_drawn(groups):
+    fault = make("partition", shape="halves")
+    params = {**fault.params, "groups": groups}
+    assert replace(fault, params=params, is_drawn=True).value("groups") == groups
+    with pytest.raises(UsageError, match="groups"):
+        replace(fault, params=params)
+
+
+def test_the_power_modes_are_those_of_both_worlds():
+    assert POWER_MODES == power_cut.MODES == synthesis.MODES

@@ -7,7 +7,9 @@ import pytest
 
 from harness.contracts.cluster import Population
 from harness.simulation.rules import plane_of as plane_in_the_simulation
-from nemesis.shapes import affected_pairs, are_separated, kinds_of, plane_of, split
+from nemesis import shapes
+from nemesis.fault import Fault
+from nemesis.shapes import are_separated, kinds_of, plane_of, split
 
 SIZES = range(2, 12)
 BROKERS = ("b1", "b2", "b3")
@@ -18,6 +20,12 @@ POPULATION = Population(
     clients=("client-0", "client-1"),
 )
 HOSTS = (*BROKERS, *CONTROLLERS, "client-0", "client-1", "harness")
+
+
+def affected_pairs(fault, nodes, params, population):
+    """Returns the pairs of a fault as the driver passes it on, with a partition's groups drawn."""
+    made = Fault(id="f1", fault=fault, targets=(*nodes, "b9"), params=params, is_drawn=True)
+    return shapes.affected_pairs(made, nodes, population)
 
 
 def names(count):
@@ -104,6 +112,7 @@ def cases():
     for nodes in (("b1",), ("b1", "c11"), ("b2", "b1", "client-0"), CONTROLLERS):
         for planes in ({}, *({"planes": (p,)} for p in ("inter-broker", "controller", "client"))):
             yield from ((fault, nodes, planes) for fault in ("isolate", "loss", "delay"))
+            yield "bandwidth", nodes, planes
             if len(nodes) > 1:
                 yield "cut", nodes, planes
                 yield "reject", nodes, planes
@@ -125,7 +134,7 @@ def test_pairs_are_of_known_hosts_on_the_right_planes_each_once(fault, nodes, pa
         assert plane_of(kinds[source], kinds[target]) in params.get(
             "planes", ("inter-broker", "controller", "client")
         )
-    if fault != "delay" and params.get("direction") != "one-way":
+    if fault not in ("delay", "bandwidth") and params.get("direction") != "one-way":
         assert {(b, a) for a, b in pairs} == set(pairs)
 
 
@@ -156,6 +165,11 @@ def test_a_cut_lies_between_the_first_and_each_of_the_others_only():
 def test_a_delay_concerns_what_arrives_at_the_node():
     pairs = affected_pairs("delay", ("b1",), {}, POPULATION)
     assert set(pairs) == {(host, "b1") for host in HOSTS if host != "b1"}
+
+
+def test_a_slow_wire_concerns_what_the_node_sends():
+    pairs = affected_pairs("bandwidth", ("b1",), {}, POPULATION)
+    assert set(pairs) == {("b1", host) for host in HOSTS if host != "b1"}
 
 
 def test_a_partition_leaves_those_alone_that_are_in_no_group():
