@@ -259,7 +259,7 @@ class HostInjection:
     async def effect(self) -> Effect:
         """Returns whether the fault took effect, after asking the agents that saw it."""
         if not self.nodes:
-            return Effect(took_effect=False, evidence={**self._common(), "hit": "nobody"})
+            return Effect(took_effect=False, evidence=self._common())
         try:
             if not self.is_removed:
                 await self.observe()

@@ -58,10 +58,11 @@ class LocalInjector:
 
     async def _pause(self, alive: tuple[str, ...]) -> "Pause":
         processes = {name: identity(self._cluster.nodes[name]) for name in alive}
+        self._pauses = [one for one in self._pauses if not one.is_healed]
         paused = {process for pause in self._pauses for process in pause.processes.values()}
         pause = Pause({name: one for name, one in processes.items() if one not in paused})
-        # Known before anything is awaited: of two pauses at the same instant, one resumes the node.
-        self._pauses = [one for one in self._pauses if not one.is_healed] + [pause]
+        # Recorded before anything is awaited: of two pauses at the same instant, only one may resume the node.
+        self._pauses.append(pause)
         await pause.begin()
         return pause
 
@@ -187,4 +188,4 @@ class Start:
 
 def no_effect() -> Effect:
     """Returns the effect of a fault that affects no node."""
-    return Effect(took_effect=False, evidence={"hit": "nobody"})
+    return Effect(took_effect=False, evidence={})

@@ -60,7 +60,7 @@ class FakePlacement:
         self.client_sources: dict[str, str] = {}
         self.packets_at_clients = ""
         self.pids = iter(range(100, 200))
-        self.line = "farewell"
+        self.line = "final line"
 
     def mechanisms(self) -> list[dict[str, Any]]:
         return []
@@ -127,10 +127,10 @@ def test_an_unexpected_end_is_an_anomaly() -> None:
         await world.exits("b1")
         assert not world.cluster.is_alive("b1")
 
-    assert live(story).violations == ["b1 ended by itself (exit code 1): farewell"]
+    assert live(story).violations == ["b1 ended by itself (exit code 1): final line"]
 
 
-def test_the_end_of_a_killed_process_is_none_even_if_the_news_comes_late() -> None:
+def test_the_end_of_a_killed_process_is_no_anomaly_even_if_it_is_reported_late() -> None:
     async def story(world: World) -> None:
         pid = world.placement.nodes["b1"].pid
         in_force = await world.inject("kill", ("b1",), {})
@@ -143,7 +143,7 @@ def test_the_end_of_a_killed_process_is_none_even_if_the_news_comes_late() -> No
     assert live(story).violations == []
 
 
-def test_a_node_may_die_of_its_disk_and_is_started_again_when_that_is_healed() -> None:
+def test_a_node_may_end_because_of_its_disk_and_is_started_by_the_heal() -> None:
     async def story(world: World) -> None:
         world.agent.answers["fill"] = {"probe": {"errno": 0}}
         in_force = await world.inject("disk_full", ("b1", "b2"), {})
@@ -155,7 +155,7 @@ def test_a_node_may_die_of_its_disk_and_is_started_again_when_that_is_healed() -
         assert not in_force.evidence()["filled"]["b2"]["probe"]["errno"]
         effect = await in_force.effect()
         assert effect.took_effect
-        assert effect.evidence["ended_by_itself"] == {"b1": "farewell"}
+        assert effect.evidence["ended_by_itself"] == {"b1": "final line"}
         await in_force.heal()
         assert world.cluster.population().down == ()
         await world.exits("b2")  # died of it, noticed a moment after it was healed
@@ -164,7 +164,7 @@ def test_a_node_may_die_of_its_disk_and_is_started_again_when_that_is_healed() -
     assert live(story).violations == []
 
 
-def test_what_hit_nobody_excuses_nobody() -> None:
+def test_a_fault_without_targets_excuses_no_node() -> None:
     async def story(world: World) -> None:
         world.agent.answers["trace_end"] = {"calls": 2}
         slow = await world.inject("slow_disk", ("b1",), {"ms": 5})
@@ -173,24 +173,24 @@ def test_what_hit_nobody_excuses_nobody() -> None:
         await slow.heal()
         await world.exits("b1")
 
-    assert live(story).violations == ["b1 ended by itself (exit code 1): farewell"]
+    assert live(story).violations == ["b1 ended by itself (exit code 1): final line"]
 
 
 @pytest.mark.parametrize(
-    ("words", "blamed"),
+    ("line", "blamed"),
     [
         ("OSError: [Errno 30] Read-only file system", ["read_only"]),
         ("OSError: [Errno 28] No space left on device", ["disk_full"]),
-        ("farewell", ["disk_full", "read_only"]),
+        ("final line", ["disk_full", "read_only"]),
     ],
 )
-def test_a_death_is_put_down_to_the_fault_that_its_last_words_name(
-    words: str, blamed: list[str]
+def test_an_end_is_attributed_to_the_fault_that_the_final_log_line_names(
+    line: str, blamed: list[str]
 ) -> None:
     async def story(world: World) -> None:
         world.agent.answers["fill"] = {"probe": {"errno": 0}}
         world.agent.answers["remount"] = {"probe": {"errno": 30}}
-        world.placement.line = words
+        world.placement.line = line
         faults = {
             name: await world.inject(name, ("b1",), {}) for name in ("disk_full", "read_only")
         }
@@ -212,7 +212,7 @@ def test_a_disk_that_is_stuck_is_not_filled() -> None:
 
 
 @pytest.mark.parametrize(("errno_seen", "is_revived"), [(5, True), (0, False)])
-def test_a_disk_that_died_is_revived_only_if_it_is_dead_and_starts_nobody_that_is_kept_down(
+def test_a_failed_disk_is_remounted_only_if_it_still_fails_and_starts_no_node_that_is_kept_down(
     errno_seen: int, is_revived: bool
 ) -> None:
     async def story(world: World) -> None:
@@ -228,7 +228,7 @@ def test_a_disk_that_died_is_revived_only_if_it_is_dead_and_starts_nobody_that_i
     assert live(story).violations == []
 
 
-def test_of_two_pauses_at_one_instant_one_hits_and_only_that_one_resumes() -> None:
+def test_of_two_pauses_at_one_instant_one_affects_the_node_and_only_that_one_resumes_it() -> None:
     async def story(world: World) -> None:
         pid = world.placement.nodes["b1"].pid
         world.agent.answers["pause"] = {"stopped": True, "pid": pid, "cpu_ticks": 4}
@@ -248,7 +248,9 @@ def test_of_two_pauses_at_one_instant_one_hits_and_only_that_one_resumes() -> No
 @pytest.mark.parametrize(
     ("state", "ticks", "bit"), [("T", 4, True), ("t", 4, True), ("T", 5, False)]
 )
-def test_a_pause_is_proved_before_the_node_is_killed(state: str, ticks: int, bit: bool) -> None:
+def test_evidence_of_a_pause_is_collected_before_the_node_is_killed(
+    state: str, ticks: int, bit: bool
+) -> None:
     async def story(world: World) -> None:
         pid = world.placement.nodes["b1"].pid
         world.agent.answers["pause"] = {"stopped": True, "pid": pid, "cpu_ticks": 4}
@@ -261,7 +263,7 @@ def test_a_pause_is_proved_before_the_node_is_killed(state: str, ticks: int, bit
     live(story)
 
 
-def test_what_a_tracer_counted_outlives_it() -> None:
+def test_the_counters_of_a_tracer_outlive_it() -> None:
     async def story(world: World) -> None:
         traced = await world.inject("io_error", ("b1",), {"op": "fsync"})
         world.agent.answers["trace_evidence"] = {"calls": 3}
@@ -275,7 +277,7 @@ def test_what_a_tracer_counted_outlives_it() -> None:
     live(story)
 
 
-def test_a_heal_that_fails_is_told_and_ends_no_run() -> None:
+def test_a_heal_that_fails_is_reported_and_does_not_end_the_run() -> None:
     async def story(world: World) -> None:
         stuck = await world.inject("stuck_disk", ("b1",), {})
         world.agent.fails.add("thaw_disk")
@@ -289,7 +291,7 @@ def test_a_heal_that_fails_is_told_and_ends_no_run() -> None:
     live(story)
 
 
-def test_a_fault_that_fails_half_way_is_undone_and_hits_nobody() -> None:
+def test_a_fault_that_fails_half_way_is_undone_and_affects_no_node() -> None:
     async def story(world: World) -> None:
         world.agent.fails.add("power_cut")
         in_force = await world.inject("power", ("b1",), {"mode": "lose_all"})
@@ -299,10 +301,10 @@ def test_a_fault_that_fails_half_way_is_undone_and_hits_nobody() -> None:
         assert world.agent.asked("resume") == [{"node": "b1"}]
         await world.exits("b1")
 
-    assert live(story).violations == ["b1 ended by itself (exit code 1): farewell"]
+    assert live(story).violations == ["b1 ended by itself (exit code 1): final line"]
 
 
-def test_a_delay_says_by_what_it_was_done() -> None:
+def test_a_delay_reports_its_mechanism() -> None:
     async def story(world: World) -> None:
         cut = await world.inject("cut", ("b1", "b2"), {})
         delay = await world.inject("delay", ("b1", "b2"), {"ms": 9})
@@ -329,7 +331,7 @@ def test_healing_twice_removes_once() -> None:
     live(story)
 
 
-def test_packets_to_clients_are_caught_where_they_leave_if_nobody_sees_them_arrive() -> None:
+def test_packets_to_clients_are_caught_where_they_leave_if_no_agent_sees_them_arrive() -> None:
     async def story(world: World) -> None:
         await world.inject("isolate", ("b1",), {"planes": ["client"]})
         (applied,) = world.agent.asked("net_apply")
@@ -354,7 +356,7 @@ def test_one_clock_is_skewed_by_one_fault_at_a_time() -> None:
 
 @pytest.mark.parametrize("ppm", [10_000, 600_000, -600_000, 10_000_000, -999_999])
 @pytest.mark.parametrize(("restart_at", "count"), [(None, 10), (6, 10), (2, 10)])
-def test_a_drift_is_read_off_one_process_s_clock(
+def test_a_drift_is_measured_on_the_clock_of_one_process(
     restart_at: int | None, count: int, ppm: int
 ) -> None:
     rate = 1 + ppm / 1e6
@@ -435,7 +437,7 @@ def test_packet_rules_of_a_fault_that_failed_half_way_are_removed_from_every_nod
     live(story)
 
 
-def test_a_client_is_not_paused_because_it_is_no_process_of_a_host() -> None:
+def test_a_client_is_not_paused_because_it_is_not_a_process_of_a_host() -> None:
     async def story(world: World) -> None:
         assert (await world.inject("pause", ("client-0",), {})).nodes == ()
 
