@@ -15,17 +15,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.contracts.system import Settings
 from harness.environments.hosts.cluster import HostCluster
 from harness.environments.hosts.docker import DockerPlacement, check_machine
-from harness.environments.node_files import NodeSettings
+from harness.environments.request import ClusterRequest
 from harness.errors import UsageError
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
 from harness.runs.phases import Phases
 from harness.simulation.randomness import RandomTree
-from nemesis.adapter import ClusterInjector
+from harness.systems.registry import REFERENCE, SYSTEMS
 from nemesis.driver import Nemesis
 from nemesis.fault import Fault
+from nemesis.hosts.injector import make_injector
 from nemesis.parameters import POWER_MODES
 
 BROKERS = ("b1", "b2", "b3")
@@ -40,28 +42,28 @@ def timed(rows: Sequence[dict[str, Any]], key: str) -> str:
 
 async def measure(filesystem: str, repetitions: int, folder: Path) -> list[tuple[str, str]]:
     """Returns lines of the table for one file system."""
-    placement = DockerPlacement(
-        NodeSettings(profile="kafka-4.1", timings="fast"),
+    history = HistoryWriter(folder)
+    request = ClusterRequest(
+        system=SYSTEMS.get(REFERENCE),
+        settings=Settings(profile="kafka-4.1", timings="fast"),
         brokers=3,
         controllers=3,
         clients=5,
-        filesystem=filesystem,
+        disk=filesystem,
+        inventory=Path(),
         logs_to=folder / "nodes",
-    )
-    history = HistoryWriter(folder)
-    cluster = HostCluster(
-        placement,
-        history.add,
-        clients=5,
+        add_row=history.add,
         on_violation=lambda violation: print(violation.sentence, file=sys.stderr),
         seed=1,
     )
+    cluster = HostCluster(DockerPlacement(request), request)
     rows: dict[str, dict[str, Any]] = {}
 
     def keep(row: tuple[Any, ...]) -> None:
         rows[row[0]] = json.loads(row[9])
 
-    nemesis = Nemesis(cluster, ClusterInjector(cluster), keep, RandomTree(1).stream("selectors"))
+    injector = make_injector(cluster)
+    nemesis = Nemesis(cluster, injector, keep, RandomTree(1).stream("selectors"))
     experiment = Experiment(on="docker", timings="fast", duration_ms=10_000_000)
     phases = Phases(experiment, 1, cluster, nemesis, history, lambda *_: None)
     try:

@@ -24,6 +24,9 @@ STOP_GRACE_MS = 20_000
 LONGEST_MS = 600_000
 """No packet and no fsync is late by more than ten minutes; no test waits that long for either."""
 
+STOP_GRACE_MS = 20_000
+"""How long a real node may take to stop cleanly before it is killed, unless the fault sets `grace_ms`."""
+
 LARGEST_STEP_MS = 315_360_000_000
 """No clock is wrong by more than ten years."""
 

@@ -6,14 +6,11 @@ and no group has both. So a bridge is in both groups, and a ring is the list of 
 
 from collections.abc import Collection, Iterable, Sequence
 
-from harness.contracts.cluster import Population
+from harness.contracts.cluster import HARNESS_HOST, Population
 from nemesis.fault import Fault
 from nemesis.faults import Packets
 from nemesis.parameters import PLANES
 from nemesis.targets import Chooser
-
-HARNESS_HOST = "harness"
-"""The host that administers the cluster; it is neither broker nor controller, so its plane is a client's."""
 
 BROKER, CONTROLLER, CLIENT = "broker", "controller", "client"
 

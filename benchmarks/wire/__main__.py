@@ -199,7 +199,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     problems = 0
     with tempfile.TemporaryDirectory(prefix="laststand-bench-") as directory:
-        cluster = LocalCluster.create(Path(directory), brokers=3, controllers=3, timings="kafka")
+        cluster = LocalCluster.create(Path(directory), brokers=3, controllers=3)
         with cluster:
             cluster.start()
             cluster.wait_ready(60)

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 from checkers.java import JAVA_VERSION_MIN, find_java
 from checkers.spark import archive_path
 from checkers.spark import warm_up as make_archive
-from harness.contracts.capability import NO, WEAKER, YES, Capability
+from harness.contracts.capability import NO, WEAKER, YES
 from harness.contracts.progress import ProgressDisplay
 from harness.errors import HarnessFailure, UsageError
 from harness.names import unknown_name
@@ -108,16 +109,17 @@ def examine_world(world: str, hosts: str | None) -> list[Finding]:
     from harness.environments.registry import ENVIRONMENTS
 
     if world not in ENVIRONMENTS:
-        raise UsageError(unknown_name("world", world, ENVIRONMENTS))
-    if world == "docker":
+        raise UsageError(unknown_name("environment", world, ENVIRONMENTS))
+    environment = ENVIRONMENTS[world]
+    if environment.has_containers:
         from harness.environments.hosts import docker
 
-        return _docker_findings() + _findings("", docker.docker_mechanisms())
-    if world == "ssh":
+        return _docker_findings() + _findings("", docker.machine_mechanisms())
+    if environment.needs_inventory:
         from harness.environments.hosts import ssh
 
         if not hosts:
-            raise UsageError("--on ssh needs --hosts FILE")
+            raise UsageError(f"--on {world} needs --hosts FILE")
         found = ssh.mechanisms(Path(hosts))
         return [finding for host, what in found.items() for finding in _findings(f"{host} ", what)]
     return []
@@ -297,7 +299,9 @@ def _docker_findings() -> list[Finding]:
     return findings
 
 
-def _findings(prefix: str, capabilities: dict[str, Capability]) -> list[Finding]:
+def _findings(prefix: str, mechanisms: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
+    from nemesis.hosts.capabilities import host_capabilities
+
     # A missing mechanism is not a failure of the machine: a run that needs it is refused with the reason.
     return [
         Finding(
@@ -306,5 +310,5 @@ def _findings(prefix: str, capabilities: dict[str, Capability]) -> list[Finding]
             text=capability.line(),
             state=STATES[capability.level],
         )
-        for name, capability in capabilities.items()
+        for name, capability in host_capabilities(mechanisms).items()
     ]

@@ -1,12 +1,20 @@
 """What a cluster offers the harness, in every environment."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
+
+HARNESS_HOST = "harness"
+"""Name of the host that administers the cluster; it is neither broker nor controller."""
+CONTROLLER_ID_FIRST = 11
+"""Controllers are numbered from here, brokers from 1; every node id belongs to one node."""
+
+AddRow = Callable[[str, tuple[Any, ...]], None]
+"""Takes one history row: the name of its table, and the row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +35,19 @@ class Population:
     def name_of(self, broker: int) -> str:
         """Returns the name of a broker id."""
         return next(name for name, node_id in self.brokers if node_id == broker)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic to be created.
+
+    Attributes:
+        assignments: Broker ids per partition, the preferred leader first.
+    """
+
+    name: str
+    min_insync_replicas: int
+    assignments: tuple[tuple[int, ...], ...]
 
 
 class Cluster(Protocol):
@@ -75,4 +96,8 @@ class Deployment(Cluster, Protocol):
 
     async def settle(self) -> None:
         """Removes whatever is still wrong and starts whatever is down; the first step of the final phase."""
+        ...
+
+    def topic_created(self, topic: Topic) -> None:
+        """Notes that a topic was created."""
         ...

@@ -8,14 +8,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from harness.contracts.cluster import AddRow, Topic
 from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
+from harness.contracts.violation import Violation
 
+CLOCK_EVENT = "clock"
+"""The event with which a node reports its own clocks: `wall_ms` and `monotonic_ns`."""
 EVENTS_FILE = "events.jsonl"
 """Name of a node's event log, beside its files; systems without one write none."""
-
-AddRow = Callable[[str, tuple[Any, ...]], None]
-"""Takes (name of a history table, row in schema order)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,19 +30,6 @@ class Promises:
 
     elr_on: bool
     outcome_family: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
-    """A topic to be created.
-
-    Attributes:
-        assignments: Broker ids per partition, the preferred leader first.
-    """
-
-    name: str
-    min_insync_replicas: int
-    assignments: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +108,10 @@ class Observation(Protocol):
         """
         ...
 
+    def topic_created(self, topic: Topic, at_ns: int) -> None:
+        """Notes that a topic was created."""
+        ...
+
     def node_started(self, name: str, at_ns: int) -> None:
         """Notes that a node's process was started."""
         ...
@@ -145,8 +137,9 @@ class System(Protocol):
         environments: Names of the environments in which it can live.
         default_client: Name of the kind of client that workloads use by default.
         has_controllers: Whether it has nodes with the role "controller".
+        brokers_max: How many brokers a cluster can have.
         profiles: Promises by the name of a profile, the default first.
-        timings: Names of its sets of timeouts; "fast" is a tenth of the defaults.
+        timings: Names of its sets of timeouts, its own defaults last; "fast" is about a tenth of them.
         switchable_rules: Protocol rules that can be switched off.
     """
 
@@ -154,6 +147,7 @@ class System(Protocol):
     environments: frozenset[str]
     default_client: str
     has_controllers: bool
+    brokers_max: int
     profiles: Mapping[str, Promises]
     timings: tuple[str, ...]
     switchable_rules: Collection[str]
@@ -195,7 +189,7 @@ class System(Protocol):
         nodes: Sequence[Node],
         view: CommittedMetadata,
         add_row: AddRow,
-        on_violation: Callable[[str], None],
+        on_violation: Callable[[Violation], None],
     ) -> Observation:
         """Returns what follows the nodes of one run.
 
@@ -203,7 +197,7 @@ class System(Protocol):
             nodes: All of them.
             view: Committed metadata, which the observation keeps up to date.
             add_row: Takes history rows.
-            on_violation: Called with one sentence when what nodes report contradicts an invariant of the system.
+            on_violation: Called when what nodes report contradicts an invariant of the system.
         """
         ...
 

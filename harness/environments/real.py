@@ -1,88 +1,67 @@
 """What every cluster of real processes has in common, wherever its nodes live.
 
-Clients live in this process and speak TCP. Committed metadata, marks and replica states come from the nodes'
-event logs, stamped with the machine's monotonic clock. A node that ends without having been told to is a
-finding, unless a fault that is in force on it explains it.
+Clients live in this process and use TCP. Committed metadata, marks and replica states come from the nodes' event
+logs, stamped with the machine's monotonic clock. A node that ends by itself is a finding, unless a fault explains
+its end.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
-from harness.contracts.cluster import Population
+from harness.contracts.cluster import HARNESS_HOST, Population, Topic
+from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
+from harness.contracts.system import CLOCK_EVENT, Node, RealClientHost
 from harness.contracts.violation import Violation
-from harness.environments.observation.event_tail import EventTail
-from harness.systems.reference.states import MetadataWitness, NodeObserver
-from system_under_test.invariants import InvariantViolation
-from system_under_test.real.events import Event, record_from_text
-from system_under_test.real.host import ClientHost
-from system_under_test.runtime import Host
+from harness.environments.observation.event_tail import EventSource, EventTail
+from harness.environments.request import ClusterRequest
 
 READ_EVERY_S = 0.02
 HOLD_BACK_NS = 30_000_000
 """How long an event waits for older ones of other nodes."""
-STOP_GRACE_MS = 20_000
-HARNESS_HOST = "harness"
-
-AddRow = Callable[[str, tuple[Any, ...]], None]
 
 
 class RealCluster:
     """The part of `harness.contracts.cluster.Deployment` that does not depend on where nodes live.
 
     Args:
-        nodes: (name, role, node id) of every node.
-        add_row: Takes history rows.
-        clients: How many client hosts.
-        on_violation: Called with everything that no node may do: end by itself, contradict another.
-        hold_back_ns: How long an event waits for older ones of other nodes.
+        request: What to make.
+        nodes: All nodes, as placed.
 
     Attributes:
-        clocks: What each node last said about its own clocks: (at_ns, wall_ms, monotonic_ns).
+        clocks: What each node reported about its clocks, oldest first: (at_ns, wall_ms, monotonic_ns).
     """
 
-    def __init__(
-        self,
-        nodes: Iterable[tuple[str, str, int]],
-        add_row: AddRow,
-        *,
-        clients: int,
-        on_violation: Callable[[Violation], None],
-        hold_back_ns: int = HOLD_BACK_NS,
-    ) -> None:
-        nodes = tuple(nodes)
+    def __init__(self, request: ClusterRequest, nodes: Sequence[Node]) -> None:
         self.metadata = CommittedMetadata()
-        self.clocks: dict[str, list[tuple[int, int, int]]] = {name: [] for name, _, _ in nodes}
-        self._on_violation = on_violation
-        self._began_ns = time.monotonic_ns()
-        self._event_ns = 0
-        self._hold_back_ns = hold_back_ns
-        self.brokers = {name: node_id for name, role, node_id in nodes if role == "broker"}
-        self.controllers = {name: node_id for name, role, node_id in nodes if role == "controller"}
-        self.clients = tuple(f"client-{index}" for index in range(clients))
+        self.clocks: dict[str, list[tuple[int, int, int]]] = {node.name: [] for node in nodes}
+        self.brokers = {node.name: node.node_id for node in nodes if node.role == "broker"}
+        self.controllers = {node.name: node.node_id for node in nodes if node.role == "controller"}
+        self.clients = tuple(f"client-{index}" for index in range(request.clients))
         self.harness_host = HARNESS_HOST
-        self._hosts: dict[str, ClientHost] = {}
-        self.witness = MetadataWitness(self.metadata, add_row, self._time_of_event)
-        self._observers = {
-            name: NodeObserver(name, node_id, self.witness, add_row, self._time_of_event)
-            for name, _, node_id in nodes
-        }
+        self.bootstrap = tuple(node.address for node in nodes if node.role == "broker")
+        self._system = request.system
+        self._on_violation = request.on_violation
+        self._observation = request.system.observation(
+            nodes, self.metadata, request.add_row, request.on_violation
+        )
+        self._began_ns = time.monotonic_ns()
+        self._hosts: dict[str, RealClientHost] = {}
         self._tail: EventTail | None = None
-        self._ends: list[tuple[int, str]] = []
+        self._changes: list[tuple[int, str, bool]] = []
         self._reader: asyncio.Task[None] | None = None
-        self._is_broken = False
         self._is_following = True
 
     # -- what a kind of cluster adds
 
     def is_alive(self, name: str) -> bool:
-        """Whether a node's process is there, running or not."""
+        """Whether a node's process exists, running or not."""
         raise NotImplementedError
 
     def watch_processes(self) -> None:
-        """Looks whether a process has ended by itself; called again and again."""
+        """Reports processes that have ended by themselves; called repeatedly."""
 
     # -- life
 
@@ -90,20 +69,27 @@ class RealCluster:
         """Returns nanoseconds since this object was made, on the machine's monotonic clock."""
         return time.monotonic_ns() - self._began_ns
 
-    def follow(self, tail: EventTail) -> None:
-        """Begins to follow what nodes say."""
-        self._tail = tail
+    def open_client_hosts(self, sources: Mapping[str, str]) -> None:
+        """Makes the client hosts; `sources` are addresses from which some of them connect, by name."""
+        self._hosts = {
+            name: self._system.client_host(name, source=sources.get(name))
+            for name in (*self.clients, HARNESS_HOST)
+        }
+
+    def follow(self, source: EventSource) -> None:
+        """Starts following the event logs."""
+        self._tail = EventTail(source, self._observation.parse)
         self._reader = asyncio.get_running_loop().create_task(self._follow(), name="event-tail")
 
     async def stop_following(self) -> None:
-        """Stops to follow, after a last look."""
-        # Asked, not cancelled: a cancellation that comes together with an awaited answer may get lost.
+        """Stops following, after reading the event logs once more."""
+        # A flag, because a cancellation may get lost when it coincides with an awaited response.
         self._is_following = False
         try:
             if self._reader is not None:
                 await self._reader
             if self._tail is not None:
-                await self._look(self._began_ns + (1 << 62))
+                await self._read(self._began_ns + (1 << 62))
         finally:
             if self._tail is not None:
                 self._tail.close()
@@ -111,7 +97,7 @@ class RealCluster:
                 host.close()
 
     def population(self) -> Population:
-        """Returns who there is, and who is down."""
+        """Returns all hosts, and which nodes are down."""
         return Population(
             brokers=tuple(self.brokers.items()),
             controllers=tuple(self.controllers.items()),
@@ -121,8 +107,8 @@ class RealCluster:
             ),
         )
 
-    def client_host(self, name: str) -> Host:
-        """Returns the doors of a client host, or of the harness's."""
+    def client_host(self, name: str) -> ClientHost:
+        """Returns a client host, or that of the harness."""
         return self._hosts[name]
 
     def spawn(self, node: str, coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
@@ -133,12 +119,20 @@ class RealCluster:
         """Runs a coroutine and waits for it."""
         return await coroutine
 
-    def went_down(self, names: Iterable[str], at_ns: int | None = None) -> None:
-        """Notes that nodes are down; their observers are told behind everything that they had still said."""
-        at_ns = time.monotonic_ns() if at_ns is None else at_ns
-        self._ends.extend((at_ns, name) for name in names)
+    def topic_created(self, topic: Topic) -> None:
+        """Notes that a topic was created."""
+        self._observation.topic_created(topic, self.now_ns())
 
-    def died(self, name: str, how: str, last_words: str) -> None:
+    def went_up(self, name: str) -> None:
+        """Notes that a node was started; observers learn it in the order of time."""
+        self._changes.append((time.monotonic_ns(), name, True))
+
+    def went_down(self, names: Iterable[str]) -> None:
+        """Notes that nodes are down; observers learn it after all events that the nodes had written."""
+        at_ns = time.monotonic_ns()
+        self._changes.extend((at_ns, name, False) for name in names)
+
+    def died(self, name: str, how: str, final_log_line: str) -> None:
         """Notes that a node ended by itself."""
         self.went_down((name,))
         self._on_violation(
@@ -146,57 +140,36 @@ class RealCluster:
                 at_ns=self.now_ns(),
                 node=name,
                 invariant="",
-                sentence=f"{name} ended by itself ({how}): {last_words}",
+                sentence=f"{name} ended by itself ({how}): {final_log_line}",
             )
         )
 
-    # -- what nodes say
+    # -- what nodes report
 
     async def _follow(self) -> None:
         while self._is_following:
             await asyncio.sleep(READ_EVERY_S)
-            await self._look(time.monotonic_ns() - self._hold_back_ns)
+            await self._read(time.monotonic_ns() - HOLD_BACK_NS)
             self.watch_processes()
 
-    async def _look(self, until_ns: int) -> None:
+    async def _read(self, until_ns: int) -> None:
         assert self._tail is not None
         for event in await self._tail.read(until_ns):
-            self._take_ends(event.at_ns)
-            self._event_ns = event.at_ns - self._began_ns
-            if not self._is_broken:
-                self._take(event)
-        self._take_ends(until_ns)
+            self._take_changes(event.at_ns)
+            if event.event == CLOCK_EVENT:
+                reading = (event.at_ns, event.fields["wall_ms"], event.fields["monotonic_ns"])
+                self.clocks[event.node].append(reading)
+            else:
+                self._observation.take(event, self._run_ns(event.at_ns))
+        self._take_changes(until_ns)
 
-    def _take_ends(self, until_ns: int) -> None:
-        while self._ends and self._ends[0][0] <= until_ns:
-            at_ns, name = self._ends.pop(0)
-            self._event_ns = at_ns - self._began_ns
-            self._observers[name].node_went_down()
+    def _take_changes(self, until_ns: int) -> None:
+        while self._changes and self._changes[0][0] <= until_ns:
+            at_ns, name, is_up = self._changes.pop(0)
+            if is_up:
+                self._observation.node_started(name, self._run_ns(at_ns))
+            else:
+                self._observation.node_went_down(name, self._run_ns(at_ns))
 
-    def _take(self, event: Event) -> None:
-        observer = self._observers[event.node]
-        fields: Mapping[str, Any] = event.fields
-        try:
-            if event.event == "metadata":
-                offset, quorum_epoch, record = record_from_text(fields["record"])
-                observer.metadata_committed(offset, quorum_epoch, record)
-            elif event.event == "replica":
-                observer.replica_changed(**fields)
-            elif event.event == "mark":
-                observer.mark(fields["name"], **fields["details"])
-            elif event.event == "clock":
-                readings = self.clocks[event.node]
-                readings.append((event.at_ns, fields["wall_ms"], fields["monotonic_ns"]))
-        except InvariantViolation as violation:
-            self._is_broken = True  # nothing that follows can be trusted to fit
-            self._on_violation(
-                Violation(
-                    at_ns=self._time_of_event(),
-                    node=event.node,
-                    invariant=violation.invariant_id,
-                    sentence=f"{event.node}: {violation}",
-                )
-            )
-
-    def _time_of_event(self) -> int:
-        return max(self._event_ns, 0)
+    def _run_ns(self, at_ns: int) -> int:
+        return max(at_ns - self._began_ns, 0)

@@ -19,9 +19,11 @@ class Environment:
         is_simulated: Whether time is virtual and one seed decides everything.
         can_run_scenarios: Whether links and power can be cut, which scripted scenarios need.
         needs_inventory: Whether a file of hosts must be given.
+        has_containers: Whether nodes are containers of an engine on this machine.
         disks: Models or kinds of file systems that nodes can have.
-        cluster: "module:function" that makes a cluster; see `harness.runs.real`.
-        injector: "module:function" that makes the fault injector of a cluster.
+        module: The module that makes clusters: it has `make_cluster` and `find_mechanisms` (`harness.runs.real`).
+            Empty for the simulation, which `harness.runs.simulated` makes.
+        injector: The module that injects faults in such clusters: it has `make_injector` and `impossible_faults`.
     """
 
     name: str
@@ -29,9 +31,10 @@ class Environment:
     is_simulated: bool = False
     can_run_scenarios: bool = True
     needs_inventory: bool = False
+    has_containers: bool = False
     disks: tuple[str, ...] = KERNEL_DISKS
-    cluster: str
-    injector: str
+    module: str = ""
+    injector: str = ""
 
 
 _ALL = (
@@ -40,29 +43,28 @@ _ALL = (
         summary="a deterministic simulation",
         is_simulated=True,
         disks=(*KERNEL_DISKS, "posix-strict"),
-        cluster="harness.environments.simulated.cluster:SimulatedCluster",
-        injector="nemesis.simulated.injector:make_injector",
     ),
     Environment(
         name="local",
         summary="processes on this machine",
         can_run_scenarios=False,
         disks=(*KERNEL_DISKS, "posix-strict"),
-        cluster="harness.environments.local.cluster:make_cluster",
-        injector="nemesis.local.injector:make_injector",
+        module="harness.environments.local.cluster",
+        injector="nemesis.local.injector",
     ),
     Environment(
         name="docker",
         summary="containers",
-        cluster="harness.environments.hosts.docker:make_cluster",
-        injector="nemesis.hosts.injector:make_injector",
+        has_containers=True,
+        module="harness.environments.hosts.docker",
+        injector="nemesis.hosts.injector",
     ),
     Environment(
         name="ssh",
         summary="hosts over SSH",
         needs_inventory=True,
-        cluster="harness.environments.hosts.ssh:make_cluster",
-        injector="nemesis.hosts.injector:make_injector",
+        module="harness.environments.hosts.ssh",
+        injector="nemesis.hosts.injector",
     ),
 )
 

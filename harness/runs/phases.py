@@ -13,8 +13,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from harness.contracts.cluster import Deployment
-from harness.contracts.system import Topic
+from harness.contracts.cluster import Deployment, Topic
 from harness.contracts.workload import Scriptable, Workload, WorkloadContext
 from harness.errors import UsageError
 from harness.history.op import Completion, ReadRecord
@@ -248,6 +247,7 @@ class Phases:
         )
         host = self._cluster.client_host(self._cluster.harness_host)
         await self._experiment.system_under_test.create_topic(host, self._cluster.bootstrap, topic)
+        self._cluster.topic_created(topic)
 
 
 async def _task_done(task: "asyncio.Task[Any]", here: asyncio.AbstractEventLoop) -> None:

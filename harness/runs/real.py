@@ -1,23 +1,23 @@
 """One run against real nodes: the phases in order, driven by the real clock.
 
 Where the nodes live is the experiment's `on`: processes on this machine ("local"), containers ("docker"), hosts
-over SSH ("ssh"). The history is written row by row, so a harness that is killed leaves all that was said. What
-happens after the last operation (collecting logs, taking everything down) can neither prevent nor change a
+over SSH ("ssh"). The history is written row by row, so a harness that is killed leaves everything recorded so far.
+What happens after the last operation (collecting logs, taking everything down) can neither prevent nor change a
 verdict.
 """
 
 import asyncio
 import shutil
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from checkers.kernels.consumer_group import group_counters
 from harness.contracts.cluster import Deployment
+from harness.contracts.system import EVENTS_FILE, Settings
 from harness.contracts.violation import Violation
-from harness.environments.local.cluster import ProcessCluster
-from harness.environments.local.standing import LocalCluster
-from harness.environments.node_files import NodeSettings
+from harness.environments.request import ClusterRequest, EnvironmentRequest
 from harness.errors import UsageError
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
@@ -29,17 +29,26 @@ from harness.runs.simulated import SCENARIO_CLIENTS
 from harness.scenarios import find_by_name
 from harness.scenarios.steps import Scenario, ScenarioStuck
 from harness.simulation.randomness import RandomTree
-from nemesis.adapter import ClusterInjector, FaultyCluster
 from nemesis.driver import Nemesis
+from nemesis.mechanism import Injector
 
 START_LIMIT_MS = 60_000
 SCENARIO_LIMIT_MS = 300_000
 NODES_FOLDER = "nodes"
-QUICK_GROUPS = {"group_initial_rebalance_delay_ms": 100, "group_min_session_timeout_ms": 1000}
-"""Group settings that go with the fast timings; Kafka's are 3 s and 6 s."""
+
+Mechanisms = Sequence[Mapping[str, Mapping[str, Any]]]
+"""What each host's kernel and tools can do."""
 
 
-class RealDeployment(Deployment, FaultyCluster, Protocol):
+class RealInjector(Injector, Protocol):
+    """What a run needs of an injector in a real world."""
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what the run's record says about how faults are injected."""
+        ...
+
+
+class RealDeployment(Deployment, Protocol):
     """What a run needs of a real cluster besides what phases need."""
 
     async def start(self) -> None:
@@ -51,43 +60,59 @@ class RealDeployment(Deployment, FaultyCluster, Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Returns what a run should say about this world."""
+        """Returns what the run's record says about this world."""
+        ...
+
+
+class EnvironmentModule(Protocol):
+    """The module of an environment, as the registry names it."""
+
+    def make_cluster(self, request: ClusterRequest) -> RealDeployment:
+        """Makes a cluster; starts nothing."""
+        ...
+
+    def find_mechanisms(self, request: EnvironmentRequest) -> Mechanisms:
+        """Returns what the hosts can do; raises `UsageError` if the environment cannot be used."""
+        ...
+
+
+class InjectorModule(Protocol):
+    """The module that injects faults in an environment, as the registry names it."""
+
+    def make_injector(self, cluster: Any) -> RealInjector:
+        """Returns the injector of a cluster that the environment made."""
+        ...
+
+    def impossible_faults(self, found: Mechanisms) -> Mapping[str, str]:
+        """Returns why faults cannot be injected there, by fault."""
         ...
 
 
 def check_possible(experiment: Experiment, seed: int) -> None:
-    """Raises `UsageError` if this world cannot carry out this experiment; starts and stores nothing."""
-    supported: frozenset[str] = ProcessCluster.supported_faults
-    if experiment.on == "docker":
-        from harness.environments.hosts import docker
-
-        docker.check_machine()
-        capabilities = docker.docker_capabilities()
-        _check_faults(
-            experiment,
-            seed,
-            {name: can.why for name, can in capabilities.items() if not can.is_there},
+    """Raises `UsageError` if the environment cannot run this experiment; starts and stores nothing."""
+    environment, injectors = _modules(experiment)
+    cluster = experiment.cluster
+    found = environment.find_mechanisms(
+        EnvironmentRequest(
+            brokers=cluster.brokers,
+            controllers=cluster.controllers,
+            inventory=Path(experiment.inventory),
         )
-        return
-    if experiment.on == "ssh":
-        from harness.environments.hosts import ssh
-
-        _check_faults(experiment, seed, ssh.check_hosts(experiment))
-        return
-    for fault in planned_faults(experiment, seed):
-        if fault.fault not in supported:
-            raise UsageError(
-                f"fault {fault.id}: local processes cannot suffer {fault.fault!r} (they can: "
-                f"{', '.join(sorted(supported))}); --on docker can"
-            )
-
-
-def _check_faults(experiment: Experiment, seed: int, impossible: dict[str, str]) -> None:
+    )
+    impossible = injectors.impossible_faults(found)
     for fault in planned_faults(experiment, seed):
         if fault.fault in impossible:
             raise UsageError(
                 f"fault {fault.id}: {fault.fault!r} is not possible here: {impossible[fault.fault]}"
             )
+
+
+def _modules(experiment: Experiment) -> tuple[EnvironmentModule, InjectorModule]:
+    environment = experiment.environment
+    return (
+        cast(EnvironmentModule, import_module(environment.module)),
+        cast(InjectorModule, import_module(environment.injector)),
+    )
 
 
 def run_real(
@@ -97,12 +122,12 @@ def run_real(
     directory: Path,
     progress: Progress | None = None,
 ) -> RunResult:
-    """Runs one experiment on a real cluster that lives and ends with it.
+    """Runs one experiment on a real cluster that is made for it and removed afterwards.
 
     Args:
         experiment: What to run.
-        seed: Decides the schedule, and stands in every payload. Time is real, so no two runs are alike.
-        directory: The run directory; what nodes said goes below `nodes/`, their data is removed at the end.
+        seed: Decides the schedule, and is part of every payload. Time is real, so no two runs are the same.
+        directory: The run directory; the nodes' logs go to `nodes/`, their data is removed at the end.
         progress: Told about phases.
 
     Returns:
@@ -135,10 +160,12 @@ class _RealRun:
             find_by_name(experiment.scenario) if experiment.scenario else None
         )
         self.result = RunResult(schedule=planned_schedule(experiment, seed))
-        self.cluster = _make_cluster(experiment, seed, history, directory)
+        environment, injectors = _modules(experiment)
+        self.cluster = environment.make_cluster(_request(experiment, seed, history, directory))
+        self.injector = injectors.make_injector(self.cluster)
         self.nemesis = Nemesis(
             self.cluster,
-            ClusterInjector(self.cluster),
+            self.injector,
             lambda row: history.add("faults", row),
             RandomTree(seed).stream("selectors"),
         )
@@ -172,7 +199,7 @@ class _RealRun:
             result.tables = self.history.close()
             self._remove_data()
         result.resolved = dict(self.nemesis.resolved)
-        result.environment = self.cluster.describe()
+        result.environment = {**self.injector.describe(), **self.cluster.describe()}
         result.counters = {"operations": result.tables["operations"].num_rows}
         result.counters |= self.phases.workload.counters()
         if result.tables["group_events"].num_rows:
@@ -202,84 +229,37 @@ class _RealRun:
             ) from None
 
     def _remove_data(self) -> None:
-        """Removes what nodes stored; what they said stays."""
+        """Removes the nodes' data; their logs stay."""
         for folder in (self.directory / NODES_FOLDER).glob("*"):
             shutil.rmtree(folder / "data", ignore_errors=True)
-            for name in ("events.jsonl", "skew"):
+            for name in (EVENTS_FILE, "skew"):
                 (folder / name).unlink(missing_ok=True)
 
 
-def _make_cluster(
-    experiment: Experiment,
-    seed: int,
-    history: HistoryWriter,
-    directory: Path,
-) -> RealDeployment:
+def _request(
+    experiment: Experiment, seed: int, history: HistoryWriter, directory: Path
+) -> ClusterRequest:
     def record_violation(violation: Violation) -> None:
         history.add("violations", violation.to_row())
 
-    settings = experiment.cluster
-    clients = SCENARIO_CLIENTS if experiment.scenario else experiment.workload.client_hosts + 1
-    log = {"segment_bytes": settings.segment_bytes, "flush_messages": settings.flush_messages}
-    broker = {
-        "unclean_leader_election_enable": settings.unclean_leader_election,
-        **(QUICK_GROUPS if experiment.timings == "fast" else {}),
-    }
-    if experiment.on == "local":
-        local = LocalCluster.create(
-            directory / NODES_FOLDER,
-            brokers=settings.brokers,
-            controllers=settings.controllers,
+    cluster = experiment.cluster
+    return ClusterRequest(
+        system=experiment.system_under_test,
+        settings=Settings(
             profile=experiment.profile,
             timings=experiment.timings,
-            with_events=True,
-            log=log,
-            broker=broker,
             disabled_rules=experiment.disabled_rules,
-        )
-        return ProcessCluster(local, history.add, clients=clients, on_violation=record_violation)
-    from harness.environments.hosts.cluster import HostCluster, Placement
-
-    told = NodeSettings(
-        profile=experiment.profile,
-        timings=experiment.timings,
-        disabled_rules=experiment.disabled_rules,
-        log=log,
-        broker={
-            "default_replication_factor": min(settings.brokers, 3),
-            "offsets_topic_replication_factor": min(settings.brokers, 3),
-            **broker,
-        },
-    )
-    placement: Placement
-    if experiment.on == "docker":
-        from harness.environments.hosts.docker import DockerPlacement
-
-        placement = DockerPlacement(
-            told,
-            brokers=settings.brokers,
-            controllers=settings.controllers,
-            clients=clients,
-            filesystem=settings.disk,
-            logs_to=directory / NODES_FOLDER,
-        )
-    else:
-        from harness.environments.hosts.inventory import load_inventory
-        from harness.environments.hosts.ssh import SshPlacement
-
-        placement = SshPlacement(
-            told,
-            load_inventory(Path(experiment.inventory)),
-            brokers=settings.brokers,
-            controllers=settings.controllers,
-            clients=clients,
-            filesystem=settings.disk,
-            logs_to=directory / NODES_FOLDER,
-        )
-    return HostCluster(
-        placement,
-        history.add,
-        clients=clients,
+            segment_bytes=cluster.segment_bytes,
+            flush_messages=cluster.flush_messages,
+            unclean_leader_election=cluster.unclean_leader_election,
+        ),
+        brokers=cluster.brokers,
+        controllers=cluster.controllers,
+        clients=SCENARIO_CLIENTS if experiment.scenario else experiment.workload.client_hosts + 1,
+        disk=cluster.disk,
+        inventory=Path(experiment.inventory),
+        logs_to=directory / NODES_FOLDER,
+        add_row=history.add,
         on_violation=record_violation,
         seed=seed,
     )

@@ -15,8 +15,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from harness.contracts.cluster import HARNESS_HOST
 from harness.contracts.violation import Violation
-from harness.environments.simulated.cluster import HARNESS_NODE, SimulatedCluster
+from harness.environments.simulated.cluster import SimulatedCluster
 from harness.environments.simulated.monitor import InvariantMonitor
 from harness.environments.simulated.world import reference_world
 from harness.errors import UsageError
@@ -237,7 +238,7 @@ class SimulatedRun:
 
     def drive(self, phase: Coroutine[Any, Any, None], limit_ms: float) -> None:
         """Runs the world until a phase has come to its end."""
-        task = self.cluster.spawn(HARNESS_NODE, phase)
+        task = self.cluster.spawn(HARNESS_HOST, phase)
         self.world.run(until=task.done, limit_ns=int(limit_ms * 1e6))
         task.result()
 

@@ -14,7 +14,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="laststand-agent")
     parser.add_argument("--run", type=Path, required=True, help="state directory of the run")
     options = parser.parse_args()
-    # An interrupt is for the harness, which then ends this process's input.
+    # An interrupt is handled by the harness, which then closes this process's input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     state.begin_run(options.run)
     Server(options.run, sys.stdin.buffer, sys.stdout.buffer).serve()

@@ -1,4 +1,4 @@
-"""What can be done on this host, found out by doing it to something of our own."""
+"""What this host's kernel and tools can do, found out by trying it on scratch objects."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ from nemesis.agent.disks import disk_capabilities
 from nemesis.agent.packets import network
 from nemesis.agent.processes.groups import OwnGroup
 
-Answer = dict[str, Any]
+Response = dict[str, Any]
 
 SETTINGS = (
     "net/ipv4/tcp_retries2",
@@ -21,11 +21,11 @@ SETTINGS = (
     "vm/dirty_background_ratio",
     "vm/dirty_ratio",
 )
-"""What decides how long a cut connection hangs, and how much of what was not fsynced a power cut finds."""
+"""Settings that decide how long a cut connection hangs, and how much unsynced data a power cut finds."""
 
 
-def facts() -> Answer:
-    """Returns the kernel and those of its settings that runs depend on."""
+def facts() -> Response:
+    """Returns the kernel version and the kernel settings that runs depend on."""
     settings = {}
     for name in SETTINGS:
         with contextlib.suppress(OSError):
@@ -34,15 +34,14 @@ def facts() -> Answer:
     return {"kernel": os.uname().release, "settings": settings}
 
 
-def find(scratch: Path | None = None) -> dict[str, Answer]:
+def find(scratch: Path | None = None) -> dict[str, Response]:
     """Returns every mechanism with its level ("yes", "weaker", "no"), how it is done and what is missing.
 
     Args:
-        scratch: Where disks may be made to try things on; in a run's own folder, a crash leaves nothing that
-            `reset` does not find.
+        scratch: Where scratch disks may be made. In a run's own folder, `reset` finds what a crash leaves.
     """
     if os.geteuid() != 0:
-        why = "the agent is not root; nothing that it does can be done by anybody else"
+        why = "the agent is not root; all faults on hosts need root"
         return {"root": {"level": "no", "how": "", "why": why}}
     return {
         "root": {"level": "yes", "how": "", "why": ""},
@@ -60,22 +59,24 @@ def find(scratch: Path | None = None) -> dict[str, Answer]:
             "why": "never set: hosts share it, and nodes read a skew file instead",
         },
         "libfaketime": _libfaketime(),
-        "device-mapper": _file("/dev/mapper/control", "the shutdown ioctl and strace do its work"),
+        "device-mapper": _file(
+            "/dev/mapper/control", "the shutdown ioctl and strace are used instead"
+        ),
         "fail-make-request": _file(
-            "/sys/kernel/debug/fail_make_request", "strace and the shutdown ioctl do its work"
+            "/sys/kernel/debug/fail_make_request", "strace and the shutdown ioctl are used instead"
         ),
     }
 
 
-def _file(path: str, instead: str) -> Answer:
-    """Something that is only reported, because nothing here needs it."""
+def _file(path: str, instead: str) -> Response:
+    """Reports a device-mapper target that no fault needs."""
     if os.path.exists(path):
         return {"level": "yes", "how": f"{path}, not used", "why": ""}
     return {"level": "no", "how": "", "why": f"the kernel has no {path}; {instead}"}
 
 
-def _tries(command: list[str], how: str, hint: str) -> Answer:
-    """Something that is tried by doing it."""
+def _tries(command: list[str], how: str, hint: str) -> Response:
+    """Reports whether a command succeeds."""
     if shutil.which(command[0]) is None:
         return {"level": "no", "how": "", "why": hint}
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -84,15 +85,15 @@ def _tries(command: list[str], how: str, hint: str) -> Answer:
     return {"level": "no", "how": "", "why": done.stderr.strip()[:120]}
 
 
-def _memory_group() -> Answer:
-    return _group("memory", "the kernel's own killer, by a memory limit", "")
+def _memory_group() -> Response:
+    return _group("memory", "the kernel's OOM killer, triggered by a memory limit", "")
 
 
-def _cpu_group() -> Answer:
+def _cpu_group() -> Response:
     return _group("cpu", "cpu quota of a control group", "the process is stopped in turns")
 
 
-def _group(controller: str, how: str, instead: str) -> Answer:
+def _group(controller: str, how: str, instead: str) -> Response:
     try:
         with OwnGroup(f"laststand-probe-{os.getpid()}") as group:
             if group.has(controller):
@@ -103,15 +104,15 @@ def _group(controller: str, how: str, instead: str) -> Answer:
     return {"level": "weaker" if instead else "no", "how": instead, "why": why}
 
 
-def _tool(name: str, package: str) -> Answer:
+def _tool(name: str, package: str) -> Response:
     path = shutil.which(name)
     if path is None:
         return {"level": "no", "how": "", "why": f"install {package}"}
     return {"level": "yes", "how": path, "why": ""}
 
 
-def _libfaketime() -> Answer:
-    """Our own nodes read a skew file; programs of others need the library."""
+def _libfaketime() -> Response:
+    """Reports libfaketime: reference nodes read a skew file, and third-party programs would need the library."""
     for folder in (
         "/usr/lib/x86_64-linux-gnu",
         "/usr/lib/aarch64-linux-gnu",
@@ -122,11 +123,11 @@ def _libfaketime() -> Answer:
         if os.path.exists(path):
             return {
                 "level": "weaker",
-                "how": "libfaketime, for programs of others only",
+                "how": "libfaketime, for third-party programs only",
                 "why": "it breaks time.sleep, and programs that do not use libc do not see it",
             }
     return {
         "level": "no",
         "how": "",
-        "why": "install libfaketime to skew the clocks of programs of others",
+        "why": "install libfaketime to skew the clocks of third-party programs",
     }

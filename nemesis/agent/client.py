@@ -1,7 +1,6 @@
-"""The harness's end of an agent: commands go out, answers and events come back.
+"""The harness's end of an agent: it sends commands and receives responses and events.
 
-Where the agent runs does not matter: a child of this process, or the far end of an SSH channel. Both are a pair
-of streams.
+The agent may be a child of this process or at the far end of an SSH channel; both are a pair of streams.
 """
 
 import asyncio
@@ -20,10 +19,10 @@ from typing import Any, Protocol
 
 from nemesis.agent.errors import AgentError
 
-ANSWER_LIMIT_S = 60.0
+RESPONSE_LIMIT_S = 60.0
 END_LIMIT_S = 15.0
 
-Answer = dict[str, Any]
+Response = dict[str, Any]
 
 
 class AgentGoneError(Exception):
@@ -45,8 +44,8 @@ class Stream(Protocol):
         """Ends the agent's input and waits until the agent has ended."""
         ...
 
-    def last_words(self) -> str:
-        """Returns what the agent said on standard error."""
+    def final_log_lines(self) -> str:
+        """Returns the end of what the agent wrote to standard error."""
         ...
 
 
@@ -83,7 +82,7 @@ class LocalStream:
     def close(self) -> None:
         """Ends the agent's input and waits until the agent has ended."""
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it is dead already
+        with contextlib.suppress(OSError):  # it has ended already
             self._process.stdin.close()
         try:
             self._process.wait(END_LIMIT_S)
@@ -92,12 +91,12 @@ class LocalStream:
             self._process.wait()
 
     def close_output(self) -> None:
-        """Closes the reading end, when nobody reads any more."""
+        """Closes the reading end, after the reader has ended."""
         assert self._process.stdout is not None
         self._process.stdout.close()
 
-    def last_words(self) -> str:
-        """Returns what the agent said on standard error."""
+    def final_log_lines(self) -> str:
+        """Returns the end of what the agent wrote to standard error."""
         try:
             return self._errors.read_text(encoding="utf-8", errors="replace")[-2000:]
         except OSError:
@@ -105,16 +104,16 @@ class LocalStream:
 
 
 class AgentClient:
-    """Sends commands to one agent. Any thread may.
+    """Sends commands to one agent, from any thread.
 
     Args:
-        stream: To the agent.
-        name: Of its host, for messages.
-        on_event: Takes what the agent says unasked, on the reader's thread.
+        stream: The streams to the agent.
+        name: The name of its host, for messages.
+        on_event: Called with each event of the agent, on the reader's thread.
     """
 
     def __init__(
-        self, stream: Stream, name: str, on_event: Callable[[Answer], None] | None = None
+        self, stream: Stream, name: str, on_event: Callable[[Response], None] | None = None
     ) -> None:
         self.name = name
         self.on_event = on_event
@@ -127,48 +126,50 @@ class AgentClient:
         self._reader.start()
 
     def submit(self, command: str, **arguments: Any) -> "Future[Any]":
-        """Sends a command; the future is its answer.
+        """Sends a command; the future holds its response.
 
         Raises:
-            AgentGoneError: The agent is gone; also in the future.
+            AgentGoneError: The agent is gone; the future may raise it as well.
         """
         future: Future[Any] = Future()
         request_id = next(self._ids)
         line = json.dumps({"id": request_id, "do": command, "args": arguments}).encode() + b"\n"
         with self._lock:
             if self._is_gone:
-                raise AgentGoneError(self._farewell())
+                raise AgentGoneError(self._gone_message())
             self._waiting[request_id] = future
             try:
                 self._stream.write(line)
             except OSError:
                 del self._waiting[request_id]
-                raise AgentGoneError(self._farewell()) from None
+                raise AgentGoneError(self._gone_message()) from None
         return future
 
-    def call(self, command: str, *, limit_s: float = ANSWER_LIMIT_S, **arguments: Any) -> Any:
-        """Sends a command and waits for its answer.
+    def call(self, command: str, *, limit_s: float = RESPONSE_LIMIT_S, **arguments: Any) -> Any:
+        """Sends a command and waits for its response.
 
         Raises:
             AgentError: The command failed.
-            AgentGoneError: The agent is gone, or silent.
+            AgentGoneError: The agent is gone, or does not respond in time.
         """
         try:
             return self.submit(command, **arguments).result(limit_s)
         except FutureTimeoutError:
             raise AgentGoneError(
-                f"the agent on {self.name} did not answer {command!r} within {limit_s:g} s"
+                f"the agent on {self.name} did not respond to {command!r} within {limit_s:g} s"
             ) from None
 
-    async def ask(self, command: str, *, limit_s: float = ANSWER_LIMIT_S, **arguments: Any) -> Any:
-        """Sends a command and awaits its answer; raises as `call` does."""
+    async def ask(
+        self, command: str, *, limit_s: float = RESPONSE_LIMIT_S, **arguments: Any
+    ) -> Any:
+        """Sends a command and awaits its response; raises as `call` does."""
         future = self.submit(command, **arguments)
         try:
             async with asyncio.timeout(limit_s):
                 return await asyncio.wrap_future(future)
         except TimeoutError:
             raise AgentGoneError(
-                f"the agent on {self.name} did not answer {command!r} within {limit_s:g} s"
+                f"the agent on {self.name} did not respond to {command!r} within {limit_s:g} s"
             ) from None
 
     def close(self) -> None:
@@ -183,12 +184,12 @@ class AgentClient:
             while line := self._stream.read_line():
                 self._take(line)
         except (OSError, ValueError):
-            pass  # closed while it was read: the same as its end
+            pass  # closed while it was read, which is the same as its end
         with self._lock:
             self._is_gone = True
             waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
-            future.set_exception(AgentGoneError(self._farewell()))
+            future.set_exception(AgentGoneError(self._gone_message()))
 
     def _take(self, line: bytes) -> None:
         message = json.loads(line)
@@ -205,6 +206,6 @@ class AgentClient:
         else:
             future.set_result(message["ok"])
 
-    def _farewell(self) -> str:
-        words = self._stream.last_words().strip().splitlines()
-        return f"the agent on {self.name} is gone" + (f": {words[-1]}" if words else "")
+    def _gone_message(self) -> str:
+        lines = self._stream.final_log_lines().strip().splitlines()
+        return f"the agent on {self.name} is gone" + (f": {lines[-1]}" if lines else "")

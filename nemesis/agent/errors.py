@@ -1,5 +1,5 @@
-"""What an agent says when something cannot be done."""
+"""The error with which an agent responds when a command fails."""
 
 
 class AgentError(Exception):
-    """A command cannot be carried out; one sentence."""
+    """A command failed; the message is one sentence."""

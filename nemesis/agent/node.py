@@ -1,4 +1,4 @@
-"""One node as its host's agent sees it: a process, a disk, a network namespace, a skew file."""
+"""One node as the agent of its host sees it: a process, a disk, a network namespace, a skew file."""
 
 import contextlib
 import os
@@ -23,23 +23,23 @@ from nemesis.agent.processes.signals import ProcessId, SlowCpu
 
 SKEW_FILE = "skew"
 _SKEW = struct.Struct("<qqq")
-"""base_ns, offset_ns, rate_ppb: see the clock door of the reference system."""
+"""base_ns, offset_ns, rate_ppb, as the real clock of the reference system reads them."""
 
-Answer = dict[str, Any]
+Response = dict[str, Any]
 
 
 class AgentNode:
-    """Everything the agent knows of one node. Mutable.
+    """Everything the agent knows about one node. Mutable.
 
     Args:
         name: The node's name.
         run: State directory of the run.
-        addresses: IPv4 addresses that are this node's alone.
+        addresses: IPv4 addresses that only this node has.
         emit: Takes events.
 
     Attributes:
-        directory: What the node's host may see of its disk: the disk is mounted at `disk/` in it.
-        log_dir: What survives power cuts: event log, output, skew file.
+        directory: The folder that the node's container may see; the disk is mounted at `disk/` in it.
+        log_dir: The folder that survives power cuts: event log, output, skew file.
         process: The process that is watched.
         exit_code: How it ended, if it was this agent's child.
     """
@@ -68,6 +68,7 @@ class AgentNode:
         "disk_revives",
         "remount",
         "flip_bit",
+        "truncate_file",
         "probe_write",
     )
 
@@ -77,7 +78,7 @@ class AgentNode:
         run: Path,
         addresses: list[str],
         *,
-        emit: Callable[[Answer], None],
+        emit: Callable[[Response], None],
     ) -> None:
         self.name = name
         self.run = run
@@ -96,24 +97,24 @@ class AgentNode:
         self._group: OwnGroup | None = None
         self._lock = threading.RLock()
 
-    # -- the pieces
+    # -- parts
 
     @property
     def disk(self) -> NodeDisk:
-        """Its disk."""
+        """The node's disk."""
         if self.disk_or_none is None:
             raise AgentError(f"{self.name} has no disk of its own here")
         return self.disk_or_none
 
     @property
     def net(self) -> Namespace:
-        """Its network namespace."""
+        """The node's network namespace."""
         if self._namespace is None:
             raise AgentError(f"{self.name} has no network namespace yet")
         return self._namespace
 
     def make_disk(self, filesystem: str, size_mib: int) -> None:
-        """Makes and mounts its disk; does nothing if it is there."""
+        """Makes and mounts the disk; does nothing if it exists."""
         if self.disk_or_none is None:
             self.disk_or_none = NodeDisk.create(
                 self.directory, filesystem=filesystem, size_mib=size_mib
@@ -126,8 +127,8 @@ class AgentNode:
             self._namespace.close()
         self._namespace = Namespace(pid)
 
-    def watch(self, pid: int) -> Answer:
-        """Takes note of its process; its end becomes an event."""
+    def watch(self, pid: int) -> Response:
+        """Watches the node's process; its end is reported as an event."""
         self.exit_code = None
         self.process = signals.identify(pid)
         state.record_process(self.run, self.name, self.process)
@@ -137,8 +138,8 @@ class AgentNode:
         ).start()
         return {"pid": pid, "began": self.process.began}
 
-    def spawn(self, argv: list[str], env: dict[str, str], output: Path) -> Answer:
-        """Starts its process on this host, as the leader of a session of its own."""
+    def spawn(self, argv: list[str], env: dict[str, str], output: Path) -> Response:
+        """Starts the node's process on this host, in a new session."""
         with open(output, "ab") as log:
             child = subprocess.Popen(
                 argv,
@@ -163,7 +164,7 @@ class AgentNode:
         return {"pid": child.pid, "began": self.process.began}
 
     def _join_group(self, pid: int) -> None:
-        """Puts the process into a control group of its own, where groups can be made."""
+        """Moves the process to a new control group, where groups can be made."""
         with contextlib.suppress(OSError):
             if self._group is None:
                 self._group = OwnGroup(f"laststand-{self.run.name}-{self.name}")
@@ -195,8 +196,8 @@ class AgentNode:
 
     # -- the process
 
-    def status(self) -> Answer:
-        """Says whether the process is alive, and how it stands."""
+    def status(self) -> Response:
+        """Returns whether the process is alive, its state and its CPU time."""
         return {
             "alive": self.process.is_alive,
             "pid": self.process.pid,
@@ -204,7 +205,7 @@ class AgentNode:
             **signals.standstill(self.process),
         }
 
-    def end_process(self, how: str, limit_s: float = signals.END_LIMIT_S) -> Answer:
+    def end_process(self, how: str, limit_s: float = signals.END_LIMIT_S) -> Response:
         """Ends the process: "stop" (SIGTERM, and SIGKILL when time is up) or "kill" (SIGKILL)."""
         process = self.process
         if not process.is_alive:
@@ -219,41 +220,41 @@ class AgentNode:
         return {"was_alive": True, "in_time": in_time, "pid": process.pid}
 
     def _kill(self, process: ProcessId) -> None:
-        self.thaw_disk()  # a process on a frozen disk does not die
+        self.thaw_disk()  # a process on a frozen disk cannot end
         signals.send(process, signal.SIGKILL)
         if not signals.wait_gone(process):
-            raise AgentError(f"{self.name}'s process {process.pid} does not die")
+            raise AgentError(f"{self.name}'s process {process.pid} does not end")
 
-    def pause(self) -> Answer:
-        """Stops the process where it is."""
+    def pause(self) -> Response:
+        """Stops the process with SIGSTOP."""
         is_stopped = signals.freeze(self.process)
         return {"stopped": is_stopped, "pid": self.process.pid, **self.status()}
 
-    def resume(self, pid: int = 0) -> Answer:
-        """Lets it go on; only that process, if one is named."""
+    def resume(self, pid: int = 0) -> Response:
+        """Resumes the process; only the given one, if a pid is given."""
         if pid and pid != self.process.pid:
             return {"resumed": False}
         return {"resumed": signals.thaw(self.process)}
 
-    def oom(self) -> Answer:
-        """Lets the kernel kill it for want of memory."""
+    def oom(self) -> Response:
+        """Lets the kernel kill the process, out of memory."""
         return signals.oom_kill(self.process)
 
-    def slow_cpu(self, percent: int) -> Answer:
-        """Leaves it only so much of a processor."""
+    def slow_cpu(self, percent: int) -> Response:
+        """Limits the process to a percentage of one core."""
         with self._lock:
             if self._slow is not None:
                 raise AgentError(f"{self.name} is slow already")
             self._slow = SlowCpu(self.process, percent)
             return self._slow.evidence()
 
-    def cpu_evidence(self) -> Answer:
-        """Returns how often it was held back."""
+    def cpu_evidence(self) -> Response:
+        """Returns how often the process was throttled."""
         slow = self._slow
         return slow.evidence() if slow is not None else {"throttled": 0}
 
-    def cpu_restore(self) -> Answer:
-        """Gives the processor back; returns the last evidence."""
+    def cpu_restore(self) -> Response:
+        """Removes the CPU limit; returns the last evidence."""
         with self._lock:
             slow, self._slow = self._slow, None
         if slow is None:
@@ -264,8 +265,8 @@ class AgentNode:
 
     # -- the clock
 
-    def skew(self, offset_ns: int = 0, rate_ppb: int = 0) -> Answer:
-        """Skews its clock from now on; without arguments it heals."""
+    def skew(self, offset_ns: int = 0, rate_ppb: int = 0) -> Response:
+        """Skews the node's clock from now on; without arguments, heals it."""
         data = _SKEW.pack(time.monotonic_ns(), offset_ns, rate_ppb)
         descriptor = os.open(self.log_dir / SKEW_FILE, os.O_WRONLY | os.O_CREAT, 0o644)
         try:
@@ -274,48 +275,48 @@ class AgentNode:
             os.close(descriptor)
         return {"at_ns": time.monotonic_ns()}
 
-    def strobe(self, offset_ns: int, period_ms: int) -> Answer:
-        """Moves its wall clock to and fro."""
+    def strobe(self, offset_ns: int, period_ms: int) -> Response:
+        """Starts moving the wall clock back and forth."""
         with self._lock:
             if self._strobe is not None:
                 raise AgentError(f"{self.name}'s clock is strobing already")
             self._strobe = _Strobe(self, offset_ns, period_ms)
         return {}
 
-    def strobe_end(self) -> Answer:
-        """Ends that; returns how often the clock was set back."""
+    def strobe_end(self) -> Response:
+        """Ends the strobe; returns how often the clock was set back."""
         with self._lock:
             strobe, self._strobe = self._strobe, None
         return {"backward_jumps": strobe.end() if strobe is not None else 0}
 
     # -- the disk
 
-    def wipe(self) -> Answer:
-        """Replaces its disk by a new one; the process is dead."""
-        self._must_be_dead("wipe its disk")
+    def wipe(self) -> Response:
+        """Replaces the disk with an empty one; the process must have ended."""
+        self._must_be_down("wipe its disk")
         evidence = self.disk.wipe()
         (self.directory / "disk" / "data").mkdir(exist_ok=True)
         return evidence
 
-    def fill(self, free_bytes: int) -> Answer:
-        """Fills its disk."""
+    def fill(self, free_bytes: int) -> Response:
+        """Fills the disk."""
         return self.disk.fill(free_bytes)
 
-    def unfill(self) -> Answer:
-        """Makes room again."""
+    def unfill(self) -> Response:
+        """Removes what filled the disk."""
         self.disk.unfill()
         return {}
 
-    def freeze_disk(self, watchdog_s: float) -> Answer:
-        """Lets every write wait."""
+    def freeze_disk(self, watchdog_s: float) -> Response:
+        """Makes every write wait."""
         return self.disk.freeze(watchdog_s)
 
-    def thaw_disk(self) -> Answer:
-        """Lets writes go on."""
+    def thaw_disk(self) -> Response:
+        """Lets writes continue."""
         return self.disk_or_none.thaw() if self.disk_or_none is not None else {}
 
-    def trace(self, inject: str, every: int = 1, delay_ms: float = 0) -> Answer:
-        """Makes its fsyncs fail or slow, by a tracer."""
+    def trace(self, inject: str, every: int = 1, delay_ms: float = 0) -> Response:
+        """Makes fsyncs fail or slow, with a tracer."""
         with self._lock:
             if self._tracer is not None:
                 raise AgentError(f"{self.name} is being traced already")
@@ -324,13 +325,13 @@ class AgentNode:
             self._tracer = tracer
         return tracer.evidence()
 
-    def trace_evidence(self) -> Answer:
+    def trace_evidence(self) -> Response:
         """Returns how many calls were hit."""
         tracer = self._tracer
         return tracer.evidence() if tracer is not None else {"calls": 0}
 
-    def trace_end(self) -> Answer:
-        """Lets go of it; returns the last evidence."""
+    def trace_end(self) -> Response:
+        """Detaches the tracer; returns the last evidence."""
         with self._lock:
             tracer, self._tracer = self._tracer, None
         if tracer is None:
@@ -338,32 +339,37 @@ class AgentNode:
         tracer.stop()
         return tracer.evidence()
 
-    def disk_dies(self) -> Answer:
-        """Shuts its file system down under the living process: every later call fails with EIO."""
+    def disk_dies(self) -> Response:
+        """Shuts the file system down below the running process: every later call fails with EIO."""
         self.disk.shutdown()
         return {}
 
-    def disk_revives(self) -> Answer:
-        """Mounts it again, after the process was ended."""
+    def disk_revives(self) -> Response:
+        """Ends the process and mounts the file system again."""
         self.end_process("kill")
         self.disk.unmount()
         self.disk.mount()
         return {}
 
-    def remount(self, read_only: bool) -> Answer:
-        """Mounts its disk again, read-only or not; the process is dead."""
-        self._must_be_dead("mount its disk again")
+    def remount(self, read_only: bool) -> Response:
+        """Mounts the disk again, read-only or not; the process must have ended."""
+        self._must_be_down("mount its disk again")
         self.disk.unmount()
         self.disk.mount(read_only=read_only)
         return {"read_only": read_only, "probe": self.probe_write()}
 
-    def flip_bit(self, seed: int) -> Answer:
-        """Flips one bit of a log; the process is dead."""
-        self._must_be_dead("flip a bit")
+    def flip_bit(self, seed: int) -> Response:
+        """Flips one bit of a log; the process must have ended."""
+        self._must_be_down("flip a bit")
         return self.disk.flip_bit(seed)
 
-    def probe_write(self) -> Answer:
-        """Tries to write to its disk; returns the error's name, or "" if it worked."""
+    def truncate_file(self, size: int) -> Response:
+        """Cuts bytes off the end of the largest partition log; the process must have ended."""
+        self._must_be_down("cut a file")
+        return self.disk.truncate_file(size)
+
+    def probe_write(self) -> Response:
+        """Tries to write to the disk; returns the error, "" if there was none."""
         if self.disk_or_none is not None and self.disk_or_none.is_frozen:
             return {"error": "", "errno": 0, "why": "the disk is stuck, and nothing was tried"}
         path = self.directory / "disk" / ".probe"
@@ -380,14 +386,14 @@ class AgentNode:
             return {"error": os.strerror(error.errno or 0), "errno": error.errno}
         return {"error": "", "errno": 0}
 
-    def _must_be_dead(self, what: str) -> None:
+    def _must_be_down(self, what: str) -> None:
         if self.process.is_alive:
             raise AgentError(f"{self.name} is alive; end it before you {what}")
 
-    # -- the end
+    # -- end
 
     def heal_host(self) -> None:
-        """Undoes what would outlive the agent and hurt the host; files and processes stay."""
+        """Undoes what would outlive the agent and harm the host; files and processes stay."""
         for undo in (
             self.trace_end,
             self.strobe_end,
@@ -404,7 +410,7 @@ class AgentNode:
             self._namespace = None
 
     def destroy(self) -> None:
-        """Ends everything of it."""
+        """Removes the node from the host."""
         self.heal_host()
         with contextlib.suppress(Exception):
             self.end_process("kill")
@@ -415,7 +421,7 @@ class AgentNode:
 
 
 class _Strobe:
-    """Moves a node's wall clock to and fro until it is ended."""
+    """Moves a node's wall clock back and forth until it is ended."""
 
     def __init__(self, node: AgentNode, offset_ns: int, period_ms: int) -> None:
         self._node = node

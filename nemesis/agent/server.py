@@ -1,12 +1,12 @@
 """The agent's commands: JSON lines in, JSON lines out.
 
-    {"id": 7, "do": "pause", "args": {"node": "b1"}}      a request; requests are carried out side by side
-    {"id": 7, "ok": {...}}  or  {"id": 7, "error": "..."}  its answer
-    {"event": "exited", "node": "b1", "at_ns": 5, ...}     a watched process is gone, unasked for
+    {"id": 7, "do": "pause", "args": {"node": "b1"}}      a request; requests run side by side
+    {"id": 7, "ok": {...}}  or  {"id": 7, "error": "..."}  its response
+    {"event": "exited", "node": "b1", "at_ns": 5, ...}     an event: a watched process has ended
 
-Commands are idempotent. When standard input closes, because the harness ended however it ended, the agent
-heals what would hurt the host (frozen file systems, traced and stopped processes, its packet rules) and ends.
-Files, mounts and processes of the run stay for `reset`, which the next run begins with.
+Commands are idempotent. When the harness ends, in whatever way, standard input closes. The agent then heals what
+would harm the host (frozen file systems, traced and stopped processes, its packet rules) and ends. Files, mounts
+and processes of the run stay until the `reset` with which the next run begins.
 """
 
 import json
@@ -27,18 +27,18 @@ from nemesis.agent.node import AgentNode
 WORKERS = 24
 TAIL_BYTES_MAX = 1 << 20
 
-Answer = dict[str, Any]
+Response = dict[str, Any]
 
 
 class Agent:
-    """Everything the agent knows. Mutable.
+    """The commands of the agent. Mutable.
 
     Args:
         run: The run's state directory on this host.
-        emit: Takes events, to be sent to the harness.
+        emit: Sends an event to the harness.
     """
 
-    def __init__(self, run: Path, emit: Callable[[Answer], None]) -> None:
+    def __init__(self, run: Path, emit: Callable[[Response], None]) -> None:
         self.run = run
         self._emit = emit
         self.nodes: dict[str, AgentNode] = {}
@@ -69,10 +69,10 @@ class Agent:
             self._commands[name] = self._on_node(name)
 
     def _on_node(self, command: str) -> Callable[..., Any]:
-        def carry_out(node: str, **arguments: Any) -> Any:
+        def run_command(node: str, **arguments: Any) -> Any:
             return getattr(self._node(node), command)(**arguments)
 
-        return carry_out
+        return run_command
 
     def _node(self, name: str) -> AgentNode:
         try:
@@ -80,8 +80,8 @@ class Agent:
         except KeyError:
             raise AgentError(f"the agent knows no node {name!r}") from None
 
-    def carry_out(self, command: str, arguments: Mapping[str, Any]) -> Any:
-        """Carries out one command.
+    def run_command(self, command: str, arguments: Mapping[str, Any]) -> Any:
+        """Runs one command.
 
         Raises:
             AgentError: There is no such command, or it failed.
@@ -91,14 +91,14 @@ class Agent:
         return self._commands[command](**arguments)
 
     def close(self) -> None:
-        """Heals what would hurt the host."""
+        """Heals what would harm the host."""
         for node in self.nodes.values():
             node.heal_host()
 
-    # -- about the host
+    # -- the host
 
-    def hello(self) -> Answer:
-        """Says who and when this is."""
+    def hello(self) -> Response:
+        """Returns the identity and the clocks of the agent."""
         return {
             "pid": os.getpid(),
             "python": sys.version.split()[0],
@@ -109,11 +109,11 @@ class Agent:
             "is_root": os.geteuid() == 0,
         }
 
-    def reset(self, everything: bool = False) -> Answer:
-        """Removes what runs have left on this host whose agents are dead; all others too if so asked."""
+    def reset(self, everything: bool = False) -> Response:
+        """Removes what runs with dead agents left on this host; with `everything`, also live runs."""
         return {"removed": state.reset(self.run.parent, keep=self.run, even_if_alive=everything)}
 
-    def remove_run(self) -> Answer:
+    def remove_run(self) -> Response:
         """Removes everything of this run from the host."""
         for node in self.nodes.values():
             node.destroy()
@@ -123,7 +123,7 @@ class Agent:
 
     def add_node(
         self, node: str, addresses: list[str], filesystem: str = "", size_mib: int = 512
-    ) -> Answer:
+    ) -> Response:
         """Makes a node's folders, and its disk if a file system is named."""
         if node not in self.nodes:
             self.nodes[node] = AgentNode(node, self.run, addresses, emit=self._emit)
@@ -132,63 +132,65 @@ class Agent:
             made.make_disk(filesystem, size_mib)
         return {"directory": os.fspath(made.directory), "log": os.fspath(made.log_dir)}
 
-    def enter_namespace(self, node: str, pid: int | None) -> Answer:
+    def enter_namespace(self, node: str, pid: int | None) -> Response:
         """Attaches to the network namespace of a process, or to the host's own."""
         self._node(node).enter_namespace(pid)
         return {}
 
-    def own_interface(self, interface: str) -> Answer:
-        """Notes an interface that is about to be made for this run; it must not outlive it."""
+    def own_interface(self, interface: str) -> Response:
+        """Records an interface that is about to be made for this run, so that it is removed with the run."""
         state.record_interface(self.run, interface)
         return {}
 
-    def add_addresses(self, addresses: list[str], interface: str = "", beside: str = "") -> Answer:
-        """Gives an interface, or the one that has an address, more of them until the end of the run."""
+    def add_addresses(
+        self, addresses: list[str], interface: str = "", beside: str = ""
+    ) -> Response:
+        """Adds addresses to an interface, or to the one that has an address, until the end of the run."""
         if beside:
             interface = state.interface_of(beside)
             if not interface:
                 raise AgentError(f"no interface of this host has the address {beside}")
         return state.add_addresses(self.run, addresses, interface)
 
-    def watch(self, node: str, pid: int) -> Answer:
-        """Takes note of a node's process; its end becomes an event."""
+    def watch(self, node: str, pid: int) -> Response:
+        """Watches a node's process; its end is reported as an event."""
         return self._node(node).watch(pid)
 
-    def spawn(self, node: str, argv: list[str], env: dict[str, str], output: str) -> Answer:
-        """Starts a node's process here."""
+    def spawn(self, node: str, argv: list[str], env: dict[str, str], output: str) -> Response:
+        """Starts a node's process on this host."""
         return self._node(node).spawn(argv, env, Path(output))
 
     # -- power
 
-    def power_cut(self, nodes: list[str], plans: dict[str, Any], token: str) -> Answer:
-        """Takes the power from several nodes at one instant."""
+    def power_cut(self, nodes: list[str], plans: dict[str, Any], token: str) -> Response:
+        """Cuts the power of several nodes at one instant."""
         return power_cut([self._node(name) for name in nodes], plans, token)
 
-    def power_on(self, nodes: list[str], token: str) -> Answer:
+    def power_on(self, nodes: list[str], token: str) -> Response:
         """Ends the silence of nodes whose power was cut."""
         return power_on([self._node(name) for name in nodes], token)
 
     # -- packets
 
-    def net_apply(self, token: str, rules: dict[str, list[Answer]]) -> Answer:
-        """Puts rules in force in several namespaces at once."""
+    def net_apply(self, token: str, rules: dict[str, list[Response]]) -> Response:
+        """Puts packet rules in force in several namespaces at once."""
         return self._everywhere(rules, lambda node, name: node.net.apply(token, rules[name]))
 
-    def net_evidence(self, token: str, nodes: list[str]) -> Answer:
-        """Returns what a token's rules have caught."""
+    def net_evidence(self, token: str, nodes: list[str]) -> Response:
+        """Returns what a token's packet rules have caught."""
         return self._everywhere(nodes, lambda node, _: node.net.evidence(token))
 
-    def net_remove(self, token: str, nodes: list[str]) -> Answer:
-        """Removes a token's rules and returns what they had caught."""
+    def net_remove(self, token: str, nodes: list[str]) -> Response:
+        """Removes a token's packet rules and returns what they had caught."""
         return self._everywhere(nodes, lambda node, _: node.net.remove(token))
 
-    def reset_connections(self, nodes: list[str]) -> Answer:
-        """Destroys every connection of some nodes."""
+    def reset_connections(self, nodes: list[str]) -> Response:
+        """Destroys all connections of some nodes."""
         return self._everywhere(
             nodes, lambda node, _: node.net.reset_connections(node.addresses, None)
         )
 
-    def probe(self, node: str, address: str, port: int, timeout_ms: int) -> Answer:
+    def probe(self, node: str, address: str, port: int, timeout_ms: int) -> Response:
         """Tries to connect from inside a node's namespace."""
         return self._node(node).net.probe(
             address, port, timeout_ms, source=self._node(node).addresses[0]
@@ -196,7 +198,7 @@ class Agent:
 
     def _everywhere(
         self, names: "list[str] | dict[str, Any]", work: Callable[[AgentNode, str], Any]
-    ) -> Answer:
+    ) -> Response:
         nodes = {name: self._node(name) for name in names}
         if len(nodes) == 1:
             return {name: work(node, name) for name, node in nodes.items()}
@@ -206,13 +208,13 @@ class Agent:
 
     # -- files
 
-    def write_file(self, path: str, text: str) -> Answer:
+    def write_file(self, path: str, text: str) -> Response:
         """Writes a file below the run's directory."""
         self._below(path).parent.mkdir(parents=True, exist_ok=True)
         self._below(path).write_text(text, encoding="utf-8")
         return {}
 
-    def read_file(self, path: str, last_bytes: int = 1 << 20) -> Answer:
+    def read_file(self, path: str, last_bytes: int = 1 << 20) -> Response:
         """Returns the end of a file below the run's directory; empty if there is none."""
         try:
             with open(self._below(path), "rb") as file:
@@ -222,9 +224,9 @@ class Agent:
         except FileNotFoundError:
             return {"text": "", "size": 0}
 
-    def tail(self, offsets: dict[str, int]) -> Answer:
+    def tail(self, offsets: dict[str, int]) -> Response:
         """Returns what was added to files since the offsets; whole lines only."""
-        news: Answer = {}
+        news: Response = {}
         for path, offset in offsets.items():
             try:
                 with open(self._below(path), "rb") as file:
@@ -250,7 +252,7 @@ class Agent:
 
 
 class Server:
-    """Reads requests and writes answers until the input ends.
+    """Reads requests and writes responses until the input ends.
 
     Args:
         run: The run's state directory.
@@ -264,31 +266,31 @@ class Server:
         self._agent = Agent(run, self._write)
 
     def serve(self) -> None:
-        """Serves until the input ends, then heals what would hurt the host."""
+        """Serves until the input ends, then heals what would harm the host."""
         pool = ThreadPoolExecutor(max_workers=WORKERS)
         try:
             for line in self._source:
-                pool.submit(self._answer, line)
+                pool.submit(self._respond, line)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
             self._agent.close()
 
-    def _answer(self, line: bytes) -> None:
+    def _respond(self, line: bytes) -> None:
         request_id: Any = None
         try:
             request = json.loads(line)
             request_id = request["id"]
-            answer = {"ok": self._agent.carry_out(request["do"], request.get("args", {}))}
+            response = {"ok": self._agent.run_command(request["do"], request.get("args", {}))}
         except Exception as error:
             kind = "" if isinstance(error, AgentError) else f"{type(error).__name__}: "
-            answer = {"error": f"{kind}{error}"}
-        self._write({"id": request_id, **answer})
+            response = {"error": f"{kind}{error}"}
+        self._write({"id": request_id, **response})
 
-    def _write(self, message: Answer) -> None:
+    def _write(self, message: Response) -> None:
         data = json.dumps(message, separators=(",", ":"), default=str).encode() + b"\n"
         with self._lock:
             try:
                 self._sink.write(data)
                 self._sink.flush()
             except OSError:
-                return  # the harness is gone; the end of the input says so as well
+                return  # the harness is gone, and the input ends as well

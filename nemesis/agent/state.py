@@ -1,9 +1,9 @@
 """What runs leave on a host, and how it is removed again.
 
-Every run has one directory below the state root. What it holds is what the run made: `owner.json` says which
-agent owns it, `processes/` which processes it started, `interfaces.json` which interfaces were made for it,
-`addresses.json` which addresses it added to one, `nodes/` mounted disks and their images, `logs/` what nodes
-said. A run whose agent is dead is a leftover.
+Every run has one directory below the state root. It records what the run made: `owner.json` the agent that owns
+the run, `processes/` the processes that it started, `interfaces.json` the interfaces that were made for it,
+`addresses.json` the addresses that it added to an interface, `nodes/` the mounted disks and their images, `logs/`
+the logs of the nodes. A run whose agent is dead is a leftover.
 """
 
 import contextlib
@@ -31,18 +31,18 @@ LOGS_FOLDER = "logs"
 
 
 def begin_run(run: Path) -> None:
-    """Makes a run's directory and says that this process owns it."""
+    """Makes a run's directory and records this process as its owner."""
     run.mkdir(parents=True, exist_ok=True)
     owner = identify(os.getpid())
     _write_json(run / OWNER_FILE, {"pid": owner.pid, "began": owner.began, "boot_id": _boot_id()})
-    # The owner first: with its folders it counts as a run, and without an owner as a leftover, which another run
-    # that starts at the same moment would remove.
+    # The owner comes first: a directory with folders but without an owner counts as a leftover, and another run
+    # that starts at the same moment would remove it.
     for folder in (PROCESSES_FOLDER, NODES_FOLDER, LOGS_FOLDER):
         (run / folder).mkdir(exist_ok=True)
 
 
 def record_process(run: Path, node: str, process: ProcessId) -> None:
-    """Notes that a node's process was started by this run."""
+    """Records a process that was started by this run."""
     _write_json(
         run / PROCESSES_FOLDER / f"{node}.json",
         {"pid": process.pid, "began": process.began, "boot_id": _boot_id()},
@@ -50,16 +50,16 @@ def record_process(run: Path, node: str, process: ProcessId) -> None:
 
 
 def record_groups(run: Path, paths: list[str]) -> None:
-    """Notes control groups that this run makes."""
+    """Records control groups that this run makes."""
     path = run / GROUPS_FILE
     noted = _read_json(path, [])
     _write_json(path, noted + [entry for entry in paths if entry not in noted])
 
 
 def record_interface(run: Path, interface: str) -> None:
-    """Notes an interface that somebody makes for this run, and usually removes with it.
+    """Records an interface that a Docker engine makes for this run.
 
-    An engine that is killed leaves its bridges behind, and nobody else would ever remove them.
+    The engine removes it with the run, but an engine that is killed leaves its bridges behind.
     """
     path = run / INTERFACES_FILE
     noted = _read_json(path, [])
@@ -67,7 +67,7 @@ def record_interface(run: Path, interface: str) -> None:
 
 
 def add_addresses(run: Path, addresses: list[str], interface: str) -> dict[str, Any]:
-    """Gives an interface those of the addresses that the host does not have; noted before it is done.
+    """Adds those addresses to an interface that the host does not have; they are recorded first.
 
     Returns:
         The addresses that were added, and the interface.
@@ -88,7 +88,7 @@ def add_addresses(run: Path, addresses: list[str], interface: str) -> dict[str, 
 
 
 def interface_of(address: str) -> str:
-    """Returns the interface that has an address; "" if none has."""
+    """Returns the interface that has an address; "" if there is none."""
     for line in _ip("-o", "-4", "addr", "show").stdout.splitlines():
         words = line.split()
         if words[3].partition("/")[0] == address:
@@ -112,7 +112,7 @@ def reset(root: Path, *, keep: Path | None = None, even_if_alive: bool = False) 
     Args:
         root: The state root.
         keep: A run that is never touched.
-        even_if_alive: Also removes what belongs to agents that live.
+        even_if_alive: Also removes what belongs to live agents.
     """
     removed: list[str] = []
     is_shared = False
@@ -129,13 +129,13 @@ def reset(root: Path, *, keep: Path | None = None, even_if_alive: bool = False) 
 
 
 def remove_run(run: Path) -> list[str]:
-    """Removes everything of one run from the host; returns what there was, one line each."""
+    """Removes everything of one run from the host; returns what was removed, one line each."""
     removed = []
     for path in sorted((run / PROCESSES_FOLDER).glob("*.json")):
         data = _read_json(path, {})
         process = ProcessId(pid=int(data.get("pid", 0)), began=int(data.get("began", 0)))
         if data.get("boot_id") == _boot_id() and process.is_alive:
-            # A process on a frozen disk cannot die before the disk is thawed; that is below.
+            # A process on a frozen disk cannot end before the disk is thawed, which happens below.
             send(process, signal.SIGCONT)
             send(process, signal.SIGKILL)
             removed.append(f"process {process.pid}")
@@ -143,7 +143,9 @@ def remove_run(run: Path) -> list[str]:
     try:
         removed.extend(power_cut.reset(run / NODES_FOLDER))
     except AgentError as error:
-        problem = error  # something is still in use; all else goes, and then it is said
+        problem = (
+            error  # something is still in use; the rest is removed first, then this is reported
+        )
     for path in sorted((run / PROCESSES_FOLDER).glob("*.json")):
         data = _read_json(path, {})
         wait_gone(ProcessId(pid=int(data.get("pid", 0)), began=int(data.get("began", 0))), 2.0)

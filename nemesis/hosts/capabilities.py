@@ -1,6 +1,6 @@
-"""From what a host's kernel and tools can do to what every fault can be done with there."""
+"""Which faults hosts support, and how, given what their agents found out about kernel and tools."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.contracts.capability import NO, WEAKER, YES, Capability
@@ -19,13 +19,14 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "slow_cpu": ("cpu",),
     "wipe": ("loop-mount",),
     "bit_flip": ("loop-mount",),
+    "truncate_file": ("loop-mount",),
     "disk_full": ("loop-mount",),
     "io_error": ("strace",),
     "slow_disk": ("strace",),
     "stuck_disk": ("freeze",),
     "read_only": ("loop-mount",),
 }
-"""What each fault needs; those that are not listed need nothing but signals and files."""
+"""The mechanisms that each fault needs."""
 FREE = (
     "pause",
     "stop",
@@ -37,10 +38,11 @@ FREE = (
     "clock_drift",
     "clock_strobe",
 )
+"""Faults that need only signals and files."""
 
 
 def host_capabilities(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Capability]:
-    """Returns what an agent found, one entry per mechanism, with delays by whichever mechanism there is."""
+    """Returns what an agent found, by mechanism; "delay" is the better of the two mechanisms for delays."""
     known = {
         name: Capability(
             level=str(entry["level"]),
@@ -49,7 +51,7 @@ def host_capabilities(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Capab
         )
         for name, entry in found.items()
     }
-    missing = Capability(level=NO, why="not looked for")
+    missing = Capability(level=NO, why="the agent did not report it")
     netem, queue = known.get("netem", missing), known.get("nfqueue", missing)
     if netem.level == YES:
         known["delay"] = netem
@@ -63,17 +65,38 @@ def host_capabilities(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Capab
 
 
 def fault_capabilities(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Capability]:
-    """Returns for every fault of the vocabulary whether and how it can be done."""
+    """Returns for every fault whether and how it can be injected on one host."""
     known = host_capabilities(found)
     faults = {name: Capability(level=YES) for name in FREE}
     for fault, mechanisms in NEEDS.items():
         faults[fault] = _worst(
             [
-                known.get(name, Capability(level=NO, why=f"{name} was not looked for"))
+                known.get(name, Capability(level=NO, why=f"the agent did not report {name}"))
                 for name in mechanisms
             ]
         )
     return faults
+
+
+def shared_fault_capabilities(
+    found: Sequence[Mapping[str, Mapping[str, Any]]],
+) -> dict[str, Capability]:
+    """Returns for every fault whether and how it can be injected on all of several hosts."""
+    return weakest([fault_capabilities(one) for one in found])
+
+
+def weakest(found: Sequence[Mapping[str, Capability]]) -> dict[str, Capability]:
+    """Returns the weakest of the hosts' capabilities, by name."""
+    order = (NO, WEAKER, YES)
+    names = {name: None for capabilities in found for name in capabilities}
+    missing = Capability(level=NO, why="unknown on some host")
+    return {
+        name: min(
+            (capabilities.get(name, missing) for capabilities in found),
+            key=lambda capability: order.index(capability.level),
+        )
+        for name in names
+    }
 
 
 def _worst(capabilities: list[Capability]) -> Capability:

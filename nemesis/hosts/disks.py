@@ -1,174 +1,300 @@
-"""Faults of disks, on hosts: images on loop devices, and tracers."""
+"""Disk faults on hosts: file systems in images on loop devices, and tracers of system calls."""
 
 import asyncio
 import errno
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nemesis.adapter import InForce
-from nemesis.hosts.mechanism import FaultKind, Handler, is_kept_down
+from nemesis.fault import Fault
+from nemesis.hosts.mechanism import HostInjection, Hosts, Mechanisms
 
 FREEZE_WATCHDOG_S = 120.0
-STUCK_BIT_MS = 50
+BLOCKED_MS_MIN = 50
+"""A stuck disk took effect if a call had to wait longer than this."""
+TRACER = "tracer"
+"""A process has one tracer at a time, whatever the tracer does to its calls."""
 
 
-class DiskFaults(FaultKind):
-    """Disks that are new, full, broken, slow, stuck, read-only, or not what they were."""
+class OfflineDamage(HostInjection):
+    """Nodes are killed, their files are damaged, and starting the nodes heals the fault."""
 
-    def handlers(self) -> dict[str, Handler]:
-        """Returns how each fault of this kind is done."""
-        return {
-            "wipe": Handler(inject=self._wipe),
-            "bit_flip": Handler(inject=self._bit_flip),
-            "disk_full": Handler(
-                inject=self._disk_full, heal=self._heal_disk_full, effect=self._effect_disk_full
-            ),
-            "io_error": Handler(inject=self._io_error, heal=self._heal_io, effect=self._effect_io),
-            "slow_disk": Handler(
-                inject=self._slow_disk, heal=self._heal_io, effect=self._effect_io
-            ),
-            "stuck_disk": Handler(inject=self._stuck_disk, heal=self._heal_stuck_disk),
-            "read_only": Handler(inject=self._read_only, heal=self._heal_read_only),
-        }
+    _responses: Mapping[str, Any]
 
-    async def _wipe(self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str) -> InForce:
-        alive = self._alive(nodes)
-        await self._end(alive, "kill")
-        answers = await self._each(alive, "wipe")
-        gone = [int(answer["bytes_before"]) > 0 for answer in answers.values()]
-        return InForce(nodes=alive, evidence={"wiped": answers, "bit": any(gone)})
+    async def begin(self) -> None:
+        """Kills the nodes and damages their files."""
+        await self.hosts.end(self.hosts.alive(self.nodes), "kill")
+        responses = await asyncio.gather(*(self.damage(name) for name in self.nodes))
+        self._responses = dict(zip(self.nodes, responses, strict=True))
 
-    async def _bit_flip(
-        self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str
-    ) -> InForce:
-        alive = self._alive(nodes)
-        await self._end(alive, "kill")
-        answers = {
-            name: await self._ask(name, "flip_bit", seed=zlib.crc32(f"{token}/{name}".encode()))
-            for name in alive
-        }
-        flipped = [answer.get("bit") is not None for answer in answers.values()]
-        return InForce(nodes=alive, evidence={"flipped": answers, "bit": any(flipped)})
+    async def damage(self, name: str) -> Any:
+        """Damages the files of a node that is down; returns the agent's response."""
+        raise NotImplementedError
 
-    async def _disk_full(
-        self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str
-    ) -> InForce:
-        # A disk that is stuck cannot be filled.
-        writable = [name for name in nodes if "stuck_disk" not in self._node(name).excuses.values()]
-        free = self._excused_by(writable, "disk_full", token)
-        answers = await self._each(free, "fill", free_bytes=int(params.get("free_bytes", 0)))
-        full = any(answer["probe"]["errno"] == errno.ENOSPC for answer in answers.values())
-        return InForce(nodes=free, evidence={"filled": answers, "bit": full})
 
-    async def _heal_disk_full(self, in_force: InForce, token: str) -> None:
-        await self._each(in_force.nodes, "unfill")
-        in_force.token["is_removed"] = True
+class Wipe(OfflineDamage):
+    """The disk is replaced by an empty one."""
 
-    async def _effect_disk_full(self, in_force: InForce, token: str) -> None:
-        if in_force.token.get("is_removed"):
-            return
-        probes = await self._each(in_force.nodes, "probe_write")
-        in_force.evidence["probe"] = {name: probe["error"] for name, probe in probes.items()}
-        full = any(probe["errno"] == errno.ENOSPC for probe in probes.values())
-        in_force.evidence["bit"] = in_force.evidence["bit"] or full
+    async def damage(self, name: str) -> Any:
+        """Replaces the disk of a node."""
+        return await self.hosts.ask(name, "wipe")
 
-    async def _io_error(
-        self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str
-    ) -> InForce:
-        free = self._excused_by(self._alive(nodes), "io_error", token)
-        if params.get("op", "fsync") == "all":
-            await self._each(free, "disk_dies")
-            return InForce(nodes=free, token={"op": "all"})
-        return await self._trace(free, {"op": "fsync"}, "fsync-error", params)
+    def evidence(self) -> dict[str, Any]:
+        """Returns how much each disk held before and after, and the ids of its file systems."""
+        return {"wiped": dict(self._responses)}
 
-    async def _slow_disk(
-        self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str
-    ) -> InForce:
-        return await self._trace(self._alive(nodes), {"op": "slow"}, "fsync-delay", params)
+    def took_effect(self) -> bool:
+        """Whether a disk held data."""
+        return any(int(response["bytes_before"]) > 0 for response in self._responses.values())
 
-    async def _trace(
-        self, nodes: tuple[str, ...], token: dict[str, Any], inject: str, params: Mapping[str, Any]
-    ) -> InForce:
-        free = tuple(
-            name
-            for name in nodes
-            if not any(other.token.get("is_tracing") for other in self._of(name))
+
+class BitFlip(OfflineDamage):
+    """One bit of a partition log is flipped beyond the recovery point."""
+
+    async def damage(self, name: str) -> Any:
+        """Flips a bit in a log of a node."""
+        seed = zlib.crc32(f"{self.token}/{name}".encode())
+        return await self.hosts.ask(name, "flip_bit", seed=seed)
+
+    def evidence(self) -> dict[str, Any]:
+        """Returns where a bit was flipped, or why there was none to flip."""
+        return {"flipped": dict(self._responses)}
+
+    def took_effect(self) -> bool:
+        """Whether a bit was flipped."""
+        return any(response.get("bit") is not None for response in self._responses.values())
+
+
+class TruncateFile(OfflineDamage):
+    """The end of the largest partition log is cut off; the log of the metadata is spared."""
+
+    def select(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        """Returns all nodes, also those that are down already; what took them down starts them."""
+        return self.hosts.servers(nodes)
+
+    async def damage(self, name: str) -> Any:
+        """Cuts off the end of a log of a node."""
+        return await self.hosts.ask(name, "truncate_file", size=int(self.fault.params["bytes"]))
+
+    def evidence(self) -> dict[str, Any]:
+        """Returns which file of each node was cut, and its sizes; nothing for a node without a partition log."""
+        return {"truncated": dict(self._responses)}
+
+    def took_effect(self) -> bool:
+        """Whether a file became shorter."""
+        return any(
+            response["bytes_after"] < response["bytes_before"]
+            for response in self._responses.values()
+            if response
         )
-        await self._each(
-            free,
+
+
+class DiskFull(HostInjection):
+    """The disk is filled with a ballast file."""
+
+    _filled: Mapping[str, Any]
+    _probe: Mapping[str, Any] | None = None
+    _is_full = False
+
+    def select(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        """Returns the nodes whose disk can be written to; a disk that is stuck cannot be filled."""
+        return tuple(
+            name
+            for name in self.hosts.servers(nodes)
+            if not any(isinstance(other, StuckDisk) for other in self.hosts.on(name))
+        )
+
+    async def begin(self) -> None:
+        """Fills the disks."""
+        free_bytes = int(self.fault.params.get("free_bytes", 0))
+        self._filled = await self.hosts.each(self.nodes, "fill", free_bytes=free_bytes)
+        self._note(response["probe"] for response in self._filled.values())
+
+    async def remove(self) -> None:
+        """Removes the ballast."""
+        await self.hosts.each(self.nodes, "unfill")
+
+    async def observe(self) -> None:
+        """Tries to write to the disks."""
+        self._probe = await self.hosts.each(self.nodes, "probe_write")
+        self._note(self._probe.values())
+
+    def evidence(self) -> dict[str, Any]:
+        """Returns the size of the ballast, and the errors of writes."""
+        evidence: dict[str, Any] = {"filled": dict(self._filled)}
+        if self._probe is not None:
+            evidence["probe"] = {name: probe["error"] for name, probe in self._probe.items()}
+        return evidence
+
+    def took_effect(self) -> bool:
+        """Whether a write was refused."""
+        return self._is_full
+
+    def _note(self, probes: Iterable[Any]) -> None:
+        self._is_full = self._is_full or has_errno(probes, errno.ENOSPC)
+
+
+class TracedDisk(HostInjection):
+    """A tracer makes the fsyncs of a process fail or wait."""
+
+    is_shown_by_the_living = True
+    _INJECT: Mapping[str, str] = {"io_error": "fsync-error", "slow_disk": "fsync-delay"}
+    _calls: dict[str, int]
+
+    @property
+    def claims(self) -> frozenset[str]:
+        """The tracer, besides what the fault table says."""
+        return super().claims | {TRACER}
+
+    async def begin(self) -> None:
+        """Attaches the tracers."""
+        self._calls = {}
+        params = self.fault.params
+        await self.hosts.each(
+            self.nodes,
             "trace",
-            inject=inject,
+            inject=self._INJECT[self.fault.fault],
             every=int(params.get("every", 1)),
             delay_ms=params.get("ms", 0),
         )
-        return InForce(nodes=free, token={**token, "is_tracing": True})
 
-    async def _heal_io(self, in_force: InForce, token: str) -> None:
-        if in_force.token["op"] != "all":
-            self._traced(in_force, await self._each(in_force.nodes, "trace_end"))
-            in_force.token["is_removed"] = True
-            return
-        in_force.token["is_removed"] = True
-        for name in in_force.nodes:
-            if (await self._ask(name, "probe_write"))["errno"] != errno.EIO:
-                continue  # a power cut has mounted it anew
-            await self._cluster.end_process(name, "kill")
-            await self._ask(name, "disk_revives")
-            if not is_kept_down(name, self._in_force):
-                await self._cluster.start_node(name)
+    async def remove(self) -> None:
+        """Detaches the tracers and keeps their counters."""
+        self._count(await self.hosts.each(self.nodes, "trace_end"))
 
-    async def _effect_io(self, in_force: InForce, token: str) -> None:
-        if in_force.token.get("is_removed"):
-            return
-        if in_force.token["op"] != "all":
-            self._traced(in_force, await self._each(in_force.nodes, "trace_evidence"))
-            return
-        probes = await self._each(in_force.nodes, "probe_write")
-        if not in_force.evidence.get("bit"):
-            in_force.evidence["probe"] = {name: probe["error"] for name, probe in probes.items()}
-        broken = any(probe["errno"] == errno.EIO for probe in probes.values())
-        self._has_bitten(in_force, broken)
+    async def observe(self) -> None:
+        """Reads how many calls were hit."""
+        self._count(await self.hosts.each(self.nodes, "trace_evidence"))
 
-    def _has_bitten(self, in_force: InForce, is_seen: bool) -> None:
-        """What was seen once stays seen: a power cut ends a tracer, and brings a dead disk back."""
-        ended = "ended_by_itself" in in_force.evidence
-        in_force.evidence["bit"] = is_seen or ended or bool(in_force.evidence.get("bit"))
+    def evidence(self) -> dict[str, Any]:
+        """Returns how many calls were hit, by node."""
+        return {"calls_hit": dict(self._calls)} if self._calls else {}
 
-    def _traced(self, in_force: InForce, answers: Mapping[str, Any]) -> None:
-        before = in_force.evidence.get("calls_hit", {})
-        calls = {
-            name: max(int(answer["calls"]), before.get(name, 0)) for name, answer in answers.items()
+    def took_effect(self) -> bool:
+        """Whether a call was hit."""
+        return any(self._calls.values())
+
+    def _count(self, responses: Mapping[str, Any]) -> None:
+        # A power cut ends a tracer; what it had counted stays.
+        for name, response in responses.items():
+            self._calls[name] = max(int(response["calls"]), self._calls.get(name, 0))
+
+
+class DeadDisk(HostInjection):
+    """Every call to the disk fails with EIO."""
+
+    is_shown_by_the_living = True
+    _probe: Mapping[str, Any] | None = None
+    _is_dead = False
+
+    async def begin(self) -> None:
+        """Shuts the file systems down below the running processes."""
+        await self.hosts.each(self.nodes, "disk_dies")
+
+    async def remove(self) -> None:
+        """Mounts the disks again, unless a power cut has done so."""
+        for name in self.nodes:
+            if (await self.hosts.ask(name, "probe_write"))["errno"] != errno.EIO:
+                continue
+            await self.hosts.cluster.end_process(name, "kill")
+            await self.hosts.ask(name, "disk_revives")
+            if not self.hosts.is_kept_down(name):
+                await self.hosts.cluster.start_node(name)
+
+    async def observe(self) -> None:
+        """Tries to write to the disks."""
+        probe = await self.hosts.each(self.nodes, "probe_write")
+        # What was seen once stays: a power cut mounts the disk again.
+        if not self._is_dead:
+            self._probe = probe
+            self._is_dead = has_errno(probe.values(), errno.EIO)
+
+    def evidence(self) -> dict[str, Any]:
+        """Returns the errors of writes."""
+        if self._probe is None:
+            return {}
+        return {"probe": {name: probe["error"] for name, probe in self._probe.items()}}
+
+    def took_effect(self) -> bool:
+        """Whether a write failed."""
+        return self._is_dead
+
+
+class StuckDisk(HostInjection):
+    """Writes to the disk wait until it is thawed."""
+
+    _blocked_ms: Mapping[str, float] | None = None
+
+    def select(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        """Returns all nodes."""
+        return self.hosts.servers(nodes)
+
+    async def begin(self) -> None:
+        """Freezes the file systems; a watchdog thaws them if the harness does not."""
+        await self.hosts.each(self.nodes, "freeze_disk", watchdog_s=FREEZE_WATCHDOG_S)
+
+    async def remove(self) -> None:
+        """Thaws the file systems."""
+        responses = await self.hosts.each(self.nodes, "thaw_disk")
+        self._blocked_ms = {
+            name: response.get("blocked_ms", 0) for name, response in responses.items()
         }
-        in_force.evidence["calls_hit"] = calls
-        self._has_bitten(in_force, any(calls.values()))
 
-    async def _stuck_disk(
-        self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str
-    ) -> InForce:
-        free = self._excused_by(nodes, "stuck_disk", token)
-        await self._each(free, "freeze_disk", watchdog_s=FREEZE_WATCHDOG_S)
-        return InForce(nodes=free)
+    def evidence(self) -> dict[str, Any]:
+        """Returns how long a write had to wait, by node; known when the fault is healed."""
+        return {} if self._blocked_ms is None else {"blocked_ms": dict(self._blocked_ms)}
 
-    async def _heal_stuck_disk(self, in_force: InForce, token: str) -> None:
-        answers = await self._each(in_force.nodes, "thaw_disk")
-        blocked = {name: answer.get("blocked_ms", 0) for name, answer in answers.items()}
-        in_force.evidence["blocked_ms"] = blocked
-        in_force.evidence["bit"] = any(ms > STUCK_BIT_MS for ms in blocked.values())
+    def took_effect(self) -> bool:
+        """Whether a write had to wait for long."""
+        return self._blocked_ms is not None and any(
+            ms > BLOCKED_MS_MIN for ms in self._blocked_ms.values()
+        )
 
-    async def _read_only(
-        self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str
-    ) -> InForce:
-        free = self._excused_by(self._alive(nodes), "read_only", token)
-        await self._end(free, "kill")
-        answers = await self._each(free, "remount", read_only=True)
-        refused = [answer["probe"]["errno"] == errno.EROFS for answer in answers.values()]
-        in_force = InForce(nodes=free, evidence={"probe": answers, "bit": any(refused)})
-        self._in_force[token] = in_force  # the node ends while it is being started
-        await asyncio.gather(*(self._cluster.start_node(name) for name in free))
-        return in_force
 
-    async def _heal_read_only(self, in_force: InForce, token: str) -> None:
-        for name in in_force.nodes:
-            await self._cluster.end_process(name, "kill")
-            await self._ask(name, "remount", read_only=False)
+class ReadOnly(HostInjection):
+    """Nodes are killed and started again on a disk that is mounted read-only."""
+
+    _remounted: Mapping[str, Any]
+
+    async def begin(self) -> None:
+        """Mounts the disks read-only and starts the nodes, which may end at once."""
+        await self.hosts.end(self.nodes, "kill")
+        self._remounted = await self.hosts.each(self.nodes, "remount", read_only=True)
+        await self.hosts.start(self.nodes)
+
+    async def remove(self) -> None:
+        """Mounts the disks for writing."""
+        for name in self.nodes:
+            await self.hosts.cluster.end_process(name, "kill")
+            await self.hosts.ask(name, "remount", read_only=False)
+
+    def evidence(self) -> dict[str, Any]:
+        """Returns the errors of writes."""
+        return {"probe": dict(self._remounted)}
+
+    def took_effect(self) -> bool:
+        """Whether a write was refused."""
+        return has_errno((r["probe"] for r in self._remounted.values()), errno.EROFS)
+
+
+def has_errno(probes: Iterable[Any], number: int) -> bool:
+    """Whether one of several writes ended with an errno."""
+    return any(probe["errno"] == number for probe in probes)
+
+
+def _io_error(hosts: Hosts, fault: Fault, token: str) -> HostInjection:
+    if fault.params.get("op", "fsync") == "all":
+        return DeadDisk(hosts, fault, token)
+    return TracedDisk(hosts, fault, token)
+
+
+MECHANISMS: Mechanisms = {
+    "wipe": Wipe,
+    "bit_flip": BitFlip,
+    "truncate_file": TruncateFile,
+    "disk_full": DiskFull,
+    "io_error": _io_error,
+    "slow_disk": TracedDisk,
+    "stuck_disk": StuckDisk,
+    "read_only": ReadOnly,
+}

@@ -1,191 +1,214 @@
-"""Faults of processes, on hosts, and power cuts."""
+"""Process faults on hosts: pauses, stops, kills, starts, memory and CPU pressure."""
 
-import asyncio
-import zlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from harness.environments.real import STOP_GRACE_MS
-from nemesis.adapter import InForce
-from nemesis.hosts.mechanism import FaultKind, Handler
+from nemesis.hosts.mechanism import HostInjection, Mechanisms
+from nemesis.parameters import STOP_GRACE_MS
 
-if TYPE_CHECKING:
-    from harness.environments.hosts.cluster import HostCluster
+STOPPED_STATES = ("T", "t")
+"""State letters of a stopped process; "t" is the state of a traced process."""
 
 
-class ProcessFaults(FaultKind):
-    """Pauses, stops, kills, starts, want of memory and processor, power."""
+class Pause(HostInjection):
+    """Processes are stopped with SIGSTOP; SIGCONT heals them."""
 
-    def __init__(self, cluster: "HostCluster", in_force: dict[str, InForce]) -> None:
-        super().__init__(cluster, in_force)
-        # Which process of a node is paused, and by which fault.
-        self._paused: dict[str, tuple[int, str]] = {}
+    is_shown_by_the_living = True
+    _pids: dict[str, int]
+    _cpu_ticks: dict[str, int]
 
-    def forget(self, name: str, token: str) -> None:
-        """Forgets a pause that did not come about."""
-        if self._paused.get(name, (0, ""))[1] == token:
-            del self._paused[name]
-
-    def handlers(self) -> dict[str, Handler]:
-        """Returns how each fault of this kind is done."""
-        return {
-            "pause": Handler(inject=self._pause, heal=self._heal_pause, effect=self._effect_pause),
-            "stop": Handler(inject=self._stop),
-            "kill": Handler(inject=self._kill),
-            "restart": Handler(inject=self._restart),
-            "start": Handler(inject=self._start),
-            "oom": Handler(inject=self._oom),
-            "slow_cpu": Handler(
-                inject=self._slow_cpu, heal=self._heal_slow_cpu, effect=self._effect_slow_cpu
-            ),
-            "power": Handler(inject=self._power),
-        }
-
-    async def _pause(
-        self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str
-    ) -> InForce:
-        # Before anything is awaited: two pauses may come at the same instant, and only one may resume the node.
-        running = tuple(
+    def select(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        """Returns the nodes whose process is not paused yet; a node that was restarted has a new process."""
+        alive = self.hosts.alive(nodes)
+        self._pids = {name: self.hosts.node(name).pid for name in alive}
+        self._cpu_ticks = {}
+        self._stood_still: dict[str, bool] = {}
+        return tuple(
             name
-            for name in self._alive(nodes)
-            if self._paused.get(name, (0, ""))[0] != self._node(name).pid
-        )
-        for name in running:
-            self._paused[name] = (self._node(name).pid, token)
-        answers = await self._each(running, "pause")
-        hit = tuple(name for name in running if answers[name]["stopped"])
-        for name in set(running) - set(hit):
-            self.forget(name, token)
-        return InForce(
-            nodes=hit,
-            token={"pids": {name: answers[name]["pid"] for name in hit}},
-            evidence={
-                "paused": list(hit),
-                "cpu_ticks": {name: answers[name]["cpu_ticks"] for name in hit},
-            },
+            for name in alive
+            if not any(
+                isinstance(other, Pause) and other._pids.get(name) == self._pids[name]
+                for other in self.hosts.on(name)
+            )
         )
 
-    async def _heal_pause(self, in_force: InForce, token: str) -> None:
-        for name, pid in in_force.token["pids"].items():
-            self.forget(name, token)
-            await self._ask(name, "resume", pid=pid)
+    async def begin(self) -> None:
+        """Stops the processes."""
+        responses = await self.hosts.each(self.nodes, "pause")
+        self.nodes = tuple(name for name in self.nodes if responses[name]["stopped"])
+        self._pids = {name: responses[name]["pid"] for name in self.nodes}
+        self._cpu_ticks = {name: responses[name]["cpu_ticks"] for name in self.nodes}
 
-    async def _effect_pause(self, in_force: InForce, token: str) -> None:
-        for name in in_force.nodes:
-            status = await self._ask(name, "status")
-            # "t" is how a process stands that has a tracer.
-            if status["state"] in ("T", "t") and status["pid"] == in_force.token["pids"][name]:
-                # Stopped by the signal, and not one clock tick of work since then.
-                stood = status["cpu_ticks"] == in_force.evidence["cpu_ticks"][name]
-                in_force.evidence.setdefault("stood_still", {})[name] = stood
-        in_force.evidence["bit"] = any(in_force.evidence.get("stood_still", {}).values())
+    async def remove(self) -> None:
+        """Resumes the processes; a node that was started again is left alone."""
+        for name in self.nodes:
+            await self.hosts.ask(name, "resume", pid=self._pids[name])
 
-    async def _stop(self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str) -> InForce:
-        limit_s = int(params.get("grace_ms", STOP_GRACE_MS)) / 1000
-        alive = self._alive(nodes)
-        answers = await self._end(alive, "stop", limit_s)
-        codes = {name: await self._cluster.placement.exit_code(self._node(name)) for name in alive}
-        return InForce(
-            nodes=alive,
-            evidence={
-                "ended": answers,
-                "exit_codes": codes,
-                "bit": bool(alive) and all(answer["in_time"] for answer in answers.values()),
-            },
+    async def undo_on(self, name: str) -> None:
+        """Resumes whatever process a node has."""
+        await self.hosts.ask(name, "resume")
+
+    async def observe(self) -> None:
+        """Compares the CPU time of the processes that are still stopped with what it was at the start."""
+        for name in self.nodes:
+            status = await self.hosts.ask(name, "status")
+            if status["state"] in STOPPED_STATES and status["pid"] == self._pids[name]:
+                self._stood_still[name] = status["cpu_ticks"] == self._cpu_ticks[name]
+
+    def evidence(self) -> dict[str, Any]:
+        """Returns which processes were paused, and which of them did no work since then."""
+        evidence: dict[str, Any] = {"paused": list(self.nodes), "cpu_ticks": dict(self._cpu_ticks)}
+        if self._stood_still:
+            evidence["stood_still"] = dict(self._stood_still)
+        return evidence
+
+    def took_effect(self) -> bool:
+        """Whether a process was seen stopped and had not used one clock tick of CPU time since."""
+        return any(self._stood_still.values())
+
+
+class Stop(HostInjection):
+    """Processes are asked to stop with SIGTERM, and killed if they take too long."""
+
+    _ended: Mapping[str, Any]
+    _exit_codes: Mapping[str, int | None]
+
+    async def begin(self) -> None:
+        """Stops the processes."""
+        limit_s = int(self.fault.params.get("grace_ms", STOP_GRACE_MS)) / 1000
+        self._ended = await self.hosts.end(self.nodes, "stop", limit_s)
+        self._exit_codes = {name: await self.hosts.cluster.exit_code(name) for name in self.nodes}
+
+    def evidence(self) -> dict[str, Any]:
+        """Returns how each process ended."""
+        return {"ended": dict(self._ended), "exit_codes": dict(self._exit_codes)}
+
+    def took_effect(self) -> bool:
+        """Whether every process ended by itself within its time."""
+        return all(response["in_time"] for response in self._ended.values())
+
+
+class Restart(Stop):
+    """Processes are stopped like that, and started again at once."""
+
+    _starts: Mapping[str, int]
+
+    async def begin(self) -> None:
+        """Stops and starts the nodes."""
+        await super().begin()
+        await self.hosts.start(self.nodes)
+        self._starts = {name: self.hosts.node(name).starts for name in self.nodes}
+
+    def evidence(self) -> dict[str, Any]:
+        """Returns how each process ended, and how often the node was started."""
+        return {**super().evidence(), "starts": dict(self._starts)}
+
+
+class Kill(HostInjection):
+    """Processes are killed with SIGKILL."""
+
+    _killed: Mapping[str, Any]
+
+    async def begin(self) -> None:
+        """Kills the processes; the agent waits until they are gone."""
+        self._killed = await self.hosts.end(self.nodes, "kill")
+
+    def evidence(self) -> dict[str, Any]:
+        """Returns which process of each node was killed."""
+        return {"killed": dict(self._killed)}
+
+    def took_effect(self) -> bool:
+        """Whether there was a process; it is gone."""
+        return True
+
+
+class Start(HostInjection):
+    """Nodes that are down are started."""
+
+    def select(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        """Returns the nodes that are down."""
+        alive = self.hosts.alive(nodes)
+        return tuple(name for name in self.hosts.servers(nodes) if name not in alive)
+
+    async def begin(self) -> None:
+        """Starts the nodes."""
+        await self.hosts.start(self.nodes)
+        self._pids = {name: self.hosts.node(name).pid for name in self.nodes}
+
+    def evidence(self) -> dict[str, Any]:
+        """Returns the new processes."""
+        return {"pids": self._pids}
+
+    def took_effect(self) -> bool:
+        """Whether a node was down; it has been started."""
+        return True
+
+
+class Oom(HostInjection):
+    """The kernel kills processes because their control group is out of memory."""
+
+    _killed: Mapping[str, Any]
+
+    async def begin(self) -> None:
+        """Takes the memory; returns when the kernel has killed the processes."""
+        cluster = self.hosts.cluster
+        await self.hosts.before_end(self.nodes)
+        for name in self.nodes:
+            cluster.expect_end(name)
+        self._killed = await self.hosts.each(self.nodes, "oom")
+        for name in self.nodes:
+            cluster.process_is_gone(name)
+
+    def evidence(self) -> dict[str, Any]:
+        """Returns the kernel's counters of kills, before and after."""
+        return {"oom": dict(self._killed)}
+
+    def took_effect(self) -> bool:
+        """Whether the kernel killed a process; the agent reports an error otherwise."""
+        return True
+
+
+class SlowCpu(HostInjection):
+    """Processes get only a part of a core."""
+
+    _mechanism: Mapping[str, Any]
+    _throttled: Mapping[str, int] | None = None
+
+    async def begin(self) -> None:
+        """Limits the CPU time."""
+        self._mechanism = await self.hosts.each(
+            self.nodes, "slow_cpu", percent=self.fault.params["percent"]
         )
 
-    async def _kill(self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str) -> InForce:
-        alive = self._alive(nodes)
-        answers = await self._end(alive, "kill")
-        return InForce(nodes=alive, evidence={"killed": answers, "bit": bool(alive)})
+    async def remove(self) -> None:
+        """Removes the limits and keeps their counters."""
+        self._count(await self.hosts.each(self.nodes, "cpu_restore"))
 
-    async def _restart(
-        self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str
-    ) -> InForce:
-        stopped = await self._stop(nodes, params, token)
-        await asyncio.gather(*(self._cluster.start_node(name) for name in stopped.nodes))
-        starts = {name: self._node(name).starts for name in stopped.nodes}
-        stopped.evidence["starts"] = starts
-        return stopped
+    async def observe(self) -> None:
+        """Reads how often the processes were held back."""
+        self._count(await self.hosts.each(self.nodes, "cpu_evidence"))
 
-    async def _start(
-        self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str
-    ) -> InForce:
-        down = tuple(name for name in nodes if not self._cluster.is_alive(name))
-        await asyncio.gather(*(self._cluster.start_node(name) for name in down))
-        pids = {name: self._node(name).pid for name in down}
-        return InForce(nodes=down, evidence={"pids": pids, "bit": bool(down)})
+    def evidence(self) -> dict[str, Any]:
+        """Returns how it is done, and how often each process was held back."""
+        evidence: dict[str, Any] = {"mechanism": dict(self._mechanism)}
+        if self._throttled is not None:
+            evidence["throttled"] = dict(self._throttled)
+        return evidence
 
-    async def _oom(self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str) -> InForce:
-        alive = self._alive(nodes)
-        await self._cluster.look_before_end(alive)
-        for name in alive:
-            self._cluster.expect_end(name)
-        answers = await self._each(alive, "oom")
-        for name in alive:
-            self._cluster.process_is_gone(name)
-        return InForce(nodes=alive, evidence={"oom": answers, "bit": bool(alive)})
+    def took_effect(self) -> bool:
+        """Whether a process was held back."""
+        return self._throttled is not None and any(self._throttled.values())
 
-    async def _slow_cpu(
-        self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str
-    ) -> InForce:
-        free = [
-            name
-            for name in self._alive(nodes)
-            if not any("slow_cpu" in other.token for other in self._of(name))
-        ]
-        answers = await self._each(free, "slow_cpu", percent=params["percent"])
-        return InForce(nodes=tuple(free), token={"slow_cpu": True}, evidence={"mechanism": answers})
+    def _count(self, responses: Mapping[str, Any]) -> None:
+        self._throttled = {name: int(response["throttled"]) for name, response in responses.items()}
 
-    async def _heal_slow_cpu(self, in_force: InForce, token: str) -> None:
-        self._throttled(in_force, await self._each(in_force.nodes, "cpu_restore"))
-        in_force.token["is_removed"] = True
 
-    async def _effect_slow_cpu(self, in_force: InForce, token: str) -> None:
-        if not in_force.token.get("is_removed"):
-            self._throttled(in_force, await self._each(in_force.nodes, "cpu_evidence"))
-
-    def _throttled(self, in_force: InForce, answers: Mapping[str, Any]) -> None:
-        counts = {name: int(answer["throttled"]) for name, answer in answers.items()}
-        in_force.evidence["throttled"] = counts
-        in_force.evidence["bit"] = any(counts.values())
-
-    # -- power
-
-    async def _power(
-        self, nodes: tuple[str, ...], params: Mapping[str, Any], token: str
-    ) -> InForce:
-        alive = self._alive(nodes)
-        await self._cluster.look_before_end(alive)
-        for name in alive:
-            self._cluster.expect_end(name)
-        plans = {name: self._plan(name, params, token) for name in alive}
-        answers = await self._at(
-            list(alive),
-            "power_cut",
-            lambda names: {
-                "nodes": names,
-                "token": token,
-                "plans": {name: plans[name] for name in names},
-            },
-            whole=True,
-        )
-        evidence: dict[str, Any] = {"mode": params.get("mode", "lose_all"), "bit": bool(alive)}
-        for answer in answers:
-            evidence.update(answer["nodes"])
-            evidence.setdefault("timings_ms", []).append(answer["timings_ms"])
-        for name in alive:
-            self._node(name).silent = token
-            self._cluster.process_is_gone(name)
-        return InForce(nodes=alive, evidence=evidence)
-
-    def _plan(self, name: str, params: Mapping[str, Any], token: str) -> dict[str, Any]:
-        keep = params.get("keep_records")
-        if isinstance(keep, Mapping):
-            keep = keep.get(name)
-        return {
-            "mode": params.get("mode", "lose_all"),
-            "seed": zlib.crc32(f"{token}/{name}".encode()),
-            "keep_records": keep,
-            "torn_bytes": int(params.get("torn_bytes", 0)),
-        }
+MECHANISMS: Mechanisms = {
+    "pause": Pause,
+    "stop": Stop,
+    "kill": Kill,
+    "restart": Restart,
+    "start": Start,
+    "oom": Oom,
+    "slow_cpu": SlowCpu,
+}

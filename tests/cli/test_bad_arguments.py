@@ -157,4 +157,4 @@ def test_every_command_refuses_an_invalid_hosts_file(
         "doctor": ["doctor", "--on", "ssh"],
         "reset": ["reset"],
     }
-    assert "ports are 1 to 65535" in refused(capsys, *words[command], "--hosts", hosts)
+    assert "ports range from 1 to 65535" in refused(capsys, *words[command], "--hosts", hosts)

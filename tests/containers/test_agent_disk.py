@@ -88,7 +88,7 @@ def test_a_disk_is_not_made_over_another(disk: NodeDisk) -> None:
 
 @pytest.mark.parametrize(
     ("filesystem", "size_mib", "words"),
-    [("btrfs", 512, "take ext4 or xfs"), ("xfs", 64, "at least 300 MiB")],
+    [("btrfs", 512, "use ext4 or xfs"), ("xfs", 64, "at least 300 MiB")],
 )
 def test_an_impossible_disk_is_refused_in_words(
     folder: Path, filesystem: str, size_mib: int, words: str
@@ -426,12 +426,45 @@ def test_what_lies_below_the_recovery_point_is_left_alone(disk: NodeDisk) -> Non
     assert intact(disk, path) == 20
 
 
-NO_BATCH = "no partition's log has a whole batch beyond its recovery point"
+NO_BATCH = "no partition log has a whole batch beyond its recovery point"
 
 
 def test_no_log_no_bit(disk: NodeDisk) -> None:
     write_log(disk, "__cluster_metadata-0", 3)
     assert disk.flip_bit(1) == {"bit": None, "why": NO_BATCH}
+
+
+@pytest.mark.parametrize("size", [1, 700, 1 << 20])
+def test_the_end_of_the_largest_log_is_cut_off_and_stays_cut_off(disk: NodeDisk, size: int) -> None:
+    small = write_log(disk, "t-0", 5)
+    large = write_log(disk, "t-1", 20)
+    metadata = write_log(disk, "__cluster_metadata-0", 40)
+    old = {path: path.read_bytes() for path in (small, large, metadata)}
+    left = max(0, len(old[large]) - size)
+    assert disk.truncate_file(size) == {
+        "path": large.relative_to(disk.data).as_posix(),
+        "bytes_before": len(old[large]),
+        "bytes_after": left,
+    }
+    assert metadata.read_bytes() == old[metadata]
+    cut([disk], [CutPlan()], lambda _: None)
+    assert large.read_bytes() == old[large][:left], "the disk itself is cut, not the cache"
+    assert intact(disk, large) < 20
+
+
+def test_the_newest_segment_that_has_records_is_cut(disk: NodeDisk) -> None:
+    first = write_log(disk, "t-0", 20)
+    newest = first.with_name("00000000000000000020.log")
+    write(newest, first.read_bytes(), sync=True)
+    write(first.with_name("00000000000000000040.log"), b"", sync=True)
+    assert disk.truncate_file(9)["path"] == newest.relative_to(disk.data).as_posix()
+    assert intact(disk, first) == 20
+
+
+def test_without_a_partition_log_nothing_is_cut(disk: NodeDisk) -> None:
+    metadata = write_log(disk, "__cluster_metadata-0", 3)
+    assert disk.truncate_file(9) == {}
+    assert intact(disk, metadata) == 3
 
 
 # Capabilities

@@ -114,7 +114,7 @@ def test_the_same_seed_leaves_the_same(disk: NodeDisk, mode: str) -> None:
 
 
 def test_there_are_no_other_modes() -> None:
-    with pytest.raises(AgentError, match="there are lose_all, prefix"):
+    with pytest.raises(AgentError, match="known: lose_all, prefix"):
         CutPlan(mode="lose_some")
 
 
@@ -330,7 +330,9 @@ def test_a_disk_that_is_dead_already_is_mounted_again(disk: NodeDisk) -> None:
     write(disk.data / "f", b"x", sync=True)
     disk.shutdown()
     report = cut_one(disk, "keep_all")
-    assert report.notes == ("nothing was given back to this disk: it was dead before the cut",)
+    assert report.notes == (
+        "nothing was written back to this disk: it was shut down before the cut",
+    )
     assert not report.has_bitten
     assert (disk.data / "f").read_bytes() == b"x"
 

@@ -186,7 +186,7 @@ def test_the_end_of_the_process_ends_the_tracer(syncer: Syncer, tracer: Tracer) 
     ("arguments", "words"),
     [
         ({"inject": "fsync-maybe"}, "fsync-error, fsync-delay, fsync-lies"),
-        ({"inject": "fsync-delay"}, "more than 0 ms"),
+        ({"inject": "fsync-delay"}, "longer than 0 ms"),
         ({"inject": "fsync-error", "every": 0}, "1 or more"),
     ],
 )

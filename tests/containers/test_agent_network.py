@@ -149,7 +149,7 @@ def test_applying_and_removing_again_changes_nothing(site: Site) -> None:
     again = site.net_b.apply("f1", drop(site.pair()))
     assert again["in_force_ns"] == first["in_force_ns"]
     assert len(tables(site.b)) == 1
-    with refusal("in force with other rules"):
+    with refusal("in force with other packet rules"):
         site.net_b.apply("f1", drop([site.b.address, site.a.address]))
     last = site.net_b.remove("f1")
     assert site.net_b.remove("f1") == last == site.net_b.evidence("f1")
@@ -386,7 +386,7 @@ def socket_pair(
 def test_a_queue_of_somebody_else_is_not_replaced(site: Site) -> None:
     site.a.run(["tc", "-batch", "-"], "qdisc add dev eth0 root tbf rate 1gbit burst 9k limit 9k")
     try:
-        with refusal("eth0 has a tbf queue of somebody else"):
+        with refusal("eth0 has a third-party tbf queue"):
             site.net_a.apply("f1", limit(site.a.address, 64))
         assert "tbf" in site.a.run(["tc", "qdisc", "show", "dev", "eth0"])
     finally:

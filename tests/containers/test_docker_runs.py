@@ -114,8 +114,8 @@ def test_a_fault_that_this_world_cannot_do_is_refused_before_anything_starts(
     from harness.environments.hosts import docker
 
     missing = {"strace": {"level": "no", "how": "", "why": "install strace"}}
-    found = {**docker._mechanisms(), **missing}
-    monkeypatch.setattr(docker, "_mechanisms", lambda: found)
+    found = {**docker.machine_mechanisms(), **missing}
+    monkeypatch.setattr(docker, "machine_mechanisms", lambda: found)
     path = tmp_path / "slow.toml"
     path.write_text(EXPERIMENT.replace('"isolate"', '"io_error"'))
     words = ["run", str(path), "--no-spark", "--results", str(tmp_path / "runs")]

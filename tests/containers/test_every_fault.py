@@ -17,7 +17,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "every-fault.toml"
 
 def test_the_example_has_every_fault() -> None:
     scheduled = {fault.fault for fault in experiments.load(EXAMPLE).schedule}
-    assert scheduled == set(FAULT_NAMES) - {"start", "heal", "truncate_file"}
+    assert scheduled == set(FAULT_NAMES) - {"start", "heal"}
 
 
 @pytest.mark.slow

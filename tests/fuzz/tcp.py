@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
-from harness.environments.local.standing import LocalCluster, broker_count
+from harness.environments.local.standing import LocalCluster, local_settings
 from harness.errors import HarnessFailure
+from harness.systems.reference.status import broker_count
 from tests.fuzz import frames
 from tests.fuzz.report import Finding
 
@@ -32,7 +33,9 @@ def run(seed: int, count: int) -> Iterator[Finding | None]:
     }
     with tempfile.TemporaryDirectory(prefix="laststand-fuzz-") as folder:
         directory = Path(folder) / "nodes"
-        with LocalCluster.create(directory, brokers=1, controllers=1, timings="fast") as cluster:
+        with LocalCluster.create(
+            directory, brokers=1, controllers=1, settings=local_settings(timings="fast")
+        ) as cluster:
             cluster.start()
             cluster.wait_ready(60)
             case = 0

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from harness.environments.simulated.cluster import HARNESS_NODE
+from harness.contracts.cluster import HARNESS_HOST
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
 from harness.runs.judge import judge_result
@@ -44,14 +44,14 @@ class FaultBench:
         self.cluster.start()
         self.run.monitor.start()
         self.run.drive(self.run.phases.start(), START_LIMIT_MS)
-        self.cluster.spawn(HARNESS_NODE, self.run.phases.main(()))
+        self.cluster.spawn(HARNESS_HOST, self.run.phases.main(()))
         self.idle_client = self.cluster.clients[-1]
         self.let(1500)
 
     # --- doing ----------------------------------------------------------------------------------------
 
     def do(self, coroutine: Coroutine[Any, Any, Any], limit_ms: int = LIMIT_MS) -> Any:
-        task = self.cluster.spawn(HARNESS_NODE, coroutine)
+        task = self.cluster.spawn(HARNESS_HOST, coroutine)
         self.world.run(task.done, limit_ns=limit_ms * MS)
         return task.result()
 

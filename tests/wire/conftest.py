@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 from wire_helpers import BROKER_SETTINGS, SharedCluster
 
-from harness.environments.local.standing import LocalCluster
+from harness.environments.local.standing import LocalCluster, local_settings
 
 
 @pytest.fixture(scope="session")
 def _one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     directory: Path = tmp_path_factory.mktemp("cluster") / "nodes"
-    with LocalCluster.create(directory, timings="fast", broker=BROKER_SETTINGS) as cluster:
+    with LocalCluster.create(
+        directory, settings=local_settings(timings="fast", broker=BROKER_SETTINGS)
+    ) as cluster:
         cluster.start()
         cluster.wait_ready(120)
         yield cluster

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from wire_helpers import BROKER_SETTINGS, SharedCluster, eventually, new_name
 
-from harness.environments.local.standing import LocalCluster
+from harness.environments.local.standing import LocalCluster, local_settings
 
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 
@@ -440,7 +440,9 @@ def test_the_offsets_topic_is_replicated_in_full_even_if_brokers_are_away_when_i
     tmp_path: Path, consumers: list[Consumer]
 ) -> None:
     with LocalCluster.create(
-        tmp_path / "nodes", controllers=1, timings="fast", broker=BROKER_SETTINGS
+        tmp_path / "nodes",
+        controllers=1,
+        settings=local_settings(timings="fast", broker=BROKER_SETTINGS),
     ) as local:
         local.start()
         local.wait_ready(60)

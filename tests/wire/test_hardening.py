@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from wire_helpers import eventually
 
-from harness.environments.local.standing import LocalCluster, broker_count
+from harness.environments.local.standing import LocalCluster, local_settings
+from harness.systems.reference.status import broker_count
 from harness.systems.reference.wire_client import ask
 from system_under_test.protocol.messages import (
     create_topics_request,
@@ -43,7 +44,10 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """One broker and one controller with tight limits."""
     directory: Path = tmp_path_factory.mktemp("victim") / "nodes"
     with LocalCluster.create(
-        directory, brokers=1, controllers=1, timings="fast", limits=LIMITS, with_events=True
+        directory,
+        brokers=1,
+        controllers=1,
+        settings=local_settings(timings="fast", limits=LIMITS, with_events=True),
     ) as cluster:
         cluster.start()
         cluster.wait_ready(60)
@@ -268,7 +272,10 @@ def test_ten_thousand_idle_connections_cost_little_and_hinder_nobody(
 def test_connections_beyond_the_limit_are_closed_at_once(tmp_path: Path) -> None:
     limits = {"max_connections": 30, "max_connections_per_ip": 10}
     with LocalCluster.create(
-        tmp_path / "nodes", brokers=1, controllers=1, timings="fast", limits=limits
+        tmp_path / "nodes",
+        brokers=1,
+        controllers=1,
+        settings=local_settings(timings="fast", limits=limits),
     ) as cluster:
         cluster.start()
         cluster.wait_ready(60)

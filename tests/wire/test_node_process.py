@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from wire_helpers import eventually
 
-from harness.environments.local.standing import LocalCluster, LocalNode, broker_count
+from harness.environments.local.standing import LocalCluster, LocalNode, local_settings
+from harness.systems.reference.status import broker_count
 from system_under_test.real.events import parse_event
 from system_under_test.real.node_file import NodeFileError, read_node_file
 from system_under_test.real.observer import open_events
@@ -124,7 +125,10 @@ def test_the_commands_say_what_is_wrong_and_exit_with_254(
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[LocalCluster]:
     with LocalCluster.create(
-        tmp_path / "nodes", brokers=1, controllers=1, timings="fast", with_events=True
+        tmp_path / "nodes",
+        brokers=1,
+        controllers=1,
+        settings=local_settings(timings="fast", with_events=True),
     ) as cluster:
         cluster.start()
         cluster.wait_ready(60)
@@ -270,8 +274,10 @@ def test_nodes_of_a_run_end_with_the_process_that_started_them(tmp_path: Path) -
     script = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from harness.environments.local.standing import LocalCluster\n"
-        "cluster = LocalCluster.create(Path(sys.argv[1]), brokers=1, controllers=1, timings='fast')\n"
+        "from harness.environments.local.standing import LocalCluster, local_settings\n"
+        "settings = local_settings(timings='fast')\n"
+        "cluster = LocalCluster.create("
+        "Path(sys.argv[1]), brokers=1, controllers=1, settings=settings)\n"
         "cluster.start()\n"
         "cluster.wait_ready(60)\n"
         "print('ready', flush=True)\n"

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from harness.environments.local.standing import LocalCluster
+from nemesis.local import processes
 from system_under_test.protocol.messages import (
     create_topics_request,
     metadata_request,
@@ -71,6 +72,7 @@ class SharedCluster:
         self.local = cluster
         self.bootstrap = cluster.bootstrap
         self._ended: set[str] = set()
+        self._paused: set[str] = set()
 
     @property
     def brokers(self) -> tuple[str, ...]:
@@ -86,12 +88,14 @@ class SharedCluster:
     def kill(self, name: str) -> None:
         """Ends a node with SIGKILL."""
         self._ended.add(name)
+        self._paused.discard(name)
         self.local.kill(name)
 
     def stop(self, name: str) -> None:
         """Ends a node with SIGTERM."""
         self._ended.add(name)
-        assert self.local.stop(name) == 0, f"{name} did not stop in order"
+        self._paused.discard(name)
+        assert self.local.stop(name) == 0, f"{name} did not stop cleanly"
 
     def start(self, name: str) -> None:
         """Starts a node that was ended."""
@@ -99,18 +103,19 @@ class SharedCluster:
         self._ended.discard(name)
 
     def pause(self, name: str) -> None:
-        """Freezes a node."""
-        self.local.pause(name)
+        """Stops a node with SIGSTOP."""
+        assert processes.pause(self.local.nodes[name])
+        self._paused.add(name)
 
     def resume(self, name: str) -> None:
-        """Thaws a node."""
-        self.local.resume(name)
+        """Resumes a node."""
+        processes.resume(self.local.nodes[name])
+        self._paused.discard(name)
 
     def mend(self) -> None:
         """Makes every node run, and waits until brokers serve clients."""
-        for name, node in self.local.nodes.items():
-            if node.is_paused:
-                self.local.resume(name)
+        for name in sorted(self._paused):
+            self.resume(name)
         self.local.start()
         self.local.wait_ready(60)
 
@@ -128,7 +133,7 @@ class SharedCluster:
 
         def answer() -> Any:
             for node in self.local.nodes.values():
-                if node.role == "broker" and node.is_alive and not node.is_paused:
+                if node.role == "broker" and node.is_alive and node.name not in self._paused:
                     # One that has just been started does not listen yet.
                     with contextlib.suppress(OSError):
                         return ask(node.address, request)
@@ -164,7 +169,7 @@ class SharedCluster:
         )
         for broker in self.brokers:
             node = self.local.nodes[broker]
-            if node.is_alive and not node.is_paused:
+            if node.is_alive and node.name not in self._paused:
                 self._wait_for_leaders(node.address, name)
         return name
 

@@ -91,15 +91,14 @@ def _add_directory(parser: argparse.ArgumentParser) -> None:
 
 def up(options: argparse.Namespace) -> int:
     """Starts a cluster and returns when clients can use it."""
-    from harness.environments.local.standing import LocalCluster
+    from harness.environments.local.standing import LocalCluster, local_settings
 
     _check_numbers(options)
     cluster = LocalCluster.create(
         options.directory.resolve(),
         brokers=options.brokers,
         controllers=options.controllers,
-        profile=options.profile,
-        timings=options.timings,
+        settings=local_settings(profile=options.profile, timings=options.timings),
         first_port=options.port,
         ends_with_parent=False,
     )
@@ -136,6 +135,7 @@ def act(options: argparse.Namespace) -> int:
     """Kills, stops, starts, pauses or resumes one node."""
     from harness.cli.cluster_status import node_state
     from harness.environments.local.standing import LocalCluster
+    from nemesis.local import processes
 
     cluster = LocalCluster.attach(options.directory.resolve())
     name, action = options.node, options.node_action
@@ -143,13 +143,10 @@ def act(options: argparse.Namespace) -> int:
         raise UsageError(f"no node is called {name!r} (known: {', '.join(cluster.nodes)})")
     node = cluster.nodes[name]
     was_alive = node.is_alive
-    {
-        "start": cluster.start_node,
-        "kill": cluster.kill,
-        "stop": cluster.stop,
-        "pause": cluster.pause,
-        "resume": cluster.resume,
-    }[action](name)
+    if action in ("pause", "resume"):
+        {"pause": processes.pause, "resume": processes.resume}[action](node)
+    else:
+        {"start": cluster.start_node, "kill": cluster.kill, "stop": cluster.stop}[action](name)
     if action != "start" and not was_alive:
         raise UsageError(f"{name} is down; `laststand cluster start {name}` starts it")
     state = node_state(node)

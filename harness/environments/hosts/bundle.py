@@ -1,8 +1,8 @@
-"""Everything a host needs to run a node, and perhaps its agent, as files and as one tar archive.
+"""Everything a host needs to run a node and, optionally, its agent, as files and as one tar archive.
 
-It holds the reference system and the installed packages that it imports, for the container image; and the agent
-besides, for hosts over SSH. Every world runs the same bytes. Some of the packages are compiled: the host needs
-the harness's version of Python and kind of processor.
+It contains the reference system and the installed packages that it imports, for the container image; for hosts
+over SSH, it also contains the agent. All environments run the same bytes. Some packages are compiled, so the host
+needs the harness's version of Python and its processor architecture.
 """
 
 import hashlib
@@ -25,10 +25,10 @@ MACHINE = platform.machine()
 
 
 def bundle_files(*, with_agent: bool) -> dict[str, Path]:
-    """Returns what belongs into a bundle: path inside it to the file here, in order of the path.
+    """Returns the files of a bundle, ordered by path: path in the bundle to the local file.
 
     Args:
-        with_agent: Whether the agent does, too.
+        with_agent: Whether the agent is included.
 
     Raises:
         HarnessFailure: A package that it needs is not installed.
@@ -46,7 +46,7 @@ def bundle_files(*, with_agent: bool) -> dict[str, Path]:
             raise HarnessFailure(f"the package {name} is not installed here") from None
         for entry in listed:
             path = Path(str(entry.locate()))
-            # Scripts lie outside, caches are made anew, and lists of files differ by installation.
+            # Scripts are outside of the package, caches are rebuilt, and lists of files differ by installation.
             is_unwanted = entry.suffix in (".pyc", ".pyi") or entry.name == "RECORD"
             if ".." not in entry.parts and not is_unwanted and path.is_file():
                 files[entry.as_posix()] = path
@@ -54,7 +54,7 @@ def bundle_files(*, with_agent: bool) -> dict[str, Path]:
 
 
 def bundle_version(*, with_agent: bool) -> str:
-    """Returns a hash of everything in the bundle, and of the Python that it is for."""
+    """Returns a hash of everything in the bundle, and of its Python version."""
     digest = hashlib.blake2b(f"{PYTHON} {MACHINE}".encode(), digest_size=8)
     for name, path in bundle_files(with_agent=with_agent).items():
         digest.update(name.encode())
@@ -72,7 +72,7 @@ def make_bundle() -> bytes:
 
 
 def add_file(archive: tarfile.TarFile, name: str, data: bytes) -> None:
-    """Adds a file with nothing in its header that differs from machine to machine."""
+    """Adds a file with a header that is the same on all machines."""
     info = tarfile.TarInfo(name)
     info.size = len(data)
     info.mode = 0o644

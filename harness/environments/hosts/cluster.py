@@ -1,36 +1,26 @@
 """A cluster whose nodes live on hosts with agents: containers, or machines over SSH.
 
-What is different between the two (how hosts come to be, how a process is started on one) is a `Placement`; the
-faults are the same commands to the same agent. The commands are in `nemesis.hosts`.
+The two differ in how hosts are made and how a process is started on one; that is a `Placement`. The cluster
+starts and ends nodes and follows their event logs. Faults are injected by `nemesis.hosts`, which reaches the
+nodes through their agents and registers a listener here.
 """
 
 import asyncio
 import contextlib
-import errno
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from harness.contracts.capability import Capability
-from harness.contracts.violation import Violation
-from harness.environments.observation.event_tail import EventSource, EventTail
-from harness.environments.real import HARNESS_HOST, AddRow, RealCluster
-from harness.errors import HarnessFailure
-from nemesis.adapter import Effect, InForce
+from harness.contracts.node_events import Excuse, NodeListener
+from harness.contracts.system import Node
+from harness.environments.observation.event_tail import EventSource
+from harness.environments.real import RealCluster
+from harness.environments.request import ClusterRequest
 from nemesis.agent.client import AgentClient, AgentGoneError
 from nemesis.agent.errors import AgentError
-from system_under_test.real.host import ClientHost
 
-LATE_S = 2.0
-"""A node that dies of a fault may be noticed a little after the fault was healed."""
-
-_ERRORS = {
-    "disk_full": f"[Errno {errno.ENOSPC}]",
-    "io_error": f"[Errno {errno.EIO}]",
-    "read_only": f"[Errno {errno.EROFS}]",
-}
-"""What the last words of a node say that died of a fault, where they say it."""
+STOP_LIMIT_S = 15.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,11 +31,9 @@ class HostNode:
         name: "b1", "c11".
         address: Its own IPv4 address.
         port: Where it listens.
-        agent: Of its host.
-        pid: Of its process as the agent sees it; 0 while there is none.
+        agent: The agent of its host.
+        pid: Its process as the agent sees it; 0 while there is none.
         starts: How often it was started.
-        silent: Token of the silence after a power cut; "" if it may speak.
-        excuses: Faults of which it may die: token to name. `late_excuses` are over, but only just.
     """
 
     name: str
@@ -56,13 +44,14 @@ class HostNode:
     agent: AgentClient
     pid: int = 0
     starts: int = 0
-    silent: str = ""
-    excuses: dict[str, str] = field(default_factory=dict)
-    late_excuses: dict[str, str] = field(default_factory=dict)
+
+    def placed(self) -> Node:
+        """Returns the node as its system knows it."""
+        return Node(name=self.name, role=self.role, node_id=self.node_id, address=self.listen)
 
     @property
     def listen(self) -> str:
-        """Where it listens."""
+        """The address and port at which it listens."""
         return f"{self.address}:{self.port}"
 
 
@@ -72,8 +61,8 @@ class Placement(Protocol):
     Attributes:
         nodes: By name, controllers first.
         client_addresses: IPv4 address of every client host and of the harness, as nodes see it.
-        client_sources: Address from which a client host connects; those that are not named leave it to the kernel.
-        packets_at_clients: Node under which an agent sees the packets that reach clients; "" if none does.
+        client_sources: Address from which a client host connects; the kernel chooses for hosts that are not named.
+        packets_at_clients: Node name under which an agent catches packets that arrive at clients; "" if none can.
     """
 
     nodes: dict[str, HostNode]
@@ -81,8 +70,8 @@ class Placement(Protocol):
     client_sources: dict[str, str]
     packets_at_clients: str
 
-    def capabilities(self) -> dict[str, Capability]:
-        """Returns what every fault can be done with here."""
+    def mechanisms(self) -> Sequence[Mapping[str, Mapping[str, Any]]]:
+        """Returns what the agent of each host found out about its kernel and tools."""
         ...
 
     async def begin(self) -> None:
@@ -94,19 +83,19 @@ class Placement(Protocol):
         ...
 
     async def exit_code(self, node: HostNode) -> int | None:
-        """Returns how a node's last process ended, as far as anybody knows."""
+        """Returns how a node's last process ended; None if unknown."""
         ...
 
-    async def last_words(self, node: HostNode) -> str:
-        """Returns the last line that a node said on its standard output or error."""
+    async def final_log_line(self, node: HostNode) -> str:
+        """Returns the last line that a node wrote to standard output or error."""
         ...
 
     def source(self) -> EventSource:
-        """Returns where event logs grow."""
+        """Returns the event logs."""
         ...
 
     async def collect(self) -> None:
-        """Brings what nodes said home; whatever fails is left out."""
+        """Copies the nodes' logs to the run's directory; files that cannot be copied are left out."""
         ...
 
     async def end(self) -> list[str]:
@@ -119,60 +108,45 @@ class HostCluster(RealCluster):
 
     Args:
         placement: The hosts; not begun yet.
-        add_row: Takes history rows.
-        clients: How many client hosts.
-        on_violation: Called with everything that no node may do.
-        seed: For draws inside a fault (which pages survive); the same for the same seed.
+        request: What the cluster is made for.
+
+    Attributes:
+        mechanisms: What the agent of each host found out about its kernel and tools.
+        seed: For draws inside a fault (which pages survive).
     """
 
-    def __init__(
-        self,
-        placement: Placement,
-        add_row: AddRow,
-        *,
-        clients: int,
-        on_violation: Callable[[Violation], None],
-        seed: int,
-    ) -> None:
-        super().__init__(
-            ((node.name, node.role, node.node_id) for node in placement.nodes.values()),
-            add_row,
-            clients=clients,
-            on_violation=on_violation,
-        )
-        from nemesis.hosts.faults import HostFaults
-
+    def __init__(self, placement: Placement, request: ClusterRequest) -> None:
+        super().__init__(request, [node.placed() for node in placement.nodes.values()])
         self.placement = placement
         self.nodes = placement.nodes
-        self.seed = seed
-        self.bootstrap = tuple(node.listen for node in self.nodes.values() if node.role == "broker")
+        self.client_addresses = placement.client_addresses
+        self.packets_at_clients = placement.packets_at_clients
+        self.mechanisms = placement.mechanisms()
+        self.seed = request.seed
         self.leftovers: list[str] = []
         self.facts: dict[str, Any] = {}
+        self._listener: NodeListener | None = None
         self._expected_down: dict[str, None] = dict.fromkeys(self.nodes)
-        # Processes by node and pid: those that have ended, and those of them that a fault had taken down.
+        # Processes by node and pid: all that have ended, and all that were taken down.
         self._ended: set[tuple[str, int]] = set()
         self._taken_down: set[tuple[str, int]] = set()
         self._changing = {name: asyncio.Lock() for name in self.nodes}
         self._is_ending = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._capabilities = placement.capabilities()
-        self._faults = HostFaults(self)
-
-    @property
-    def supported_faults(self) -> frozenset[str]:
-        """Names of the faults that can be injected here."""
-        return frozenset(name for name, can in self._capabilities.items() if can.is_there)
 
     def describe(self) -> dict[str, Any]:
-        """Returns what a run should say about this world: how faults are done, and the hosts' kernels."""
-        how = {name: capability.line() for name, capability in sorted(self._capabilities.items())}
-        return {"faults": how, "hosts": self.facts, "left_behind": self.leftovers}
+        """Returns, for the run's record, the hosts' kernels and what could not be removed."""
+        return {"hosts": self.facts, "left_behind": self.leftovers}
+
+    def listen(self, listener: NodeListener) -> None:
+        """Registers the listener that is called when nodes start and end."""
+        self._listener = listener
 
     # -- life
 
     async def start(self) -> None:
-        """Makes the hosts, starts all nodes, and to follow what they say."""
+        """Makes the hosts, starts all nodes and follows their event logs."""
         self._loop = asyncio.get_running_loop()
         await self.placement.begin()
         for node in self.nodes.values():
@@ -180,15 +154,12 @@ class HostCluster(RealCluster):
                 self.facts[node.agent.name] = await node.agent.ask("facts")
         for agent in {id(node.agent): node.agent for node in self.nodes.values()}.values():
             agent.on_event = self._event_of_agent
-        self._hosts = {
-            name: ClientHost(name, source=self.placement.client_sources.get(name))
-            for name in (*self.clients, HARNESS_HOST)
-        }
-        await asyncio.gather(*(self.start_node(name) for name in self.nodes))
-        self.follow(EventTail(self.placement.source()))
+        self.open_client_hosts(self.placement.client_sources)
+        await self.start_all()
+        self.follow(self.placement.source())
 
     async def end(self) -> None:
-        """Stops to follow, brings home what nodes said, and removes everything. Never raises."""
+        """Stops following, copies the nodes' logs, and removes everything. Never raises."""
         self._is_ending = True
         problems = []
         for step in (self.stop_following, self.placement.collect):
@@ -198,49 +169,58 @@ class HostCluster(RealCluster):
                 problems.append(f"{step.__name__}: {type(error).__name__}: {error}")
         try:
             problems += await self.placement.end()
-        except Exception as error:  # whatever it is: the verdict does not depend on it
+        except Exception as error:  # whatever it is, the verdict does not depend on it
             problems.append(f"{type(error).__name__}: {error}")
         self.leftovers = problems
 
     def is_alive(self, name: str) -> bool:
-        """Whether a node's process is there, running or not."""
+        """Whether a node's process exists, running or not."""
         return self.nodes[name].pid > 0
 
     async def start_node(self, name: str) -> bool:
-        """Starts a node, with its power if that was cut; returns whether it had to be started."""
-        # Two faults may be healed at once, and both start what is down.
+        """Starts a node; returns whether it was down."""
+        # Two faults may be healed at once, and both start the nodes that are down.
         async with self._changing[name]:
             return await self._start_if_down(self.nodes[name])
+
+    async def start_all(self) -> None:
+        """Starts all nodes that are down."""
+        await asyncio.gather(*(self.start_node(name) for name in self.nodes))
+
+    async def settle(self) -> None:
+        """Starts all nodes that are down."""
+        await self.start_all()
 
     async def _start_if_down(self, node: HostNode) -> bool:
         if node.pid:
             return False
-        if node.silent:
-            token, node.silent = node.silent, ""
-            await node.agent.ask("power_on", nodes=[node.name], token=token)
+        if self._listener is not None:
+            await self._listener.before_start(node.name)
         self._expected_down.pop(node.name, None)
         node.starts += 1
         pid = await self.placement.start_process(node)
-        # One that ended while its start was still being told of is not alive.
+        # A process may end before its start is known here.
         if not pid:
             self._dead(node)
         elif (node.name, pid) not in self._ended:
             node.pid = pid
+            self.went_up(node.name)
         return True
 
-    async def end_process(self, name: str, how: str, limit_s: float = 15.0) -> Any:
-        """Ends a node's process, which is expected from now on."""
+    async def end_process(self, name: str, how: str, limit_s: float = STOP_LIMIT_S) -> Any:
+        """Ends a node's process by "stop" or "kill"; its end is expected from now on."""
         async with self._changing[name]:
-            await self.look_before_end((name,))
+            if self._listener is not None:
+                await self._listener.before_end((name,))
             self._expected_down[name] = None
             agent = self.nodes[name].agent
-            answer = await agent.ask("end_process", node=name, how=how, limit_s=limit_s)
+            response = await agent.ask("end_process", node=name, how=how, limit_s=limit_s)
             self.process_is_gone(name)
-            return answer
+            return response
 
-    async def look_before_end(self, names: Iterable[str]) -> None:
-        """Notes what only living nodes can show of the faults in force on them."""
-        await self._faults.look_before_end(names)
+    async def exit_code(self, name: str) -> int | None:
+        """Returns how a node's last process ended; None if unknown."""
+        return await self.placement.exit_code(self.nodes[name])
 
     def process_is_gone(self, name: str) -> None:
         """Notes that a node was taken down."""
@@ -258,45 +238,6 @@ class HostCluster(RealCluster):
     def is_expected_up(self, name: str) -> None:
         """Notes that a node was not taken down after all."""
         self._expected_down.pop(name, None)
-
-    async def settle(self) -> None:
-        """Starts whatever is down, and destroys connections that may be stuck in TCP's back-off."""
-        by_agent: dict[int, list[str]] = {}
-        for name, node in self.nodes.items():
-            by_agent.setdefault(id(node.agent), []).append(name)
-        for names in by_agent.values():
-            agent = self.nodes[names[0]].agent
-            with contextlib.suppress(AgentError):
-                await agent.ask("reset_connections", nodes=names)
-        await asyncio.gather(*(self.start_node(name) for name in self.nodes))
-
-    # -- faults
-
-    async def inject(
-        self, fault: str, nodes: tuple[str, ...], params: Mapping[str, Any]
-    ) -> InForce:
-        """Injects a fault; returns when it is in force on all nodes that it can hit."""
-        try:
-            return await self._faults.inject(fault, nodes, params)
-        except (AgentError, AgentGoneError, HarnessFailure) as error:
-            # A fault that could not be injected is an unknown for the run, not its end.
-            return InForce(nodes=(), evidence={"error": str(error), "bit": False})
-
-    async def heal(self, fault: str, in_force: InForce) -> None:
-        """Removes exactly what this injection added; starts nodes that it took down. Idempotent."""
-        try:
-            await self._faults.heal(fault, in_force)
-        except (AgentError, AgentGoneError) as error:
-            in_force.evidence["error"] = f"not healed: {error}"
-
-    async def effect(self, fault: str, in_force: InForce) -> Effect:
-        """Returns whether the fault bit."""
-        if not in_force.nodes:
-            return Effect(bit=False, evidence={**in_force.evidence, "hit": "nobody"})
-        try:
-            return await self._faults.effect(fault, in_force)
-        except (AgentError, AgentGoneError) as error:
-            return Effect(bit=False, evidence={**in_force.evidence, "error": str(error)})
 
     # -- processes that end
 
@@ -316,40 +257,23 @@ class HostCluster(RealCluster):
         self._dead(node)
 
     def _dead(self, node: HostNode) -> None:
-        """Takes notice of a process that ended without having been told to."""
+        """Notes that a process ended although nothing had ended it."""
         node.pid = 0
         self._expected_down[node.name] = None
-        self._background(self._ended_by_itself(node, {**node.late_excuses, **node.excuses}))
+        excuse = None if self._listener is None else self._listener.excuse_for_end(node.name)
+        self._background(self._ended_by_itself(node, excuse))
 
-    async def _ended_by_itself(self, node: HostNode, excuses: Mapping[str, str]) -> None:
-        words = code = None
+    async def _ended_by_itself(self, node: HostNode, excuse: Excuse | None) -> None:
+        line = code = None
         with contextlib.suppress(AgentError, AgentGoneError):
-            words = await self.placement.last_words(node)
+            line = await self.placement.final_log_line(node)
             code = await self.placement.exit_code(node)
-        if excuses:
-            self.went_down((node.name,))
-            causes = [
-                token
-                for token, fault in excuses.items()
-                if _ERRORS.get(fault, "?") in (words or "")
-            ]
-            was_in_force = [
-                self._faults.excused_end(token, node.name, words or "")
-                for token in causes or excuses
-            ]
-            if not any(was_in_force):
-                await self.start_node(node.name)  # the fault is over, and nobody else will
+        if excuse is None:
+            self.died(node.name, f"exit code {code}", line or "no log line")
             return
-        self.died(node.name, f"exit code {code}", words or "no word")
-
-    def no_longer_excused(self, name: str, token: str) -> None:
-        """Ends an excuse, with a little time for news that is on its way."""
-        node = self.nodes[name]
-        fault = node.excuses.pop(token, None)
-        if fault is not None:
-            node.late_excuses[token] = fault
-            loop = asyncio.get_running_loop()
-            loop.call_later(LATE_S, node.late_excuses.pop, token, None)
+        self.went_down((node.name,))
+        if not excuse(line or ""):
+            await self.start_node(node.name)  # healing the fault has not started it
 
     def _background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -1,49 +1,48 @@
-"""Nodes in containers: one container per node, its disk on a loop-mounted image, its packets under our rules.
+"""Nodes in containers: one container per node, with its disk on a loop-mounted image.
 
-The container is the host: it lives as long as the run and only waits, while the node's process is started in it,
-killed, and started again. So its network namespace, and every packet rule in it, outlives the node.
+The container lives as long as the run and only waits; the node's process is started in it, killed, and started
+again. So the node's network namespace, and every nft rule in it, outlives the node.
 
-Everything carries the run's name in a label together with the process that owns the run, so that whatever a
-dead harness left behind is recognised and removed by the next one.
+Everything carries the run's name in a label together with the process that owns the run. The next run removes
+whatever a dead harness left behind.
 """
 
 import asyncio
 import contextlib
 import os
 import secrets
+import shlex
 import shutil
 import zlib
+from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from harness.contracts.capability import Capability
+from harness.contracts.cluster import CONTROLLER_ID_FIRST, HARNESS_HOST
 from harness.environments.hosts import image
-from harness.environments.hosts.cluster import HostNode
+from harness.environments.hosts.cluster import HostCluster, HostNode
 from harness.environments.hosts.subnets import NETWORKS, free_prefix, routed_networks
-from harness.environments.node_files import NodeSettings, node_toml
 from harness.environments.observation.event_tail import EventSource, LocalFiles
-from harness.environments.real import HARNESS_HOST
+from harness.environments.request import ClusterRequest, EnvironmentRequest
 from harness.errors import HarnessFailure, UsageError
 from nemesis.agent import capabilities
 from nemesis.agent.client import AgentClient, AgentGoneError, LocalStream
 from nemesis.agent.errors import AgentError
 from nemesis.agent.processes.procfs import process_start
-from nemesis.hosts.capabilities import fault_capabilities, host_capabilities
 
 STATE_ROOT = Path(os.environ.get("LASTSTAND_STATE", "/var/lib/laststand"))
 DEFAULT_SOCKET = Path("/var/run/docker.sock")
 SUBNETS = os.environ.get("LASTSTAND_SUBNETS", "198.18.64")
-"""First three numbers of the first /24 that may be used; the next 63 may be used too."""
+"""First three numbers of the first /24 that may be used; the following 63 may be used as well."""
 LABEL_RUN = "laststand.run"
 LABEL_OWNER = "laststand.owner"
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
-FIRST_CONTROLLER_ID = 11
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "KILL", "NET_BIND_SERVICE", "SYS_NICE")
-"""What a container keeps; faults are done from outside and need nothing inside."""
+"""What a container keeps; faults are injected from outside the container."""
 HARNESS_PSEUDO_NODE = HARNESS_HOST
 START_POLL_S = 0.005
 START_LIMIT_S = 20.0
@@ -58,10 +57,10 @@ _patiently = retry(
 
 
 def connect() -> Any:
-    """Returns a client of the engine.
+    """Returns a client of the Docker engine.
 
     Raises:
-        UsageError: There is none, or it cannot be reached.
+        UsageError: The engine cannot be reached.
     """
     import docker
     from docker.errors import DockerException
@@ -77,55 +76,60 @@ def connect() -> Any:
 
 
 def check_machine() -> None:
-    """Raises `UsageError` if faults cannot be done from this machine, or there is no image."""
+    """Raises `UsageError` if this process may not inject faults, or there is no image."""
     if os.geteuid() != 0:
         raise UsageError(
-            "faults in containers are done from outside, by root; run laststand as root"
+            "faults in containers are injected from outside, as root; run laststand as root"
         )
     engine = connect()
     try:
         if not image.has_image(engine):
             raise UsageError(
-                f"the engine has no image {image.image_name()}; `laststand image build` makes it "
+                f"the engine has no image {image.image_name()}; `laststand image build` builds it "
                 "(--from-debootstrap where there is no registry)"
             )
     finally:
         engine.close()
 
 
+def make_cluster(request: ClusterRequest) -> HostCluster:
+    """Makes the network of a cluster of containers; starts nothing.
+
+    Raises:
+        HarnessFailure: There is no engine, or no free network.
+    """
+    return HostCluster(DockerPlacement(request), request)
+
+
+def find_mechanisms(request: EnvironmentRequest) -> Sequence[Mapping[str, Mapping[str, Any]]]:
+    """Returns what this machine can do for containers.
+
+    Raises:
+        UsageError: Something is missing: root, an engine, or the image.
+    """
+    check_machine()
+    return [machine_mechanisms()]
+
+
 class DockerPlacement:
     """Containers on the engine of this machine. Implements `harness.environments.hosts.cluster.Placement`.
 
-    The network is made at once, because only then is it certain which addresses nodes have; `end` removes it.
+    The network is made by the constructor, because it decides which addresses nodes have; `end` removes it.
 
     Args:
-        settings: What all nodes are told.
-        brokers, controllers, clients: How many.
-        filesystem: "ext4" or "xfs".
-        logs_to: Where what nodes said is brought at the end.
+        request: What to make.
     """
 
-    def __init__(
-        self,
-        settings: NodeSettings,
-        *,
-        brokers: int,
-        controllers: int,
-        clients: int,
-        filesystem: str,
-        logs_to: Path,
-    ) -> None:
+    def __init__(self, request: ClusterRequest) -> None:
         self.run_id = f"{os.getpid():x}-{secrets.token_hex(3)}"
-        self._settings = settings
-        self._filesystem = filesystem
-        self._logs_to = logs_to
+        self._request = request
         self._engine = connect()
         self._containers: dict[str, Any] = {}
         self._executions: dict[str, str] = {}
         self._state = STATE_ROOT / self.run_id
         self._agent = AgentClient(LocalStream(self._state), "this machine")
         try:
-            # Noted before it is made: an engine that is killed leaves its bridges behind.
+            # Recorded before it is made: an engine that is killed leaves its bridges behind.
             self._agent.call("own_interface", interface=self._bridge)
             self._prefix, self._network = make_network(
                 self._engine, f"laststand-{self.run_id}", self._bridge, self._labels()
@@ -138,13 +142,13 @@ class DockerPlacement:
             raise
         self.packets_at_clients = HARNESS_PSEUDO_NODE
         self.client_addresses = {HARNESS_HOST: f"{self._prefix}.1"}
-        for index in range(clients):
+        for index in range(request.clients):
             self.client_addresses[f"client-{index}"] = f"{self._prefix}.{100 + index}"
         self.client_sources = self.client_addresses
         self.nodes: dict[str, HostNode] = {}
-        for index in range(controllers):
-            self._add("controller", FIRST_CONTROLLER_ID + index, 20, CONTROLLER_PORT)
-        for index in range(brokers):
+        for index in range(request.controllers):
+            self._add("controller", CONTROLLER_ID_FIRST + index, 20, CONTROLLER_PORT)
+        for index in range(request.brokers):
             self._add("broker", 1 + index, 10, BROKER_PORT)
 
     def _add(self, role: str, node_id: int, first: int, port: int) -> None:
@@ -158,9 +162,9 @@ class DockerPlacement:
             agent=self._agent,
         )
 
-    def capabilities(self) -> dict[str, Capability]:
-        """Returns what every fault can be done with here."""
-        return docker_capabilities()
+    def mechanisms(self) -> Sequence[Mapping[str, Mapping[str, Any]]]:
+        """Returns what this machine's kernel and tools can do; containers have one host."""
+        return [machine_mechanisms()]
 
     # -- life
 
@@ -191,32 +195,22 @@ class DockerPlacement:
             "add_node",
             node=node.name,
             addresses=[node.address],
-            filesystem=self._filesystem,
+            filesystem=self._request.disk,
             size_mib=DISK_MIB,
         )
-        text = node_toml(
-            node.name,
-            node.role,
-            node.node_id,
-            node.listen,
-            self._voters(),
-            self._settings,
-            data_dir="/data/disk/data",
+        request = self._request
+        nodes = [other.placed() for other in self.nodes.values()]
+        files = request.system.node_files(
+            node.placed(), nodes, request.settings, data_dir="/data/disk/data"
         )
-        (Path(made["log"]) / "node.toml").write_text(text, encoding="utf-8")
+        for name, text in files.items():
+            (Path(made["log"]) / name).write_text(text, encoding="utf-8")
         container = await asyncio.to_thread(
             self._make_container, node, made["directory"], made["log"]
         )
         self._containers[node.name] = container
         pid = await asyncio.to_thread(_pid_of, container)
         await self._agent.ask("enter_namespace", node=node.name, pid=pid)
-
-    def _voters(self) -> list[str]:
-        return [
-            f"{node.node_id}@{node.listen}"
-            for node in self.nodes.values()
-            if node.role == "controller"
-        ]
 
     @_patiently
     def _make_container(self, node: HostNode, directory: str, log: str) -> Any:
@@ -267,7 +261,8 @@ class DockerPlacement:
         import time
 
         api = self._engine.api
-        command = "exec python3 -m system_under_test --config /log/node.toml >>/log/node.log 2>&1"
+        arguments = self._request.system.command("/log", python="python3", ends_with_stdin=False)
+        command = f"exec {shlex.join(arguments)} >>/log/node.log 2>&1"
         execution = api.exec_create(self._containers[node.name].id, ["sh", "-c", command])["Id"]
         api.exec_start(execution, detach=True)
         self._executions[node.name] = execution
@@ -282,7 +277,7 @@ class DockerPlacement:
         raise HarnessFailure(f"the engine did not start {node.name} within {START_LIMIT_S:g} s")
 
     async def exit_code(self, node: HostNode) -> int | None:
-        """Returns how a node's last process ended; None if the engine does not know yet."""
+        """Returns how a node's last process ended; None if the engine has not noticed yet."""
         execution = self._executions.get(node.name)
         if execution is None:
             return None
@@ -294,8 +289,8 @@ class DockerPlacement:
             await asyncio.sleep(0.01)
         return None
 
-    async def last_words(self, node: HostNode) -> str:
-        """Returns the last line that a node said."""
+    async def final_log_line(self, node: HostNode) -> str:
+        """Returns the last line that a node wrote to standard output or error."""
         path = self._log(node.name) / "node.log"
         with contextlib.suppress(OSError):
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -310,9 +305,9 @@ class DockerPlacement:
         return self._state / "logs" / name
 
     async def collect(self) -> None:
-        """Copies what nodes said into the run's directory."""
+        """Copies the nodes' logs to the run's directory."""
         for name in self.nodes:
-            target = self._logs_to / name
+            target = self._request.logs_to / name
             target.mkdir(parents=True, exist_ok=True)
             for file in ("node.toml", "node.log"):
                 with contextlib.suppress(OSError):
@@ -322,7 +317,7 @@ class DockerPlacement:
         """Removes containers, network, disks and files; returns what could not be removed."""
         problems: list[str] = []
         for node in self.nodes.values():
-            # A process on a frozen disk cannot die, and its container with it.
+            # A process on a frozen disk cannot end, and neither can its container.
             with contextlib.suppress(AgentError, AgentGoneError):
                 await self._agent.ask("thaw_disk", node=node.name)
         problems += await asyncio.to_thread(remove_run, self._engine, self.run_id)
@@ -337,10 +332,10 @@ class DockerPlacement:
 
 
 def make_network(engine: Any, name: str, bridge: str, labels: dict[str, str]) -> tuple[str, Any]:
-    """Makes a network of our own; returns the first three numbers of its addresses, and the network.
+    """Makes a network for one run; returns the first three numbers of its addresses, and the network.
 
-    Two runs that start at once find the same addresses free. The engine refuses the later one, which then takes
-    others: no attempt repeats a network that was refused.
+    Two runs that start at the same time find the same addresses free. The engine refuses the later one, which then
+    tries others; no attempt repeats a network that was refused.
 
     Raises:
         HarnessFailure: All networks that may be used are taken.
@@ -367,12 +362,13 @@ def make_network(engine: Any, name: str, bridge: str, labels: dict[str, str]) ->
             continue
         return prefix, network
     raise HarnessFailure(
-        f"the engine refused all {NETWORKS} networks from {SUBNETS}.0/24 on; `docker network ls` shows its own"
+        f"the engine refused all {NETWORKS} networks from {SUBNETS}.0/24 on; `docker network ls` lists "
+        "the networks in use"
     )
 
 
 def networks_in_use(engine: Any) -> list[IPv4Network]:
-    """Returns the networks of the engine, and those that this machine has a route to."""
+    """Returns the networks of the engine, and those to which this machine has a route."""
     used = routed_networks()
     for network in engine.networks.list():
         for config in (network.attrs.get("IPAM") or {}).get("Config") or ():
@@ -382,7 +378,7 @@ def networks_in_use(engine: Any) -> list[IPv4Network]:
 
 
 def owner() -> str:
-    """Returns this process as a label: its pid, and when it began."""
+    """Returns this process as a label: its pid and its start time."""
     return f"{os.getpid()}:{process_start(os.getpid())}"
 
 
@@ -412,7 +408,7 @@ def sweep(engine: Any, *, even_if_alive: bool = False) -> tuple[list[str], list[
 
     Args:
         engine: To remove them from.
-        even_if_alive: Also those of runs that live.
+        even_if_alive: Also those of live runs.
     """
     return _remove(
         engine, lambda labels: even_if_alive or not is_owned(labels.get(LABEL_OWNER, ""))
@@ -420,7 +416,10 @@ def sweep(engine: Any, *, even_if_alive: bool = False) -> tuple[list[str], list[
 
 
 def may_have_engine() -> bool:
-    """Whether there are signs of an engine, even if it does not answer: it is named, or has left its socket."""
+    """Whether a Docker engine appears to be in use, even if it does not respond.
+
+    It is configured in the environment, or its socket exists.
+    """
     return bool(os.environ.get("DOCKER_HOST")) or DEFAULT_SOCKET.exists()
 
 
@@ -453,17 +452,8 @@ def _remove(engine: Any, is_chosen: Any) -> tuple[list[str], list[str]]:
 _found: dict[str, dict[str, Any]] = {}
 
 
-def _mechanisms() -> dict[str, dict[str, Any]]:
+def machine_mechanisms() -> dict[str, dict[str, Any]]:
+    """Returns what this machine's kernel and tools can do; examined once per process."""
     if not _found:
         _found.update(capabilities.find())
     return _found
-
-
-def docker_mechanisms() -> dict[str, Capability]:
-    """Returns every mechanism of this machine that faults in containers use; found out once."""
-    return host_capabilities(_mechanisms())
-
-
-def docker_capabilities() -> dict[str, Capability]:
-    """Returns what every fault can be done with in containers of this machine; found out once."""
-    return fault_capabilities(_mechanisms())

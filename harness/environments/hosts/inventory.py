@@ -2,18 +2,18 @@
 
 The hosts are in a TOML file:
 
-    user = "root"                        # faults are root's work; another user needs `sudo = true`
+    user = "root"                        # faults need root; another user needs `sudo = true`
     key = "id_ed25519"                   # paths are relative to this file
     known_hosts = "known_hosts"          # host keys are always checked (default: ~/.ssh/known_hosts)
-    python = "python3"                   # of the harness's version
+    python = "python3"                   # the harness's version of Python
     state_dir = "/var/lib/laststand"
     [[hosts]]
     address = "192.0.2.10"
     port = 22
     node_addresses = ["192.0.2.11", "192.0.2.12", "192.0.2.13"]
 
-A host may have several nodes. Each has an address of its own, which the agent adds to the host's interface if
-it is not there: whoever looks at packets must be able to tell two nodes of one host apart.
+A host may have several nodes. Each node has its own address, which the agent adds to the host's interface if it is
+missing, so that the packets of two nodes of one host can be distinguished.
 """
 
 import tomllib
@@ -39,13 +39,13 @@ class Host:
 
     @property
     def name(self) -> str:
-        """How it is called in messages."""
+        """Its name in messages."""
         return self.address if self.port == 22 else f"{self.address}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """The hosts, and how to get at them."""
+    """The hosts, and how to reach them."""
 
     hosts: tuple[Host, ...]
     user: str = "root"
@@ -104,17 +104,17 @@ def load_inventory(path: Path) -> Inventory:
 
 
 def _check_hosts(hosts: Sequence[Host], where: str) -> None:
-    """Raises `UsageError` unless every host is one of its own, and every node address one IPv4 address."""
+    """Raises `UsageError` unless all hosts differ and every node address is a different IPv4 address."""
     seen: set[tuple[str, int]] = set()
     taken: dict[str, str] = {}
     for host in hosts:
         if not host.address or host.address != host.address.strip():
-            raise UsageError(f"{where}: {host.address!r} is no address of a host")
-        if host.address.replace(".", "").isdecimal():  # else a name, which is SSH's to find
+            raise UsageError(f"{where}: {host.address!r} is not an address of a host")
+        if host.address.replace(".", "").isdecimal():  # otherwise a name, which SSH resolves
             _check_ipv4(host.address, f"{where}: the address of a host")
         if not 0 < host.port <= PORT_MAX:
             raise UsageError(
-                f"{where}: port of {host.address} is {host.port}, and ports are 1 to {PORT_MAX}"
+                f"{where}: port of {host.address} is {host.port}, and ports range from 1 to {PORT_MAX}"
             )
         if (host.address, host.port) in seen:
             raise UsageError(f"{where}: the host {host.name} is listed twice")
@@ -134,7 +134,7 @@ def _check_ipv4(address: str, what: str) -> None:
     try:
         IPv4Address(address)
     except AddressValueError:
-        raise UsageError(f"{what}, {address!r}, is no IPv4 address") from None
+        raise UsageError(f"{what}, {address!r}, is not an IPv4 address") from None
 
 
 def _check_keys(data: Mapping[str, Any], known: Mapping[str, type], where: str) -> None:

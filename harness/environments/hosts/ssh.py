@@ -10,28 +10,24 @@ import secrets
 import shlex
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from harness.contracts.capability import NO, WEAKER, YES, Capability
+from harness.contracts.cluster import CONTROLLER_ID_FIRST, HARNESS_HOST
 from harness.environments.hosts.bundle import PYTHON, bundle_version, make_bundle
-from harness.environments.hosts.cluster import HostNode
+from harness.environments.hosts.cluster import HostCluster, HostNode
 from harness.environments.hosts.inventory import Host, Inventory, load_inventory
-from harness.environments.node_files import NodeSettings, node_toml
 from harness.environments.observation.event_tail import EventSource
-from harness.environments.real import HARNESS_HOST
+from harness.environments.request import ClusterRequest, EnvironmentRequest
 from harness.errors import HarnessFailure, UsageError
-from harness.runs.experiment import Experiment
 from nemesis.agent.client import AgentClient, AgentGoneError
 from nemesis.agent.errors import AgentError
-from nemesis.hosts.capabilities import fault_capabilities, host_capabilities
 
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
-FIRST_CONTROLLER_ID = 11
 DISK_MIB = 512
 CONNECT_LIMIT_S = 15
 COMMAND_LIMIT_S = 60
@@ -74,8 +70,8 @@ class SshStream:
             time.sleep(0.01)
         self._client.close()
 
-    def last_words(self) -> str:
-        """Returns what the agent said on standard error."""
+    def final_log_lines(self) -> str:
+        """Returns the end of what the agent wrote to standard error."""
         return self._errors.decode(errors="replace")
 
     def _read_errors(self) -> None:
@@ -88,13 +84,13 @@ class RemoteHost:
     """One host: a connection, the code on it, an agent.
 
     Args:
-        inventory: How to get at it.
-        host: Which.
-        run_id: Of the run whose agent it is.
+        inventory: User, key and folders of all hosts.
+        host: The host.
+        run_id: Id of the run that the agent belongs to.
 
     Raises:
-        UsageError: It cannot be reached, does not prove who it is, or has another Python.
-        HarnessFailure: The code cannot be brought there.
+        UsageError: It cannot be reached, has an unknown host key, or has another version of Python.
+        HarnessFailure: The code cannot be copied there.
     """
 
     def __init__(self, inventory: Inventory, host: Host, run_id: str) -> None:
@@ -104,7 +100,7 @@ class RemoteHost:
         self.bundle = f"{inventory.state_dir}/{BUNDLES}/{bundle_version(with_agent=True)}"
         client = _connect(inventory, host)
         try:
-            self._bring_code(client)
+            self._copy_code(client)
             command = (
                 f"PYTHONPATH={shlex.quote(self.bundle)} PYTHONDONTWRITEBYTECODE=1 "
                 f"exec {inventory.python} -m nemesis.agent --run {shlex.quote(self.run)}"
@@ -117,15 +113,15 @@ class RemoteHost:
     def _as_root(self, command: str) -> str:
         return f"sudo -n sh -c {shlex.quote(command)}" if self._inventory.sudo else command
 
-    def _bring_code(self, client: Any) -> None:
+    def _copy_code(self, client: Any) -> None:
         """Unpacks the bundle on the host unless it is there."""
         python = self._inventory.python
-        code, said = self._run(
+        code, output = self._run(
             client,
             f"{python} -c 'import sys, platform; print(\"%d.%d\" % sys.version_info[:2])'; "
             f"test -d {shlex.quote(self.bundle)} && echo there",
         )
-        words = said.split()
+        words = output.split()
         if not words or words[0] != PYTHON:
             found = words[0] if words else "none"
             raise UsageError(
@@ -143,14 +139,14 @@ class RemoteHost:
         finally:
             sftp.close()
         new = f"{self.bundle}.{secrets.token_hex(4)}"
-        code, said = self._run(
+        code, output = self._run(
             client,
             f"mkdir -p {shlex.quote(new)} && "
             f"{python} -m tarfile -e {temporary} {shlex.quote(new)} && "
             f"mv -T {shlex.quote(new)} {shlex.quote(self.bundle)}; r=$?; rm -f {temporary}; exit $r",
         )
         if code != 0:
-            raise HarnessFailure(f"the code cannot be brought to {self.host.name}: {said.strip()}")
+            raise HarnessFailure(f"the code cannot be copied to {self.host.name}: {output.strip()}")
 
     def _run(self, client: Any, command: str) -> tuple[int, str]:
         _, output, errors = client.exec_command(self._as_root(command), timeout=COMMAND_LIMIT_S)
@@ -162,7 +158,7 @@ def _connect(inventory: Inventory, host: Host) -> Any:
     """Returns a connected paramiko client.
 
     Raises:
-        UsageError: The host cannot be reached, or is not who it should be.
+        UsageError: The host cannot be reached, or its host key is wrong.
     """
     import paramiko
 
@@ -177,11 +173,11 @@ def _connect(inventory: Inventory, host: Host) -> Any:
         _open(client, inventory, host)
     except paramiko.BadHostKeyException:
         raise UsageError(
-            f"{host.name} shows another host key than {known} has; either it was installed anew "
-            "(put its new key there) or it is not the host it claims to be"
+            f"the host key of {host.name} differs from the one in {known}; either the host was reinstalled "
+            "(add its new key there) or another machine has its address"
         ) from None
     except paramiko.AuthenticationException:
-        raise UsageError(f"{host.name} does not let {inventory.user} in with that key") from None
+        raise UsageError(f"{host.name} refuses the user {inventory.user} with this key") from None
     except (paramiko.SSHException, OSError) as error:
         raise UsageError(f"{host.name} cannot be reached by SSH: {error}") from None
     transport = client.get_transport()
@@ -213,7 +209,7 @@ def _open(client: Any, inventory: Inventory, host: Host) -> None:
 class RemoteLogs:
     """Event logs on hosts, read through their agents. Implements `EventSource`.
 
-    The hosts' monotonic clocks are mapped to this machine's by the quickest of several questions, again and again.
+    The hosts' monotonic clocks are mapped to this machine's by the fastest of several pings, repeatedly.
 
     Args:
         hosts: Agent and event log of every node.
@@ -227,7 +223,7 @@ class RemoteLogs:
         self._pinged_s = 0.0
 
     async def synchronise(self, pings: int = PINGS) -> None:
-        """Asks every host for its time."""
+        """Reads the clock of every host."""
         for agent in self._agents():
             for _ in range(pings):
                 await self._ping(agent)
@@ -242,8 +238,8 @@ class RemoteLogs:
             paths = {path: name for name, (a, path) in self._hosts.items() if a is agent}
             with contextlib.suppress(AgentError, AgentGoneError):
                 offsets = {path: self._offsets[name] for path, name in paths.items()}
-                answer = await agent.ask("tail", offsets=offsets)
-                for path, added in answer.items():
+                response = await agent.ask("tail", offsets=offsets)
+                for path, added in response.items():
                     self._offsets[paths[path]] = added["offset"]
                     news[paths[path]] = added["text"].encode()
         return news
@@ -253,7 +249,7 @@ class RemoteLogs:
         return at_ns + self._behind_ns.get(id(self._hosts[node][0]), 0)
 
     def close(self) -> None:
-        """Has nothing to let go of: the agents belong to somebody else."""
+        """Does nothing: the agents are closed by their owner."""
 
     def _agents(self) -> list[AgentClient]:
         return list({id(agent): agent for agent, _ in self._hosts.values()}.values())
@@ -261,48 +257,54 @@ class RemoteLogs:
     async def _ping(self, agent: AgentClient) -> None:
         sent_ns = time.monotonic_ns()
         with contextlib.suppress(AgentError, AgentGoneError):
-            answer = await agent.ask("hello")
+            response = await agent.ask("hello")
             took_ns = time.monotonic_ns() - sent_ns
             key = id(agent)
-            # A slow answer says little about the moment at which it was given.
+            # A slow response says little about the moment at which the clock was read.
             if took_ns <= 2 * self._best_ns.get(key, took_ns):
                 self._best_ns[key] = min(took_ns, self._best_ns.get(key, took_ns))
-                self._behind_ns[key] = sent_ns + took_ns // 2 - int(answer["monotonic_ns"])
+                self._behind_ns[key] = sent_ns + took_ns // 2 - int(response["monotonic_ns"])
+
+
+def make_cluster(request: ClusterRequest) -> HostCluster:
+    """Connects to the hosts of a cluster; starts nothing.
+
+    Raises:
+        UsageError: A host cannot be reached, or has too few addresses.
+    """
+    return HostCluster(SshPlacement(request, load_inventory(request.inventory)), request)
+
+
+def find_mechanisms(request: EnvironmentRequest) -> Sequence[Mapping[str, Mapping[str, Any]]]:
+    """Returns what each host can do.
+
+    Raises:
+        UsageError: A host cannot be reached, or has too few addresses.
+    """
+    check_addresses(request.inventory, request.brokers + request.controllers)
+    return list(mechanisms(request.inventory).values())
 
 
 class SshPlacement:
     """Nodes as processes on hosts. Implements `harness.environments.hosts.cluster.Placement`.
 
     Args:
-        settings: What all nodes are told.
-        inventory: The hosts; nodes are dealt out to them in turn, controllers first.
-        brokers, controllers, clients: How many.
-        filesystem: "ext4" or "xfs".
-        logs_to: Where what nodes said is brought at the end.
+        request: What to make.
+        inventory: The hosts.
 
     Raises:
         UsageError: A host cannot be reached, or has too few addresses.
     """
 
-    def __init__(
-        self,
-        settings: NodeSettings,
-        inventory: Inventory,
-        *,
-        brokers: int,
-        controllers: int,
-        clients: int,
-        filesystem: str,
-        logs_to: Path,
-    ) -> None:
+    def __init__(self, request: ClusterRequest, inventory: Inventory) -> None:
         self.run_id = f"{os.getpid():x}-{secrets.token_hex(3)}"
-        self._settings = settings
+        self._request = request
         self._inventory = inventory
-        self._filesystem = filesystem
-        self._logs_to = logs_to
-        names = [("controller", FIRST_CONTROLLER_ID + index) for index in range(controllers)]
-        names += [("broker", 1 + index) for index in range(brokers)]
-        placed = deal_out(names, inventory.hosts)
+        names = [
+            ("controller", CONTROLLER_ID_FIRST + index) for index in range(request.controllers)
+        ]
+        names += [("broker", 1 + index) for index in range(request.brokers)]
+        placed = assign(names, inventory.hosts)
         self._remotes = [RemoteHost(inventory, host, self.run_id) for host in inventory.hosts]
         by_host = {remote.host: remote for remote in self._remotes}
         self._remote_of: dict[str, RemoteHost] = {}
@@ -321,7 +323,7 @@ class SshPlacement:
         self.packets_at_clients = ""
         self.client_sources: dict[str, str] = {}
         here = str(self._remotes[0].agent.call("hello")["harness_address"])
-        hosts = [HARNESS_HOST, *(f"client-{index}" for index in range(clients))]
+        hosts = [HARNESS_HOST, *(f"client-{index}" for index in range(request.clients))]
         self.client_addresses = dict.fromkeys(hosts, here)
         self._logs = RemoteLogs(
             {
@@ -330,10 +332,9 @@ class SshPlacement:
             }
         )
 
-    def capabilities(self) -> dict[str, Capability]:
-        """Returns what every fault can be done with: what every host can."""
-        found = [remote.agent.call("capabilities") for remote in self._remotes]
-        return weakest([fault_capabilities(what) for what in found])
+    def mechanisms(self) -> Sequence[Mapping[str, Mapping[str, Any]]]:
+        """Returns what the kernel and the tools of each host can do."""
+        return [remote.agent.call("capabilities") for remote in self._remotes]
 
     async def begin(self) -> None:
         """Removes leftovers, adds addresses, makes disks and files."""
@@ -349,44 +350,32 @@ class SshPlacement:
             "add_node",
             node=node.name,
             addresses=[node.address],
-            filesystem=self._filesystem,
+            filesystem=self._request.disk,
             size_mib=DISK_MIB,
         )
-        voters = [
-            f"{other.node_id}@{other.listen}"
-            for other in self.nodes.values()
-            if other.role == "controller"
-        ]
-        text = node_toml(
-            node.name,
-            node.role,
-            node.node_id,
-            node.listen,
-            voters,
-            self._settings,
-            data_dir=f"{made['directory']}/disk/data",
+        request = self._request
+        nodes = [other.placed() for other in self.nodes.values()]
+        files = request.system.node_files(
+            node.placed(), nodes, request.settings, data_dir=f"{made['directory']}/disk/data"
         )
-        await node.agent.ask("write_file", path=f"{made['log']}/node.toml", text=text)
+        for name, text in files.items():
+            await node.agent.ask("write_file", path=f"{made['log']}/{name}", text=text)
         await node.agent.ask("enter_namespace", node=node.name, pid=None)
 
     async def start_process(self, node: HostNode) -> int:
         """Starts a node's process on its host; returns its pid there, 0 if it ended at once."""
         remote = self._remote_of[node.name]
         log = f"{remote.run}/logs/{node.name}"
-        answer = await node.agent.ask(
+        response = await node.agent.ask(
             "spawn",
             node=node.name,
-            argv=[
-                self._inventory.python,
-                "-m",
-                "system_under_test",
-                "--config",
-                f"{log}/node.toml",
-            ],
+            argv=self._request.system.command(
+                log, python=self._inventory.python, ends_with_stdin=False
+            ),
             env={"PYTHONPATH": remote.bundle, "PYTHONDONTWRITEBYTECODE": "1"},
             output=f"{log}/node.log",
         )
-        return int(answer["pid"])
+        return int(response["pid"])
 
     async def exit_code(self, node: HostNode) -> int | None:
         """Returns how a node's last process ended."""
@@ -395,11 +384,11 @@ class SshPlacement:
             return code
         return None
 
-    async def last_words(self, node: HostNode) -> str:
-        """Returns the last line that a node said."""
+    async def final_log_line(self, node: HostNode) -> str:
+        """Returns the last line that a node wrote to standard output or error."""
         path = f"{self._remote_of[node.name].run}/logs/{node.name}/node.log"
-        answer = await node.agent.ask("read_file", path=path, last_bytes=4096)
-        lines = str(answer["text"]).splitlines()
+        response = await node.agent.ask("read_file", path=path, last_bytes=4096)
+        lines = str(response["text"]).splitlines()
         return lines[-1] if lines else ""
 
     def source(self) -> EventSource:
@@ -407,15 +396,15 @@ class SshPlacement:
         return self._logs
 
     async def collect(self) -> None:
-        """Copies what nodes said into the run's directory."""
+        """Copies the nodes' logs to the run's directory."""
         for name, node in self.nodes.items():
-            target = self._logs_to / name
+            target = self._request.logs_to / name
             target.mkdir(parents=True, exist_ok=True)
             for file in ("node.toml", "node.log"):
                 path = f"{self._remote_of[name].run}/logs/{name}/{file}"
                 with contextlib.suppress(AgentError, AgentGoneError, OSError):
-                    answer = await node.agent.ask("read_file", path=path)
-                    (target / file).write_text(answer["text"], encoding="utf-8")
+                    response = await node.agent.ask("read_file", path=path)
+                    (target / file).write_text(response["text"], encoding="utf-8")
 
     async def end(self) -> list[str]:
         """Removes everything from the hosts; returns what could not be removed."""
@@ -429,10 +418,10 @@ class SshPlacement:
         return problems
 
 
-def deal_out(
+def assign(
     nodes: list[tuple[str, int]], hosts: tuple[Host, ...]
 ) -> list[tuple[str, int, Host, str]]:
-    """Deals nodes out to hosts in turn; returns role, id, host and address of each.
+    """Assigns nodes to hosts in turn; returns role, id, host and address of each.
 
     Raises:
         UsageError: A host has too few addresses.
@@ -452,64 +441,36 @@ def deal_out(
     return placed
 
 
-def weakest(found: list[dict[str, Capability]]) -> dict[str, Capability]:
-    """Returns what all hosts can: the weakest of each."""
-    order = (NO, WEAKER, YES)
-    names = {name: None for capabilities in found for name in capabilities}
-    missing = Capability(level=NO, why="not known on every host")
-    return {
-        name: min(
-            (capabilities.get(name, missing) for capabilities in found),
-            key=lambda capability: order.index(capability.level),
-        )
-        for name in names
-    }
-
-
-def mechanisms(path: Path) -> dict[str, dict[str, Capability]]:
-    """Returns per host every mechanism that faults use.
+def mechanisms(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    """Returns what the kernel and the tools of each host of an inventory file can do, by host.
 
     Raises:
         UsageError: A host cannot be reached.
     """
-    return {
-        name: host_capabilities(found) for name, found in _ask_all(path, "capabilities").items()
-    }
+    return _ask_all(path, "capabilities")
 
 
 def reset(path: Path, *, everything: bool = False) -> dict[str, list[str]]:
-    """Removes leftovers from all hosts of a file; returns per host what was removed."""
-    answers = _ask_all(path, "reset", everything=everything)
-    return {name: list(answer["removed"]) for name, answer in answers.items()}
+    """Removes leftovers from all hosts of an inventory file; returns what was removed, by host."""
+    responses = _ask_all(path, "reset", everything=everything)
+    return {name: list(response["removed"]) for name, response in responses.items()}
 
 
-def check_hosts(experiment: Experiment) -> dict[str, str]:
-    """Returns the faults that some host cannot do, with the reason.
-
-    Raises:
-        UsageError: A host cannot be reached, or there are too few addresses.
-    """
-    path = Path(experiment.inventory)
-    inventory = load_inventory(path)
-    names = [
-        ("node", i) for i in range(experiment.cluster.brokers + experiment.cluster.controllers)
-    ]
-    deal_out(names, inventory.hosts)
-    found = _ask_all(path, "capabilities")
-    all_can = weakest([fault_capabilities(what) for what in found.values()])
-    return {name: can.why for name, can in all_can.items() if not can.is_there}
+def check_addresses(path: Path, nodes: int) -> None:
+    """Raises `UsageError` if the hosts of an inventory file have too few addresses for so many nodes."""
+    assign([("node", index) for index in range(nodes)], load_inventory(path).hosts)
 
 
 def _ask_all(path: Path, command: str, **arguments: Any) -> dict[str, Any]:
     inventory = load_inventory(path)
-    answers = {}
+    responses = {}
     for host in inventory.hosts:
         remote = RemoteHost(inventory, host, f"ask-{os.getpid():x}-{secrets.token_hex(3)}")
         try:
-            answers[host.name] = remote.agent.call(command, **arguments)
+            responses[host.name] = remote.agent.call(command, **arguments)
             remote.agent.call("remove_run")
         except (AgentError, AgentGoneError) as error:
             raise HarnessFailure(f"{host.name}: {error}") from None
         finally:
             remote.agent.close()
-    return answers
+    return responses

@@ -1,8 +1,8 @@
-"""A network of our own that nobody on this machine uses yet.
+"""Finds a network that this machine does not use yet.
 
-The engine knows the networks that it made. The machine may have more: those of another engine, and bridges of an
-engine that was killed. Of two routes to the same addresses the kernel takes the older one, and packets for the new
-containers would go to the old bridge.
+The engine knows only the networks that it made. The machine may have more: those of another engine, and bridges of
+an engine that was killed. If two routes lead to the same addresses, the kernel uses the older one, and packets for
+the new containers would go to the old bridge.
 """
 
 import ipaddress
@@ -18,7 +18,7 @@ _ROUTES = Path("/proc/net/route")
 
 
 def routed_networks(table: str | None = None) -> list[ipaddress.IPv4Network]:
-    """Returns the networks that this machine has a route to, but for the default route.
+    """Returns the networks to which this machine has a route, except the default route.
 
     Args:
         table: In the form of `/proc/net/route`; None for this machine's.
@@ -35,7 +35,7 @@ def routed_networks(table: str | None = None) -> list[ipaddress.IPv4Network]:
 
 
 def _host_order(number: str) -> int:
-    """Returns an address that the kernel wrote as a number of its own, whose bytes are in network order."""
+    """Returns an address from the kernel's hexadecimal number, whose bytes are in network order."""
     return int.from_bytes(int(number, 16).to_bytes(4, sys.byteorder), "big")
 
 
@@ -43,11 +43,11 @@ def free_prefix(first: str, used: Iterable[ipaddress.IPv4Network]) -> str:
     """Returns the first three numbers of a /24 network that is not in use.
 
     Args:
-        first: The first one to try, such as "198.18.64"; the next 63 are tried too.
+        first: The first one to try, such as "198.18.64"; the following 63 are tried as well.
         used: Networks that are taken.
 
     Raises:
-        HarnessFailure: All are.
+        HarnessFailure: All networks are in use.
     """
     taken = list(used)
     start = int(ipaddress.IPv4Address(f"{first}.0"))
@@ -56,5 +56,5 @@ def free_prefix(first: str, used: Iterable[ipaddress.IPv4Network]) -> str:
         if not any(network.overlaps(other) for other in taken):
             return str(network.network_address).rpartition(".")[0]
     raise HarnessFailure(
-        f"all {NETWORKS} networks from {first}.0/24 on are in use; `ip route` shows by what"
+        f"all {NETWORKS} networks from {first}.0/24 on are in use; `ip route` lists the routes"
     )

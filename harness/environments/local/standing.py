@@ -1,16 +1,16 @@
-"""A cluster of real processes on loopback: what `laststand cluster` starts, and what runs and tests live on.
+"""A cluster of real processes on loopback, for `laststand cluster`, for runs and for tests.
 
-Everything about it is in one directory:
+All its files are in one directory:
 
-    cluster.json          who there is: addresses, pids and when each process began
-    b1/node.toml          what the node is told
+    cluster.json          the nodes: addresses, pids and start times of the processes
+    b1/node.toml          the node's configuration
     b1/data/              its logs
-    b1/node.log           what it said on standard output and error: logs that became shorter, why it ended
-    b1/events.jsonl       its event log, if one was asked for
-    b1/skew               through which its clock is skewed
+    b1/node.log           its standard output and error: logs that became shorter, why it ended
+    b1/events.jsonl       its event log, if it keeps one
+    b1/skew               the file that skews its clock
 
-A pid is believed only together with the start time that the kernel gives for it, so a process of somebody else
-that got the same number is never touched.
+A pid is trusted only together with the start time that the kernel reports for it, so another process that got the
+same pid is never touched.
 """
 
 import contextlib
@@ -28,16 +28,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.environments.node_files import NodeSettings, node_toml
+from harness.contracts.cluster import CONTROLLER_ID_FIRST
+from harness.contracts.system import Node, Settings, System
 from harness.errors import HarnessFailure, UsageError
-from harness.systems.reference.wire_client import ask
+from harness.systems.registry import REFERENCE, SYSTEMS
 from nemesis.agent.processes.procfs import process_start
-from nemesis.agent.processes.signals import ProcessId, freeze
-from system_under_test.protocol.messages import metadata_request
 
 LOOPBACK = "127.0.0.1"
 STATE_FILE = "cluster.json"
-FIRST_CONTROLLER_ID = 11
+DATA_FOLDER = "data"
 STOP_LIMIT_S = 30.0
 POLL_S = 0.02
 LOG_TAIL_LINES = 5
@@ -49,9 +48,8 @@ class LocalNode:
 
     Attributes:
         name: "b1", "c11".
-        pid: Of its last process, 0 before the first.
-        began: Start time of that process in clock ticks since boot, as the kernel says.
-        is_paused: Whether it was paused through this object.
+        pid: Its last process, 0 before the first.
+        began: Start time of that process in clock ticks since boot.
     """
 
     name: str
@@ -61,7 +59,6 @@ class LocalNode:
     directory: Path
     pid: int = 0
     began: int = 0
-    is_paused: bool = False
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -73,11 +70,11 @@ class LocalNode:
 
     @property
     def exit_code(self) -> int | None:
-        """How its last process ended, as far as this object started it; negative for a signal."""
+        """How its last process ended, if this object started it; negative for a signal."""
         return None if self.process is None else self.process.poll()
 
     def log_tail(self) -> str:
-        """Returns the last lines that it said."""
+        """Returns the last lines of its output."""
         try:
             text = (self.directory / "node.log").read_text(encoding="utf-8", errors="replace")
         except OSError:
@@ -89,9 +86,10 @@ class LocalCluster:
     """Processes on loopback. Use `create` or `attach`; a context manager that ends in `down`.
 
     Attributes:
-        directory: Everything about it.
+        directory: All its files.
         nodes: By name, controllers first.
-        profile, timings: What all nodes were told.
+        system: What the nodes are.
+        profile, timings: Settings of all nodes.
     """
 
     def __init__(
@@ -99,12 +97,14 @@ class LocalCluster:
         directory: Path,
         nodes: dict[str, LocalNode],
         *,
+        system: System,
         profile: str,
         timings: str,
         ends_with_parent: bool,
     ) -> None:
         self.directory = directory
         self.nodes = nodes
+        self.system = system
         self.profile = profile
         self.timings = timings
         self._ends_with_parent = ends_with_parent
@@ -114,37 +114,30 @@ class LocalCluster:
         cls,
         directory: Path | None = None,
         *,
+        system: System | None = None,
         brokers: int = 3,
         controllers: int = 3,
-        profile: str = "kafka-4.1",
-        timings: str = "kafka",
+        settings: Settings | None = None,
         first_port: int | None = None,
-        with_events: bool = False,
         ends_with_parent: bool = True,
-        log: Mapping[str, Any] | None = None,
-        broker: Mapping[str, Any] | None = None,
-        limits: Mapping[str, Any] | None = None,
-        disabled_rules: tuple[str, ...] = (),
     ) -> "LocalCluster":
         """Writes the files of a new cluster; starts nothing.
 
         Args:
             directory: Where; a temporary one if None.
+            system: What the nodes are; the reference system if None.
             brokers: How many.
-            controllers: How many.
-            profile: As in an experiment.
-            timings: As in an experiment.
+            controllers: How many, if the system has any.
+            settings: Configuration of all nodes; the system's defaults if None.
             first_port: Brokers listen at this port and the following; free ones if None.
-            with_events: Whether nodes keep an event log.
             ends_with_parent: Nodes end when this process ends, however it ends.
-            log: The table of `node.toml`.
-            broker: The table of `node.toml`.
-            limits: The table of `node.toml`.
-            disabled_rules: Defects.
 
         Raises:
             UsageError: There is a cluster in that directory, nothing can be written there, or a port is taken.
         """
+        system = system or SYSTEMS.get(REFERENCE)
+        settings = settings or local_settings(system)
+        controllers = controllers if system.has_controllers else 0
         directory = directory or Path(tempfile.mkdtemp(prefix="laststand-cluster-"))
         with _usable(directory):
             directory.mkdir(parents=True, exist_ok=True)
@@ -156,34 +149,26 @@ class LocalCluster:
         nodes: dict[str, LocalNode] = {}
         for index in range(controllers):
             _add(
-                nodes, directory, "controller", FIRST_CONTROLLER_ID + index, ports[brokers + index]
+                nodes, directory, "controller", CONTROLLER_ID_FIRST + index, ports[brokers + index]
             )
         for index in range(brokers):
             _add(nodes, directory, "broker", 1 + index, ports[index])
-        settings = NodeSettings(
-            profile=profile,
-            timings=timings,
-            with_events=with_events,
-            disabled_rules=disabled_rules,
-            log=dict(log or {}),
-            broker={
-                "default_replication_factor": min(brokers, 3),
-                "offsets_topic_replication_factor": min(brokers, 3),
-                **(broker or {}),
-            },
-            limits=dict(limits or {}),
-        )
-        voters = [
-            f"{node.node_id}@{node.address}" for node in nodes.values() if node.role == "controller"
-        ]
         cluster = cls(
-            directory, nodes, profile=profile, timings=timings, ends_with_parent=ends_with_parent
+            directory,
+            nodes,
+            system=system,
+            profile=settings.profile,
+            timings=settings.timings,
+            ends_with_parent=ends_with_parent,
         )
+        placed = cluster.placed_nodes()
         with _usable(directory):
-            for node in nodes.values():
-                node.directory.mkdir(parents=True, exist_ok=True)
-                text = node_toml(node.name, node.role, node.node_id, node.address, voters, settings)
-                (node.directory / "node.toml").write_text(text, encoding="utf-8")
+            for place in placed:
+                folder = nodes[place.name].directory
+                folder.mkdir(parents=True, exist_ok=True)
+                files = system.node_files(place, placed, settings, data_dir=DATA_FOLDER)
+                for name, text in files.items():
+                    (folder / name).write_text(text, encoding="utf-8")
             cluster.save()
         return cluster
 
@@ -192,7 +177,7 @@ class LocalCluster:
         """Returns the cluster in a directory, running or not.
 
         Raises:
-            UsageError: There is none, or its state file is damaged.
+            UsageError: There is no cluster, or its state file is damaged.
         """
         path = directory / STATE_FILE
         try:
@@ -212,6 +197,7 @@ class LocalCluster:
             return cls(
                 directory,
                 nodes,
+                system=SYSTEMS.get(str(data["system"])),
                 profile=str(data["profile"]),
                 timings=str(data["timings"]),
                 ends_with_parent=False,
@@ -225,12 +211,20 @@ class LocalCluster:
 
     @property
     def bootstrap(self) -> str:
-        """Addresses of all brokers, as clients want them."""
+        """Addresses of all brokers, as clients expect them."""
         return ",".join(node.address for node in self.nodes.values() if node.role == "broker")
+
+    def placed_nodes(self) -> list[Node]:
+        """Returns all nodes as their system knows them."""
+        return [
+            Node(name=node.name, role=node.role, node_id=node.node_id, address=node.address)
+            for node in self.nodes.values()
+        ]
 
     def save(self) -> None:
         """Writes the state file; it is replaced in one step."""
         data = {
+            "system": self.system.name,
             "profile": self.profile,
             "timings": self.timings,
             "nodes": [
@@ -270,28 +264,14 @@ class LocalCluster:
         return self._end(self._node(name), signal.SIGKILL, STOP_LIMIT_S)
 
     def stop(self, name: str, limit_s: float = STOP_LIMIT_S) -> int | None:
-        """Ends a node in order with SIGTERM; with SIGKILL if it takes longer than `limit_s`."""
+        """Ends a node cleanly with SIGTERM; with SIGKILL if it takes longer than `limit_s`."""
         return self._end(self._node(name), signal.SIGTERM, limit_s)
-
-    def pause(self, name: str) -> None:
-        """Freezes a node with SIGSTOP; returns when it stands."""
-        node = self._node(name)
-        if node.is_alive:
-            node.is_paused = True
-            freeze(ProcessId(pid=node.pid, began=node.began))
-
-    def resume(self, name: str) -> None:
-        """Thaws a node with SIGCONT."""
-        node = self._node(name)
-        if node.is_alive:
-            os.kill(node.pid, signal.SIGCONT)
-        node.is_paused = False
 
     def down(self, *, keep: bool = False) -> None:
         """Ends every node and removes the directory; idempotent.
 
         Args:
-            keep: Leave the nodes' files, and only them, where they are.
+            keep: Whether to keep the nodes' files.
         """
         alive = [node for node in self.nodes.values() if node.is_alive]
         # Brokers first: a controlled shutdown needs a controller.
@@ -312,7 +292,7 @@ class LocalCluster:
         if not keep:
             for node in self.nodes.values():
                 shutil.rmtree(node.directory, ignore_errors=True)
-            # The directory may hold what is not ours.
+            # The directory may contain other files.
             with contextlib.suppress(OSError):
                 self.directory.rmdir()
 
@@ -333,14 +313,14 @@ class LocalCluster:
     # -- readiness
 
     def wait_ready(self, timeout_s: float = 60.0) -> None:
-        """Waits until every broker tells clients of all brokers.
+        """Waits until the metadata of every broker lists all brokers.
 
         Raises:
             HarnessFailure: A node died, or time is up.
         """
-        brokers = [node for node in self.nodes.values() if node.role == "broker"]
+        placed = self.placed_nodes()
+        waiting = [node for node in placed if node.role == "broker"]
         deadline_s = time.monotonic() + timeout_s
-        waiting = list(brokers)
         while waiting:
             for node in self.nodes.values():
                 if not node.is_alive:
@@ -348,7 +328,7 @@ class LocalCluster:
             if time.monotonic() > deadline_s:
                 names = ", ".join(node.name for node in waiting)
                 raise HarnessFailure(f"after {timeout_s:g} s these brokers are not ready: {names}")
-            waiting = [node for node in waiting if broker_count(node.address) < len(brokers)]
+            waiting = [node for node in waiting if not self.system.is_ready(node, placed)]
             if waiting:
                 time.sleep(POLL_S)
 
@@ -360,10 +340,9 @@ class LocalCluster:
         return self.nodes[name]
 
     def _spawn(self, node: LocalNode) -> None:
-        command = [sys.executable, "-m", "system_under_test", "--config"]
-        command.append(str(node.directory / "node.toml"))
-        if self._ends_with_parent:
-            command.append("--until-stdin-closes")
+        command = self.system.command(
+            str(node.directory), python=sys.executable, ends_with_stdin=self._ends_with_parent
+        )
         log_path = node.directory / "node.log"
         if self._ends_with_parent:
             if node.process is not None and node.process.stdin is not None:
@@ -380,7 +359,6 @@ class LocalCluster:
         else:
             node.pid = _spawn_detached(command, log_path)
         node.began = process_start(node.pid)
-        node.is_paused = False
 
     def _end(self, node: LocalNode, number: int, limit_s: float) -> int | None:
         if node.is_alive:
@@ -389,7 +367,6 @@ class LocalCluster:
                 if number != signal.SIGKILL:
                     os.kill(node.pid, signal.SIGCONT)
             self._wait(node, time.monotonic() + limit_s)
-        node.is_paused = False
         return node.exit_code
 
     def _wait(self, node: LocalNode, deadline_s: float) -> None:
@@ -401,11 +378,11 @@ class LocalCluster:
                 deadline_s = float("inf")
             time.sleep(POLL_S / 4)
         if node.process is not None:
-            node.process.wait()  # a child that has ended is a zombie until somebody asks how
+            node.process.wait()  # a child that has ended is a zombie until its parent waits for it
 
 
 def _spawn_detached(command: list[str], log_path: Path) -> int:
-    """Starts a process that outlives this one and that nobody waits for; returns its pid."""
+    """Starts a process that outlives this one, without waiting for it; returns its pid."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     return os.posix_spawn(
         command[0],
@@ -420,20 +397,38 @@ def _spawn_detached(command: list[str], log_path: Path) -> int:
     )
 
 
-def broker_count(address: str) -> int:
-    """Returns how many brokers the broker at an address tells clients of; 0 if it does not answer."""
-    request = metadata_request.MetadataRequest(
-        topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False
+def local_settings(
+    system: System | None = None,
+    *,
+    profile: str = "",
+    timings: str = "",
+    with_events: bool = False,
+    disabled_rules: tuple[str, ...] = (),
+    **more: Mapping[str, Any],
+) -> Settings:
+    """Returns settings for a cluster of processes.
+
+    Args:
+        system: What the nodes are; the reference system if None.
+        profile: As in an experiment; the system's default if empty.
+        timings: As in an experiment; the system's own defaults if empty.
+        with_events: Whether nodes keep an event log.
+        disabled_rules: Protocol rules that are switched off on purpose.
+        more: Further settings of the system, by table.
+    """
+    system = system or SYSTEMS.get(REFERENCE)
+    return Settings(
+        profile=profile or next(iter(system.profiles)),
+        timings=timings or system.timings[-1],
+        with_events=with_events,
+        disabled_rules=disabled_rules,
+        more=more,
     )
-    try:
-        return len(ask(address, request, timeout_s=1.0).brokers)
-    except (OSError, ValueError):
-        return 0
 
 
 @contextlib.contextmanager
 def _usable(directory: Path) -> Iterator[None]:
-    """Says in one sentence that the directory somebody chose cannot be written."""
+    """Turns an error of the file system into a `UsageError` about the chosen directory."""
     try:
         yield
     except OSError as error:
@@ -454,13 +449,13 @@ def _add(nodes: dict[str, LocalNode], directory: Path, role: str, node_id: int, 
 
 
 def _ports(count: int, first: int | None) -> list[int]:
-    """Returns free ports, all different; they are held together until all are known."""
+    """Returns different free ports; each is held until all are known."""
     with contextlib.ExitStack() as stack:
         ports = []
         for index in range(count):
             probe = stack.enter_context(socket.socket())
             wanted = 0 if first is None else first + index
-            # What clients of an earlier cluster left in TIME_WAIT does not count.
+            # Connections of an earlier cluster in TIME_WAIT do not count.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((LOOPBACK, wanted))

@@ -2,11 +2,11 @@
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from system_under_test.real.events import Event, parse_event
+from harness.contracts.system import Event
 
 
 class EventSource(Protocol):
@@ -69,14 +69,16 @@ class EventTail:
 
     Args:
         source: The logs.
+        parse: Reads one line; raises `ValueError` if it is not an event.
 
     Attributes:
         damaged_lines: Lines that were no events. A node that is killed may leave its last line unfinished, and its
             successor continues right behind it.
     """
 
-    def __init__(self, source: EventSource) -> None:
+    def __init__(self, source: EventSource, parse: Callable[[bytes], Event]) -> None:
         self._source = source
+        self._parse_line = parse
         self._rest: dict[str, bytes] = {}
         self._waiting: list[Event] = []
         self.damaged_lines = 0
@@ -105,7 +107,7 @@ class EventTail:
         events = []
         for line in lines:
             with contextlib.suppress(ValueError):
-                event = parse_event(line)
+                event = self._parse_line(line)
                 at_ns = self._source.time_of(name, event.at_ns)
                 events.append(
                     Event(at_ns=at_ns, node=event.node, event=event.event, fields=event.fields)

@@ -6,11 +6,11 @@ only, the invariant monitor; workloads and the nemesis use the `Cluster` contrac
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
-from harness.contracts.cluster import Population
+from harness.contracts.cluster import CONTROLLER_ID_FIRST, HARNESS_HOST, AddRow, Population, Topic
 from harness.contracts.metadata import CommittedMetadata
 from harness.simulation.node import IdleProcess
 from harness.simulation.world import World
@@ -22,14 +22,9 @@ from system_under_test.rules import Rules
 from system_under_test.runtime import Host
 from system_under_test.server import build_node
 
-CONTROLLER_ID_FIRST = 11
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
 CLUSTER_ID = "laststand"
-HARNESS_NODE = "harness"
-
-AddRow = Callable[[str, tuple[Any, ...]], None]
-"""Takes (table, row in schema order)."""
 
 
 class SimulatedCluster:
@@ -80,7 +75,7 @@ class SimulatedCluster:
         self.brokers = {f"b{index}": index for index in range(1, brokers + 1)}
         self.controllers = {f"c{voter.node_id}": voter.node_id for voter in self.voters}
         self.clients = tuple(f"client-{index}" for index in range(clients))
-        self.harness_host = HARNESS_NODE
+        self.harness_host = HARNESS_HOST
         self.bootstrap = tuple(f"{name}:{BROKER_PORT}" for name in self.brokers)
         self._add_nodes()
 
@@ -100,7 +95,7 @@ class SimulatedCluster:
 
     def start(self) -> None:
         """Starts every node: harness and clients, controllers, brokers."""
-        for name in (HARNESS_NODE, *self.clients, *self.controllers, *self.brokers):
+        for name in (HARNESS_HOST, *self.clients, *self.controllers, *self.brokers):
             self.world.nodes[name].start()
 
     def spawn(self, node: str, coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
@@ -137,6 +132,9 @@ class SimulatedCluster:
         """Returns the nodes that are down."""
         return self.population().down
 
+    def topic_created(self, topic: Topic) -> None:
+        """Ignores the topic: the controllers report it."""
+
     async def settle(self) -> None:
         """Starts every node that is down."""
         for name in self.down_nodes():
@@ -157,7 +155,7 @@ class SimulatedCluster:
 
     def _add_nodes(self) -> None:
         add = self.world.add_node
-        add(HARNESS_NODE, kind="harness", address="harness:0", main=IdleProcess, observer=None)
+        add(HARNESS_HOST, kind="harness", address="harness:0", main=IdleProcess, observer=None)
         for name in self.clients:
             add(name, kind="client", address=f"{name}:0", main=IdleProcess, observer=None)
         for name, node_id in self.controllers.items():

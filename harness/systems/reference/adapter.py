@@ -2,22 +2,20 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from harness.contracts.cluster import AddRow, Topic
 from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
 from harness.contracts.system import (
-    AddRow,
     Node,
     Observation,
     Promises,
     RealClientHost,
     Settings,
-    Topic,
 )
+from harness.contracts.violation import Violation
 from harness.systems.reference.node_files import NODE_FILE, node_toml
 from system_under_test.config import DEFAULT_PROFILE, PROFILES, TIMINGS, Features
 from system_under_test.rules import SWITCHABLE_RULES
-
-READY_TIMEOUT_S = 1.0
 
 
 class ReferenceSystem:
@@ -27,6 +25,7 @@ class ReferenceSystem:
     environments = frozenset({"simulation", "local", "docker", "ssh"})
     default_client = "native"
     has_controllers = True
+    brokers_max = 10
     timings = tuple(TIMINGS)
     switchable_rules = tuple(SWITCHABLE_RULES)
 
@@ -51,7 +50,7 @@ class ReferenceSystem:
         from harness.systems.reference.status import broker_count
 
         brokers = sum(other.role == "broker" for other in nodes)
-        return broker_count(node.address, READY_TIMEOUT_S) >= brokers
+        return broker_count(node.address) >= brokers
 
     def client_host(self, name: str, *, source: str | None = None) -> RealClientHost:
         """Returns a client host on this machine."""
@@ -64,7 +63,7 @@ class ReferenceSystem:
         nodes: Sequence[Node],
         view: CommittedMetadata,
         add_row: AddRow,
-        on_violation: Callable[[str], None],
+        on_violation: Callable[[Violation], None],
     ) -> Observation:
         """Returns what follows the event logs of one run."""
         from harness.systems.reference.observation import EventObservation

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
+from harness.contracts.cluster import AddRow, Topic
 from harness.contracts.metadata import CommittedMetadata
-from harness.contracts.system import AddRow, Event, Node
+from harness.contracts.system import Event, Node
+from harness.contracts.violation import Violation
 from harness.systems.reference.states import MetadataWitness, NodeObserver
 from system_under_test.invariants import InvariantViolation
 from system_under_test.real.events import parse_event, record_from_text
@@ -16,7 +18,7 @@ class EventObservation:
         nodes: All nodes of the run.
         view: Committed metadata, kept up to date.
         add_row: Takes history rows.
-        on_violation: Called with one sentence when nodes contradict an invariant.
+        on_violation: Called when nodes contradict an invariant.
     """
 
     def __init__(
@@ -24,7 +26,7 @@ class EventObservation:
         nodes: Sequence[Node],
         view: CommittedMetadata,
         add_row: AddRow,
-        on_violation: Callable[[str], None],
+        on_violation: Callable[[Violation], None],
     ) -> None:
         self._now_ns = 0
         self._on_violation = on_violation
@@ -49,7 +51,17 @@ class EventObservation:
             self._take(event)
         except InvariantViolation as violation:
             self._is_broken = True
-            self._on_violation(f"{event.node}: {violation}")
+            self._on_violation(
+                Violation(
+                    at_ns=at_ns,
+                    node=event.node,
+                    invariant=violation.invariant_id,
+                    sentence=f"{event.node}: {violation}",
+                )
+            )
+
+    def topic_created(self, topic: Topic, at_ns: int) -> None:
+        """Ignores the topic: the controllers report it."""
 
     def node_started(self, name: str, at_ns: int) -> None:
         """Ignores the start: the node reports its replicas by itself."""

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from harness.contracts.cluster import AddRow
 from harness.contracts.metadata import BrokerState, CommittedMetadata, PartitionState
 from system_under_test.invariants import check_invariant
 from system_under_test.metadata.image import ClusterImage, PartitionRegistration
@@ -19,7 +20,6 @@ from system_under_test.metadata.records import (
     UnregisterBrokerRecord,
 )
 
-AddRow = Callable[[str, tuple[Any, ...]], None]
 Now = Callable[[], int]
 
 

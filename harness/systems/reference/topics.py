@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
+from harness.contracts.cluster import Topic
 from harness.contracts.host import ClientHost
-from harness.contracts.system import Topic
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import create_topics_request, millis
 

@@ -5,9 +5,9 @@
     DIR/disk/      the file system
     DIR/disk/data/ the node's files
 
-The node's files can be cut off from what was not fsynced (`power_cut.py`), and the file system can be replaced,
-filled, frozen, mounted read-only or made to fail. Everything is undone by `destroy`, also after a crash of the
-agent: nothing but the directory's name is needed for that.
+A power cut discards what was not fsynced (`power_cut.py`), and the file system can be replaced, filled, frozen,
+mounted read-only or made to fail. `destroy` undoes everything, also after a crash of the agent, because it needs
+only the name of the directory.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ FILL_LIMIT_S = 5.0
 FILL_PAUSE_S = 0.005
 
 
-Answer = dict[str, Any]
+Response = dict[str, Any]
 
 
 class NodeDisk:
@@ -72,10 +72,10 @@ class NodeDisk:
         self.data = self.mountpoint / DATA
         self._ballast_free_bytes: int | None = None
         self._freezer: Freezer | None = None
-        self._thawed: Answer = {"frozen": False, "blocked_ms": 0.0}
+        self._thawed: Response = {"frozen": False, "blocked_ms": 0.0}
         self._must_unfill = False
         self._lock = threading.RLock()
-        # Of its own: whoever holds the other one may be waiting for the file system to thaw.
+        # A second lock: the holder of the first one may be waiting for the file system to thaw.
         self._freezer_lock = threading.Lock()
 
     @classmethod
@@ -83,15 +83,15 @@ class NodeDisk:
         """Makes a new, empty, mounted disk.
 
         Args:
-            directory: It is made; beside it comes the image.
+            directory: It is made; the image is placed beside it.
             filesystem: "ext4" or "xfs".
             size_mib: Size of the file system. The image is sparse.
 
         Raises:
-            AgentError: There is a disk already, or this host cannot make one.
+            AgentError: There is a disk already, or this host does not support disks.
         """
         if filesystem not in FILESYSTEMS:
-            raise AgentError(f"{filesystem!r} is no file system for nodes; take ext4 or xfs")
+            raise AgentError(f"{filesystem!r} is not a file system for nodes; use ext4 or xfs")
         if size_mib < SIZE_MIB_MIN[filesystem]:
             raise AgentError(f"{filesystem} needs at least {SIZE_MIB_MIN[filesystem]} MiB")
         directory = directory.absolute()
@@ -145,7 +145,7 @@ class NodeDisk:
 
     @property
     def is_read_only(self) -> bool:
-        """Whether it is mounted such that nothing can be written."""
+        """Whether it is mounted read-only."""
         there = mounts.mount_at(self.mountpoint)
         return there is not None and there.is_read_only
 
@@ -160,10 +160,10 @@ class NodeDisk:
 
         Args:
             read_only: Whether nothing may be written.
-            with_ballast: Whether a disk that was full is full again at once; else with `restore_ballast`.
+            with_ballast: Whether a full disk is filled again at once; `restore_ballast` does it otherwise.
 
         Raises:
-            AgentError: It is mounted the other way, or the old file system still lives somewhere.
+            AgentError: It is mounted the other way, or the old file system is still mounted somewhere.
         """
         with self._lock:
             there = mounts.mount_at(self.mountpoint)
@@ -186,16 +186,16 @@ class NodeDisk:
             finally:
                 os.close(descriptor)
             if self._ballast_free_bytes is not None and not read_only:
-                # A power cut may have taken some of it.
+                # A power cut may have removed some of it.
                 self._drop_ballast()
                 if with_ballast:
                     self.restore_ballast()
 
     def unmount(self) -> None:
-        """Unmounts, in every mount namespace; thaws first, and is patient for some seconds.
+        """Unmounts, in every mount namespace; thaws first, and retries for some seconds.
 
         Raises:
-            AgentError: Somebody uses it for too long.
+            AgentError: A process uses it for too long.
         """
         with self._lock:
             self.thaw()
@@ -203,8 +203,8 @@ class NodeDisk:
                 freezer.thaw_now(self.mountpoint)  # perhaps an earlier agent froze it
             mounts.unmount(self.mountpoint)
 
-    def wipe(self) -> Answer:
-        """Replaces the file system by a new, empty one; the node is dead.
+    def wipe(self) -> Response:
+        """Replaces the file system by a new, empty one; the node is down.
 
         Returns:
             Bytes in the node's files and the file system's id, before and after.
@@ -226,7 +226,7 @@ class NodeDisk:
             }
 
     def _make_data(self) -> None:
-        """Makes the node's directory, durably: no power cut takes it away."""
+        """Makes the node's directory, durably: no power cut removes it."""
         self.data.mkdir(exist_ok=True)
         sync_filesystem(self.mountpoint)
 
@@ -247,26 +247,26 @@ class NodeDisk:
                 os.close(descriptor)
 
     def open_for_shutdown(self) -> int:
-        """Returns a descriptor for `shutdown_descriptor`, so that several disks can go at one instant."""
+        """Returns a descriptor for `shutdown_descriptor`, so that several disks can be shut down together."""
         if not self.is_mounted:
             raise AgentError(f"{self.mountpoint} is not mounted")
         return os.open(self.mountpoint, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def snapshot(self) -> Snapshot:
-        """Returns the node's files as the page cache has them; to be closed, best after a shutdown."""
+        """Returns the node's files as the page cache has them; close it after a shutdown."""
         return take_snapshot(self.data, spool_folder=self.directory.parent)
 
-    def fill(self, free_bytes: int = 0) -> Answer:
+    def fill(self, free_bytes: int = 0) -> Response:
         """Fills the file system up with a ballast file. It stays full through power cuts, until `unfill`.
 
         Args:
             free_bytes: How much is left.
 
         Returns:
-            The ballast, what is free, and how a probe fared that wrote more than that.
+            The size of the ballast, the free bytes, and the result of a probe that wrote more than that.
 
         Raises:
-            AgentError: Ballast is there already, or the probe met no end.
+            AgentError: The disk is full already, or the probe could write more than it should.
         """
         with self._lock:
             if self._ballast_free_bytes is not None:
@@ -277,10 +277,10 @@ class NodeDisk:
                 raise AgentError(f"{self.mountpoint} is frozen; thaw it first")
             before = self._free_bytes()
             if free_bytes > before:
-                raise AgentError(f"only {before} bytes are free, and {free_bytes} were to be left")
+                raise AgentError(f"only {before} bytes are free, and {free_bytes} should be left")
             self._ballast_free_bytes = free_bytes
             try:
-                # Made while there is room: xfs makes no file where it still has room for data.
+                # Made while there is room: xfs refuses new files earlier than new data.
                 (self.mountpoint / PROBE).touch()
                 ballast, probe = self._fill_up(free_bytes)
             except (OSError, AgentError):
@@ -293,8 +293,8 @@ class NodeDisk:
                 "probe": probe,
             }
 
-    def _fill_up(self, free_bytes: int) -> tuple[int, Answer]:
-        """Lets the ballast grow until a probe can write just so much; returns its size and the probe."""
+    def _fill_up(self, free_bytes: int) -> tuple[int, Response]:
+        """Grows the ballast until a probe can write only so much; returns its size and the probe's result."""
         deadline_s = time.monotonic() + FILL_LIMIT_S
         ballast = self._grow_ballast(free_bytes)
         while True:
@@ -304,14 +304,14 @@ class NodeDisk:
             if is_full and abs(excess) <= FILL_TOLERANCE_BYTES:
                 return ballast, probe
             if time.monotonic() > deadline_s:
-                raise AgentError(f"{self.mountpoint} could not be filled: the probe said {probe}")
-            # What is reported as free is not what can be written; the probe knows, unless it met no end.
+                raise AgentError(f"{self.mountpoint} could not be filled: the probe found {probe}")
+            # The reported free space is not what can be written; the probe knows, unless it was never refused.
             change = excess if is_full else max(excess, self._free_bytes() - free_bytes)
             ballast = self._change_ballast(change)
-            time.sleep(FILL_PAUSE_S)  # removed files give their blocks back only by and by
+            time.sleep(FILL_PAUSE_S)  # removed files return their blocks with a delay
 
     def unfill(self) -> None:
-        """Takes the ballast away, from a frozen disk when it thaws; idempotent."""
+        """Removes the ballast, from a frozen disk when it thaws; idempotent."""
         with self._lock:
             self._ballast_free_bytes = None
             with self._freezer_lock:
@@ -321,8 +321,8 @@ class NodeDisk:
             self._drop_ballast()
             (self.mountpoint / PROBE).unlink(missing_ok=True)
 
-    def probe_write(self, size: int = 8192) -> Answer:
-        """Tries to write so many bytes to a file beside the node's; returns how many it could, and the errno."""
+    def probe_write(self, size: int = 8192) -> Response:
+        """Tries to write bytes to a file beside the node's; returns how many were written, and the errno."""
         path = self.mountpoint / PROBE
         is_kept = self._ballast_free_bytes is not None
         written = 0
@@ -351,11 +351,11 @@ class NodeDisk:
         return state.f_bavail * state.f_frsize
 
     def _grow_ballast(self, free_bytes: int) -> int:
-        """Lets the ballast grow until so much is reported as free; returns its size."""
+        """Grows the ballast until so much is reported as free; returns its size."""
         return self._change_ballast(max(0, self._free_bytes() - free_bytes))
 
     def _change_ballast(self, change: int) -> int:
-        """Lets the ballast grow by as much as there is, or shrink; returns its size."""
+        """Grows the ballast as far as there is space, or shrinks it; returns its size."""
         path = self.mountpoint / BALLAST
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -383,15 +383,15 @@ class NodeDisk:
         (self.mountpoint / BALLAST).unlink(missing_ok=True)
 
     def restore_ballast(self) -> None:
-        """Puts ballast back that is in force."""
+        """Fills the disk again, if it should be full."""
         if self._ballast_free_bytes is not None:
             self._grow_ballast(self._ballast_free_bytes)
 
-    def freeze(self, watchdog_s: float) -> Answer:
-        """Lets every write wait, until `thaw` or until the time is up; the agent's own end thaws as well.
+    def freeze(self, watchdog_s: float) -> Response:
+        """Makes every write wait, until `thaw`, until the time is up, or until the agent ends.
 
         Returns:
-            `probe_blocked`: whether a probe that writes was seen to wait.
+            `probe_blocked`: whether the write of a probe was seen waiting.
 
         Raises:
             AgentError: It is frozen already, or cannot be.
@@ -404,10 +404,10 @@ class NodeDisk:
             self._freezer = Freezer(self.mountpoint, self.mountpoint / PROBE, watchdog_s)
             return dict(self._freezer.evidence)
 
-    def thaw(self) -> Answer:
-        """Lets writes go on; returns who thawed it and how long the probe had to wait.
+    def thaw(self) -> Response:
+        """Lets writes continue; returns what thawed the disk and how long the probe had to wait.
 
-        Idempotent: what has thawed already, for instance because the node was killed, is told again.
+        Idempotent: a disk that has thawed already, for instance because the node was killed, reports that thaw.
         """
         with self._freezer_lock:
             if self._freezer is not None:
@@ -418,15 +418,15 @@ class NodeDisk:
             self.unfill()
         return dict(self._thawed)
 
-    def flip_bit(self, seed: int) -> Answer:
-        """Flips one bit of a partition's log where recovery must see it; the node is dead.
+    def flip_bit(self, seed: int) -> Response:
+        """Flips one bit of a partition log where recovery must detect it; the node is down.
 
         Returns:
-            Where, and the byte before and after; or `bit` None and why.
+            The place, and the byte before and after; or `bit` None and the reason.
         """
         chosen = log_files.choose_flip(self.data, Random(seed))
         if chosen is None:
-            why = "no partition's log has a whole batch beyond its recovery point"
+            why = "no partition log has a whole batch beyond its recovery point"
             return {"bit": None, "why": why}
         place, offset, bit = chosen
         descriptor = os.open(place.path, os.O_RDWR | os.O_CLOEXEC)
@@ -445,13 +445,39 @@ class NodeDisk:
             "byte_after": after,
         }
 
-    # -- the end
+    def truncate_file(self, size: int) -> Response:
+        """Cuts bytes off the newest segment of the largest partition log, durably; the node is down.
+
+        Args:
+            size: How many bytes; a shorter segment becomes empty.
+
+        Returns:
+            The segment, and its size before and after; empty if there is no partition log with records.
+        """
+        path = log_files.newest_segment_of_largest_log(self.data)
+        if path is None:
+            return {}
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            before = os.fstat(descriptor).st_size
+            os.ftruncate(descriptor, max(0, before - size))
+            os.fsync(descriptor)
+            after = os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+        return {
+            "path": path.relative_to(self.data).as_posix(),
+            "bytes_before": before,
+            "bytes_after": after,
+        }
+
+    # -- end
 
     def destroy(self) -> None:
         """Removes the disk from the host; idempotent, also after crashes.
 
         Raises:
-            AgentError: Somebody uses it for too long.
+            AgentError: A process uses it for too long.
         """
         with self._lock:
             self.thaw()

@@ -1,4 +1,4 @@
-"""What can be done to disks on this host, found out on a scratch image and a scratch process."""
+"""Which disk faults this host supports, found out with a scratch image and a scratch process."""
 
 import contextlib
 import errno
@@ -34,10 +34,10 @@ except OSError as error:
     print(error.errno, flush=True)
 """
 
-Answer = dict[str, str]
+Response = dict[str, str]
 
 
-def capabilities(scratch: Path | None = None) -> dict[str, Answer]:
+def capabilities(scratch: Path | None = None) -> dict[str, Response]:
     """Tries every mechanism; returns its level ("yes", "weaker", "no"), how it is done and what is missing.
 
     Args:
@@ -67,14 +67,14 @@ def capabilities(scratch: Path | None = None) -> dict[str, Answer]:
         }
 
 
-def _level(good: dict[str, NodeDisk], problems: list[str], how: str) -> Answer:
+def _level(good: dict[str, NodeDisk], problems: list[str], how: str) -> Response:
     if not good:
         return {"level": "no", "how": "", "why": "; ".join(problems) or "no loop-mounted image"}
     level = "weaker" if problems else "yes"
     return {"level": level, "how": f"{how}: {', '.join(good)}", "why": "; ".join(problems)}
 
 
-def _on_each(disks: dict[str, NodeDisk], attempt: Callable[[NodeDisk], str], how: str) -> Answer:
+def _on_each(disks: dict[str, NodeDisk], attempt: Callable[[NodeDisk], str], how: str) -> Response:
     good = {}
     problems = []
     for name, disk in disks.items():
@@ -90,7 +90,7 @@ def _on_each(disks: dict[str, NodeDisk], attempt: Callable[[NodeDisk], str], how
 
 
 def _power_cut(disk: NodeDisk) -> str:
-    """Cuts; what was synced must be there and what was not must be gone."""
+    """Cuts the power of a scratch disk: synced data must survive, and other data must be lost."""
     synced, unsynced = disk.data / "synced", disk.data / "unsynced"
     descriptor = os.open(synced, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -108,11 +108,13 @@ def _power_cut(disk: NodeDisk) -> str:
 def _freeze(disk: NodeDisk) -> str:
     evidence = disk.freeze(WATCHDOG_S)
     disk.thaw()
-    return "" if evidence["probe_blocked"] else "a write went through although it was frozen"
+    return (
+        "" if evidence["probe_blocked"] else "a write succeeded although the file system was frozen"
+    )
 
 
-def _trace(folder: Path) -> Answer:
-    """Lets one fsync of a process fail."""
+def _trace(folder: Path) -> Response:
+    """Makes one fsync of a process fail."""
     child = subprocess.Popen(
         [sys.executable, "-S", "-E", "-c", _SYNCER, os.fspath(folder / "synced")],
         stdin=subprocess.PIPE,
@@ -139,7 +141,7 @@ def _trace(folder: Path) -> Answer:
     return {"level": "yes", "how": "strace, one tracer per process", "why": ""}
 
 
-def _blkio(disks: dict[str, NodeDisk]) -> Answer:
+def _blkio(disks: dict[str, NodeDisk]) -> Response:
     """Throttles a scratch group's writes to a scratch device."""
     if not disks:
         return {"level": "no", "how": "", "why": "no loop-mounted image to throttle"}

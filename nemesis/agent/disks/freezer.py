@@ -1,12 +1,12 @@
-"""A frozen file system that is sure to thaw.
+"""A frozen file system that is guaranteed to thaw.
 
-Freezing is done by a process of its own, which thaws when it is told to, when its time is up, or when the pipe
-from the agent closes because the agent is gone, however it ended. While the file system is frozen, a second
-process tries to write to it and measures for how long it could not: the evidence. Neither is the agent, since a
-process that waits for a frozen file system cannot even be killed.
+A helper process freezes it, and thaws it on request, when its time is up, or when the pipe from the agent closes
+because the agent has ended. While the file system is frozen, a second process tries to write to it and measures
+for how long it had to wait: the evidence. The agent itself does neither, because a process that waits for a frozen
+file system cannot be killed.
 
 A power cut or an unmount has to thaw first: a frozen file system that was shut down can no longer be opened, and
-so no longer be thawed.
+therefore not be thawed.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ import fcntl, json, os, select, sys, time
 mount, probe, limit_s = sys.argv[1], sys.argv[2], float(sys.argv[3])
 held = os.open(mount, os.O_RDONLY | os.O_DIRECTORY)
 file = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-tell_out, tell_in = os.pipe()
+report_out, report_in = os.pipe()
 writer = -1
 by = "request"
 try:
@@ -46,15 +46,15 @@ began = time.monotonic_ns()
 try:
     writer = os.fork()
     if not writer:
-        os.close(tell_out)
-        os.write(tell_in, b"b")
+        os.close(report_out)
+        os.write(report_in, b"b")
         at = time.monotonic_ns()
         os.write(file, b"x" * 4096)
-        os.write(tell_in, str(time.monotonic_ns() - at).encode())
+        os.write(report_in, str(time.monotonic_ns() - at).encode())
         os._exit(0)
-    os.close(tell_in)
-    os.read(tell_out, 1)
-    is_blocked = not select.select([tell_out], [], [], 0.02)[0]
+    os.close(report_in)
+    os.read(report_out, 1)
+    is_blocked = not select.select([report_out], [], [], 0.02)[0]
     print(json.dumps({"frozen": True, "at_ns": began, "probe_blocked": is_blocked}), flush=True)
     ready = select.select([0], [], [], limit_s)[0]
     by = "watchdog" if not ready else "request" if os.read(0, 1) else "end of the agent"
@@ -64,23 +64,23 @@ finally:
     except OSError:
         pass
 ended = time.monotonic_ns()
-blocked = os.read(tell_out, 64)
+blocked = os.read(report_out, 64)
 os.waitpid(writer, 0)
 os.close(file)
 try:
     os.unlink(probe)
 except OSError:
     pass
-answer = {"thawed_by": by, "frozen_ms": (ended - began) / 1e6, "blocked_ms": int(blocked or 0) / 1e6}
+response = {"thawed_by": by, "frozen_ms": (ended - began) / 1e6, "blocked_ms": int(blocked or 0) / 1e6}
 try:
-    print(json.dumps(answer), flush=True)
+    print(json.dumps(response), flush=True)
 except OSError:
     pass
 """
 
 
 def thaw_now(mountpoint: Path) -> bool:
-    """Thaws whatever is mounted at a path; returns whether it was frozen."""
+    """Thaws the file system mounted at a path; returns whether it was frozen."""
     try:
         descriptor = os.open(mountpoint, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -100,7 +100,7 @@ class Freezer:
     Args:
         mountpoint: Where it is mounted.
         probe: A file on it that the probe may write.
-        watchdog_s: After so long it thaws by itself.
+        watchdog_s: It thaws by itself after this time.
 
     Raises:
         AgentError: It cannot be frozen.
@@ -108,7 +108,7 @@ class Freezer:
 
     def __init__(self, mountpoint: Path, probe: Path, watchdog_s: float) -> None:
         self._lock = threading.Lock()
-        self._answer: dict[str, Any] | None = None
+        self._respond: dict[str, Any] | None = None
         # A second way to thaw, should the helper be killed.
         self._held = os.open(mountpoint, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._helper = subprocess.Popen(
@@ -134,21 +134,21 @@ class Freezer:
             raise AgentError(f"{mountpoint} cannot be frozen: {words.strip()[-200:]}")
 
     def thaw(self) -> dict[str, Any]:
-        """Thaws, unless the watchdog has; returns for how long the probe could not write. Idempotent."""
+        """Thaws, unless the watchdog has done so; returns how long the probe had to wait. Idempotent."""
         with self._lock:
-            if self._answer is None:
+            if self._respond is None:
                 assert self._helper.stdin is not None
                 with contextlib.suppress(OSError):
                     self._helper.stdin.write(b"t")
                     self._helper.stdin.flush()
-                answer = self._line(END_LIMIT_S)
-                if not answer:
+                response = self._line(END_LIMIT_S)
+                if not response:
                     with contextlib.suppress(OSError):
                         fcntl.ioctl(self._held, FITHAW, struct.pack("i", 0))
-                    answer = {"thawed_by": "the agent", "frozen_ms": 0.0, "blocked_ms": 0.0}
+                    response = {"thawed_by": "the agent", "frozen_ms": 0.0, "blocked_ms": 0.0}
                 self._end()
-                self._answer = {**self.evidence, **answer, "frozen": False}
-            return self._answer
+                self._respond = {**self.evidence, **response, "frozen": False}
+            return self._respond
 
     def _line(self, limit_s: float) -> dict[str, Any]:
         """Reads one line of JSON from the helper; empty if none comes."""
@@ -164,11 +164,11 @@ class Freezer:
             if not piece:
                 return {}
             data += piece
-        answer: dict[str, Any] = json.loads(data)
-        return answer
+        response: dict[str, Any] = json.loads(data)
+        return response
 
     def _end(self) -> str:
-        """Ends the helper and closes everything; returns what it said on standard error."""
+        """Ends the helper and closes everything; returns what it wrote to standard error."""
         os.close(self._held)
         helper = self._helper
         try:

@@ -24,7 +24,7 @@ FS_IOC_SHUTDOWN = 0x8004587D
 FLUSH = 0
 LOG_FLUSH = 1
 NO_LOG_FLUSH = 2
-"""What the shutdown does first: write everything, write the journal, write nothing."""
+"""What a shutdown writes first: everything, the journal, or nothing."""
 
 MKFS_LIMIT_S = 60.0
 
@@ -37,16 +37,16 @@ def make_image(image: Path, filesystem: str, size_mib: int) -> None:
     """Makes a new, empty file system on a new, sparse image.
 
     Raises:
-        AgentError: It cannot be made here.
+        AgentError: This host cannot make it.
     """
-    # A new file, so that whoever still held the old one could not write into the new file system.
+    # A new file, so that a process that still has the old one open cannot write into the new file system.
     image.unlink(missing_ok=True)
     with open(image, "xb") as file:
         file.truncate(size_mib * MIB)
     identity = str(uuid.uuid4())
     if filesystem == "ext4":
-        # Everything that depends on the size or on the distribution's defaults is said. No blocks for root: a
-        # full disk is to be full for everybody.
+        # Everything that depends on the size or on the distribution's defaults is explicit. No blocks are
+        # reserved for root: a full disk is full for every process.
         command = ["mkfs.ext4", "-q", "-F", "-b", "4096", "-I", "256", "-m", "0", "-U", identity]
     else:
         command = ["mkfs.xfs", "-q", "-f", "-m", f"uuid={identity}"]
@@ -85,7 +85,7 @@ def identity_of(image: Path) -> tuple[str, str]:
 
 
 def shutdown_descriptor(descriptor: int, flag: int) -> None:
-    """Shuts the file system down that a descriptor is on.
+    """Shuts down the file system of a descriptor.
 
     Raises:
         AgentError: The kernel refuses.
@@ -106,7 +106,7 @@ def sync_filesystem(path: Path) -> None:
 
 
 def stored_bytes(folder: Path) -> int:
-    """Returns the length of all files below a folder together; 0 if it cannot be read."""
+    """Returns the total length of all files below a folder; 0 if it cannot be read."""
     total = 0
     for root, _, names in os.walk(folder):
         for name in names:
@@ -116,10 +116,10 @@ def stored_bytes(folder: Path) -> int:
 
 
 def remove_disk(directory: Path) -> list[str]:
-    """Unmounts and removes the disk at a directory; returns what was there, one line each.
+    """Unmounts and removes the disk at a directory; returns what was removed, one line each.
 
     Raises:
-        AgentError: Somebody uses it for too long.
+        AgentError: A process uses it for too long.
     """
     directory = directory.absolute()
     mountpoint = directory / FOLDER

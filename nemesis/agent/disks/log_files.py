@@ -1,7 +1,7 @@
-"""What the agent has to know of a broker's files: which are partition logs, and where their batches begin.
+"""What the agent needs to know about a broker's files: which are partition logs, and where batches begin.
 
 Only the fixed beginning of a record batch is read: base offset (8 bytes) and length of the rest (4). The checksum
-covers a batch from its byte 21 on; what lies before is not protected, so a bit flipped there might go unnoticed.
+covers a batch from its byte 21 on; a bit that is flipped before that byte might go unnoticed.
 
 Source: Kafka's record batch format, version 2.
 """
@@ -46,7 +46,7 @@ def is_partition_log(path: str) -> bool:
 
 
 def batches(read_at: ReadAt, size: int) -> Iterator[BatchPlace]:
-    """Yields the whole batches of a file from its start until the first that is torn or none at all.
+    """Yields the whole batches of a file from its start up to the first torn or invalid one.
 
     Args:
         read_at: Returns bytes of the file: offset, length.
@@ -69,11 +69,26 @@ def batches(read_at: ReadAt, size: int) -> Iterator[BatchPlace]:
 
 
 def bytes_of_records(read_at: ReadAt, size: int, keep_records: int, torn_bytes: int) -> int:
-    """Returns how long a file is that keeps the batches below an offset and a piece of what follows them."""
+    """Returns the length that keeps the batches below an offset, and some bytes of what follows them."""
     for batch in batches(read_at, size):
         if batch.base_offset >= keep_records:
             return min(batch.position + torn_bytes, size)
     return size
+
+
+def newest_segment_of_largest_log(root: Path) -> Path | None:
+    """Returns the newest segment with data of the partition log that has the most bytes; None if there is none.
+
+    The metadata log is not a partition log. Of several logs of the same size, the first by name counts.
+    """
+    logs: dict[Path, list[Path]] = {}
+    for path in sorted(root.rglob("*" + LOG_SUFFIX)):
+        if path.is_file() and is_partition_log(os.fspath(path)) and path.stat().st_size:
+            logs.setdefault(path.parent, []).append(path)
+    if not logs:
+        return None
+    largest = max(logs.values(), key=lambda paths: sum(path.stat().st_size for path in paths))
+    return largest[-1]
 
 
 def recovery_points(directory: Path) -> dict[str, int]:
@@ -91,7 +106,7 @@ def recovery_points(directory: Path) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlipPlace:
-    """Where a bit can be flipped such that a reader of the file must notice.
+    """Where a bit can be flipped so that a reader of the file must detect it.
 
     Attributes:
         ranges: Byte ranges [start, end) that a checksum covers.
@@ -102,9 +117,9 @@ class FlipPlace:
 
 
 def choose_flip(root: Path, random: Random) -> tuple[FlipPlace, int, int] | None:
-    """Chooses a bit of a partition's log beyond its recovery point, where recovery has to look.
+    """Chooses a bit of a partition log beyond its recovery point, where recovery has to read.
 
-    What lies below was durable once; a bit that flips there is nobody's duty to notice before somebody reads it.
+    Data below the recovery point was durable once; a flipped bit there need not be detected before it is read.
 
     Returns:
         The place, the byte's offset in the file and the bit; None if there is no whole batch there.

@@ -1,9 +1,8 @@
-"""Mounts and loop devices through system calls: no program is started, so a cut costs milliseconds.
+"""Mounts and loop devices through system calls; no program is started, so a power cut takes milliseconds.
 
 A loop device is attached so that it detaches itself with its last user (`LO_FLAGS_AUTOCLEAR`). An unmount is
-therefore complete exactly when the device has let go of its image: as long as it has not, the old file system
-lives on somewhere, in another mount namespace or through an open file, and mounting the image a second time
-would destroy it.
+therefore complete when the device has detached its image. Until then the old file system is still in use, in
+another mount namespace or through an open file, and mounting the image a second time would destroy it.
 """
 
 import contextlib
@@ -55,7 +54,7 @@ class Mount:
 
     Attributes:
         device: "major:minor".
-        path: Where it is mounted.
+        path: The mount point.
         source: What is mounted, for instance a loop device.
     """
 
@@ -67,7 +66,7 @@ class Mount:
 
     @property
     def is_read_only(self) -> bool:
-        """Whether nothing can be written through it."""
+        """Whether it is mounted read-only."""
         return "ro" in self.options.split(",")
 
 
@@ -127,17 +126,17 @@ def share(directory: Path) -> None:
     """Makes a directory a shared mount of itself, so that later mounts below it reach containers; idempotent."""
     if mount_at(directory) is None:
         mount(os.fspath(directory), directory, "", MS_BIND)
-        # First private: it would else stay in one group with its parent, and every mount below would show up
-        # once more wherever the parent's group has members.
+        # Private first: otherwise it would stay in its parent's group, and every mount below would appear again
+        # wherever that group has members.
         mount("none", directory, "", MS_PRIVATE)
         mount("none", directory, "", MS_SHARED)
 
 
 def unmount_once(target: Path, flags: int = 0) -> None:
-    """Unmounts, without patience.
+    """Unmounts, without retrying.
 
     Raises:
-        OSError: `EBUSY` if somebody uses it, `EINVAL` if it is no mount.
+        OSError: `EBUSY` if a process uses it, `EINVAL` if it is not a mount.
     """
     if _libc.umount2(os.fsencode(target), flags | UMOUNT_NOFOLLOW) != 0:
         number = ctypes.get_errno()
@@ -145,7 +144,7 @@ def unmount_once(target: Path, flags: int = 0) -> None:
 
 
 def syncfs(descriptor: int) -> None:
-    """Writes everything of the file system that a descriptor is on.
+    """Writes everything of the file system of a descriptor.
 
     Raises:
         OSError: Something could not be written.
@@ -156,10 +155,10 @@ def syncfs(descriptor: int) -> None:
 
 
 def unmount(target: Path, limit_s: float = BUSY_LIMIT_S) -> None:
-    """Unmounts what is mounted at a path, in every mount namespace; does nothing if nothing is.
+    """Unmounts what is mounted at a path, in every mount namespace; does nothing if there is none.
 
     Raises:
-        AgentError: Somebody uses it for too long; the sentence names the processes.
+        AgentError: A process uses it for too long; the message names the processes.
     """
     there = mount_at(target)
     if there is None:
@@ -179,23 +178,23 @@ def unmount(target: Path, limit_s: float = BUSY_LIMIT_S) -> None:
                 ) from None
         time.sleep(POLL_S)
     if mount_at(target) is not None:
-        unmount(target, limit_s)  # it was mounted twice, one over the other
+        unmount(target, limit_s)  # it was mounted twice, one on top of the other
         return
     if image:
         _wait_released(there, image, deadline_s)
 
 
 def _wait_released(there: Mount, image: str, deadline_s: float) -> None:
-    """Waits until a loop device has let go of its image; unmounts it in other namespaces meanwhile."""
+    """Waits until a loop device has detached its image; meanwhile unmounts it in other namespaces."""
     looked_for_s = (
         time.monotonic() + 5 * POLL_S
-    )  # the kernel needs a moment even if there is nobody else
-    # Once it has, the device may be somebody else's in no time: only the image tells.
+    )  # the kernel needs a moment even if there is no other user
+    # Once it is detached, another program may take the device at once, so only its image identifies it.
     while backing_file(there.source) == image:
         now_s = time.monotonic()
         if now_s > deadline_s:
             raise AgentError(
-                f"{there.path} is unmounted here but its file system lives on; "
+                f"{there.path} is unmounted here but its file system is still in use; "
                 f"{_users_in_words(there.device)}"
             )
         if now_s > looked_for_s:
@@ -206,7 +205,7 @@ def _wait_released(there: Mount, image: str, deadline_s: float) -> None:
 
 def _unmount_elsewhere_if_attached(there: Mount, image: str) -> None:
     with contextlib.suppress(OSError):
-        # While it is open, it cannot be detached and given to somebody else.
+        # While it is open, it cannot be detached and given to another process.
         held = os.open(there.source, os.O_RDONLY | os.O_CLOEXEC)
         try:
             if backing_file(there.source) == image:
@@ -239,7 +238,7 @@ def _in_namespace_of(pid: int, paths: list[str]) -> None:
         with contextlib.suppress(OSError):
             descriptor = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
             try:
-                # A thread that shares its working directory with others may not change namespaces.
+                # A thread that shares its working directory with others may not change its namespace.
                 if _libc.unshare(CLONE_FS) == 0 and _libc.setns(descriptor, CLONE_NEWNS) == 0:
                     for path in reversed(paths):
                         with contextlib.suppress(OSError):
@@ -283,7 +282,7 @@ def _is_on(path: str, device: int) -> bool:
 def _users_in_words(device: str) -> str:
     found = users(device)
     if not found:
-        return "no process is seen that uses it"
+        return "no process that uses it is visible"
     names = ", ".join(f"{name} ({pid})" for pid, name in sorted(found.items())[:5])
     return f"it is used by {names}: end these first"
 
@@ -303,13 +302,13 @@ def _namespace_of(pid: "int | str") -> str:
 
 
 def attach_loop(image: Path, *, read_only: bool = False) -> tuple[str, int]:
-    """Attaches an image to a free loop device that detaches itself when nobody uses it any more.
+    """Attaches an image to a free loop device that detaches itself when it is no longer used.
 
     Returns:
         The device's path, and a descriptor of it, to be closed after it was mounted.
 
     Raises:
-        AgentError: No loop device can be had here.
+        AgentError: This host has no loop devices.
     """
     try:
         control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
@@ -327,15 +326,17 @@ def attach_loop(image: Path, *, read_only: bool = False) -> tuple[str, int]:
                     _configure(device, backing, image)
                 except OSError as error:
                     os.close(device)
-                    if error.errno != errno.EBUSY:  # else somebody else was faster
-                        raise AgentError(f"loop{number} takes no image: {error}") from None
+                    if error.errno != errno.EBUSY:  # otherwise another process was faster
+                        raise AgentError(
+                            f"loop{number} cannot be attached to the image: {error}"
+                        ) from None
                     continue
                 return f"/dev/loop{number}", device
         finally:
             os.close(backing)
     finally:
         os.close(control)
-    raise AgentError("every free loop device was taken by somebody else; try again")
+    raise AgentError("every free loop device was taken by another process; try again")
 
 
 def _open_loop(number: int) -> int:

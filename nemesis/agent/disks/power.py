@@ -1,12 +1,12 @@
-"""Power cuts of one or several nodes at one instant, in the order in which each step has to come.
+"""Power cuts of one or several nodes at one instant, as a sequence of steps.
 
     silence   no packet leaves or reaches the node: a machine without power sends no FIN
-    freeze    the process stands, so it cannot see its disk die and tell somebody
+    freeze    the process is stopped, so it cannot notice its disk failing and report it
     cut       the file system is shut down: what was not fsynced is gone   (power_cut.cut does this and the next)
-    kill      the process is gone, its sockets are destroyed in silence
-    remount   the journal is replayed; what the mode keeps is written back
+    kill      the process is killed, and its sockets are destroyed silently
+    remount   the journal is replayed, and what the mode keeps is written back
 
-Starting the node again is somebody else's decision; `power_on` ends the silence.
+The harness decides when the node starts again; `power_on` ends the silence.
 """
 
 import time
@@ -18,11 +18,11 @@ from nemesis.agent.errors import AgentError
 from nemesis.agent.node import AgentNode
 from nemesis.agent.processes import signals
 
-Answer = dict[str, Any]
+Response = dict[str, Any]
 
 
-def silence_rules(node: AgentNode) -> list[Answer]:
-    """Returns the rules by which nothing reaches a node and nothing leaves it."""
+def silence_rules(node: AgentNode) -> list[Response]:
+    """Returns the packet rules that drop everything to and from a node."""
     into = [["*", address] for address in node.addresses]
     out = [[address, "*"] for address in node.addresses]
     return [
@@ -31,23 +31,24 @@ def silence_rules(node: AgentNode) -> list[Answer]:
     ]
 
 
-def power_cut(nodes: list[AgentNode], plans: dict[str, Any], token: str) -> Answer:
-    """Takes the power from nodes at one instant; they stay silent until `power_on`.
+def power_cut(nodes: list[AgentNode], plans: dict[str, Any], token: str) -> Response:
+    """Cuts the power of nodes at one instant; they stay silent until `power_on`.
 
     Args:
-        nodes: Whose. Dead ones lose what they had not made durable all the same.
+        nodes: The nodes. Nodes that are down lose what they had not made durable as well.
         plans: By node name: the fields of `CutPlan`.
-        token: For the silence.
+        token: Names the packet rules of the silence.
 
     Returns:
-        Per node what was lost, and how long each step took.
+        What each node lost, and how long each step took.
     """
     began_ns = time.monotonic_ns()
     with ThreadPoolExecutor(max_workers=2 * len(nodes)) as pool:
         list(pool.map(lambda node: node.net.apply(token, silence_rules(node)), nodes))
         silent_ns = time.monotonic_ns()
         for node in nodes:
-            # A frozen file system can be neither shut down nor mounted again, and who waits for it does not stop.
+            # A frozen file system can be neither shut down nor mounted again, and a process that waits for it
+            # does not stop.
             node.thaw_disk()
         stand = list(pool.map(_freeze, nodes))
         frozen_ns = time.monotonic_ns()
@@ -74,7 +75,7 @@ def power_cut(nodes: list[AgentNode], plans: dict[str, Any], token: str) -> Answ
     }
 
 
-def power_on(nodes: list[AgentNode], token: str) -> Answer:
+def power_on(nodes: list[AgentNode], token: str) -> Response:
     """Ends the silence of nodes."""
     return {node.name: node.net.remove(token) for node in nodes}
 
@@ -88,4 +89,4 @@ def _bury(node: AgentNode) -> None:
     if node.process.is_alive:
         signals.send(node.process, 9)
         if not signals.wait_gone(node.process):
-            raise AgentError(f"{node.name}'s process does not die")
+            raise AgentError(f"{node.name}'s process does not end")

@@ -1,8 +1,8 @@
-"""Power cuts on real file systems: the kernel loses what was not durable, then some of it is given back.
+"""Power cuts on real file systems: the kernel loses what was not durable, then some of it is written back.
 
 The file system is shut down without writing its log (`EXT4_IOC_SHUTDOWN`, `XFS_IOC_GOINGDOWN`), unmounted and
-mounted again, which replays the journal. What is left then is the least that a power cut leaves; between that and
-what processes saw last lies what a kernel might have written just in time. A mode chooses from it:
+mounted again, which replays the journal. What is left then is the least that a power cut leaves. A kernel might
+have written anything between that and what processes saw last just in time; a mode chooses from it:
 
 | mode          | data, per file                                      | names and cuts                      |
 |---------------|-----------------------------------------------------|-------------------------------------|
@@ -13,12 +13,12 @@ what processes saw last lies what a kernel might have written just in time. A mo
 | `zero_tail`   | as `prefix`, and zeros after it                     | see below                           |
 | `keep_all`    | everything                                          | everything                          |
 
-The kernel's journal keeps its order, and from outside that order is not visible. So changes of names come back
-all or not at all; only if nothing but creations was lost, the oldest of them may come back alone, by their times
-of birth. A file that was cut or overwritten is given back only together with all the rest, because its new bytes
-cannot be older than the cut. What is missing in this is legal too, it is just never produced.
+The kernel's journal keeps an order that is not visible from outside. So changes of names come back all or not at
+all; only if nothing but creations was lost, the oldest of them may come back alone, by their birth times. A file
+that was truncated or overwritten is restored only together with all the rest, because its new bytes cannot be
+older than the truncation. Other legal outcomes exist; they are never produced.
 
-Everything that was fsynced is in what the kernel left, and that is never touched.
+Everything that was fsynced is in what the kernel left, which is never changed.
 
 Source: `harness/simulation/power_cut.py` has the same modes.
 """
@@ -42,7 +42,7 @@ from nemesis.agent.disks.synthesis import MODES, NOTHING_GIVEN_BACK, FileCut, gi
 from nemesis.agent.errors import AgentError
 
 FILES_MAX = 200
-"""How many files a report lists; the totals are of all."""
+"""How many files a report lists; the totals cover all files."""
 
 BARRIER_LIMIT_S = 30.0
 
@@ -52,15 +52,15 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutPlan:
-    """How a power cut goes for one node.
+    """What a power cut does to one node.
 
     Attributes:
         mode: One of `MODES`.
-        seed: Decides what a mode leaves open.
-        keep_records: An exact cut: of every partition's log the batches below this offset survive; what was
-            durable beyond it survives too, and the report says so.
-        torn_bytes: With `keep_records`: so many bytes of what follows survive as well.
-        flag: What the file system does before it dies: `FLUSH`, `LOG_FLUSH` or `NO_LOG_FLUSH` of `images.py`.
+        seed: Decides the choices that a mode leaves open.
+        keep_records: An exact cut: the batches of every partition log below this offset survive. What was durable
+            beyond it survives as well; the report notes it.
+        torn_bytes: With `keep_records`: this many bytes of what follows survive as well.
+        flag: What the shutdown writes first: `FLUSH`, `LOG_FLUSH` or `NO_LOG_FLUSH` of `images.py`.
     """
 
     mode: str = "lose_all"
@@ -72,27 +72,27 @@ class CutPlan:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise AgentError(
-                f"no power cut mode is called {self.mode!r}; there are {', '.join(MODES)}"
+                f"no power cut mode is called {self.mode!r}; known: {', '.join(MODES)}"
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutReport:
-    """What a power cut did to one node: the evidence that it bit.
+    """What a power cut did to one node: the evidence of its effect.
 
     Attributes:
         mode: How the outcome was chosen.
         cached_bytes: Length of all files before.
-        unsynced_bytes_before: How much of it was not durable: what the kernel alone lost.
-        kept_bytes: How much of that was given back, counted from the beginning of each file.
-        lost_bytes: How much of what processes saw they will not find.
+        unsynced_bytes_before: How much of it was not durable: what the kernel lost.
+        kept_bytes: How much of that was written back, counted from the beginning of each file.
+        lost_bytes: How much of what processes saw is lost.
         files: Files that lost something or changed, by name; at most `FILES_MAX`.
-        returned: Names that had been removed and are back.
-        missing: Names that had been made and are gone.
+        returned: Names that had been removed and exist again.
+        missing: Names that had been made and are lost.
         metadata: "none", "all" or "k of n creations": which changes of names came back.
-        notes: What else is to be known, for instance that more was durable than was to be kept.
+        notes: Further remarks, for instance that more was durable than the plan keeps.
         timings_ms: Per step.
-        skew_ns: Between the first and the last of the nodes that were cut at once.
+        skew_ns: Time between the first and the last of the nodes that were cut together.
     """
 
     mode: str
@@ -110,7 +110,7 @@ class CutReport:
 
     @property
     def has_bitten(self) -> bool:
-        """Whether the node will find anything changed."""
+        """Whether the node has lost or changed files."""
         return bool(self.lost_bytes or self.returned or self.missing)
 
     def to_json(self) -> dict[str, Any]:
@@ -119,19 +119,19 @@ class CutReport:
 
 
 def cut(disks: Sequence[NodeDisk], plans: Sequence[CutPlan], kill: Kill) -> list[CutReport]:
-    """Cuts the power of several nodes at one instant. Their processes are frozen, by the caller.
+    """Cuts the power of several nodes at one instant. The caller has frozen their processes.
 
     Args:
-        disks: Whose.
-        plans: One each.
+        disks: The disks of the nodes.
+        plans: One for each disk.
         kill: Ends the process of a node and returns when it is gone; called from several threads.
 
     Returns:
         One report each; the disks are mounted again.
 
     Raises:
-        AgentError: Something failed. What could be done for the other nodes was done; `mount` brings a disk
-            back that is not mounted.
+        AgentError: A step failed. The other nodes were cut all the same; `mount` mounts a disk that is not
+            mounted.
     """
     if not disks:
         return []
@@ -163,7 +163,7 @@ def cut(disks: Sequence[NodeDisk], plans: Sequence[CutPlan], kill: Kill) -> list
 
 
 def _look(disk: NodeDisk, open_snapshots: contextlib.ExitStack) -> Snapshot | None:
-    """Returns what a node's files are; None if they cannot be read because the file system is dead already."""
+    """Returns a node's files; None if they cannot be read because the file system was shut down before."""
     try:
         taken = disk.snapshot()
     except OSError as error:
@@ -192,7 +192,7 @@ def _each(
     step: str,
     work: Callable[[int], _T],
 ) -> list[_T]:
-    """Does one step for all nodes at once; waits for all of them before it complains about any."""
+    """Runs one step for all nodes at once; waits for all of them before it raises an error."""
 
     def timed(index: int) -> _T:
         began_ns = time.monotonic_ns()
@@ -216,7 +216,7 @@ def _shut_down(
     indices: Sequence[int],
     timings: list[dict[str, float]],
 ) -> int:
-    """Shuts file systems down at once; returns the nanoseconds between the first and the last."""
+    """Shuts file systems down together; returns the nanoseconds between the first and the last."""
     if not indices:
         return 0
     with contextlib.ExitStack() as stack:
@@ -239,7 +239,7 @@ def _shut_down(
 def _finish(
     disk: NodeDisk, plan: CutPlan, before: Snapshot | None, times: dict[str, float]
 ) -> CutReport:
-    """Mounts one disk again and gives back what its plan keeps."""
+    """Mounts one disk again and writes back what its plan keeps."""
     at_ns = time.monotonic_ns()
 
     def step(name: str) -> None:
@@ -254,9 +254,9 @@ def _finish(
     disk.mount(read_only=is_read_only, with_ballast=False)
     step("mount")
     if before is None or is_read_only:
-        why = "it could not be written" if is_read_only else "it was dead before the cut"
+        why = "it could not be written" if is_read_only else "it was shut down before the cut"
         result = NOTHING_GIVEN_BACK
-        notes: tuple[str, ...] = (f"nothing was given back to this disk: {why}",)
+        notes: tuple[str, ...] = (f"nothing was written back to this disk: {why}",)
     else:
         result = give_back(
             disk.data,
@@ -285,7 +285,7 @@ def _finish(
 
 
 def leftovers(root: Path) -> list[str]:
-    """Returns what disks there are below a directory: mounts, loop devices and images, one line each."""
+    """Returns the disks below a directory: mounts, loop devices and images, one line each."""
     root = root.absolute()
     found = [f"mount {path}" for path in _mounts_below(root)]
     found += [f"loop device {dev} of {image}" for dev, image in mounts.loops_below(root).items()]
@@ -296,7 +296,7 @@ def reset(root: Path) -> list[str]:
     """Removes every disk below a directory; returns what was removed, one line each.
 
     Raises:
-        AgentError: Something is still used. Everything else was removed.
+        AgentError: A disk is still in use. Everything else was removed.
     """
     root = root.absolute()
     disks = {path.parent if path.name == FOLDER else path for path in _mounts_below(root)}
@@ -319,5 +319,5 @@ def _mounts_below(root: Path) -> list[Path]:
 
 
 def _images_below(root: Path) -> list[Path]:
-    """Returns images; at two depths, for the scratch images of a search for capabilities have a folder."""
+    """Returns images at two depths, because scratch images have a folder of their own."""
     return sorted([*root.glob("*.img"), *root.glob("*/*.img")])

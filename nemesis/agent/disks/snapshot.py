@@ -1,11 +1,11 @@
 """What a node's files look like at one moment, with their content.
 
-A file is recognised by its inode number together with its time of birth, since numbers are given again: so a
-rename that a power cut undid is told from a new file. Contents are held in memory up to a bound; what exceeds it
+A file is identified by its inode number together with its birth time, because numbers are reused. So a rename that
+a power cut undid can be distinguished from a new file. Contents are held in memory up to a bound; what exceeds it
 goes to an unnamed file on the host's own disk.
 
-Looking must not change anything. But both ext4 and xfs write a file back when somebody closes it, whoever that is,
-if it was cut before. So what was opened to be read stays open until the file system is dead.
+Reading must not change anything. But both ext4 and xfs write a truncated file back when any process closes it. So
+files that were opened for reading stay open until the file system is shut down.
 """
 
 import ctypes
@@ -40,11 +40,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Which inode this is, for ever.
+    """The identity of an inode that no later inode gets.
 
     Attributes:
         number: The inode number.
-        born_ns: When it was made; 0 if the file system does not say.
+        born_ns: When it was made; 0 if the file system does not report it.
     """
 
     number: int
@@ -76,7 +76,7 @@ class Content:
     Args:
         data: In memory; empty if spooled.
         size: Length.
-        spool: Where they are otherwise: descriptor and offset.
+        spool: Descriptor and offset of spooled bytes.
     """
 
     __slots__ = ("_data", "_spool", "size")
@@ -116,16 +116,16 @@ class Snapshot:
 
     @property
     def size_bytes(self) -> int:
-        """Returns the length of all files together."""
+        """Returns the total length of all files."""
         return sum(entry.size for entry in self.files.values())
 
     def close_files(self) -> None:
-        """Closes what was read; to be called once that can do nothing any more. Idempotent."""
+        """Closes the files that were read, after the file system was shut down. Idempotent."""
         while self._open:
             os.close(self._open.pop())
 
     def close(self) -> None:
-        """Closes everything and gives the contents back; idempotent."""
+        """Closes everything and frees the contents; idempotent."""
         self.close_files()
         self.contents.clear()
         if self._spool is not None:
@@ -144,7 +144,7 @@ class Snapshot:
         self.close()
 
     def load(self, root: Path, entry: Entry, memory_max: int, spool_folder: Path) -> None:
-        """Reads one file, as long as it was when it was looked at first."""
+        """Reads one file up to the length that it had at first."""
         descriptor = os.open(root / entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOATIME)
         self._open.append(descriptor)
         if self._in_memory + entry.size <= memory_max:
@@ -189,9 +189,9 @@ def take_snapshot(
     """Returns everything below a directory with its contents, as processes see it.
 
     Args:
-        root: The directory. Nobody should be changing it.
+        root: The directory. No process should be changing it.
         spool_folder: A folder on another file system, for what does not fit into memory.
-        memory_max: How many bytes do.
+        memory_max: How many bytes are held in memory.
     """
     snapshot = take_inventory(root)
     _allow_descriptors(len(snapshot.files))
@@ -205,21 +205,21 @@ def take_snapshot(
 
 
 def _allow_descriptors(count: int) -> None:
-    """Lets this process have so many files open besides what it has.
+    """Raises the limit of open files of this process by a number of files.
 
     Raises:
-        AgentError: It may not.
+        AgentError: The limit cannot be raised so far.
     """
     needed = count + len(os.listdir("/proc/self/fd")) + SPARE_DESCRIPTORS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and needed > hard:
-        raise AgentError(f"{count} files are too many at once: the agent may open {hard}")
+        raise AgentError(f"{count} files cannot be open at once: the agent may open {hard}")
     if soft != resource.RLIM_INFINITY and needed > soft:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def by_identity(entries: Mapping[str, Entry]) -> dict[Identity, Entry]:
-    """Returns entries by what they are instead of what they are called."""
+    """Returns entries by identity instead of by name."""
     return {entry.identity: entry for entry in entries.values()}
 
 
@@ -227,7 +227,7 @@ def common_prefix_bytes(content: Content, path: Path) -> tuple[int, bool]:
     """Compares a content with a file.
 
     Returns:
-        How many leading bytes agree; and whether whatever follows in the file is zeros, or nothing.
+        How many leading bytes agree; and whether the rest of the file is zeros or empty.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOATIME)
     try:

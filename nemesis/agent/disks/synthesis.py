@@ -1,4 +1,4 @@
-"""What a power cut leaves beyond the least: chooses it, and writes it back (see `power_cut.py`)."""
+"""Chooses what a power cut leaves beyond the least, and writes it back (see `power_cut.py`)."""
 
 import os
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class FileCut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenBack:
-    """What was decided; see `power_cut.CutReport`."""
+    """The outcome; see `power_cut.CutReport`."""
 
     unsynced_bytes: int
     kept_bytes: int
@@ -72,7 +72,7 @@ NOTHING_GIVEN_BACK = GivenBack(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Image:
-    """What is to be in one file: pieces of the cached content, zeros between and behind them."""
+    """The content of one file: pieces of the cached content, with zeros between and after them."""
 
     pieces: tuple[tuple[int, int], ...]
     size: int
@@ -83,10 +83,10 @@ class _Survivor:
     """What the kernel left of one cached file. Mutable.
 
     Attributes:
-        path: Its name now; "" if no inode is left.
-        floor: How many leading bytes of the cached content are there.
+        path: Its name now; "" if its inode is gone.
+        floor: How many leading bytes of the cached content it has.
         size: Its length.
-        is_appended: Whether the cached content continues what is there: nothing was cut or overwritten.
+        is_appended: Whether the cached content extends it: nothing was truncated or overwritten.
     """
 
     path: str = ""
@@ -108,11 +108,11 @@ def give_back(
 
     Args:
         root: The node's directory, just mounted again.
-        before: What was in it when the power went off.
+        before: Its content when the power was cut.
         mode: One of `MODES`.
-        seed: Decides what the mode leaves open.
-        keep_records: An exact cut of every partition's log.
-        torn_bytes: A piece of what follows.
+        seed: Decides the choices that the mode leaves open.
+        keep_records: An exact cut of every partition log.
+        torn_bytes: How many bytes of what follows are kept.
     """
     return _Synthesis(root, before, mode, Random(seed)).run(keep_records, torn_bytes)
 
@@ -160,7 +160,7 @@ class _Synthesis:
 
     @staticmethod
     def _gone(after: dict[str, Entry], before: dict[str, Entry]) -> list[str]:
-        """Returns names that are there although processes had removed or replaced them."""
+        """Returns names that exist again although processes had removed or replaced them."""
         return [
             path
             for path, entry in after.items()
@@ -168,7 +168,7 @@ class _Synthesis:
         ]
 
     def run(self, keep_records: int | None, torn_bytes: int) -> GivenBack:
-        """Decides and writes."""
+        """Chooses the outcome and writes it."""
         keep = self._kept_bytes(keep_records, torn_bytes)
         names, metadata = self._choose_names(keep)
         if metadata == "all":
@@ -183,7 +183,7 @@ class _Synthesis:
             if survivor.path != path and path not in names:
                 continue
             if not survivor.is_appended and metadata != "all":
-                continue  # its new bytes cannot be older than the cut before them
+                continue  # its new bytes cannot be older than the truncation before them
             image = self._outcome(path, survivor, keep)
             if image is not None:
                 self._write(path, survivor, image)
@@ -239,7 +239,7 @@ class _Synthesis:
         return survivor.path != path or not survivor.is_appended
 
     def _creations(self) -> list[list[str]]:
-        """Returns what was made, oldest first; the clock is coarse, and what has one time stays together."""
+        """Returns groups of creations, oldest first; the clock is coarse, and files with one time are a group."""
         groups: dict[int, list[str]] = {}
         for paths, entries in (
             (self.new_folders, self.before.directories),
@@ -250,7 +250,7 @@ class _Synthesis:
         return [groups[born_ns] for born_ns in sorted(groups)]
 
     def _outcome(self, path: str, survivor: _Survivor, keep: dict[str, int]) -> _Image | None:
-        """Chooses the content of one file whose name is there; None leaves it as it is."""
+        """Chooses the content of one file whose name exists; None leaves it unchanged."""
         start, end = survivor.floor, self.before.contents[path].size
         must_write = survivor.path != path or not survivor.is_appended
         if path in keep:
@@ -289,15 +289,15 @@ class _Synthesis:
             at = page_end
         return _Image(pieces=tuple(pieces), size=pieces[-1][1] if pieces else start)
 
-    # -- writing it
+    # -- writing
 
     def _redo_names(self) -> None:
-        """Makes the names what they were before."""
+        """Restores the names."""
         moved = {}
         for index, path in enumerate(self.new_files):
             there = self.survivors[path].path
             if there:
-                # By way of a name of its own, for two files may have changed places.
+                # Through a temporary name, because two files may have exchanged their names.
                 moved[path] = self.root / _MOVING.format(index)
                 os.rename(self.root / there, moved[path])
         for path in self.old_files:
@@ -333,14 +333,14 @@ class _Synthesis:
                 for at in range(start, end, CHUNK_BYTES):
                     data = content.read(at, min(CHUNK_BYTES, end - at))
                     if os.pwrite(descriptor, data, at) != len(data):
-                        raise OSError(f"{path} could not be written back whole")
-            # Never shorter: a length that the kernel made durable stays.
+                        raise OSError(f"{path} could not be written back completely")
+            # Never shorter: a length that was durable stays.
             if os.fstat(descriptor).st_size < image.size:
                 os.ftruncate(descriptor, image.size)
         finally:
             os.close(descriptor)
 
-    # -- what became of it
+    # -- the report
 
     def _account(self, metadata: str) -> GivenBack:
         names = self._names_now(metadata)

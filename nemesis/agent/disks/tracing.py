@@ -1,7 +1,7 @@
-"""System calls that fail, lie or take longer, by `strace`: one tracer per process.
+"""System calls that fail, lie or take longer, with `strace`: one tracer per process.
 
-A traced process is slowed down by every call of every kind that it makes while `strace` looks at it, so a tracer
-is for what no other mechanism can do. It ends with the agent, however that ends: then its standard input closes.
+Tracing slows down every system call of a process, so a tracer is used only where no other mechanism can inject the
+fault. It ends with the agent, because its standard input closes then.
 """
 
 import contextlib
@@ -26,11 +26,11 @@ INJECTIONS = ("fsync-error", "fsync-delay", "fsync-lies")
 _SYNCS = "fsync,fdatasync"
 _HIT = re.compile(rb"\((?:INJECTED|DELAYED)\)$")
 _LEASH = 'strace "$@" & read -r go; kill -TERM $! 2>/dev/null; wait $!'
-"""Ends the tracer in order, so that it lets go of the process, when the agent says so or is gone."""
+"""Ends the tracer cleanly, so that it detaches from the process, on request or when the agent is gone."""
 
 
 class TracerBusyError(AgentError):
-    """Something else traces the process already."""
+    """The process has another tracer."""
 
 
 class Tracer:
@@ -44,17 +44,17 @@ class Tracer:
         self._words: list[str] = []
 
     def start(self, pid: int, *, inject: str, every: int = 1, delay_ms: float = 0) -> None:
-        """Attaches to all threads of a process; returns when it has.
+        """Attaches to all threads of a process; returns when it is attached.
 
         Args:
-            pid: Whose calls.
+            pid: The process.
             inject: "fsync-error" (they fail with EIO and do nothing), "fsync-delay" (they return late) or
                 "fsync-lies" (they return success and do nothing).
-            every: Only every so manieth call of each thread is hit.
-            delay_ms: How late.
+            every: Only every n-th call of each thread is hit.
+            delay_ms: The delay.
 
         Raises:
-            TracerBusyError: Something else traces it.
+            TracerBusyError: It has another tracer.
             AgentError: It cannot be traced.
         """
         if self._process is not None:
@@ -65,7 +65,9 @@ class Tracer:
         if not _threads(pid):
             raise AgentError(f"there is no process {pid}")
         if any(_tracer_of(pid, thread) for thread in _threads(pid)):
-            raise TracerBusyError(f"process {pid} is being traced already, and only one can")
+            raise TracerBusyError(
+                f"process {pid} is being traced already, and a process can have one tracer"
+            )
         arguments = ["-qq", "-f", "-e", f"trace={_SYNCS}", "-e", "signal=none"]
         arguments += ["-e", expression, "-p", str(pid)]
         self._process = subprocess.Popen(
@@ -87,11 +89,11 @@ class Tracer:
             time.sleep(POLL_S)
 
     def evidence(self) -> dict[str, Any]:
-        """Returns how many calls were hit, and how many there were."""
+        """Returns how many calls were hit, and how many were made."""
         return {"calls": self._hits, "calls_seen": self._calls}
 
     def stop(self) -> None:
-        """Lets go of the process; idempotent."""
+        """Detaches from the process; idempotent."""
         process = self._process
         if process is None or process.stdin is None:
             return
@@ -101,7 +103,7 @@ class Tracer:
         try:
             process.wait(END_LIMIT_S)
         except subprocess.TimeoutExpired:
-            # The tracer alone, not the traced: it is in the group of the leash.
+            # Only the tracer, not the traced process, is in the process group of the shell.
             with contextlib.suppress(OSError):
                 os.killpg(process.pid, 9)
             process.wait()
@@ -111,7 +113,7 @@ class Tracer:
             process.stderr.close()
 
     def _read(self) -> None:
-        """Counts what the tracer says; a line begins with the name of the call."""
+        """Counts the lines of the tracer; a line begins with the name of the call."""
         assert self._process is not None
         assert self._process.stderr is not None
         for line in self._process.stderr:
@@ -126,12 +128,12 @@ class Tracer:
 
 def _expression(inject: str, every: int, delay_ms: float) -> str:
     if inject not in INJECTIONS:
-        raise AgentError(f"nothing called {inject!r} can be injected: {', '.join(INJECTIONS)}")
+        raise AgentError(f"{inject!r} cannot be injected; known: {', '.join(INJECTIONS)}")
     if every < 1:
-        raise AgentError("every is 1 or more")
+        raise AgentError("every must be 1 or more")
     if inject == "fsync-delay":
         if delay_ms <= 0:
-            raise AgentError("a delay takes more than 0 ms")
+            raise AgentError("a delay must be longer than 0 ms")
         effect = f"delay_exit={round(delay_ms * 1000)}"
     else:
         effect = "error=EIO" if inject == "fsync-error" else "retval=0"

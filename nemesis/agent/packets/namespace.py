@@ -1,9 +1,8 @@
-"""A network namespace, as the agent sees it: a helper process that lives in it, and does what it is told.
+"""A network namespace, as the agent sees it: a helper process in the namespace that executes requests.
 
-A process can be in one network namespace only (more exactly, a thread can), so each namespace gets a process of
-its own. It is told by JSON lines what to do, which takes a millisecond; starting a program for each change would
-take many. Should a helper die, the next request starts another one in the same namespace, which takes over the
-rules of the dead one.
+A process (more exactly, a thread) is in one network namespace only, so each namespace gets a helper. A request by
+a line of JSON takes about a millisecond; starting a program for each change would take many. If a helper dies, the
+next request starts another one in the same namespace, which takes over the packet rules of the dead one.
 """
 
 import contextlib
@@ -27,14 +26,14 @@ END_LIMIT_S = 10.0
 _SERIAL = itertools.count(1)
 _OWNER_CHARS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
-Answer = dict[str, Any]
+Response = dict[str, Any]
 
 
 class Namespace:
     """One network namespace. Safe to use from several threads.
 
     Args:
-        pid: A process in the namespace; None for this process's own.
+        pid: A process in the namespace; None for the namespace of this process.
         is_scratch: A new namespace instead, which ends with this object.
 
     Raises:
@@ -44,12 +43,12 @@ class Namespace:
     def __init__(self, pid: int | None, *, is_scratch: bool = False) -> None:
         self.pid = pid
         self._is_scratch = is_scratch
-        # Several of these may be in one namespace, with the same tokens.
+        # Several of these objects may use one namespace, with the same tokens.
         self._owner = f"{_base36(os.getpid())}_{_base36(next(_SERIAL))}"
         self._lock = threading.Lock()
         self._is_closed = False
         self._descriptor = -1
-        self._applied: dict[str, list[Answer]] = {}
+        self._applied: dict[str, list[Response]] = {}
         if not is_scratch:
             path = f"/proc/{pid if pid is not None else 'thread-self'}/ns/net"
             try:
@@ -77,11 +76,11 @@ class Namespace:
         """Whether its helper process runs."""
         return not self._is_closed and self._helper.is_alive
 
-    def apply(self, token: str, rules: list[Answer]) -> Answer:
-        """Puts rules in force; returns when they are. Idempotent by token.
+    def apply(self, token: str, rules: list[Response]) -> Response:
+        """Puts packet rules in force; returns when they are. Idempotent by token.
 
         Args:
-            token: Names the rules, for everything that follows.
+            token: Names the packet rules in later calls.
             rules: Each with `kind` ("drop", "reject", "loss", "delay", "bandwidth"), `pairs` of source and
                 destination address ("*" for any), `hook` ("input" or "output") and, by kind, `percent`, `ms`,
                 `jitter_ms`, `by` ("netem" or "nfqueue", to insist on one), `rate_kib_s`.
@@ -90,31 +89,31 @@ class Namespace:
             `in_force_ns` (monotonic) and `took_ms`.
 
         Raises:
-            NetworkError: That cannot be done; then nothing of it is in force.
+            NetworkError: It failed; none of the packet rules is in force.
         """
-        answer: Answer = self._ask("apply", token=token, rules=rules)
+        response: Response = self._ask("apply", token=token, rules=rules)
         self._applied[token] = rules
-        return answer
+        return response
 
-    def evidence(self, token: str) -> Answer:
-        """Returns what a token's rules have caught; after they were removed, what they had caught by then.
+    def evidence(self, token: str) -> Response:
+        """Returns what a token's packet rules have caught; after their removal, what they had caught until then.
 
         Returns:
-            `packets` that were dropped, answered, delayed or limited, their `bytes`, and more by kind: `seen`
+            `packets` that were dropped, rejected, delayed or limited, their `bytes`; by kind: `seen`
             (packets of the pairs, hit or not); of delays the `mechanism` ("netem", "nfqueue" or both), what each
             rule's `netem` or its `queues` took, and why there is `no_netem`; `overlimits`, `sent_bytes` of limits.
 
         Raises:
             NetworkError: The token was never in force here.
         """
-        answer: Answer = self._ask("evidence", token=token)
-        return answer
+        response: Response = self._ask("evidence", token=token)
+        return response
 
-    def remove(self, token: str) -> Answer:
-        """Removes exactly a token's rules and returns the last evidence; idempotent."""
-        answer: Answer = self._ask("remove", token=token)
+    def remove(self, token: str) -> Response:
+        """Removes a token's packet rules, and no others, and returns the last evidence; idempotent."""
+        response: Response = self._ask("remove", token=token)
         self._applied.pop(token, None)
-        return answer
+        return response
 
     def tokens(self) -> list[str]:
         """Returns the tokens in force, oldest first."""
@@ -122,37 +121,37 @@ class Namespace:
         return tokens
 
     def reset(self) -> list[str]:
-        """Removes what any run ever left in this namespace; returns one line for each thing removed."""
+        """Removes what any run left in this namespace; returns one line for each thing removed."""
         removed: list[str] = self._ask("reset")
         self._applied.clear()
         return removed
 
-    def reset_connections(self, addresses: list[str], ports: list[int] | None = None) -> Answer:
-        """Destroys every TCP connection one of whose ends has one of the addresses.
+    def reset_connections(self, addresses: list[str], ports: list[int] | None = None) -> Response:
+        """Destroys every TCP connection with one of the addresses at one of its ends.
 
         Args:
             addresses: Local or remote.
-            ports: Only if one of the two ports is among them; None for all.
+            ports: Only connections with one of these ports; None for all.
 
         Returns:
             `before` and `after`: how many there were, and how many of these are left.
 
         Raises:
-            NetworkError: The kernel cannot.
+            NetworkError: The kernel does not support it.
         """
-        answer: Answer = self._ask("reset_connections", addresses=addresses, ports=ports)
-        return answer
+        response: Response = self._ask("reset_connections", addresses=addresses, ports=ports)
+        return response
 
-    def probe(self, address: str, port: int, timeout_ms: int, source: str = "") -> Answer:
+    def probe(self, address: str, port: int, timeout_ms: int, source: str = "") -> Response:
         """Tries to open a TCP connection from inside.
 
         Returns:
             `outcome`: "connected", "refused", "reset", "timeout" or "unreachable", and `ms`.
 
         Raises:
-            NetworkError: It could not even be tried.
+            NetworkError: It could not be tried.
         """
-        answer: Answer = self._ask(
+        response: Response = self._ask(
             "probe",
             limit_s=ANSWER_LIMIT_S + timeout_ms / 1000,
             address=address,
@@ -160,15 +159,15 @@ class Namespace:
             timeout_ms=timeout_ms,
             source=source,
         )
-        return answer
+        return response
 
     def try_out(self) -> dict[str, dict[str, str]]:
-        """Returns what can be done to packets here; see `nemesis.agent.packets.network.capabilities`."""
+        """Returns what this namespace supports; see `nemesis.agent.packets.network.capabilities`."""
         found: dict[str, dict[str, str]] = self._ask("try_out", is_scratch=self._is_scratch)
         return found
 
     def close(self) -> None:
-        """Removes all rules that were made through this object and ends the helper. Idempotent."""
+        """Removes all packet rules that were made through this object and ends the helper. Idempotent."""
         with self._lock:
             if self._is_closed:
                 return
@@ -194,7 +193,7 @@ class Namespace:
             return future.result(limit_s)
         except FutureTimeoutError:
             raise NetworkError(
-                f"the network helper did not answer {command!r} within {limit_s:g} s"
+                f"the network helper did not respond to {command!r} within {limit_s:g} s"
             ) from None
 
     def _hand_over(self) -> None:
@@ -202,7 +201,9 @@ class Namespace:
             self._helper.submit("adopt", {"tokens": self._applied}).result(ANSWER_LIMIT_S)
         except (NetworkError, FutureTimeoutError) as error:
             self._helper.close()  # so that the next request tries again
-            raise NetworkError(f"the rules of a dead network helper are lost: {error}") from None
+            raise NetworkError(
+                f"the packet rules of a dead network helper are lost: {error}"
+            ) from None
 
 
 class _Helper:
@@ -239,11 +240,11 @@ class _Helper:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs and can be talked to."""
+        """Whether it runs and accepts requests."""
         return not self._is_gone and self._process.poll() is None
 
-    def submit(self, command: str, arguments: Answer) -> "Future[Any]":
-        """Sends a request; the future is its answer."""
+    def submit(self, command: str, arguments: Response) -> "Future[Any]":
+        """Sends a request; the future holds its response."""
         future: Future[Any] = Future()
         request_id = next(self._ids)
         request = {"id": request_id, "do": command, "args": arguments}
@@ -258,7 +259,7 @@ class _Helper:
                 stdin.write(data)
                 stdin.flush()
             except (OSError, ValueError):
-                pass  # the reader sees its end, too, and fails the future
+                pass  # the reader notices its end as well, and fails the future
         return future
 
     def close(self) -> None:

@@ -1,17 +1,17 @@
 """Delays packets in the kernel, with netem, at the receiver.
 
 Netem is a queue of what an interface sends, and delays belong to the receiver (see `nft_rules`). So each delay
-rule gets an interface of its own that leads back in (ifb), with netem as its queue; filters at the arrival hook of
-the namespace's interfaces send the packets of the rule's pairs through it. What comes out arrives once more where
-it came from, and meets no such filter again, but whatever nftables does at the input: a partition that began
-meanwhile drops it. Two rules with a pair in common can therefore not both be done this way; neither is a hook
-shared at which somebody else has filters, which the delayed packets would not meet.
+rule gets an interface that leads back in (ifb), with netem as its queue; filters at the arrival hook of the
+namespace's interfaces send the packets of the rule's pairs through it. A packet that leaves the queue arrives once
+more where it came from. It passes no such filter again, but it does pass nftables at the input: a partition that
+began meanwhile drops it. Two rules with a pair in common can therefore not both use netem, and netem is not used
+at a hook that has third-party filters, because the delayed packets would bypass them.
 
-Names and preferences of filters tell what is ours, also after the process that made it died:
+Names and preferences of filters identify our objects, also after the process that made them has died:
 `lsd`, two digits that are the filters' preference, five characters of the owner and five of the token and rule.
 
-What waits when a delay is healed still waits to its end: the kernel has no way to let it go. So longer delays are
-left to `nfqueue`, which has one.
+Packets that wait when a delay is healed still wait to the end of their delay, because the kernel cannot release
+them. So longer delays use `nfqueue`, which can.
 
 Source: tc-netem(8), tc-u32(8), tc-mirred(8).
 """
@@ -34,8 +34,8 @@ from nemesis.agent.packets.traffic import interfaces, run_batch, set_up, traffic
 NAME_PREFIX = "lsd"
 OUR_PREFERENCES = range(0x6C00, 0x6D00)
 LONGEST_MS = 2000
-"""Of a delay with its jitter: how long packets of a healed delay may still come. The kernel's bound for a jitter
-is 2147 ms; above, it would take less without a word."""
+"""Bound of a delay with its jitter: packets of a healed delay may still arrive for this time. The kernel bounds a
+jitter by 2147 ms; above that, it silently uses less."""
 PACKETS_MAX = 100_000
 DRAIN_STEP_S = 0.02
 DRAIN_LIMIT_S = LONGEST_MS / 1000 + 0.2
@@ -44,23 +44,23 @@ _TCP = 6
 
 
 class NoNetemError(NetworkError):
-    """A rule cannot be done with netem here, or now; one sentence says why."""
+    """A rule cannot use netem here, or now; the message is one sentence."""
 
 
 class KernelLacksNetemError(NoNetemError):
-    """No rule at all can be done with netem here; one sentence says why."""
+    """No rule can use netem here; the message is one sentence."""
 
 
 class NetemDelay:
     """One delay rule in force. Mutable.
 
     Args:
-        owner, token, index: Tell this rule from all others in this namespace.
-        rule: Of kind "delay", one of which `unsuitable` had nothing to say.
+        owner, token, index: Distinguish this rule from all others in this namespace.
+        rule: A rule of kind "delay" for which `unsuitable` returned "".
         exempt: A remote address and a local port whose packets are never delayed.
 
     Raises:
-        NoNetemError: It cannot be done; nothing of it is in force.
+        NoNetemError: netem cannot be used; nothing is in force.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class NetemDelay:
                 found = cls.__new__(cls)
                 found.device, found._last, found._rest = name, {}, None
                 return found
-        raise NoNetemError("its packets were queued before, and are again")
+        raise NoNetemError("its packets were queued by a process before, and are again")
 
     def _make(
         self,
@@ -139,7 +139,7 @@ class NetemDelay:
         return dict(self._last)
 
     def close(self) -> None:
-        """Ends the delay for all packets that arrive from now on; what waits comes when it is due. Idempotent."""
+        """Ends the delay for packets that arrive from now on; waiting packets arrive when due. Idempotent."""
         if self._rest is not None:
             return
         with traffic_lock():
@@ -150,19 +150,17 @@ class NetemDelay:
 
     @property
     def rest(self) -> threading.Thread | None:
-        """Ends when the last packet is through and the interface is gone; None while the delay is in force."""
+        """A thread that ends when the last packet has passed and the interface is gone; None while in force."""
         return self._rest
 
 
 def unsuitable(rules: Sequence[Rule], index: int) -> str:
-    """Returns why one of a token's delay rules is not for netem, whatever the kernel; "" if it is."""
+    """Returns why one of a token's delay rules cannot use netem on any kernel; "" if it can."""
     rule = rules[index]
     if rule.hook != "input":
         return "netem delays what arrives, and this rule what leaves"
     if rule.ms + rule.jitter_ms > LONGEST_MS:
-        return (
-            f"above {LONGEST_MS} ms, because what waits in netem cannot be let go when a delay ends"
-        )
+        return f"above {LONGEST_MS} ms, because packets that wait in netem cannot be released when a delay ends"
     if any(":" in address for pair in rule.pairs for address in pair):
         return "netem delays IPv4 only here"
     if any(source == target for source, target in rule.pairs):
@@ -175,12 +173,12 @@ def unsuitable(rules: Sequence[Rule], index: int) -> str:
 
 
 def filter_matches(rule: Rule, exempt: tuple[str, int] | None) -> list[tuple[str, bool]]:
-    """Returns in order what a u32 filter looks for, and whether such packets are delayed, or pass at once."""
+    """Returns in order what each u32 filter matches, and whether such packets are delayed or pass at once."""
     found: list[tuple[str, bool]] = []
     plain = ""
     if exempt is not None and ":" not in exempt[0]:
-        # Only in whole packets without options is the port where it is expected. Others, which nobody sends, are
-        # not delayed then: the harness's own connection must never be.
+        # The port is at a fixed place only in unfragmented packets without options. Other packets do not occur;
+        # they are not delayed, because the harness's own connection must never be.
         plain = f"{_WHOLE_AND_PLAIN} "
         address, port = exempt
         of_harness = f"match ip src {address}/32 match ip protocol {_TCP} 0xff"
@@ -188,7 +186,7 @@ def filter_matches(rule: Rule, exempt: tuple[str, int] | None) -> list[tuple[str
     for source, target in rule.pairs:
         one = target if source == ANY else source
         if ANY in (source, target):
-            # What a node sends itself is on no wire, so "any" never means the node itself.
+            # What a node sends to itself is not on the network, so "any" never includes the node itself.
             found.append((f"match ip src {one}/32 match ip dst {one}/32", False))
     for source, target in rule.pairs:
         sides = (("src", source), ("dst", target))
@@ -220,7 +218,7 @@ def remove(names: Iterable[str]) -> threading.Thread:
 
 
 def remove_ours() -> list[str]:
-    """Removes every delay that any run put in force in this namespace; returns one line each, when all is gone."""
+    """Removes all delays of any run in this namespace; returns one line each, when all are gone."""
     names = device_names()
     places = [one for one in _all_interfaces() if _preferences([one]) & set(OUR_PREFERENCES)]
     if places:
@@ -246,14 +244,16 @@ def _places(rule: Rule) -> list[str]:
         if _has_hook(interface) and not (
             filters and all(one.preference in OUR_PREFERENCES for one in filters)
         ):
-            raise NoNetemError(f"somebody else has filters where packets arrive at {interface}")
+            raise NoNetemError(
+                f"third-party filters are installed where packets arrive at {interface}"
+            )
         if any(one.pair is not None and _have_common(rule, (one.pair,)) for one in filters):
             raise NoNetemError("another delay in force has a pair in common with this one")
     return places
 
 
 def _check_apart(places: list[str], found: list[Link]) -> None:
-    # A packet that passes two interfaces on its way up would be delayed at both.
+    # A packet that passes two interfaces on its way in would be delayed at both.
     for link in found:
         for other in (link.below, link.above):
             if link.name != other and {link.name, other} <= set(places):
@@ -306,7 +306,7 @@ def _preference(device: str) -> int:
 
 def _free_name(ending: str) -> str:
     used = {_preference(name) for name in device_names()}
-    # Filters may outlive their interface, if somebody else deletes that.
+    # Filters may outlive their interface, if another program deletes the interface.
     used |= _preferences(_all_interfaces())
     for slot, preference in enumerate(OUR_PREFERENCES):
         if preference not in used:
@@ -316,9 +316,9 @@ def _free_name(ending: str) -> str:
 
 @functools.cache
 def _load_module() -> None:
-    """Loads the module of such interfaces, where it is one.
+    """Loads the kernel module for such interfaces, if it is a module.
 
-    On demand the kernel would load it with two interfaces of its own in the machine's namespace.
+    When loaded on demand, it would make two interfaces in the machine's namespace.
     """
     modprobe = shutil.which("modprobe", path="/usr/sbin:/sbin:/usr/bin:/bin")
     if modprobe is not None:
@@ -331,7 +331,7 @@ def _load_module() -> None:
 
 
 def _silence(device: str) -> None:
-    """Lets the kernel send nothing of its own through an interface, which would be counted."""
+    """Keeps the kernel from sending packets of its own through an interface; they would be counted."""
     with contextlib.suppress(FileNotFoundError):  # there is no IPv6 at all
         path = f"/proc/sys/net/ipv6/conf/{device}/disable_ipv6"
         with open(path, "w", encoding="ascii") as setting:
@@ -374,7 +374,7 @@ def _remove_empty_hooks(hooks: list[str]) -> None:
 
 
 def _drain(devices: list[str]) -> None:
-    """Deletes interfaces when nothing waits in them any more: a deleted interface would drop it."""
+    """Deletes interfaces when no packet waits in them; deleting an interface drops waiting packets."""
     deadline_s = time.monotonic() + DRAIN_LIMIT_S
     left = list(devices)
     empty: set[str] = set()
@@ -382,7 +382,7 @@ def _drain(devices: list[str]) -> None:
         time.sleep(DRAIN_STEP_S)
         is_late = time.monotonic() > deadline_s
         still = {name for name in left if _taken(name)["waiting"]}
-        # What has just left netem, or just passed the filter, takes another moment.
+        # A packet that has just left netem, or just passed the filter, needs another moment.
         gone = [name for name in left if is_late or (name in empty and name not in still)]
         empty = set(left) - still
         _delete(gone)
@@ -392,5 +392,5 @@ def _drain(devices: list[str]) -> None:
 def _delete(devices: Iterable[str]) -> None:
     there = [name for name in devices if name in _all_names()]
     for name in there:
-        with contextlib.suppress(NetworkError):  # somebody else was faster
+        with contextlib.suppress(NetworkError):  # another process was faster
             run_batch("ip", [f"link del {name}"])

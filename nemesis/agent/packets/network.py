@@ -1,11 +1,11 @@
 """The process that lives in a network namespace and changes what happens to packets there.
 
     python -m nemesis.agent.packets.network --pid PID          in the namespace of a process
-    python -m nemesis.agent.packets.network --descriptor N     in the namespace that is this open file
-    python -m nemesis.agent.packets.network                    where it is started
+    python -m nemesis.agent.packets.network --descriptor N     in the namespace of this open file
+    python -m nemesis.agent.packets.network                    in its current namespace
     python -m nemesis.agent.packets.network --scratch          in a new one, which ends with it
 
-It reads JSON lines and answers with JSON lines, as the agent does. When its input ends, it removes its rules.
+It reads and writes lines of JSON, as the agent does. When its input ends, it removes its packet rules.
 """
 
 import argparse
@@ -45,12 +45,12 @@ from nemesis.agent.packets.trial import Level, try_out
 
 _CLONE_NEWNET = 0x40000000
 
-Answer = dict[str, Any]
+Response = dict[str, Any]
 
 
 @dataclass(slots=True, kw_only=True)
 class _Token:
-    """What a token has put in force. Mutable."""
+    """The packet rules of one token, in force. Mutable."""
 
     rules: tuple[Rule, ...]
     table: str = ""
@@ -63,10 +63,10 @@ class _Token:
 
 
 class PacketRules:
-    """The rules of this process in its network namespace. Mutable; one thread at a time.
+    """The packet rules of this process in its network namespace. Mutable; one thread at a time.
 
     Args:
-        owner: Tells this process's tables from those of others in the same namespace.
+        owner: Distinguishes this process's tables from others in the same namespace.
         exempt: A remote address and a local port whose packets always pass.
     """
 
@@ -74,7 +74,7 @@ class PacketRules:
         self._owner = owner
         self._exempt = exempt
         self._tokens: dict[str, _Token] = {}
-        self._last: dict[str, Answer] = {}
+        self._last: dict[str, Response] = {}
         self._emptied: list[str] = []
         self._nft_or_none: Nft | None = None
         self._knows_queues: bool | None = None
@@ -83,14 +83,14 @@ class PacketRules:
 
     @property
     def nft(self) -> Nft:
-        """The way to nftables."""
+        """The access to nftables."""
         if self._nft_or_none is None:
             self._nft_or_none = open_nft()
         return self._nft_or_none
 
     @property
     def knows_queues(self) -> bool:
-        """Whether nftables of this kernel can queue packets to a process by themselves."""
+        """Whether nftables of this kernel supports queueing packets to a process."""
         if self._knows_queues is None:
             name = table_name("try_queue", self._owner)
             try:
@@ -104,17 +104,17 @@ class PacketRules:
                 self._knows_queues = False
         return self._knows_queues
 
-    def apply(self, token: str, rules: list[Answer]) -> Answer:
-        """Puts rules in force; idempotent.
+    def apply(self, token: str, rules: list[Response]) -> Response:
+        """Puts packet rules in force; idempotent.
 
         Raises:
-            NetworkError: That cannot be done; nothing of it is in force then.
+            NetworkError: It failed; none of the packet rules is in force.
         """
         began_ns = time.monotonic_ns()
         parsed = parse_rules(rules)
         held = self._tokens.get(token)
         if held is not None and held.rules != parsed:
-            raise NetworkError(f"{token!r} is in force with other rules; remove it first")
+            raise NetworkError(f"{token!r} is in force with other packet rules; remove it first")
         if held is None:
             held = _Token(rules=parsed)
             try:
@@ -128,11 +128,11 @@ class PacketRules:
         took_ms = (time.monotonic_ns() - began_ns) / 1e6
         return {"in_force_ns": held.in_force_ns, "took_ms": round(took_ms, 3)}
 
-    def adopt(self, tokens: dict[str, list[Answer]]) -> None:
-        """Takes over the rules of a process of the same owner that died.
+    def adopt(self, tokens: dict[str, list[Response]]) -> None:
+        """Takes over the packet rules of a process of the same owner that died.
 
-        Tables, limits and netem are in force all the same, with their counters. Queues are not: packets pass a
-        queue without a process at once. Such delays begin anew, and say so in their evidence.
+        Tables, limits and netem are still in force, with their counters. Queues are not: packets pass a queue
+        without a process at once. Such delays start again, and their evidence notes it.
         """
         for token, rules in tokens.items():
             held = _Token(rules=parse_rules(rules), is_adopted=True)
@@ -147,7 +147,7 @@ class PacketRules:
                 held.table = table
             held.in_force_ns = time.monotonic_ns()
             self._tokens[token] = held
-        # What it was about to put in force, or had healed and still let drain.
+        # Delays that it was about to put in force, or had healed and was still draining.
         taken = {one.device for held in self._tokens.values() for one in held.netems.values()}
         self._rests.append(netem.remove(set(netem.device_names(self._owner)) - taken))
 
@@ -176,13 +176,13 @@ class PacketRules:
                 add_queue_target(table, delay_chain(index), queue.number)
 
     def _delay_by_netem(self, token: str, held: _Token) -> None:
-        """Has netem do a token's delays, or notes why it does not."""
+        """Uses netem for a token's delays, or records why it does not."""
         for index, rule in enumerate(held.rules):
             if rule.kind != "delay":
                 continue
             why = "" if rule.by == NETEM else self._kernel_lacks_netem
             if rule.by == NFQUEUE:
-                why = "it was asked for"
+                why = "it was requested"
             why = why or netem.unsuitable(held.rules, index)
             if not why:
                 try:
@@ -207,12 +207,12 @@ class PacketRules:
         for rule in rules:
             if (ANY, ANY) in rule.pairs and rule.kind != "bandwidth":
                 raise NetworkError(
-                    "'* to *' would hit every packet of a host that the harness reaches by network; "
+                    "'* to *' would affect every packet of a host that the harness reaches over the network; "
                     "name the node's address"
                 )
 
-    def evidence(self, token: str) -> Answer:
-        """Returns what a token's rules have caught: now, or when they were removed.
+    def evidence(self, token: str) -> Response:
+        """Returns what a token's packet rules have caught: now, or when they were removed.
 
         Raises:
             NetworkError: The token was never in force here.
@@ -227,8 +227,8 @@ class PacketRules:
     def _counters(self, held: _Token) -> Counters:
         return counters(list_table(self.nft, held.table)) if held.table else {}
 
-    def remove(self, token: str) -> Answer:
-        """Removes a token's rules and returns the last evidence; idempotent."""
+    def remove(self, token: str) -> Response:
+        """Removes a token's packet rules and returns the last evidence; idempotent."""
         held = self._tokens.get(token)
         if held is None:
             return self._last.get(token, {"packets": 0, "bytes": 0, "seen": 0})
@@ -237,10 +237,12 @@ class PacketRules:
         try:
             found = self._counters(held)
         except NetworkError as error:
-            failure = str(error)  # somebody removed the table; what is left goes all the same
+            failure = str(
+                error
+            )  # another program removed the table; the rest is removed all the same
         self._take_back(held)
-        # Queues and limits keep their counters; what waited in a queue has been let go by now, and what waits in
-        # netem comes when it is due.
+        # Queues and limits keep their counters. Packets that waited in a queue have been released by now; packets
+        # that wait in netem arrive when due.
         self._last[token] = _evidence(found, held)
         if failure:
             self._last[token]["failure"] = failure
@@ -249,8 +251,9 @@ class PacketRules:
 
     def _take_back(self, held: _Token) -> None:
         if held.table and held.table in our_tables(self.nft):
-            # When a hook goes, the kernel drops every packet that waits in any queue of the namespace. So rules
-            # go first, then waiting packets, and tables only when nothing waits for another token either.
+            # When a hook is removed, the kernel drops every packet that waits in any queue of the namespace. So
+            # the nft rules are removed first, then waiting packets are released, and tables are removed only
+            # when no packet waits for another token either.
             self.nft.run(f"flush table inet {held.table}")
             self._emptied.append(held.table)
         for worker in held.workers.values():
@@ -277,7 +280,7 @@ class PacketRules:
         return list(self._tokens)
 
     def reset(self) -> list[str]:
-        """Removes what any run left in this namespace, this process's own included; returns a line for each."""
+        """Removes what any run left in this namespace, this run included; returns one line each."""
         removed = [f"rules of {token}" for token in self._tokens]
         for token in list(self._tokens):
             self.remove(token)
@@ -289,59 +292,59 @@ class PacketRules:
         return removed + netem.remove_ours() + traffic.remove_ours()
 
     def close(self) -> None:
-        """Removes every rule of this process."""
+        """Removes all packet rules of this process."""
         for token in list(self._tokens):
             try:
                 self.remove(token)
             except NetworkError as error:
-                print(f"rules of {token} stay: {error}", file=sys.stderr)
+                print(f"packet rules of {token} could not be removed: {error}", file=sys.stderr)
         self._delete_emptied()
         self._end(netem.device_names(self._owner))
 
     def _end(self, devices: list[str]) -> None:
-        """Removes interfaces of delays, and returns when they are gone, and those that were healed before."""
+        """Removes interfaces of delays; returns when they, and those of delays healed before, are gone."""
         rests, self._rests = [*self._rests, netem.remove(devices)], []
         for rest in rests:
             rest.join()
 
 
-def _evidence(found: Counters, held: _Token) -> Answer:
+def _evidence(found: Counters, held: _Token) -> Response:
     workers, bandwidth = held.workers, held.bandwidth
-    answer: Answer = {"packets": 0, "bytes": 0, "seen": 0}
+    response: Response = {"packets": 0, "bytes": 0, "seen": 0}
     for index, (matched, acted) in found.items():
-        answer["seen"] += matched[0]
-        answer["bytes"] += acted[1]
+        response["seen"] += matched[0]
+        response["bytes"] += acted[1]
         if index not in workers:
-            answer["packets"] += acted[0]
+            response["packets"] += acted[0]
     if held.netems:
-        answer["netem"] = {str(index): netem.evidence() for index, netem in held.netems.items()}
-        for taken in answer["netem"].values():
-            answer["packets"] += taken["delayed"]
-            answer["bytes"] += taken["bytes"]
-            answer["seen"] += taken["delayed"]
+        response["netem"] = {str(index): netem.evidence() for index, netem in held.netems.items()}
+        for taken in response["netem"].values():
+            response["packets"] += taken["delayed"]
+            response["bytes"] += taken["bytes"]
+            response["seen"] += taken["delayed"]
     used = [name for name, there in ((NETEM, held.netems), (NFQUEUE, workers)) if there]
     if used:
-        answer["mechanism"] = ", ".join(used)
+        response["mechanism"] = ", ".join(used)
     if workers:
-        answer["no_netem"] = "; ".join(dict.fromkeys(held.no_netem.values()))
+        response["no_netem"] = "; ".join(dict.fromkeys(held.no_netem.values()))
         queues = {str(index): worker.evidence() for index, worker in workers.items()}
-        answer["queues"] = queues
-        answer["packets"] += sum(int(queue["delayed"]) for queue in queues.values())
-        answer["is_interrupted"] = held.is_adopted
+        response["queues"] = queues
+        response["packets"] += sum(int(queue["delayed"]) for queue in queues.values())
+        response["is_interrupted"] = held.is_adopted
     if bandwidth is not None:
         sent = bandwidth.evidence()
-        answer["packets"] += sent["packets"]
-        answer["bytes"] += sent["bytes"]
-        answer |= {key: sent[key] for key in ("overlimits", "drops", "backlog")}
-        answer["sent_bytes"] = sent["bytes"]
-    return answer
+        response["packets"] += sent["packets"]
+        response["bytes"] += sent["bytes"]
+        response |= {key: sent[key] for key in ("overlimits", "drops", "backlog")}
+        response["sent_bytes"] = sent["bytes"]
+    return response
 
 
 class Server:
-    """Answers requests until the input ends.
+    """Serves requests until the input ends.
 
     Args:
-        rules: What it serves.
+        rules: The packet rules of the namespace.
         source, sink: Lines of JSON.
     """
 
@@ -364,34 +367,34 @@ class Server:
         }
 
     def serve(self) -> None:
-        """Serves until the input ends, then removes the rules."""
+        """Serves until the input ends, then removes the packet rules."""
         try:
             for line in self._source:
                 request = json.loads(line)
                 if request["do"] == "probe":
-                    # A probe waits; nobody else should.
-                    threading.Thread(target=self._answer, args=(request,), daemon=True).start()
+                    # A probe waits; other requests should not.
+                    threading.Thread(target=self._respond, args=(request,), daemon=True).start()
                 else:
-                    self._answer(request)
+                    self._respond(request)
         finally:
             self._rules.close()
 
-    def _hello(self) -> Answer:
+    def _hello(self) -> Response:
         return {"pid": os.getpid()}
 
-    def _answer(self, request: Answer) -> None:
+    def _respond(self, request: Response) -> None:
         try:
             command = self._commands[request["do"]]
-            answer: Answer = {"ok": command(**request.get("args", {}))}
+            response: Response = {"ok": command(**request.get("args", {}))}
         except NetworkError as error:
-            answer = {"error": str(error)}
+            response = {"error": str(error)}
         except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        data = json.dumps({"id": request["id"], **answer}, separators=(",", ":")).encode()
+            response = {"error": f"{type(error).__name__}: {error}"}
+        data = json.dumps({"id": request["id"], **response}, separators=(",", ":")).encode()
         with (
             self._lock,
             contextlib.suppress(OSError),
-        ):  # who does not listen has also ended the input
+        ):  # the reader is gone, and the input ends as well
             self._sink.write(data + b"\n")
             self._sink.flush()
 
@@ -403,10 +406,10 @@ def enter_namespace(descriptor: int) -> None:
     """Moves this thread, and those it starts later, into a network namespace.
 
     Args:
-        descriptor: Of the namespace's file, which is closed.
+        descriptor: The namespace's open file, which is closed.
 
     Raises:
-        NetworkError: It may not be entered.
+        NetworkError: It cannot be entered.
     """
     try:
         _call("setns", descriptor, _CLONE_NEWNET)
@@ -418,7 +421,7 @@ def make_namespace() -> None:
     """Moves this thread, and those it starts later, into a new network namespace with a loopback interface.
 
     Raises:
-        NetworkError: That is not allowed here.
+        NetworkError: This process may not make one.
     """
     _call("unshare", _CLONE_NEWNET)
     traffic.set_up("lo")
@@ -445,7 +448,7 @@ def main() -> int:
     try:
         exempt = _move(options)
     except (NetworkError, OSError) as error:
-        # Read by whoever started this: nobody has asked anything yet.
+        # Read by the process that started this one; there has been no request yet.
         print(json.dumps({"id": None, "error": str(error)}), flush=True)
         return 1
     rules = PacketRules(options.owner, exempt)
@@ -454,7 +457,7 @@ def main() -> int:
 
 
 def _move(options: argparse.Namespace) -> tuple[str, int] | None:
-    """Goes where the options say; returns whose packets must always pass there."""
+    """Enters the namespace of the options; returns the address and port whose packets must always pass."""
     if options.pid is not None:
         enter_namespace(os.open(f"/proc/{options.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC))
     elif options.descriptor is not None:
@@ -473,15 +476,15 @@ def way_to_harness(ssh_connection: str) -> tuple[str, int] | None:
 
 
 def capabilities(scratch: bool = True) -> dict[str, Level]:
-    """Returns what can be done to packets here, found out by doing it.
+    """Returns what this namespace supports, found out by trying it.
 
     Args:
-        scratch: Try in a new network namespace, which is gone afterwards. Otherwise, or where that is not allowed,
-            in the agent's own: what would change its interfaces is not tried then and given as "no".
+        scratch: Try in a new network namespace, which is removed afterwards. Otherwise, or where that is not
+            allowed, try in the agent's namespace; what would change its interfaces is reported as "no".
 
     Returns:
         "nft-drop", "nft-reject", "nft-loss", "nfqueue", "netem", "tbf", "sock-destroy" and "netns", each with its
-        `level` ("yes", "weaker", "no"), `how` it is done, and `why` not, or why only so.
+        `level` ("yes", "weaker", "no"), `how` it is done, and `why` not, or why only weaker.
     """
     from nemesis.agent.packets.namespace import Namespace
 

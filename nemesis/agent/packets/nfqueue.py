@@ -1,8 +1,8 @@
-"""Delays packets without netem: the kernel queues them to this process, which lets each go when it is due.
+"""Delays packets without netem: the kernel queues them to this process, which releases each when it is due.
 
 Queues belong to the network namespace in which they were bound. Packets are taken at the receiver's input: at the
 sender's output they would stay charged to the sending socket, which then stops after two of them. A queue without
-a process, or a full one, lets packets pass (fail open), so whoever trusts in a delay has to look at its counters.
+a process, or a full one, lets packets pass (fail open), so the counters have to show that a delay took effect.
 
 Source: linux/netfilter/nfnetlink_queue.h, nf_tables_compat.h, xt_NFQUEUE.h.
 """
@@ -31,7 +31,6 @@ _QUEUE = 3 << 8
 _PACKET = _QUEUE | 0
 _VERDICT = _QUEUE | 1
 _CONFIG = _QUEUE | 2
-_VERDICT_BATCH = _QUEUE | 3
 _REQUEST, _ACK, _CREATE, _APPEND = 0x1, 0x4, 0x400, 0x800
 _ERROR = 2
 _ACCEPT = 1
@@ -41,20 +40,19 @@ _COPY_META = 1
 _FAIL_OPEN, _GSO = 1, 4
 _VERDICT_HDR = 2
 _RECEIVES_PER_TURN = 256
-_VERDICT_MESSAGE = struct.Struct("=IHHIIBBHHHII")  # big-endian fields are swapped by hand
 
 
 class DelayQueueWorker:
-    """Holds the packets of one netfilter queue, each for a while. Mutable; a thread of its own works it.
+    """Holds the packets of one netfilter queue, each for some time. Mutable; it has a thread.
 
     Args:
         ms, jitter_ms: Each packet waits between `ms - jitter_ms` and `ms + jitter_ms`, uniformly.
 
     Attributes:
-        number: Of the queue.
+        number: Number of the queue.
 
     Raises:
-        NetworkError: The kernel has no such queues, or none is free.
+        NetworkError: The kernel does not support queues, or none is free.
     """
 
     def __init__(self, ms: float, jitter_ms: float = 0.0) -> None:
@@ -78,7 +76,7 @@ class DelayQueueWorker:
         self._thread.start()
 
     def evidence(self) -> dict[str, float | str]:
-        """Returns how many packets were delayed, and how late they went on the average and at worst."""
+        """Returns how many packets were delayed, and by how much on average and at most."""
         count = self._delayed
         found: dict[str, float | str] = {
             "delayed": count,
@@ -91,7 +89,7 @@ class DelayQueueWorker:
         return found
 
     def close(self) -> None:
-        """Lets all waiting packets go, in order, and gives the queue back. Its rules must be gone before."""
+        """Releases all waiting packets, in order, and closes the queue. Its nft rules must be gone before."""
         if self._is_over:
             return
         self._is_over = True
@@ -107,7 +105,7 @@ class DelayQueueWorker:
                 self._wait()
                 self._take()
                 self._release(time.monotonic_ns())
-            # What was on its way from the rule to the queue when the rule went.
+            # Packets that were between the nft rule and the queue when the rule was removed.
             for _ in range(3):
                 self._take()
                 time.sleep(0.0005)
@@ -115,7 +113,7 @@ class DelayQueueWorker:
             self._release(1 << 63)
             self._socket.send(_config(self.number, _attribute(_CFG_CMD, _command(_UNBIND))))
         except OSError as error:
-            self._failure = f"the queue broke: {error}"
+            self._failure = f"the queue failed: {error}"
 
     def _wait(self) -> None:
         timeout_s: float | None = None
@@ -198,11 +196,11 @@ def _configure(made: socket.socket, number: int) -> None:
 
 
 def _ask(made: socket.socket, message: bytes) -> int:
-    """Sends a message and returns the error number of its answer; 0 if it was taken."""
+    """Sends a message and returns the error number of the response; 0 if it was accepted."""
     made.send(message)
     while True:
         if not select.select([made], [], [], 2.0)[0]:
-            raise NetworkError("the kernel does not answer on netfilter netlink")
+            raise NetworkError("the kernel does not respond on netfilter netlink")
         data = made.recv(65536)
         _, kind = struct.unpack_from("=IH", data)
         if kind == _ERROR:
@@ -236,12 +234,12 @@ def _verdict(number: int, packet: int) -> bytes:
 
 
 def add_queue_target(table: str, chain: str, number: int) -> None:
-    """Adds a rule that queues every packet, for kernels whose nftables know no queues but whose iptables do.
+    """Adds an nft rule that queues every packet, for kernels that support queues in iptables only.
 
     Raises:
-        NetworkError: The kernel does not know that either.
+        NetworkError: The kernel does not support that either.
     """
-    # struct xt_NFQ_info_v3: number, how many queues, flags (1: pass packets when nobody listens), padding.
+    # struct xt_NFQ_info_v3: number, how many queues, flags (1: pass packets when no process listens), padding.
     info = struct.pack("=HHHH", number, 1, 1, 0)
     target = _attribute(1, b"NFQUEUE\0") + _attribute(2, struct.pack(">I", 3)) + _attribute(3, info)
     nested = 0x8000

@@ -1,7 +1,7 @@
 """nftables without a process per command.
 
-The library is called in this process, which costs about a millisecond per transaction. Where it is missing or has
-no JSON, the `nft` program does the same, more slowly.
+The library is called in this process, which takes about a millisecond per transaction. Where it is missing or has
+no JSON support, the `nft` program is used, which is slower.
 """
 
 import contextlib
@@ -19,15 +19,15 @@ _PROGRAM_LIMIT_S = 20.0
 
 
 class Nft(Protocol):
-    """Somebody who carries out nftables commands."""
+    """Runs nftables commands."""
 
     @property
     def name(self) -> str:
-        """How it does so."""
+        """How the commands are run."""
         ...
 
     def run(self, commands: str) -> str:
-        """Carries out commands in one transaction and returns what they print, as JSON.
+        """Runs commands in one transaction and returns what they print, as JSON.
 
         Raises:
             NetworkError: The kernel refused.
@@ -39,7 +39,7 @@ class NftLibrary:
     """libnftables, in this process and this process's network namespace.
 
     Raises:
-        OSError: There is no such library.
+        OSError: The library is not installed.
     """
 
     name = "libnftables"
@@ -65,7 +65,7 @@ class NftLibrary:
         library.nft_ctx_output_set_flags(self._context, _JSON)
 
     def run(self, commands: str) -> str:
-        """Carries out commands; see `Nft`."""
+        """Runs commands; see `Nft`."""
         failed = self._library.nft_run_cmd_from_buffer(self._context, commands.encode("ascii"))
         output = self._library.nft_ctx_get_output_buffer(self._context) or b""
         errors = self._library.nft_ctx_get_error_buffer(self._context) or b""
@@ -90,8 +90,8 @@ class NftProgram:
         self._path = path
 
     def run(self, commands: str) -> str:
-        """Carries out commands; see `Nft`."""
-        # Some versions print nothing that they read from a file when they are to print JSON.
+        """Runs commands; see `Nft`."""
+        # Some versions print no JSON for commands that they read from a file.
         is_question = commands.startswith("list ")
         done = subprocess.run(
             [self._path, *(["-j", commands] if is_question else ["-f", "-"])],
@@ -114,7 +114,7 @@ def _load() -> Any:
 
 
 def open_nft() -> Nft:
-    """Returns the fastest way to nftables that works here.
+    """Returns the fastest access to nftables that works here.
 
     Raises:
         NetworkError: There is none.
@@ -143,7 +143,7 @@ def our_tables(nft: Nft) -> list[str]:
 
 
 def list_table(nft: Nft, name: str) -> dict[str, Any]:
-    """Returns what is in a table.
+    """Returns the content of a table.
 
     Raises:
         NetworkError: There is none.

@@ -1,9 +1,9 @@
-"""Packet rules as values, and the nftables text that puts them in force.
+"""Packet rules as values, and the nftables commands that put them in force.
 
-Every token owns one table, so removing it removes exactly what it added. The chains come before those of other
-firewalls (priority -10): an "accept established connections" of somebody else cannot hide a partition from them.
-Rules match pairs of addresses and never interfaces, because several nodes may share one namespace and then talk
-over the loopback interface.
+Every token owns one table, so removing it removes exactly what it added. The chains run before those of other
+firewalls (priority -10), so that no third-party rule can accept the packets of a partitioned connection.
+Packet rules match pairs of addresses and never interfaces, because several nodes may share one namespace and then
+communicate over the loopback interface.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ TABLE_NAME_MAX = 200
 
 
 class NetworkError(AgentError):
-    """Something about packets cannot be done; one sentence."""
+    """A packet rule or a command of a network namespace failed; the message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +38,11 @@ class Rule:
     Attributes:
         kind: One of `KINDS`.
         pairs: Source and destination, each an address or "*".
-        hook: Where: "input" at the receiver, "output" at the sender.
-        percent: Of the packets, for "loss".
+        hook: "input" at the receiver, or "output" at the sender.
+        percent: Percentage of the packets, for "loss".
         ms, jitter_ms: For "delay": each packet waits between `ms - jitter_ms` and `ms + jitter_ms`, uniformly.
         rate_kib_s: For "bandwidth".
-        by: For "delay": `NETEM` or `NFQUEUE`, to have it done by that or not at all; "" for what is best here.
+        by: For "delay": `NETEM` or `NFQUEUE` to insist on one mechanism; "" for the better one that is available.
     """
 
     kind: str
@@ -56,10 +56,10 @@ class Rule:
 
 
 def parse_rules(data: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
-    """Reads rules, and checks them.
+    """Reads and checks packet rules.
 
     Raises:
-        NetworkError: A rule makes no sense; the sentence says why.
+        NetworkError: A packet rule is invalid; the message gives the reason.
     """
     rules = tuple(_parse_rule(dict(item)) for item in data)
     if not rules:
@@ -79,7 +79,7 @@ def _parse_rule(data: dict[str, Any]) -> Rule:
         raise NetworkError(f"a packet rule's hook is input or output, not {hook!r}")
     by = data.get("by", "")
     if by not in ("", NETEM, NFQUEUE) or (by and kind != "delay"):
-        raise NetworkError(f"a delay is done by {NETEM} or {NFQUEUE}, not a {kind} by {by!r}")
+        raise NetworkError(f"only a delay uses {NETEM} or {NFQUEUE}, not a {kind} by {by!r}")
     pairs = tuple(_parse_pair(pair) for pair in data.get("pairs", ()))
     if not pairs:
         raise NetworkError(f"a {kind} rule needs at least one pair of addresses")
@@ -134,9 +134,7 @@ def table_name(token: str, owner: str) -> str:
     """
     clean = re.sub(r"[^a-z0-9_]", "_", token.lower())
     if clean != token:
-        clean += (
-            f"_{hashlib.sha256(token.encode()).hexdigest()[:12]}"  # others may look the same now
-        )
+        clean += f"_{hashlib.sha256(token.encode()).hexdigest()[:12]}"  # two names may have become the same
     name = f"{TABLE_PREFIX}{owner}_{clean}"
     if not token or len(name) > TABLE_NAME_MAX:
         raise NetworkError(f"{token!r} cannot name a table; use 1 to 150 characters")
@@ -148,8 +146,8 @@ class DelayQueue:
     """Where the packets of a delay rule wait.
 
     Attributes:
-        number: Of the netfilter queue.
-        is_native: Whether nftables knows queues; if not, a chain is left for the older target to be added to.
+        number: Number of the netfilter queue.
+        is_native: Whether nftables supports queues; if not, a chain is made to which the older target is added.
     """
 
     number: int
@@ -157,12 +155,12 @@ class DelayQueue:
 
 
 def delay_chain(index: int) -> str:
-    """Returns the chain of a token's delay rule, for kernels whose nftables know no queues."""
+    """Returns the chain of a token's delay rule, for kernels without queues in nftables."""
     return f"delay{index}"
 
 
 def is_for_table(index: int, rule: Rule, queues: Mapping[int, DelayQueue]) -> bool:
-    """Returns whether a rule is done by nftables."""
+    """Returns whether a packet rule uses nftables."""
     return index in queues if rule.kind == "delay" else rule.kind != "bandwidth"
 
 
@@ -175,10 +173,10 @@ def table_text(
     """Returns the commands that make a table, replacing one of the same name, in one transaction.
 
     Args:
-        name: Of the table.
-        rules: What it does; bandwidth rules are not for tables.
-        queues: By index of the delay rules; those without one are done by netem, and not for tables either.
-        exempt: A remote address and a local port whose packets always pass: the agent's own way to the harness.
+        name: Name of the table.
+        rules: Its packet rules; bandwidth rules use no table.
+        queues: By index of the delay rule; delay rules without one use netem, and no table either.
+        exempt: A remote address and a local port whose packets always pass: the agent's connection to the harness.
     """
     lines = [f"add table inet {name}", f"delete table inet {name}", f"table inet {name} {{"]
     chains: dict[str, list[str]] = {}
@@ -225,14 +223,14 @@ def _exemption(hook: str, exempt: tuple[str, int] | None) -> list[str]:
 
 
 def _matches(index: int, rule: Rule) -> list[str]:
-    """Returns the expressions that catch a rule's packets, no packet by two of them."""
+    """Returns the expressions that match a rule's packets; no packet matches two of them."""
     matches = [
         f"{family} saddr . {family} daddr @r{index}v{version}"
         for version, family in ((4, "ip"), (6, "ip6"))
         if any(_version(pair) == version for pair in rule.pairs)
     ]
     for source, target in rule.pairs:
-        # What a node sends itself is on no wire, so "any" never means the node itself.
+        # What a node sends to itself is not on the network, so "any" never includes the node itself.
         if source == target == ANY:
             side = "iifname" if rule.hook == "input" else "oifname"
             matches.append(f'{side} != "lo"')
@@ -253,14 +251,14 @@ def _statements(match: str, index: int, rule: Rule, queues: Mapping[int, DelayQu
     if rule.kind == "drop":
         does = ["counter drop"]
     elif rule.kind == "reject":
-        # Resets pass: where both directions are rejected, each side's answer has to reach the other.
+        # Resets pass: where both directions are rejected, the reset of each side has to reach the other.
         return [
             f'meta l4proto tcp tcp flags & rst == 0 {match} counter reject with tcp reset comment "r{index}"',
             f'meta l4proto != tcp {match} counter reject comment "r{index}"',
         ]
     elif rule.kind == "loss":
         parts = round(rule.percent * LOSS_PARTS / 100)
-        # A limit of all parts is not a legal number there.
+        # A limit equal to the modulus is not legal there.
         chance = f"numgen random mod {LOSS_PARTS} < {parts} " if parts < LOSS_PARTS else ""
         does = [f"counter {chance}counter drop"]
     elif queues[index].is_native:
@@ -271,14 +269,14 @@ def _statements(match: str, index: int, rule: Rule, queues: Mapping[int, DelayQu
 
 
 Counters = dict[int, tuple[tuple[int, int], tuple[int, int]]]
-"""By index of the rule: packets and bytes that were matched, and of those that were acted upon."""
+"""By index of the rule: packets and bytes that matched, and those that were acted upon."""
 
 
 def counters(listing: Mapping[str, Any]) -> Counters:
     """Reads a table's counters.
 
     Args:
-        listing: What `nft -j list table` said.
+        listing: The output of `nft -j list table`.
 
     Returns:
         Sums by rule.

@@ -1,6 +1,6 @@
-"""What the kernel tells of queueing disciplines, their classes and filters, and of interfaces, over netlink.
+"""What the kernel reports about queueing disciplines, classes, filters and interfaces, over netlink.
 
-The program `tc` tells it too, but not of all in a form for machines.
+The program `tc` reports it as well, but not all of it as JSON.
 
 Source: linux/rtnetlink.h, linux/gen_stats.h, linux/pkt_cls.h, linux/if_link.h.
 """
@@ -34,11 +34,11 @@ class Traffic:
 
     Attributes:
         kind: For example "htb".
-        major, minor: Its handle; both 0 for what the kernel put there by itself.
-        is_root: Whether it is all that its interface sends through.
-        bytes, packets: That it sent.
+        major, minor: Its handle; both 0 for one that the kernel made by itself.
+        is_root: Whether everything that its interface sends passes it.
+        bytes, packets: What it sent.
         backlog, waiting: Bytes and packets that wait in it.
-        drops, overlimits: Packets lost because it was full, and how often something had to wait.
+        drops, overlimits: Packets lost because it was full, and how often a packet had to wait.
     """
 
     kind: str
@@ -55,12 +55,12 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """What an interface does with some of the packets that arrive.
+    """A filter for packets that arrive at an interface.
 
     Attributes:
         kind: For example "u32".
-        preference: Filters are asked in the order of these.
-        pair: Source and destination, each an IPv4 address or "*"; None if it has no action, or looks at neither.
+        preference: Filters are tried in this order.
+        pair: Source and destination, each an IPv4 address or "*"; None if it has no action, or matches neither.
     """
 
     kind: str
@@ -73,9 +73,9 @@ class Link:
     """An interface.
 
     Attributes:
-        name: Of it.
+        name: Its name.
         below: The interface of this namespace through which it sends and receives; "" if there is none.
-        above: The one that it is a port of; "" if it is none.
+        above: The interface of which it is a port; "" if it is not a port.
     """
 
     name: str
@@ -87,7 +87,7 @@ def qdiscs(interface: str) -> list[Traffic]:
     """Returns the queueing disciplines of an interface.
 
     Raises:
-        NetworkError: The kernel does not tell.
+        NetworkError: The kernel does not report it.
     """
     return [_parse(body) for body in _of_interface(_GET_QDISC, interface)]
 
@@ -96,7 +96,7 @@ def classes(interface: str) -> list[Traffic]:
     """Returns the classes of an interface's disciplines.
 
     Raises:
-        NetworkError: The kernel does not tell.
+        NetworkError: The kernel does not report it.
     """
     return [_parse(body) for body in _of_interface(_GET_CLASS, interface)]
 
@@ -105,7 +105,7 @@ def arrival_filters(interface: str) -> list[Filter]:
     """Returns the filters that packets meet when they arrive at an interface.
 
     Raises:
-        NetworkError: The kernel does not tell.
+        NetworkError: The kernel does not report it.
     """
     return [_parse_filter(body) for body in _of_interface(_GET_FILTER, interface, _INGRESS)]
 
@@ -114,7 +114,7 @@ def links() -> list[Link]:
     """Returns the interfaces of this namespace.
 
     Raises:
-        NetworkError: The kernel does not tell.
+        NetworkError: The kernel does not report it.
     """
     found = {}
     for body in _dump(_GET_LINK, struct.pack("=BBHiII", 0, 0, 0, 0, 0, 0)):
@@ -135,9 +135,9 @@ def _of_interface(kind: int, interface: str, parent: int = 0) -> Iterator[bytes]
     try:
         index = socket.if_nametoindex(interface)
     except OSError:
-        return  # it is gone, and its queues with it
+        return  # it is gone, together with its queues
     for body in _dump(kind, struct.pack("=BBHiIII", 0, 0, 0, index, 0, parent, 0)):
-        # Dumps of queueing disciplines are of all interfaces.
+        # Dumps of queueing disciplines cover all interfaces.
         if struct.unpack_from("=i", body, 4)[0] == index:
             yield body
 
@@ -151,10 +151,10 @@ def _dump(kind: int, question: bytes) -> Iterator[bytes]:
             data = netlink.recv(1 << 18)
             at = 0
             while at + 16 <= len(data):
-                length, answer = struct.unpack_from("=IH", data, at)
-                if answer == _DONE:
+                length, response = struct.unpack_from("=IH", data, at)
+                if response == _DONE:
                     return
-                if answer == _ERROR:
+                if response == _ERROR:
                     code = -struct.unpack_from("=i", data, at + 16)[0]
                     raise NetworkError(f"the kernel lists no queues: {os.strerror(code)}")
                 yield data[at + 16 : at + length]

@@ -1,4 +1,4 @@
-"""TCP sockets of a network namespace: which there are, how to destroy them, and whether one can be opened.
+"""TCP sockets of a network namespace: lists them, destroys them, and tries to open one.
 
 Destroying needs no tool on the host: it is a netlink message (`SOCK_DESTROY`, kernel option INET_DIAG_DESTROY).
 The local process gets ECONNABORTED, the peer a reset.
@@ -36,7 +36,7 @@ class TcpSocket:
     Attributes:
         family: AF_INET or AF_INET6.
         state: The kernel's number.
-        identity: What names the socket in a request; it includes a cookie that no later socket gets.
+        identity: Identifies the socket in a request; it includes a cookie that no later socket gets.
         local, remote: Address and port; addresses of IPv4 in IPv6 sockets are given as IPv4.
     """
 
@@ -50,15 +50,15 @@ class TcpSocket:
 def reset_connections(
     addresses: Collection[str], ports: Collection[int] | None = None
 ) -> dict[str, int]:
-    """Destroys every TCP connection of this namespace one of whose ends has one of the addresses.
+    """Destroys every TCP connection of this namespace with one of the addresses at one of its ends.
 
     Args:
         addresses: Local or remote.
-        ports: Only if one of the two ports is among them; None for all.
+        ports: Only connections with one of these ports; None for all.
 
     Returns:
-        `before`: how many connections there were; `after`: how many of these are still there; `waiting_out`: how
-        many closed ones were forgotten besides (TIME_WAIT).
+        `before`: how many connections there were; `after`: how many of these still exist; `waiting_out`: how many
+        closed ones were removed as well (TIME_WAIT).
 
     Raises:
         NetworkError: The kernel cannot destroy sockets, or this process may not.
@@ -88,20 +88,20 @@ def tcp_sockets() -> list[TcpSocket]:
     """Returns the TCP sockets of this namespace, except those that listen or are closed.
 
     Raises:
-        NetworkError: The kernel does not tell.
+        NetworkError: The kernel does not report them.
     """
     found: list[TcpSocket] = []
     with _open() as netlink:
         for family in (socket.AF_INET, socket.AF_INET6):
             body = _request(family, _STATES, bytes(_ID_BYTES))
             netlink.send(_message(_BY_FAMILY, _REQUEST | _DUMP, body))
-            for kind, answer in _answers(netlink):
+            for kind, response in _responses(netlink):
                 if kind == _ERROR:
-                    code = -struct.unpack_from("=i", answer)[0]
+                    code = -struct.unpack_from("=i", response)[0]
                     if family == socket.AF_INET:
                         raise NetworkError(f"the kernel lists no sockets: {os.strerror(code)}")
                     break  # no IPv6 here
-                found.append(_parse(answer))
+                found.append(_parse(response))
     return found
 
 
@@ -122,8 +122,8 @@ def _message(kind: int, flags: int, body: bytes) -> bytes:
     return struct.pack("=IHHII", 16 + len(body), kind, flags, 1, 0) + body
 
 
-def _answers(netlink: socket.socket) -> Iterator[tuple[int, bytes]]:
-    """Yields kind and body of the answers, up to the end of a dump or an error number."""
+def _responses(netlink: socket.socket) -> Iterator[tuple[int, bytes]]:
+    """Yields kind and body of the responses, up to the end of a dump or an error number."""
     while True:
         data = netlink.recv(1 << 18)
         at = 0
@@ -137,9 +137,9 @@ def _answers(netlink: socket.socket) -> Iterator[tuple[int, bytes]]:
             at += (length + 3) & ~3
 
 
-def _parse(answer: bytes) -> TcpSocket:
-    family, state = answer[0], answer[1]
-    identity = answer[4 : 4 + _ID_BYTES]
+def _parse(response: bytes) -> TcpSocket:
+    family, state = response[0], response[1]
+    identity = response[4 : 4 + _ID_BYTES]
     local_port, remote_port = struct.unpack_from(">HH", identity)
     return TcpSocket(
         family=family,
@@ -159,19 +159,19 @@ def _address(family: int, data: bytes) -> str:
 
 
 def _destroy(netlink: socket.socket, one: TcpSocket) -> None:
-    # Every state: the socket may have gone on to another one since it was listed.
+    # Every state: the socket may have changed its state since it was listed.
     body = _request(one.family, 0xFFFFFFFF, one.identity)
     netlink.send(_message(_DESTROY, _REQUEST | _ACK, body))
-    for kind, answer in _answers(netlink):
+    for kind, response in _responses(netlink):
         if kind != _ERROR:
             continue
-        code = -struct.unpack_from("=i", answer)[0]
+        code = -struct.unpack_from("=i", response)[0]
         if code in (errno.EOPNOTSUPP, errno.EPERM):
             raise NetworkError(
                 f"the kernel destroys no sockets ({os.strerror(code)}): "
-                "it needs CONFIG_INET_DIAG_DESTROY and the right NET_ADMIN"
+                "it needs CONFIG_INET_DIAG_DESTROY and the capability NET_ADMIN"
             )
-        # Otherwise it ended by itself meanwhile; counting again tells.
+        # Otherwise it ended by itself meanwhile; counting again shows it.
 
 
 def connect_probe(
@@ -183,7 +183,7 @@ def connect_probe(
         `outcome`: "connected", "refused", "reset", "timeout" or "unreachable"; `ms`: how long that took.
 
     Raises:
-        NetworkError: It could not even be tried, for example because the source address is not here.
+        NetworkError: It could not be tried, for example because this host does not have the source address.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     began_ns = time.monotonic_ns()

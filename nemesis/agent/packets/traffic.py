@@ -1,9 +1,9 @@
 """Limits how fast nodes may send, with the traffic control of the kernel.
 
-Every interface of the namespace that has an address gets a classifying queue (htb) with a handle of our own, and
-in it one class per limited source address; all other traffic passes it by. Several nodes of one namespace can
-thus be limited apart, and an address cannot be limited twice. A queue that somebody else put on an interface is
-never replaced: then limiting is refused.
+Every interface of the namespace that has an address gets a classifying queue (htb) with a reserved handle, and in
+it one class per limited source address; other traffic bypasses the classes. So several nodes of one namespace can
+have different limits, and an address cannot be limited twice. A third-party queue on an interface is never
+replaced; limiting is refused then.
 """
 
 import contextlib
@@ -41,11 +41,11 @@ class Bandwidth:
     """The limits of one token. Mutable.
 
     Args:
-        rules: Of kind "bandwidth".
-        adopts: Limits of the same addresses that are there already are taken over.
+        rules: Packet rules of kind "bandwidth".
+        adopts: Existing limits of the same addresses are taken over.
 
     Raises:
-        NetworkError: The kernel has no such queues, an address is limited already, or `tc` is not installed.
+        NetworkError: The kernel lacks these queues, an address is limited already, or `tc` is not installed.
     """
 
     def __init__(self, rules: tuple[Rule, ...], *, adopts: bool = False) -> None:
@@ -86,8 +86,8 @@ class Bandwidth:
             raise
         self._made.append((interface, minor))
         limit = max(QUEUE_BYTES_MIN, rate * QUEUE_SECONDS)
-        # The class counts a large offloaded segment as one packet, so at low rates it would send one a second. A
-        # token bucket that is never empty, and takes no packet above the interface's size, cuts them up before.
+        # The class counts a large offloaded segment as one packet, so at low rates it would send one per second.
+        # A token bucket that is never empty, and accepts no packet above the MTU, splits them before.
         run_tc(
             f"qdisc add dev {interface} parent {HANDLE}:{minor:x} "
             f"tbf rate {FULL_RATE} burst {_mtu(interface) + _HEADER_BYTES} limit {limit}"
@@ -99,7 +99,7 @@ class Bandwidth:
             run_tc(f"{add} match ip src {source}/32 {to}flowid {HANDLE}:{minor:x}")
 
     def evidence(self) -> dict[str, int]:
-        """Returns what went through, and how often it had to wait (`overlimits`); at last, what had by the end."""
+        """Returns what was sent, and how often a packet had to wait (`overlimits`), now or until the removal."""
         if self._made:
             found = dict.fromkeys(("packets", "bytes", "overlimits", "drops", "backlog"), 0)
             for interface, minor in self._made:
@@ -131,7 +131,7 @@ class Bandwidth:
 
 
 def remove_ours() -> list[str]:
-    """Removes every limit that any run put on an interface of this namespace; returns one line each."""
+    """Removes the limits of any run on interfaces of this namespace; returns one line each."""
     removed = []
     with traffic_lock():
         for _, name in socket.if_nameindex():
@@ -178,7 +178,7 @@ def _make_root(interface: str) -> None:
         return
     if root is not None and root.major != 0:
         raise NetworkError(
-            f"{interface} has a {root.kind} queue of somebody else, which is not replaced"
+            f"{interface} has a third-party {root.kind} queue, which is not replaced"
         )
     run_tc(f"qdisc add dev {interface} root handle {HANDLE}: htb default 0")
 
@@ -186,8 +186,8 @@ def _make_root(interface: str) -> None:
 def _mtu(interface: str) -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16si236x", interface.encode()[:15], 0)
-        answer = fcntl.ioctl(any_socket, _SIOCGIFMTU, request)
-    return int(struct.unpack_from("=i", answer, 16)[0])
+        response = fcntl.ioctl(any_socket, _SIOCGIFMTU, request)
+    return int(struct.unpack_from("=i", response, 16)[0])
 
 
 def _root(interface: str) -> Traffic | None:
@@ -249,7 +249,7 @@ def run_batch(program: str, commands: list[str]) -> None:
     """
     done = _run(program, ["-batch", "-"], "\n".join(commands) + "\n")
     if done.returncode != 0:
-        # The last line says: Command failed -:3
+        # The last line reads: Command failed -:3
         number = re.search(r"Command failed -:(\d+)", done.stderr)
         failed = commands[int(number[1]) - 1] if number else commands[0]
         raise NetworkError(f"`{program} {failed}` failed: {_reason(done)}")

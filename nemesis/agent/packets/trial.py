@@ -1,6 +1,6 @@
-"""Finds out what can be done to packets in a namespace, by doing it to packets of its own.
+"""Finds out which packet faults a namespace supports, by trying them on test packets.
 
-Two loopback addresses that nobody uses talk to each other; each mechanism must change what they see, and count it.
+Two unused loopback addresses exchange packets; each mechanism must change what they receive, and count it.
 """
 
 import contextlib
@@ -17,17 +17,17 @@ DELAY_MS = 20
 _TRIES = 40
 
 Level = dict[str, str]
-Answer = dict[str, Any]
+Response = dict[str, Any]
 
 
 class Rules(Protocol):
     """What is tried."""
 
-    def apply(self, token: str, rules: list[Answer]) -> Answer:
+    def apply(self, token: str, rules: list[Response]) -> Response:
         """Puts rules in force."""
         ...
 
-    def remove(self, token: str) -> Answer:
+    def remove(self, token: str) -> Response:
         """Removes them."""
         ...
 
@@ -78,7 +78,9 @@ def _no(why: str) -> Level:
     return {"level": "no", "how": "", "why": why}
 
 
-def _try_rule(rules: Rules, rule: Answer, has_worked: Callable[[Mapping[str, Any]], bool]) -> Level:
+def _try_rule(
+    rules: Rules, rule: Response, has_worked: Callable[[Mapping[str, Any]], bool]
+) -> Level:
     with _listener() as port:
         before = connect_probe(TO, port, PROBE_LIMIT_MS, FROM)
         if before["outcome"] != "connected":
@@ -126,7 +128,7 @@ def _try_bandwidth(rules: Rules) -> Level:
             for _ in range(_TRIES):
                 sender.sendto(data, (TO, 9))
         except OSError:
-            pass  # the answer that nobody listens
+            pass  # the ICMP error that no socket listens
         finally:
             evidence = rules.remove("trial")
     if not evidence["overlimits"]:

@@ -1,1 +1,1 @@
-"""Process faults: signals, memory and processor time."""
+"""Process faults: signals, memory and CPU time."""

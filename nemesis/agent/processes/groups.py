@@ -1,4 +1,4 @@
-"""Control groups of our own, for processes that the agent starts itself."""
+"""Control groups for processes that the agent starts itself."""
 
 import contextlib
 import os
@@ -12,10 +12,10 @@ REMOVE_TRIES = 50
 
 
 class OwnGroup:
-    """A control group with the memory and cpu controllers, as far as they can be had.
+    """A control group with the memory and cpu controllers, where they are available.
 
     Args:
-        name: Of the group, below this process's own.
+        name: Name of the group, below the group of this process.
 
     Raises:
         OSError: No group can be made.
@@ -49,11 +49,11 @@ class OwnGroup:
 
     @property
     def paths(self) -> list[str]:
-        """Where the groups are, to be removed later."""
+        """The folders of the group, for its later removal."""
         return [os.fspath(folder) for folder in self._made]
 
     def join(self, pid: int) -> None:
-        """Puts a process into the group."""
+        """Moves a process to the group."""
         for folder in self._made:
             (folder / "cgroup.procs").write_text(str(pid), encoding="ascii")
 

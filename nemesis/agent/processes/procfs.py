@@ -1,4 +1,4 @@
-"""What the kernel tells of processes and of their control groups."""
+"""What the kernel reports about processes and their control groups."""
 
 import os
 from dataclasses import dataclass
@@ -8,25 +8,25 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 
 
 def process_start(pid: int) -> int:
-    """Returns when a process began, in clock ticks since boot; 0 if there is none, or only a zombie of it."""
+    """Returns the start time of a process, in clock ticks since boot; 0 if it does not exist or is a zombie."""
     parts = _stat(pid)
     return int(parts[19]) if parts and parts[0] not in ("Z", "X") else 0
 
 
 def process_state(pid: int) -> str:
-    """Returns a process's state letter as the kernel gives it: "T" is stopped; "" if there is no such process."""
+    """Returns the state letter of a process, for example "T" for stopped; "" if it does not exist."""
     parts = _stat(pid)
     return parts[0] if parts else ""
 
 
 def cpu_ticks(pid: int) -> int:
-    """Returns how much a process has worked, in clock ticks."""
+    """Returns the CPU time of a process, in clock ticks."""
     parts = _stat(pid)
     return int(parts[11]) + int(parts[12]) if parts else 0
 
 
 def thread_ids(pid: int) -> list[int]:
-    """Returns the threads of a process; empty if there is none."""
+    """Returns the threads of a process; empty if it does not exist."""
     try:
         return sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))
     except OSError:
@@ -47,7 +47,7 @@ class ControlGroup:
 
     Attributes:
         version: 1 or 2.
-        memory, cpu: Folders of the controllers; None where the kernel has none, or shows none here.
+        memory, cpu: Folders of the controllers; None where the kernel has none, or none is visible here.
     """
 
     version: int
@@ -87,7 +87,7 @@ def control_group(pid: int, root: Path = CGROUP_ROOT) -> ControlGroup:
 def _existing(root: Path, path: str | None) -> Path | None:
     if path is None:
         return None
-    # Inside a container the kernel may tell a path that begins above what is mounted here.
+    # Inside a container the kernel may report a path that begins above what is mounted here.
     parts = path.strip("/").split("/")
     for skip in range(len(parts) + 1):
         folder = root.joinpath(*parts[skip:])
@@ -101,7 +101,7 @@ def _with(folder: Path | None, file: str) -> Path | None:
 
 
 def counter(path: Path, name: str) -> int:
-    """Returns one number of a file of "name value" lines; 0 if it is not there."""
+    """Returns one number of a file of "name value" lines; 0 if it is missing."""
     try:
         lines = path.read_text(encoding="ascii").splitlines()
     except OSError:

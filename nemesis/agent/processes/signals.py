@@ -1,7 +1,7 @@
-"""Faults of processes: signals, memory, processor time.
+"""Process faults: signals, memory, CPU time.
 
-A process is named by its pid together with the time at which it began, so a number that the kernel has given to
-somebody else is never touched.
+A process is identified by its pid together with its start time, so a pid that the kernel has given to another
+process is never touched.
 """
 
 import contextlib
@@ -31,7 +31,6 @@ CPU_PERIOD_US = 100_000
 OOM_HEADROOM_BYTES = 4 << 20
 OOM_LIMIT_S = 20.0
 HOG_BYTES_MAX = 1 << 30
-CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 _HOG = """
 import os, sys
@@ -46,28 +45,28 @@ while sum(map(len, held)) < int(sys.argv[1]):
 print("full", flush=True)
 sys.stdin.read()
 """
-"""Joins control groups and takes memory, one touched page after the other."""
+"""Joins control groups and takes memory, touching every page."""
 
 
 class ProcessError(Exception):
-    """Something about a process cannot be done; one sentence."""
+    """A process fault cannot be injected; the message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessId:
-    """A process, told apart from later ones with its number."""
+    """A process, distinguished from later ones with the same pid."""
 
     pid: int
     began: int
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs, or is stopped."""
+        """Whether it exists, running or stopped."""
         return self.pid > 0 and self.began > 0 and process_start(self.pid) == self.began
 
 
 def identify(pid: int) -> ProcessId:
-    """Returns a process that runs now.
+    """Returns the process that has a pid now.
 
     Raises:
         ProcessError: There is none.
@@ -79,7 +78,7 @@ def identify(pid: int) -> ProcessId:
 
 
 def send(process: ProcessId, number: int) -> bool:
-    """Sends a signal; returns whether the process was there to get it."""
+    """Sends a signal; returns whether the process existed."""
     if not process.is_alive:
         return False
     try:
@@ -90,7 +89,7 @@ def send(process: ProcessId, number: int) -> bool:
 
 
 def wait_gone(process: ProcessId, limit_s: float = END_LIMIT_S) -> bool:
-    """Waits until a process is gone; returns whether it is."""
+    """Waits until a process has ended; returns whether it has."""
     deadline_s = time.monotonic() + limit_s
     while process.is_alive:
         if time.monotonic() > deadline_s:
@@ -100,7 +99,7 @@ def wait_gone(process: ProcessId, limit_s: float = END_LIMIT_S) -> bool:
 
 
 def freeze(process: ProcessId) -> bool:
-    """Stops a process; returns, once every thread of it stands, whether they do."""
+    """Stops a process and waits for its threads; returns whether all of them have stopped."""
     if not send(process, signal.SIGSTOP):
         return False
     deadline_s = time.monotonic() + STOP_SEEN_LIMIT_S
@@ -126,12 +125,12 @@ def process_state_of_thread(pid: int, thread: int) -> str:
 
 
 def thaw(process: ProcessId) -> bool:
-    """Lets a process go on."""
+    """Resumes a process; returns whether it existed."""
     return send(process, signal.SIGCONT)
 
 
 def standstill(process: ProcessId) -> dict[str, object]:
-    """Returns what shows that a process stands: its state, and the processor time it has used."""
+    """Returns the evidence that a process is stopped: its state and its CPU time."""
     return {"state": process_state(process.pid), "cpu_ticks": cpu_ticks(process.pid)}
 
 
@@ -141,14 +140,14 @@ def standstill(process: ProcessId) -> dict[str, object]:
 def oom_kill(process: ProcessId) -> dict[str, object]:
     """Lets the kernel run out of memory in the process's control group, so that it kills the process.
 
-    The group's limit is lowered to what it uses, and a helper in the same group asks for more. The process is
+    The group's limit is lowered to what it uses, and a helper in the same group allocates more. The process is
     made the kernel's first choice (`oom_score_adj`), so the helper survives it.
 
     Returns:
         The counter of kills before and after, and the limit.
 
     Raises:
-        ProcessError: The control group cannot be changed here, or the kernel killed nobody in time.
+        ProcessError: The control group cannot be changed here, or the kernel killed no process in time.
     """
     group = control_group(process.pid)
     if group.memory is None:
@@ -233,15 +232,15 @@ def _end_hog(hog: "subprocess.Popen[bytes]") -> None:
         hog.stdin.close()
 
 
-# -- processor time
+# -- CPU time
 
 
 class SlowCpu:
-    """Takes processor time away from a process, by its control group or, weaker, by stopping it in turns.
+    """Limits the CPU time of a process, by its control group or, weaker, by stopping it periodically.
 
     Args:
-        process: Whose.
-        percent: How much of one processor is left to it.
+        process: The process to slow down.
+        percent: The percentage of one core that it may use.
     """
 
     def __init__(self, process: ProcessId, percent: int) -> None:
@@ -265,17 +264,17 @@ class SlowCpu:
 
     @property
     def mechanism(self) -> str:
-        """How it is done."""
+        """How the process is slowed down."""
         return "cpu quota" if self._quota is not None else "stopped in turns"
 
     def evidence(self) -> dict[str, object]:
-        """Returns how often the process was held back so far."""
+        """Returns how often the process was throttled so far."""
         quota = self._quota
         count = self._stops if quota is None else quota.throttled() - self._before
         return {"mechanism": self.mechanism, "throttled": count}
 
     def end(self) -> None:
-        """Gives the time back; idempotent."""
+        """Removes the limit; idempotent."""
         self._is_over.set()
         if self._quota is not None:
             with contextlib.suppress(OSError):

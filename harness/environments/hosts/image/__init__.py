@@ -1,4 +1,4 @@
-"""The image of a node: a Dockerfile, and how it is built with and without a registry."""
+"""The image of a node: builds it from a Dockerfile, with or without a registry."""
 
 import io
 import re
@@ -32,12 +32,12 @@ Say = Callable[[str], None]
 
 
 def image_name() -> str:
-    """Returns the name of the image with the code as it is now."""
+    """Returns the name of the image with the current code."""
     return f"{REPOSITORY}:{bundle_version(with_agent=False)}"
 
 
 def has_image(engine: Any) -> bool:
-    """Whether an engine has the image with the code as it is now."""
+    """Whether an engine has the image with the current code."""
     return bool(engine.images.list(name=image_name()))
 
 
@@ -47,10 +47,10 @@ def build(engine: Any, base: str, say: Say) -> str:
     Args:
         engine: A client of the Docker SDK.
         base: An image with Python in the harness's version; it is pulled if the engine does not have it.
-        say: Takes progress, a line each.
+        say: Called with each line of progress.
 
     Raises:
-        HarnessFailure: The build failed, or the base has another Python.
+        HarnessFailure: The build failed, or the base has another version of Python.
     """
     from docker.errors import APIError, BuildError
 
@@ -82,20 +82,19 @@ def debootstrap_base(engine: Any, say: Say) -> str:
     """Makes a base image from Debian's packages alone; returns its name.
 
     Raises:
-        UsageError: This machine cannot, or Debian has no release with this Python.
+        UsageError: debootstrap is missing, or no Debian release has this version of Python.
         HarnessFailure: It failed.
     """
     if PYTHON not in DEBIAN_SUITES:
         known = ", ".join(DEBIAN_SUITES)
         raise UsageError(
-            f"no Debian release that is known here has Python {PYTHON} (there are {known}); "
-            "use --base"
+            f"no known Debian release has Python {PYTHON} (known: {known}); use --base"
         )
     if shutil.which("debootstrap") is None:
         raise UsageError("debootstrap is not installed; `apt-get install debootstrap`")
     name = f"{DEBOOTSTRAP_BASE}:{DEBIAN_SUITES[PYTHON]}"
     if engine.images.list(name=name):
-        say(f"{name} is there already")
+        say(f"{name} exists already")
         return name
     with tempfile.TemporaryDirectory(prefix="laststand-base-") as folder:
         root = Path(folder) / "root"
@@ -113,8 +112,8 @@ def debootstrap_base(engine: Any, say: Say) -> str:
             check=False,
         )
         if done.returncode != 0:
-            words = (done.stderr or done.stdout).strip().splitlines()
-            raise HarnessFailure(f"debootstrap failed: {words[-1] if words else 'no word'}")
+            lines = (done.stderr or done.stdout).strip().splitlines()
+            raise HarnessFailure(f"debootstrap failed: {lines[-1] if lines else 'no output'}")
         say("importing it")
         archive = Path(folder) / "root.tar"
         subprocess.run(["tar", "-C", str(root), "-cf", str(archive), "."], check=True)
@@ -139,7 +138,7 @@ def _context() -> io.BytesIO:
 
 
 def _check(engine: Any, name: str, base: str) -> None:
-    """Refuses an image in which a node cannot even be imported."""
+    """Raises `HarnessFailure` if an image cannot import the code of a node."""
     from docker.errors import ContainerError
 
     code = (

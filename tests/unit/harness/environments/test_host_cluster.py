@@ -1,22 +1,29 @@
-"""A cluster on hosts, with an agent made of thin air: what is noted of deaths, half-done faults and heals."""
+"""Faults on a cluster on hosts with a fake agent: nodes that end, faults that fail half-way, heals."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.contracts.capability import YES, Capability
+from harness.contracts.system import Settings
 from harness.environments.hosts.cluster import HostCluster, HostNode
+from harness.environments.request import ClusterRequest
+from harness.systems.registry import REFERENCE, SYSTEMS
 from nemesis.agent.errors import AgentError
+from nemesis.fault import Fault
 from nemesis.faults import FAULT_NAMES
-from nemesis.hosts.clocks import _rate_ppm
+from nemesis.hosts.clocks import rate_ppm
+from nemesis.hosts.injector import MECHANISMS, HostInjector
+from nemesis.hosts.mechanism import HostInjection
 
 
 class FakeAgent:
-    """Answers every command, notes it, and fails when it is told to."""
+    """Responds to every command, records it, and fails on the commands in `fails`."""
 
-    name = "thin air"
+    name = "fake"
 
     def __init__(self) -> None:
         self.commands: list[tuple[str, dict[str, Any]]] = []
@@ -57,10 +64,10 @@ class FakePlacement:
         self.client_sources: dict[str, str] = {}
         self.packets_at_clients = ""
         self.pids = iter(range(100, 200))
-        self.words = "farewell"
+        self.line = "final line"
 
-    def capabilities(self) -> dict[str, Capability]:
-        return {name: Capability(level=YES) for name in FAULT_NAMES}
+    def mechanisms(self) -> list[dict[str, Any]]:
+        return []
 
     async def start_process(self, node: HostNode) -> int:
         await asyncio.sleep(0)
@@ -69,8 +76,8 @@ class FakePlacement:
     async def exit_code(self, node: HostNode) -> int | None:
         return 1
 
-    async def last_words(self, node: HostNode) -> str:
-        return self.words
+    async def final_log_line(self, node: HostNode) -> str:
+        return self.line
 
 
 class World:
@@ -80,13 +87,29 @@ class World:
         self.placement = FakePlacement()
         self.agent = self.placement.agent
         self.violations: list[str] = []
-        self.cluster = HostCluster(
-            self.placement,  # type: ignore[arg-type]
-            lambda table, row: None,
+        request = ClusterRequest(
+            system=SYSTEMS.get(REFERENCE),
+            settings=Settings(profile="kafka-4.1", timings="fast"),
+            brokers=3,
+            controllers=3,
             clients=1,
+            disk="ext4",
+            inventory=Path(),
+            logs_to=Path(),
+            add_row=lambda table, row: None,
             on_violation=lambda violation: self.violations.append(violation.sentence),
             seed=7,
         )
+        self.cluster = HostCluster(self.placement, request)  # type: ignore[arg-type]
+        self.injector = HostInjector(
+            self.cluster, {name: Capability(level=YES) for name in FAULT_NAMES}
+        )
+
+    async def inject(
+        self, name: str, nodes: tuple[str, ...], params: dict[str, Any]
+    ) -> HostInjection:
+        fault = Fault(id="f", fault=name, targets=nodes, params=params)
+        return await self.injector.inject(fault, nodes)
 
     async def start(self) -> None:
         self.cluster._loop = asyncio.get_running_loop()
@@ -115,14 +138,14 @@ def test_an_unexpected_end_is_an_anomaly() -> None:
         await world.exits("b1")
         assert not world.cluster.is_alive("b1")
 
-    assert live(story).violations == ["b1 ended by itself (exit code 1): farewell"]
+    assert live(story).violations == ["b1 ended by itself (exit code 1): final line"]
 
 
-def test_the_end_of_a_killed_process_is_none_even_if_the_news_comes_late() -> None:
+def test_the_end_of_a_killed_process_is_no_anomaly_even_if_it_is_reported_late() -> None:
     async def story(world: World) -> None:
         pid = world.placement.nodes["b1"].pid
-        in_force = await world.cluster.inject("kill", ("b1",), {})
-        await world.cluster.heal("kill", in_force)
+        in_force = await world.inject("kill", ("b1",), {})
+        await in_force.heal()
         assert world.cluster.is_alive("b1")
         world.cluster._event_of_agent({"event": "exited", "node": "b1", "pid": pid})
         await asyncio.sleep(0)
@@ -131,20 +154,20 @@ def test_the_end_of_a_killed_process_is_none_even_if_the_news_comes_late() -> No
     assert live(story).violations == []
 
 
-def test_a_node_may_die_of_its_disk_and_is_started_again_when_that_is_healed() -> None:
+def test_a_node_may_end_because_of_its_disk_and_is_started_by_the_heal() -> None:
     async def story(world: World) -> None:
         world.agent.answers["fill"] = {"probe": {"errno": 0}}
-        in_force = await world.cluster.inject("disk_full", ("b1", "b2"), {})
+        in_force = await world.inject("disk_full", ("b1", "b2"), {})
         await world.exits("b1")
         assert world.cluster.population().down == ("b1",)
-        again = await world.cluster.inject("disk_full", ("b1", "b2"), {})
+        again = await world.inject("disk_full", ("b1", "b2"), {})
         assert again.nodes == ()
         world.agent.answers["probe_write"] = {"errno": 0, "error": ""}
-        assert not in_force.evidence["filled"]["b2"]["probe"]["errno"]
-        effect = await world.cluster.effect("disk_full", in_force)
-        assert effect.bit
-        assert effect.evidence["ended_by_itself"] == {"b1": "farewell"}
-        await world.cluster.heal("disk_full", in_force)
+        assert not in_force.evidence()["filled"]["b2"]["probe"]["errno"]
+        effect = await in_force.effect()
+        assert effect.took_effect
+        assert effect.evidence["ended_by_itself"] == {"b1": "final line"}
+        await in_force.heal()
         assert world.cluster.population().down == ()
         await world.exits("b2")  # died of it, noticed a moment after it was healed
         assert world.cluster.population().down == ()
@@ -152,39 +175,38 @@ def test_a_node_may_die_of_its_disk_and_is_started_again_when_that_is_healed() -
     assert live(story).violations == []
 
 
-def test_what_hit_nobody_excuses_nobody() -> None:
+def test_a_fault_without_targets_excuses_no_node() -> None:
     async def story(world: World) -> None:
         world.agent.answers["trace_end"] = {"calls": 2}
-        slow = await world.cluster.inject("slow_disk", ("b1",), {"ms": 5})
-        broken = await world.cluster.inject("io_error", ("b1",), {"op": "fsync"})
+        slow = await world.inject("slow_disk", ("b1",), {"ms": 5})
+        broken = await world.inject("io_error", ("b1",), {"op": "fsync"})
         assert (slow.nodes, broken.nodes) == (("b1",), ())
-        await world.cluster.heal("slow_disk", slow)
+        await slow.heal()
         await world.exits("b1")
 
-    assert live(story).violations == ["b1 ended by itself (exit code 1): farewell"]
+    assert live(story).violations == ["b1 ended by itself (exit code 1): final line"]
 
 
 @pytest.mark.parametrize(
-    ("words", "blamed"),
+    ("line", "blamed"),
     [
         ("OSError: [Errno 30] Read-only file system", ["read_only"]),
         ("OSError: [Errno 28] No space left on device", ["disk_full"]),
-        ("farewell", ["disk_full", "read_only"]),
+        ("final line", ["disk_full", "read_only"]),
     ],
 )
-def test_a_death_is_put_down_to_the_fault_that_its_last_words_name(
-    words: str, blamed: list[str]
+def test_an_end_is_attributed_to_the_fault_that_the_final_log_line_names(
+    line: str, blamed: list[str]
 ) -> None:
     async def story(world: World) -> None:
         world.agent.answers["fill"] = {"probe": {"errno": 0}}
         world.agent.answers["remount"] = {"probe": {"errno": 30}}
-        world.placement.words = words
+        world.placement.line = line
         faults = {
-            name: await world.cluster.inject(name, ("b1",), {})
-            for name in ("disk_full", "read_only")
+            name: await world.inject(name, ("b1",), {}) for name in ("disk_full", "read_only")
         }
         await world.exits("b1")
-        assert [name for name, one in faults.items() if "ended_by_itself" in one.evidence] == blamed
+        assert [name for name, one in faults.items() if "b1" in one.ended_by_itself] == blamed
 
     assert live(story).violations == []
 
@@ -192,8 +214,8 @@ def test_a_death_is_put_down_to_the_fault_that_its_last_words_name(
 def test_a_disk_that_is_stuck_is_not_filled() -> None:
     async def story(world: World) -> None:
         world.agent.answers["fill"] = {"probe": {"errno": 28}}
-        await world.cluster.inject("stuck_disk", ("b1",), {})
-        full = await world.cluster.inject("disk_full", ("b1", "b2"), {})
+        await world.inject("stuck_disk", ("b1",), {})
+        full = await world.inject("disk_full", ("b1", "b2"), {})
         assert full.nodes == ("b2",)
 
     world = live(story)
@@ -201,35 +223,35 @@ def test_a_disk_that_is_stuck_is_not_filled() -> None:
 
 
 @pytest.mark.parametrize(("errno_seen", "is_revived"), [(5, True), (0, False)])
-def test_a_disk_that_died_is_revived_only_if_it_is_dead_and_starts_nobody_that_is_kept_down(
+def test_a_failed_disk_is_remounted_only_if_it_still_fails_and_starts_no_node_that_is_kept_down(
     errno_seen: int, is_revived: bool
 ) -> None:
     async def story(world: World) -> None:
         world.agent.answers["probe_write"] = {"errno": errno_seen, "error": ""}
-        dead = await world.cluster.inject("io_error", ("b1",), {"op": "all"})
-        cut = await world.cluster.inject("kill", ("b1",), {})
-        await world.cluster.heal("io_error", dead)
+        dead = await world.inject("io_error", ("b1",), {"op": "all"})
+        cut = await world.inject("kill", ("b1",), {})
+        await dead.heal()
         assert not world.cluster.is_alive("b1")
         assert bool(world.agent.asked("disk_revives")) == is_revived
-        await world.cluster.heal("kill", cut)
+        await cut.heal()
         assert world.cluster.is_alive("b1")
 
     assert live(story).violations == []
 
 
-def test_of_two_pauses_at_one_instant_one_hits_and_only_that_one_resumes() -> None:
+def test_of_two_pauses_at_one_instant_one_affects_the_node_and_only_that_one_resumes_it() -> None:
     async def story(world: World) -> None:
         pid = world.placement.nodes["b1"].pid
         world.agent.answers["pause"] = {"stopped": True, "pid": pid, "cpu_ticks": 4}
         first, second = await asyncio.gather(
-            *(world.cluster.inject("pause", ("b1",), {}) for _ in range(2))
+            *(world.inject("pause", ("b1",), {}) for _ in range(2))
         )
         assert (first.nodes, second.nodes) == (("b1",), ())
-        await world.cluster.heal("pause", second)
+        await second.heal()
         assert not world.agent.asked("resume")
-        await world.cluster.heal("pause", first)
+        await first.heal()
         assert world.agent.asked("resume") == [{"node": "b1", "pid": pid}]
-        assert (await world.cluster.inject("pause", ("b1",), {})).nodes == ("b1",)
+        assert (await world.inject("pause", ("b1",), {})).nodes == ("b1",)
 
     live(story)
 
@@ -237,87 +259,92 @@ def test_of_two_pauses_at_one_instant_one_hits_and_only_that_one_resumes() -> No
 @pytest.mark.parametrize(
     ("state", "ticks", "bit"), [("T", 4, True), ("t", 4, True), ("T", 5, False)]
 )
-def test_a_pause_is_proved_before_the_node_is_killed(state: str, ticks: int, bit: bool) -> None:
+def test_evidence_of_a_pause_is_collected_before_the_node_is_killed(
+    state: str, ticks: int, bit: bool
+) -> None:
     async def story(world: World) -> None:
         pid = world.placement.nodes["b1"].pid
         world.agent.answers["pause"] = {"stopped": True, "pid": pid, "cpu_ticks": 4}
-        paused = await world.cluster.inject("pause", ("b1",), {})
+        paused = await world.inject("pause", ("b1",), {})
         world.agent.answers["status"] = {"state": state, "pid": pid, "cpu_ticks": ticks}
-        await world.cluster.inject("kill", ("b1",), {})
+        await world.inject("kill", ("b1",), {})
         world.agent.answers["status"] = {"state": "", "pid": pid, "cpu_ticks": 0}
-        assert (await world.cluster.effect("pause", paused)).bit is bit
+        assert (await paused.effect()).took_effect is bit
 
     live(story)
 
 
-def test_what_a_tracer_counted_outlives_it() -> None:
+def test_the_counters_of_a_tracer_outlive_it() -> None:
     async def story(world: World) -> None:
-        traced = await world.cluster.inject("io_error", ("b1",), {"op": "fsync"})
+        traced = await world.inject("io_error", ("b1",), {"op": "fsync"})
         world.agent.answers["trace_evidence"] = {"calls": 3}
         world.agent.answers["power_cut"] = {"nodes": {}, "timings_ms": {}}
-        await world.cluster.inject("power", ("b1",), {})
+        await world.inject("power", ("b1",), {})
         world.agent.answers["trace_evidence"] = world.agent.answers["trace_end"] = {"calls": 0}
-        await world.cluster.heal("io_error", traced)
-        assert traced.evidence["calls_hit"] == {"b1": 3}
-        assert (await world.cluster.effect("io_error", traced)).bit
+        await traced.heal()
+        assert traced.evidence()["calls_hit"] == {"b1": 3}
+        assert (await traced.effect()).took_effect
 
     live(story)
 
 
-def test_a_heal_that_fails_is_told_and_ends_no_run() -> None:
+def test_a_heal_that_fails_is_reported_and_does_not_end_the_run() -> None:
     async def story(world: World) -> None:
-        stuck = await world.cluster.inject("stuck_disk", ("b1",), {})
+        stuck = await world.inject("stuck_disk", ("b1",), {})
         world.agent.fails.add("thaw_disk")
-        await world.cluster.heal("stuck_disk", stuck)
-        effect = await world.cluster.effect("stuck_disk", stuck)
-        assert (effect.bit, effect.evidence["error"]) == (False, "not healed: thaw_disk failed")
+        await stuck.heal()
+        effect = await stuck.effect()
+        assert (effect.took_effect, effect.evidence["error"]) == (
+            False,
+            "not healed: thaw_disk failed",
+        )
 
     live(story)
 
 
-def test_a_fault_that_fails_half_way_is_undone_and_hits_nobody() -> None:
+def test_a_fault_that_fails_half_way_is_undone_and_affects_no_node() -> None:
     async def story(world: World) -> None:
         world.agent.fails.add("power_cut")
-        in_force = await world.cluster.inject("power", ("b1",), {"mode": "lose_all"})
+        in_force = await world.inject("power", ("b1",), {"mode": "lose_all"})
         assert in_force.nodes == ()
-        assert "power_cut failed" in in_force.evidence["error"]
+        assert "power_cut failed" in (await in_force.effect()).evidence["error"]
         assert world.agent.asked("net_remove")
         assert world.agent.asked("resume") == [{"node": "b1"}]
         await world.exits("b1")
 
-    assert live(story).violations == ["b1 ended by itself (exit code 1): farewell"]
+    assert live(story).violations == ["b1 ended by itself (exit code 1): final line"]
 
 
-def test_a_delay_says_by_what_it_was_done() -> None:
+def test_a_delay_reports_its_mechanism() -> None:
     async def story(world: World) -> None:
-        cut = await world.cluster.inject("cut", ("b1", "b2"), {})
-        delay = await world.cluster.inject("delay", ("b1", "b2"), {"ms": 9})
-        assert "mechanism" not in (await world.cluster.effect("cut", cut)).evidence
+        cut = await world.inject("cut", ("b1", "b2"), {})
+        delay = await world.inject("delay", ("b1", "b2"), {"ms": 9})
+        assert "mechanism" not in (await cut.effect()).evidence
         world.agent.answers["net_remove"] = {
             "b1": {"mechanism": "nfqueue"},
             "b2": {"mechanism": "netem"},
         }
-        await world.cluster.heal("delay", delay)
-        assert delay.evidence["mechanism"] == "netem, nfqueue"
+        await delay.heal()
+        assert delay.evidence()["mechanism"] == "netem, nfqueue"
 
     live(story)
 
 
 def test_healing_twice_removes_once() -> None:
     async def story(world: World) -> None:
-        in_force = await world.cluster.inject("cut", ("b1", "b2"), {"planes": ["inter-broker"]})
+        in_force = await world.inject("cut", ("b1", "b2"), {"planes": ["inter-broker"]})
         (applied,) = world.agent.asked("net_apply")
         assert applied["rules"]["b1"][0]["pairs"] == [["192.0.2.2", "192.0.2.1"]]
-        await world.cluster.heal("cut", in_force)
-        await world.cluster.heal("cut", in_force)
+        await in_force.heal()
+        await in_force.heal()
         assert len(world.agent.asked("net_remove")) == 1
 
     live(story)
 
 
-def test_packets_to_clients_are_caught_where_they_leave_if_nobody_sees_them_arrive() -> None:
+def test_packets_to_clients_are_caught_where_they_leave_if_no_agent_sees_them_arrive() -> None:
     async def story(world: World) -> None:
-        await world.cluster.inject("isolate", ("b1",), {"planes": ["client"]})
+        await world.inject("isolate", ("b1",), {"planes": ["client"]})
         (applied,) = world.agent.asked("net_apply")
         by_hook = {rule["hook"]: rule["pairs"] for rule in applied["rules"]["b1"]}
         assert ["192.0.2.1", "192.0.2.101"] in by_hook["output"]
@@ -328,11 +355,11 @@ def test_packets_to_clients_are_caught_where_they_leave_if_nobody_sees_them_arri
 
 def test_one_clock_is_skewed_by_one_fault_at_a_time() -> None:
     async def story(world: World) -> None:
-        first = await world.cluster.inject("clock_step", ("b1",), {"ms": 500})
-        second = await world.cluster.inject("clock_drift", ("b1", "b2"), {"ppm": 100})
+        first = await world.inject("clock_step", ("b1",), {"ms": 500})
+        second = await world.inject("clock_drift", ("b1", "b2"), {"ppm": 100})
         assert (first.nodes, second.nodes) == (("b1",), ("b2",))
-        await world.cluster.heal("clock_step", first)
-        third = await world.cluster.inject("clock_step", ("b1",), {"ms": -500})
+        await first.heal()
+        third = await world.inject("clock_step", ("b1",), {"ms": -500})
         assert third.nodes == ("b1",)
 
     live(story)
@@ -340,7 +367,7 @@ def test_one_clock_is_skewed_by_one_fault_at_a_time() -> None:
 
 @pytest.mark.parametrize("ppm", [10_000, 600_000, -600_000, 10_000_000, -999_999])
 @pytest.mark.parametrize(("restart_at", "count"), [(None, 10), (6, 10), (2, 10)])
-def test_a_drift_is_read_off_one_process_s_clock(
+def test_a_drift_is_measured_on_the_clock_of_one_process(
     restart_at: int | None, count: int, ppm: int
 ) -> None:
     rate = 1 + ppm / 1e6
@@ -348,18 +375,93 @@ def test_a_drift_is_read_off_one_process_s_clock(
         (n * 10**8, int(n * 10**8 * rate) + (10**15 if restart_at and n >= restart_at else 0))
         for n in range(count)
     ]
-    assert _rate_ppm(readings, ppm) == pytest.approx(ppm, rel=1e-3)
+    assert rate_ppm(readings, ppm) == pytest.approx(ppm, rel=1e-3)
 
 
 def test_two_heals_at_once_start_a_node_once() -> None:
     async def story(world: World) -> None:
-        first = await world.cluster.inject("kill", ("b1",), {})
+        first = await world.inject("kill", ("b1",), {})
         starts = world.placement.nodes["b1"].starts
         await asyncio.gather(
-            world.cluster.heal("kill", first),
+            first.heal(),
             world.cluster.start_node("b1"),
             world.cluster.settle(),
         )
         assert world.placement.nodes["b1"].starts == starts + 1
+
+    assert live(story).violations == []
+
+
+def test_every_fault_of_the_table_has_a_mechanism() -> None:
+    assert set(MECHANISMS) | {"heal"} == set(FAULT_NAMES)
+
+
+def test_a_file_is_cut_while_its_node_is_down_and_the_heal_starts_the_node() -> None:
+    async def story(world: World) -> None:
+        cut = {"path": "t-0/0.log", "bytes_before": 90, "bytes_after": 60}
+        world.agent.answers["truncate_file"] = cut
+        fault = await world.inject("truncate_file", ("b1", "b2"), {"bytes": 30})
+        assert world.cluster.population().down == ("b1", "b2")
+        effect = await fault.effect()
+        assert effect.took_effect
+        assert effect.evidence["truncated"] == {"b1": cut, "b2": cut}
+        assert world.agent.asked("truncate_file")[0] == {"node": "b1", "size": 30}
+        await fault.heal()
+        assert world.cluster.population().down == ()
+
+    assert live(story).violations == []
+
+
+def test_a_cut_that_finds_no_file_has_no_effect() -> None:
+    async def story(world: World) -> None:
+        world.agent.answers["truncate_file"] = {}
+        fault = await world.inject("truncate_file", ("b1",), {"bytes": 30})
+        assert not (await fault.effect()).took_effect
+
+    live(story)
+
+
+def test_settling_heals_what_is_in_force_and_retries_what_could_not_be_healed() -> None:
+    async def story(world: World) -> None:
+        stuck = await world.inject("stuck_disk", ("b1",), {})
+        cut = await world.inject("cut", ("b1", "b2"), {})
+        world.agent.fails.add("thaw_disk")
+        await stuck.heal()
+        assert not stuck.is_removed
+        world.agent.fails.clear()
+        await world.injector.settle()
+        assert (stuck.is_removed, cut.is_removed) == (True, True)
+        assert len(world.agent.asked("thaw_disk")) == 2
+        assert world.agent.asked("reset_connections") == [{"nodes": ["c11", "b1", "b2"]}]
+
+    live(story)
+
+
+def test_packet_rules_of_a_fault_that_failed_half_way_are_removed_from_every_node() -> None:
+    async def story(world: World) -> None:
+        world.agent.fails.add("net_apply")
+        fault = await world.inject("isolate", ("client-0",), {})
+        assert fault.nodes == ()
+        (removed,) = world.agent.asked("net_remove")
+        assert set(removed["nodes"]) == {"c11", "b1", "b2"}
+
+    live(story)
+
+
+def test_a_client_is_not_paused_because_it_is_not_a_process_of_a_host() -> None:
+    async def story(world: World) -> None:
+        assert (await world.inject("pause", ("client-0",), {})).nodes == ()
+
+    live(story)
+
+
+def test_the_power_comes_back_before_the_node_is_started() -> None:
+    async def story(world: World) -> None:
+        world.agent.answers["power_cut"] = {"nodes": {}, "timings_ms": {}}
+        cut = await world.inject("power", ("b1",), {})
+        await world.cluster.start_node("b1")
+        assert world.agent.asked("power_on") == [{"nodes": ["b1"], "token": cut.token}]
+        await cut.heal()
+        assert len(world.agent.asked("power_on")) == 1
 
     assert live(story).violations == []

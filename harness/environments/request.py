@@ -1,0 +1,48 @@
+"""What an environment needs to make a cluster."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.contracts.cluster import AddRow
+from harness.contracts.system import Settings, System
+from harness.contracts.violation import Violation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentRequest:
+    """What can be checked before a cluster is made.
+
+    Attributes:
+        brokers, controllers: How many of each.
+        inventory: File that lists the hosts, where the environment needs one.
+    """
+
+    brokers: int
+    controllers: int
+    inventory: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterRequest(EnvironmentRequest):
+    """A cluster to be made for one run.
+
+    Attributes:
+        system: What runs on the nodes.
+        settings: Configuration of all nodes.
+        clients: How many client hosts workloads need.
+        disk: Kind of file system of the nodes' disks, where the environment makes disks.
+        logs_to: Where the nodes' files and logs go.
+        add_row: Takes history rows.
+        on_violation: Called with everything that no node may do: end by itself, contradict another.
+        seed: For draws inside a fault; the same for the same seed.
+    """
+
+    system: System
+    settings: Settings
+    clients: int
+    disk: str
+    logs_to: Path
+    add_row: AddRow
+    on_violation: Callable[[Violation], None]
+    seed: int

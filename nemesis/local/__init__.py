@@ -1,0 +1,1 @@
+"""How faults of local processes are injected: by signals."""
