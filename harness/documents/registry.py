@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.documents import defects, faults, protocol, results, rules, variants
+from harness.documents import defects, experiment_schema, faults, protocol, results, rules, variants
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,6 +24,7 @@ class Document:
 
 DOCUMENTS: tuple[Document, ...] = (
     Document(path="docs/defects.md", text=defects.document),
+    Document(path="docs/experiment.schema.json", text=experiment_schema.document),
     Document(path="docs/faults.md", text=faults.document),
     Document(path="docs/protocol.md", text=protocol.document),
     Document(path="docs/results.md", text=results.document),

@@ -212,6 +212,11 @@ class Experiment:
                 f"the system {self.system!r} cannot live in {self.on!r} (it can: "
                 f"{', '.join(sorted(system.environments))}); choose one with on or --on"
             )
+        if self.cluster.brokers > system.brokers_max:
+            raise UsageError(
+                f"cluster.brokers is {self.cluster.brokers}, but the system {self.system!r} has "
+                f"at most {system.brokers_max}"
+            )
         if self.scenario:
             find_by_name(self.scenario)
             if not environment.can_run_scenarios:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import tomli_w
 
+from harness.contracts.system import System
 from harness.contracts.workload import WorkloadConfig
 from harness.errors import UsageError
 from harness.names import unknown_name
@@ -25,6 +26,7 @@ from harness.runs.experiment import (
     TopicConfig,
     given,
 )
+from harness.systems.registry import REFERENCE, SYSTEMS
 from nemesis.fault import Fault, fault_from_json
 from workloads.append import APPEND
 from workloads.registry import WORKLOADS
@@ -37,6 +39,7 @@ TABLES: dict[str, type[Any]] = {
 """Tables of an experiment file whose keys are the fields of a class; `workload` and `schedule` are read apart."""
 
 NAME_KEY = "name"
+CLIENT_KEY = "client"
 
 
 def load(path: Path, **overrides: Any) -> Experiment:
@@ -86,8 +89,8 @@ def from_data(data: Mapping[str, Any]) -> Experiment:
     for key, kind in TABLES.items():
         if key in values:
             values[key] = _table(key, values[key], kind)
-    if "workload" in values:
-        values["workload_name"], values["workload"] = _workload(values["workload"])
+    system = SYSTEMS.get(_convert("experiment.system", values.get("system", REFERENCE), str))
+    values["workload_name"], values["workload"] = _workload(values.get("workload", {}), system)
     if "schedule" in values:
         values["schedule"] = _schedule(values["schedule"])
     scalars = {key: value for key, value in values.items() if key in _scalar_keys()}
@@ -164,8 +167,12 @@ def json_schema() -> dict[str, Any]:
         "required": [NAME_KEY],
     }
     properties["workload"] = {"anyOf": [*workloads, others]}
-    for key in TABLES:
-        components[TABLES[key].__name__]["additionalProperties"] = False
+    for kind in (*TABLES.values(), Fault):
+        components[kind.__name__]["additionalProperties"] = False
+    for item in (root, *components.values()):
+        # Class docstrings describe code, not keys of a file.
+        item.pop("description", None)
+        item.pop("title", None)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A laststand experiment",
@@ -204,12 +211,15 @@ def _table(where: str, data: Any, kind: type[Any]) -> Any:
     return _convert(where, data, kind)
 
 
-def _workload(data: Any) -> tuple[str, Any]:
+def _workload(data: Any, system: System) -> tuple[str, Any]:
     if not isinstance(data, Mapping):
         raise UsageError("'workload' must be a table")
     name = _convert("workload.name", data.get(NAME_KEY, APPEND.name), str)
     settings = {key: value for key, value in data.items() if key != NAME_KEY}
-    return name, _table("workload", settings, WORKLOADS.get(name).config)
+    config = WORKLOADS.get(name).config
+    if CLIENT_KEY in (item.name for item in fields(config)):
+        settings.setdefault(CLIENT_KEY, system.default_client)
+    return name, _table("workload", settings, config)
 
 
 def _schedule(data: Any) -> tuple[Fault, ...]:

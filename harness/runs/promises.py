@@ -24,8 +24,8 @@ def promised_context(experiment: Experiment) -> RunContext:
         replication_factor=topic.replication_factor,
         unclean_election_enabled=experiment.cluster.unclean_leader_election,
         checkers=experiment.workload_type.checkers,
-        # A script makes a partition unavailable on purpose.
-        acked_during_faults_min=0 if experiment.scenario else 1,
+        # A script makes a partition unavailable on purpose, and an unreplicated one is down with its only replica.
+        acked_during_faults_min=0 if experiment.scenario or topic.replication_factor == 1 else 1,
         final_phase_complete=False,
         incomplete_reason=HARNESS_DIED,
     )

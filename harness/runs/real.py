@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 
 from checkers.kernels.consumer_group import group_counters
 from harness.contracts.cluster import Deployment
-from harness.contracts.system import EVENTS_FILE, Settings
+from harness.contracts.system import EVENTS_FILE
 from harness.contracts.violation import Violation
 from harness.environments.request import ClusterRequest, EnvironmentRequest
 from harness.errors import UsageError
@@ -25,6 +25,7 @@ from harness.runs.phases import Phases, Progress
 from harness.runs.planned import planned_faults, planned_schedule
 from harness.runs.promises import record_end, record_promises
 from harness.runs.result import RunResult
+from harness.runs.settings import settings_of
 from harness.runs.simulated import SCENARIO_CLIENTS
 from harness.scenarios import find_by_name
 from harness.scenarios.steps import Scenario, ScenarioStuck
@@ -242,19 +243,12 @@ def _request(
     def record_violation(violation: Violation) -> None:
         history.add("violations", violation.to_row())
 
-    cluster = experiment.cluster
+    cluster, system = experiment.cluster, experiment.system_under_test
     return ClusterRequest(
-        system=experiment.system_under_test,
-        settings=Settings(
-            profile=experiment.profile,
-            timings=experiment.timings,
-            disabled_rules=experiment.disabled_rules,
-            segment_bytes=cluster.segment_bytes,
-            flush_messages=cluster.flush_messages,
-            unclean_leader_election=cluster.unclean_leader_election,
-        ),
+        system=system,
+        settings=settings_of(experiment),
         brokers=cluster.brokers,
-        controllers=cluster.controllers,
+        controllers=cluster.controllers if system.has_controllers else 0,
         clients=SCENARIO_CLIENTS if experiment.scenario else experiment.workload.client_hosts + 1,
         disk=cluster.disk,
         inventory=Path(experiment.inventory),

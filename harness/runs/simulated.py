@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.contracts.cluster import HARNESS_HOST
-from harness.contracts.violation import Violation
 from harness.environments.simulated.cluster import SimulatedCluster
 from harness.environments.simulated.monitor import InvariantMonitor
-from harness.environments.simulated.world import reference_world
+from harness.environments.simulated.world import reference_world, violation_of
 from harness.errors import UsageError
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
@@ -27,17 +26,15 @@ from harness.runs.phases import Phases, Progress
 from harness.runs.planned import planned_schedule
 from harness.runs.promises import record_end, record_promises
 from harness.runs.result import RunResult
+from harness.runs.settings import settings_of
 from harness.scenarios import find_by_name
 from harness.scenarios.steps import Scenario, ScenarioStuck
 from harness.simulation.errors import LimitReached
 from harness.simulation.fences import allow_real_io
 from harness.simulation.randomness import RandomTree
-from harness.simulation.timeline import Failure
 from harness.simulation.weather import CALM, Weather, draw_weather
 from nemesis.driver import Nemesis
 from nemesis.simulated.injector import SimulatedInjector
-from system_under_test.config import TIMINGS, LogConfig
-from system_under_test.invariants import InvariantViolation
 
 START_LIMIT_MS = 120_000
 SCENARIO_CLIENTS = 3
@@ -157,14 +154,7 @@ class SimulatedRun:
             brokers=experiment.cluster.brokers,
             controllers=experiment.cluster.controllers,
             clients=clients,
-            profile=experiment.profile,
-            timings=TIMINGS[experiment.timings],
-            log=LogConfig(
-                segment_bytes=experiment.cluster.segment_bytes,
-                flush_messages=experiment.cluster.flush_messages,
-            ),
-            unclean_leader_election=experiment.cluster.unclean_leader_election,
-            disabled_rules=experiment.disabled_rules,
+            settings=settings_of(experiment),
         )
         self.injector = SimulatedInjector(self.cluster)
         self.nemesis = Nemesis(
@@ -241,16 +231,3 @@ class SimulatedRun:
         task = self.cluster.spawn(HARNESS_HOST, phase)
         self.world.run(until=task.done, limit_ns=int(limit_ms * 1e6))
         task.result()
-
-
-def violation_of(failure: Failure) -> Violation:
-    """Returns a failure of the simulated world as a row of the record."""
-    where = f"{failure.node}: " if failure.node else ""
-    error = failure.error
-    is_invariant = isinstance(error, InvariantViolation)
-    return Violation(
-        at_ns=failure.at_ns,
-        node=failure.node or "",
-        invariant=error.invariant_id if isinstance(error, InvariantViolation) else "",
-        sentence=f"{where}{error}" if is_invariant else f"{where}{type(error).__name__}: {error}",
-    )

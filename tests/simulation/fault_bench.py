@@ -5,12 +5,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from harness.contracts.cluster import HARNESS_HOST
+from harness.environments.simulated.world import violation_of
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
 from harness.runs.judge import judge_result
 from harness.runs.promises import record_end
 from harness.runs.result import RunResult
-from harness.runs.simulated import START_LIMIT_MS, SimulatedRun, violation_of
+from harness.runs.simulated import START_LIMIT_MS, SimulatedRun
 from nemesis.fault import Fault
 from workloads.append import AppendConfig
 

@@ -94,6 +94,15 @@ class TinyClient:
             return _ended(Outcome.FAIL, response["error"])
         return Completion(outcome=Outcome.OK, offset=response["end"], node="b1")
 
+    async def create(self, topic: str, partitions: int) -> None:
+        """Creates a topic unless it exists.
+
+        Raises:
+            NotSent: The server cannot be reached.
+            RequestLost: It did not respond.
+        """
+        await self._ask({"do": "create", "topic": topic, "partitions": partitions})
+
     def close(self) -> None:
         """Closes the connection."""
         if self._connection is not None:

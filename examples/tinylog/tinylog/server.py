@@ -13,7 +13,9 @@ acknowledged records. With "written" the record is in the page cache first.
 import asyncio
 import contextlib
 import json
+import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +117,11 @@ class Server:
         return {"records": [[offset, *record] for offset, record in records], "end": len(log)}
 
 
+def _end_with_stdin() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
 async def _main(config: dict[str, Any]) -> None:
     data = Path(config["data_dir"]) / "log.jsonl"
     host, _, port = config["listen"].rpartition(":")
@@ -127,6 +134,8 @@ def main() -> None:
     path = Path(sys.argv[1])
     config = json.loads(path.read_text(encoding="utf-8"))
     config["data_dir"] = str(path.parent / config["data_dir"])
+    if "--until-stdin-closes" in sys.argv[2:]:
+        threading.Thread(target=_end_with_stdin, daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_main(config))
 

@@ -31,6 +31,6 @@ def add_parser(commands: Subcommands) -> None:
 
 def broker(options: argparse.Namespace) -> int:
     """Runs one node of the reference system."""
-    from system_under_test.process import run_file
+    from harness.systems.reference.adapter import run_node
 
-    return run_file(options.config, ends_with_stdin=options.until_stdin_closes)
+    return run_node(options.config, ends_with_stdin=options.until_stdin_closes)

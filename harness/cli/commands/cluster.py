@@ -249,15 +249,17 @@ def _ids(brokers: list[int]) -> str:
 
 
 def _check_numbers(options: argparse.Namespace) -> None:
-    from system_under_test.config import PROFILES, TIMINGS
+    from harness.systems.reference.adapter import SYSTEM
 
     for name, largest in (("brokers", BROKERS_MAX), ("controllers", CONTROLLERS_MAX)):
         if not 1 <= getattr(options, name) <= largest:
             raise UsageError(f"--{name} is {getattr(options, name)}; choose 1 to {largest}")
-    if options.profile not in PROFILES:
-        raise UsageError(f"no profile is called {options.profile!r} (known: {', '.join(PROFILES)})")
-    if options.timings not in TIMINGS:
-        raise UsageError(f"--timings is {options.timings!r}; choose {join_names(TIMINGS)}")
+    if options.profile not in SYSTEM.profiles:
+        raise UsageError(
+            f"no profile is called {options.profile!r} (known: {', '.join(SYSTEM.profiles)})"
+        )
+    if options.timings not in SYSTEM.timings:
+        raise UsageError(f"--timings is {options.timings!r}; choose {join_names(SYSTEM.timings)}")
     if (
         options.port is not None
         and not 0 < options.port < 65536 - options.brokers - options.controllers

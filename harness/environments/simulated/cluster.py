@@ -11,15 +11,16 @@ from dataclasses import replace
 from typing import Any
 
 from harness.contracts.cluster import CONTROLLER_ID_FIRST, HARNESS_HOST, AddRow, Population, Topic
+from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
+from harness.contracts.system import Settings
 from harness.simulation.node import IdleProcess
 from harness.simulation.world import World
 from harness.systems.reference.states import MetadataWitness, NodeObserver
 from system_under_test.broker.broker import BrokerNode
-from system_under_test.config import LogConfig, NodeConfig, Timings, Voter
+from system_under_test.config import TIMINGS, LogConfig, NodeConfig, Voter
 from system_under_test.config import profile_features as features_of
 from system_under_test.rules import Rules
-from system_under_test.runtime import Host
 from system_under_test.server import build_node
 
 BROKER_PORT = 9092
@@ -45,16 +46,12 @@ class SimulatedCluster:
         brokers: int,
         controllers: int,
         clients: int,
-        profile: str,
-        timings: Timings,
-        log: LogConfig,
-        unclean_leader_election: bool = False,
-        disabled_rules: tuple[str, ...] = (),
+        settings: Settings,
     ) -> None:
         self.world = world
         self._add_row = add_row
         self.metadata = CommittedMetadata()
-        self.features = features_of(profile)
+        self.features = features_of(settings.profile)
         self.voters = tuple(
             Voter(node_id=node_id, address=f"c{node_id}:{CONTROLLER_PORT}")
             for node_id in range(CONTROLLER_ID_FIRST, CONTROLLER_ID_FIRST + controllers)
@@ -66,10 +63,12 @@ class SimulatedCluster:
             cluster_id=CLUSTER_ID,
             voters=self.voters,
             features=self.features,
-            timings=timings,
-            log=log,
-            unclean_leader_election_enable=unclean_leader_election,
-            rules=Rules(disabled_rules),
+            timings=TIMINGS[settings.timings],
+            log=LogConfig(
+                segment_bytes=settings.segment_bytes, flush_messages=settings.flush_messages
+            ),
+            unclean_leader_election_enable=settings.unclean_leader_election,
+            rules=Rules(settings.disabled_rules),
         )
         self.witness = MetadataWitness(self.metadata, add_row, lambda: world.now)
         self.brokers = {f"b{index}": index for index in range(1, brokers + 1)}
@@ -102,8 +101,8 @@ class SimulatedCluster:
         """Runs a coroutine on the loop of a node."""
         return self.world.spawn(node, coroutine)
 
-    def client_host(self, name: str) -> Host:
-        """Returns the interfaces of a client host."""
+    def client_host(self, name: str) -> ClientHost:
+        """Returns a client host, or that of the harness."""
         return self.world.nodes[name].host
 
     async def call(self, node: str, coroutine: Coroutine[Any, Any, Any]) -> Any:

@@ -6,6 +6,8 @@ messages, and the exception that ends a process at once.
 
 from typing import Any
 
+from harness.contracts.violation import Violation
+from harness.simulation.timeline import Failure
 from harness.simulation.weather import CALM, Weather
 from harness.simulation.world import World
 from system_under_test.invariants import InvariantViolation
@@ -50,4 +52,17 @@ def reference_world(
         fatal_errors=(InvariantViolation,),
         sim_wire=sim_wire,
         wire_sample=wire_sample,
+    )
+
+
+def violation_of(failure: Failure) -> Violation:
+    """Returns a failure of the simulated world as a row of the record."""
+    where = f"{failure.node}: " if failure.node else ""
+    error = failure.error
+    is_invariant = isinstance(error, InvariantViolation)
+    return Violation(
+        at_ns=failure.at_ns,
+        node=failure.node or "",
+        invariant=error.invariant_id if isinstance(error, InvariantViolation) else "",
+        sentence=f"{where}{error}" if is_invariant else f"{where}{type(error).__name__}: {error}",
     )

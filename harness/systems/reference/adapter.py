@@ -1,6 +1,7 @@
 """The reference system as the harness sees it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from harness.contracts.cluster import AddRow, Topic
 from harness.contracts.host import ClientHost
@@ -85,3 +86,15 @@ def _promises(features: Features) -> Promises:
 
 
 SYSTEM = ReferenceSystem()
+
+
+def run_node(config: Path, *, ends_with_stdin: bool) -> int:
+    """Runs one node in this process until SIGTERM; returns the exit code.
+
+    Args:
+        config: The node's `node.toml`.
+        ends_with_stdin: Whether it ends when standard input closes.
+    """
+    from system_under_test.process import run_file
+
+    return run_file(config, ends_with_stdin=ends_with_stdin)

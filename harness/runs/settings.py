@@ -1,0 +1,17 @@
+"""The configuration of a run's nodes."""
+
+from harness.contracts.system import Settings
+from harness.runs.experiment import Experiment
+
+
+def settings_of(experiment: Experiment) -> Settings:
+    """Returns the configuration that all nodes of a run get."""
+    cluster = experiment.cluster
+    return Settings(
+        profile=experiment.profile,
+        timings=experiment.timings,
+        disabled_rules=experiment.disabled_rules,
+        segment_bytes=cluster.segment_bytes,
+        flush_messages=cluster.flush_messages,
+        unclean_leader_election=cluster.unclean_leader_election,
+    )
