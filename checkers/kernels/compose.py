@@ -330,7 +330,7 @@ def _vacuous(
         )
     required = required_faults(faults) if context.enabled_faults is None else context.enabled_faults
     healing = {row["fault"] for row in faults.to_pylist() if row["heals"]}
-    effective = {row["fault"] for row in harmful if row["bit"]}
+    effective = {row["fault"] for row in harmful if row["took_effect"]}
     reasons += [
         f"the fault {name!r} never took effect"
         for name in required
@@ -354,7 +354,7 @@ def _coverage(
                 total[name] = total.get(name, 0) + number
     total["acked_during_faults"] = acked_during
     total["faults"] = len(_harmful(faults))
-    total["faults_bit"] = sum(bool(row["bit"]) for row in _harmful(faults))
+    total["faults_with_effect"] = sum(bool(row["took_effect"]) for row in _harmful(faults))
     total["by_partition"] = {
         f"{judgement.topic}-{judgement.partition}": judgement.coverage
         for judgement in of_partitions

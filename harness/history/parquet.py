@@ -209,7 +209,7 @@ def read_finished(run_dir: Path) -> dict[str, pa.Table]:
 
 
 def _latest_per_fault(table: pa.Table) -> pa.Table:
-    """A fault is recorded when it begins and again when more is known of it (bit, healed)."""
+    """A fault is recorded when it begins and again when it took effect or was healed."""
     last = {fault_id: row for row, fault_id in enumerate(table.column("fault_id").to_pylist())}
     return table.take(pa.array(sorted(last.values()), type=pa.int64()))
 

@@ -100,7 +100,7 @@ FAULTS = pa.schema(
         _field(
             "healed_ns", _I64, "when it was healed; null if never or not healable", nullable=True
         ),
-        _field("bit", _BOOL, "whether the evidence shows that it took effect"),
+        _field("took_effect", _BOOL, "whether the evidence shows that it took effect"),
         _field("evidence", _STR, "the evidence, as JSON with sorted keys"),
         _field(
             "heals", _BOOL, "whether the entry mends something instead of breaking it (start, heal)"

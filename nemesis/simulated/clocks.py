@@ -196,9 +196,7 @@ class SkewedClocks:
         took_effect = any(
             self.witnesses[name].skew.is_seen(reading) for name, reading in readings.items()
         )
-        return Effect(
-            took_effect=took_effect, evidence={self.shown_as: readings, "bit": took_effect}
-        )
+        return Effect(took_effect=took_effect, evidence={self.shown_as: readings})
 
 
 class ClockFaults:

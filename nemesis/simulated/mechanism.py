@@ -99,7 +99,7 @@ class Outage:
 
 def known_effect(facts: Mapping[str, Any], took_effect: bool) -> Effect:
     """Returns an effect whose evidence is complete."""
-    return Effect(took_effect=took_effect, evidence={**facts, "bit": took_effect})
+    return Effect(took_effect=took_effect, evidence=dict(facts))
 
 
 def alive(world: World, nodes: Iterable[str]) -> tuple[str, ...]:

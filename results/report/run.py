@@ -132,8 +132,6 @@ class RunData:
         for row in rows:
             row["params"] = parsed(row["params"])
             row["evidence"] = parsed(row["evidence"])
-            # The table has a column for that.
-            row["evidence"].pop("bit", None)
         return tuple(rows)
 
     @cached_property
@@ -155,7 +153,7 @@ class RunData:
                     nodes=tuple(row["resolved"]),
                     begin_ns=begin_ns,
                     end_ns=max(begin_ns, self._fault_end(row, begin_ns, starts)),
-                    took_effect=row["bit"],
+                    took_effect=row["took_effect"],
                 )
             )
         return tuple(sorted(windows, key=lambda window: window.begin_ns))

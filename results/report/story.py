@@ -177,13 +177,13 @@ def _faults(run: RunData) -> Iterator[Entry]:
         selectors = ", ".join(target for target in row["targets"] if target not in row["resolved"])
         aimed = f"aimed at {selectors}; " if selectors else ""
         tone, evidence = "", said(row["evidence"]) or "no evidence recorded"
-        if not row["bit"]:
+        if not row["took_effect"]:
             tone, evidence = "odd", f"it did not take effect; {evidence}"
         yield Entry(
             at_ns=row["completed_ns"] if row["completed_ns"] is not None else row["invoked_ns"],
             kind="heal" if is_repair(row["fault"]) else "fault",
             title=f"{row['fault_id']}: {fault_sentence(row)}",
-            detail=f"{aimed}evidence: {evidence}" if row["bit"] else f"{aimed}{evidence}",
+            detail=f"{aimed}evidence: {evidence}" if row["took_effect"] else f"{aimed}{evidence}",
             tone=tone,
             weight=9,
         )

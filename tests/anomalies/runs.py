@@ -73,7 +73,7 @@ def fault(
     nodes: list[str],
     *,
     healed: int | None = None,
-    bit: bool = True,
+    took_effect: bool = True,
     cut_short: list[str] | None = None,
 ) -> dict[str, Any]:
     return {
@@ -85,7 +85,7 @@ def fault(
         "invoked_ns": at,
         "completed_ns": at,
         "healed_ns": healed,
-        "bit": bit,
+        "took_effect": took_effect,
         "evidence": "{}",
         "heals": FAULTS[name].is_repair,
         "can_lose_data": FAULTS[name].can_lose_data,

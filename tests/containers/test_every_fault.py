@@ -30,7 +30,7 @@ def test_every_fault_bites_in_containers(
     rows = {
         row["fault_id"]: row for row in read_tables(Path(answer["directory"]))["faults"].to_pylist()
     }
-    harmless = {name: row["evidence"] for name, row in rows.items() if not row["bit"]}
+    harmless = {name: row["evidence"] for name, row in rows.items() if not row["took_effect"]}
     assert harmless == {}
     assert (code, answer["verdict"]) == (0, "valid"), answer["reasons"]
     assert answer["environment"]["left_behind"] == []

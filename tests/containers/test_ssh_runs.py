@@ -73,7 +73,7 @@ def test_the_bug_on_two_hosts(
     assert answer["outcome"] == outcome == answer["predicted"]
 
 
-def test_faults_bite_on_two_hosts_and_nothing_stays(
+def test_faults_with_effecte_on_two_hosts_and_nothing_stays(
     hosts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "short.toml"
@@ -84,7 +84,7 @@ def test_faults_bite_on_two_hosts_and_nothing_stays(
         *("--results", tmp_path / "runs"),
     )
     tables = read_tables(Path(answer["directory"]))
-    assert all(row["bit"] for row in tables["faults"].to_pylist() if row["healed_ns"])
+    assert all(row["took_effect"] for row in tables["faults"].to_pylist() if row["healed_ns"])
     assert (code, answer["environment"]["left_behind"]) == (0, []), answer["reasons"]
     code, answer = call(capsys, "reset", "--hosts", hosts, "--json")
     names = [host.name for host in load_inventory(hosts).hosts]

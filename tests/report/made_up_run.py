@@ -91,7 +91,7 @@ class _Tape:
         *,
         targets: list[str] | None = None,
         params: dict[str, object] | None = None,
-        bit: bool = True,
+        took_effect: bool = True,
     ) -> None:
         self.writer.add(
             "faults",
@@ -104,7 +104,7 @@ class _Tape:
                 int(begin_ms * MS),
                 int(begin_ms * MS) + MS,
                 None if healed_ms is None else int(healed_ms * MS),
-                bit,
+                took_effect,
                 json.dumps(evidence),
                 FAULTS[fault].is_repair,
                 FAULTS[fault].can_lose_data,
@@ -240,7 +240,7 @@ def _faults(tape: _Tape, kept: int) -> None:
         "f1", "isolate", ["b3"], 2800, 6510, {"frames_held": 33, "connects_refused": 5},
         targets=["isr_follower:t-0"],
     )  # fmt: skip
-    tape.fault("f2", "pause", ["c2"], 3000, 3400, {"work_waited": 0}, bit=False)
+    tape.fault("f2", "pause", ["c2"], 3000, 3400, {"work_waited": 0}, took_effect=False)
     tape.fault(
         "f3", "power", ["b1"], 4999, None, {"bytes_lost": 612, "records_lost": 5},
         targets=["last_in_isr:t-0"], params={"mode": "prefix", "keep_records": kept},

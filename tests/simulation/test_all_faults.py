@@ -60,7 +60,7 @@ def test_without_elr_some_storms_lose_records_and_no_harness_error_hides_it() ->
             assert all(reason.endswith("never took effect") for reason in verdict.reasons)
         drawn.update(row["fault"] for row in rows)
         hit.update(row["fault"] for row in rows if row["resolved"])
-        bit.update(row["fault"] for row in rows if row["bit"])
+        bit.update(row["fault"] for row in rows if row["took_effect"])
     assert len(losing) >= 3
     assert set(drawn) == set(FAULT_NAMES) - {"start", "heal", "truncate_file"}
     assert all(bit[fault] for fault in drawn if drawn[fault] >= 5)

@@ -128,7 +128,9 @@ def test_no_variant_is_left_out() -> None:
 @pytest.mark.parametrize("variant", OUTCOMES)
 def test_every_fault_of_a_variant_bites(variant: str, profile: str) -> None:
     result, _ = run_variant(variant, profile)
-    idle = [row["fault_id"] for row in result.tables["faults"].to_pylist() if not row["bit"]]
+    idle = [
+        row["fault_id"] for row in result.tables["faults"].to_pylist() if not row["took_effect"]
+    ]
     assert idle == []
 
 

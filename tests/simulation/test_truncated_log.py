@@ -57,7 +57,7 @@ def verdict_of(profile: str, seed: int) -> Verdict:
     assert result.stuck == ""
     assert result.violations == []
     rows = {row["fault_id"]: row for row in result.tables["faults"].to_pylist()}
-    assert all(row["bit"] and row["healed_ns"] for row in rows.values())
+    assert all(row["took_effect"] and row["healed_ns"] for row in rows.values())
     assert len(rows["cut-off"]["resolved"]) == 1
     verdict, _ = judge_result(experiment, seed, result)
     return verdict

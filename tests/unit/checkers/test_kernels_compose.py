@@ -41,7 +41,7 @@ UNKNOWN = {
         "only 0 appends were acknowledged",
     ),
     "a fault did not bite": (
-        [fault(5, "cut", ["b1"], healed=40, bit=False)],
+        [fault(5, "cut", ["b1"], healed=40, took_effect=False)],
         RunContext(),
         "the fault 'cut' never took effect",
     ),
@@ -70,13 +70,13 @@ def test_a_run_that_could_not_have_failed_is_unknown(name: str) -> None:
 def test_faults_that_bit_while_appends_were_acknowledged_leave_the_run_valid() -> None:
     faults = [
         fault(5, "cut", ["b1"], healed=40),
-        fault(6, "cut", ["b2"], healed=40, bit=False),
-        fault(45, "heal", ["b1"], bit=False),
+        fault(6, "cut", ["b2"], healed=40, took_effect=False),
+        fault(45, "heal", ["b1"], took_effect=False),
     ]
     verdict = judge_run(run(CALLS, faults=faults), RunContext(enabled_faults=("cut", "heal")))
     assert verdict.validity == Validity.VALID
     assert verdict.coverage["acked_during_faults"] == 2
-    assert verdict.coverage["faults_bit"] == 1
+    assert verdict.coverage["faults_with_effect"] == 1
 
 
 def test_a_scripted_schedule_may_declare_that_nothing_is_acknowledged_during_its_faults() -> None:

@@ -128,7 +128,7 @@ def test_of_several_rows_about_one_fault_the_last_one_counts():
     for row in (first, other, last):
         writer.add("faults", (*row, *traits))
     faults = writer.close()["faults"].to_pylist()
-    assert [(row["fault_id"], row["healed_ns"], row["bit"]) for row in faults] == [
+    assert [(row["fault_id"], row["healed_ns"], row["took_effect"]) for row in faults] == [
         ("f0", None, True),
         ("f1", 9, True),
     ]
