@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from harness.contracts.client import KeepGoing
 from harness.contracts.host import ClientHost
@@ -109,9 +109,6 @@ class WorkloadConfig(Protocol):
     def client_hosts(self) -> int:
         """How many client hosts its main phase needs."""
         ...
-
-
-C = TypeVar("C", bound=WorkloadConfig)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

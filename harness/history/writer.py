@@ -72,11 +72,6 @@ class HistoryWriter:
         if directory is not None:
             self._file = _create_journal(directory)
 
-    @property
-    def open_operations(self) -> int:
-        """How many operations were invoked and have not completed."""
-        return len(self._open)
-
     def invoke(
         self,
         *,

@@ -6,7 +6,6 @@ from harness.names import unknown_name
 from harness.scenarios.steps import Scenario
 from harness.systems.registry import REFERENCE, SYSTEMS
 
-LOST = "lost-acked-write"
 LOST_WEAK = "lost-acked-write-acks1"
 VISIBLE = "visible-regress"
 INVARIANT = "invariant-broken"

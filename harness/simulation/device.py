@@ -139,7 +139,6 @@ class Device:
         self.background = timeline.weather.background_writeback
         self.blocking_takes_time = timeline.weather.blocking_fsync_takes_time
         self.syncs: list[Sync] = []
-        self.sync_count = 0
         self._latency_random = timeline.random.stream("disk-latency", node_name).random
         self._sequence = 0
         self._sync_number = 0
@@ -355,7 +354,6 @@ class Device:
     def complete(self, sync: Sync) -> None:
         """Completes a sync: the state at its beginning is durable."""
         self.end_sync(sync)
-        self.sync_count += 1
         lies = self._fault("fsync-lies")
         if lies is not None:
             lies.hits += 1

@@ -250,7 +250,6 @@ class SlowCpu:
         self._quota = _Quota(group) if group.cpu is not None else None
         self._is_over = threading.Event()
         self._stops = 0
-        self._stopped_s = 0.0
         self._thread: threading.Thread | None = None
         if self._quota is not None:
             try:
