@@ -16,5 +16,5 @@ CONTRACTS = [
 
 @pytest.mark.parametrize("name", CONTRACTS)
 def test_the_architecture_document_names_the_contract(name: str) -> None:
-    document = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    document = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     assert f'"{name}"' in document
