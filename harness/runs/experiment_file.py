@@ -28,6 +28,7 @@ from harness.runs.experiment import (
 )
 from harness.systems.registry import REFERENCE, SYSTEMS
 from nemesis.fault import Fault, fault_from_json
+from nemesis.faults import FAULT_NAMES
 from workloads.append import APPEND
 from workloads.registry import WORKLOADS
 
@@ -169,6 +170,10 @@ def json_schema() -> dict[str, Any]:
     properties["workload"] = {"anyOf": [*workloads, others]}
     for kind in (*TABLES.values(), Fault):
         components[kind.__name__]["additionalProperties"] = False
+    fault = components[Fault.__name__]
+    del fault["properties"]["is_drawn"]
+    fault["properties"]["fault"] = {"enum": list(FAULT_NAMES)}
+    fault["required"] = ["fault"]
     for item in (root, *components.values()):
         # Class docstrings describe code, not keys of a file.
         item.pop("description", None)

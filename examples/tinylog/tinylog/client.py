@@ -13,7 +13,7 @@ RECORDS_MAX = 500
 NO_EPOCH = -1
 
 
-class RequestLost(Exception):  # noqa: N818 - it says what is known: the request may have been served
+class RequestLost(Exception):  # noqa: N818 - not an error of the client
     """The request was sent, and no response came."""
 
 

@@ -81,7 +81,7 @@ class Server:
         self._store = store
 
     async def serve(self, host: str, port: int) -> None:
-        """Serves until the process is told to end."""
+        """Serves until the process ends."""
         server = await asyncio.start_server(self._client, host, port, limit=LINE_BYTES_MAX)
         async with server:
             while True:

@@ -1,8 +1,7 @@
 """The `steady` workload: every process appends and reads in turn, as fast as the server responds.
 
-It shows the least that a workload needs: operations are recorded before they leave and when they have ended,
-    values say
-who wrote them, a process whose append may still happen is replaced, and the final phase reads everything.
+It shows what a workload needs at least. Operations are recorded before they leave and when they have ended.
+Values name their writer. A process whose append may still happen is replaced. The final phase reads everything.
 """
 
 import asyncio

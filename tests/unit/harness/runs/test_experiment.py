@@ -1,11 +1,13 @@
+import tomllib
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from harness.errors import UsageError
 from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
-from harness.runs.experiment_file import dumps, loads, vary
+from harness.runs.experiment_file import dumps, json_schema, loads, vary
 from nemesis.fault import Fault
 
 ROOT = Path(__file__).parents[4]
@@ -91,3 +93,31 @@ def test_what_flags_override_is_checked_together_with_the_file() -> None:
     assert loads(text, origin="e.toml", on="local", inventory=None).on == "local"
     with pytest.raises(UsageError, match=r"e\.toml: on ssh the experiment needs its hosts"):
         loads(text, origin="e.toml")
+
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.toml")) + [
+    ROOT / "examples" / "tinylog" / "kill.toml"
+]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_schema_accepts_every_example(path):
+    jsonschema.validate(tomllib.loads(path.read_text(encoding="utf-8")), json_schema())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'profil = "kafka-4.0"',
+        "[topic]\npartitions = 0",
+        "[workload]\nprocesess = 3",
+        '[workload]\nname = "append"\nmembers = 3',
+        '[[schedule]]\nfault = "kil"\ntargets = ["b1"]',
+        '[[schedule]]\ntargets = ["b1"]',
+    ],
+)
+def test_the_schema_refuses_what_the_reader_refuses(text):
+    with pytest.raises(UsageError):
+        loads(text, origin="x.toml")
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(tomllib.loads(text), json_schema())
