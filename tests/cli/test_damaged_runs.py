@@ -74,7 +74,7 @@ def remove(path: Path) -> None:
         (remove, "is missing from the history"),
     ],
 )
-def test_a_damaged_table_is_refused_by_its_name(
+def test_a_damaged_table_is_refused_and_named(
     capsys: pytest.CaptureFixture[str], stored: Path, name: str, damage: Damage, sentence: str
 ) -> None:
     damage(stored / name)
@@ -84,7 +84,7 @@ def test_a_damaged_table_is_refused_by_its_name(
     assert str(stored / name) in refused(capsys, "report", stored)
 
 
-def test_a_flipped_byte_is_refused_or_changes_no_row(
+def test_a_flipped_byte_is_detected_or_changes_no_row(
     capsys: pytest.CaptureFixture[str], stored: Path
 ) -> None:
     """Pages have checksums. A flipped byte in metadata is refused, or the table has the same rows."""
@@ -181,7 +181,7 @@ def test_a_foreign_journal_is_refused(
     "data",
     [b"", file_header()[:7], file_header(), file_header() + b"LSF1\x10", file_header() + b"x" * 99],
 )
-def test_a_journal_with_a_torn_tail_is_judged_up_to_the_last_whole_frame(
+def test_a_journal_with_a_torn_tail_is_judged_up_to_the_last_complete_frame(
     capsys: pytest.CaptureFixture[str], stored: Path, data: bytes
 ) -> None:
     with_journal(stored, data)
@@ -306,7 +306,7 @@ def test_a_run_that_never_wrote_a_replay_file_cannot_be_replayed(
     assert "has no replay.json, so it cannot be replayed" in answer
 
 
-def test_a_replay_with_another_trace_hash_fails_with_the_cause(
+def test_a_replay_with_a_different_trace_hash_fails_and_names_the_cause(
     capsys: pytest.CaptureFixture[str], stored: Path
 ) -> None:
     """Not the user's mistake: the code has changed, or determinism is broken. Exit code 255."""

@@ -108,7 +108,7 @@ def test_a_terminated_campaign_does_not_wait_for_its_workers(
     assert "100000 runs in" not in said, "they are not all done"
 
 
-def test_an_interrupt_inside_exec_has_the_same_exit_code(tmp_path: Path) -> None:
+def test_an_interrupt_during_exec_has_the_same_exit_code(tmp_path: Path) -> None:
     code = """
 import sys
 from harness.cli.main import main

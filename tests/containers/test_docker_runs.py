@@ -62,7 +62,7 @@ def kill_when_it_works(node: str) -> None:
         time.sleep(0.05)
 
 
-def test_a_node_that_dies_by_itself_is_an_anomaly_and_no_crash(
+def test_a_node_that_dies_unexpectedly_is_an_anomaly_and_not_a_crash(
     engine: Any, experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     killer = threading.Thread(target=kill_when_it_works, args=("b3",))
@@ -74,7 +74,7 @@ def test_a_node_that_dies_by_itself_is_an_anomaly_and_no_crash(
     assert answer["unexcused_lost_records"] == 0
 
 
-def test_neither_teardown_nor_logs_nor_plots_change_a_verdict(
+def test_failures_of_teardown_logs_or_plots_do_not_change_a_verdict(
     engine: Any,
     experiment: Path,
     tmp_path: Path,
@@ -105,7 +105,7 @@ def test_neither_teardown_nor_logs_nor_plots_change_a_verdict(
     assert "no plots today" in answer["report_error"]
 
 
-def test_a_fault_that_this_world_cannot_do_is_refused_before_anything_starts(
+def test_a_fault_that_this_environment_cannot_inject_is_refused_before_anything_starts(
     engine: Any,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -124,7 +124,7 @@ def test_a_fault_that_this_world_cannot_do_is_refused_before_anything_starts(
     assert not list((tmp_path / "runs").glob("*/*"))
 
 
-def test_what_a_simulated_run_has_and_a_kernel_has_not_cannot_be_expressed(
+def test_simulation_only_conditions_cannot_be_expressed_in_containers(
     engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "strict.toml"
@@ -153,7 +153,7 @@ def test_a_bridge_that_a_killed_engine_left_is_removed_with_its_run(
         subprocess.run(["ip", "link", "del", name], check=False, capture_output=True)
 
 
-def test_two_runs_that_start_at_once_get_networks_of_their_own(
+def test_two_runs_that_start_together_get_separate_networks(
     engine: Any, experiment: Path, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "harness.cli", "run", str(experiment), "--no-spark", "--quiet"]
@@ -184,7 +184,7 @@ def test_a_run_that_is_refused_for_its_selectors_leaves_nothing(
     assert not [n for n in networks if n.attrs["Labels"][LABEL_RUN].startswith(ours)]
 
 
-def test_a_terminated_run_takes_its_containers_along(
+def test_a_terminated_run_removes_its_containers(
     engine: Any, experiment: Path, tmp_path: Path
 ) -> None:
     experiment.write_text(EXPERIMENT.replace("4000", "60000"))

@@ -21,7 +21,7 @@ def test_the_example_has_every_fault() -> None:
 
 
 @pytest.mark.slow
-def test_every_fault_bites_in_containers(
+def test_every_fault_takes_effect_in_containers(
     engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["run", str(EXAMPLE), "--no-spark", "--quiet", "--json", "--results", str(tmp_path)]

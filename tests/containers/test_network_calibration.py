@@ -664,7 +664,7 @@ def test_the_kernel_does_what_the_model_says(row: Row, real: Real) -> None:
 
 
 @pytest.mark.slow
-def test_traffic_comes_back_within_five_seconds_of_a_cut_of_four(real: Real) -> None:
+def test_traffic_resumes_within_five_seconds_after_a_four_second_cut(real: Real) -> None:
     for stage in (Model(1), real):
         (seen,) = recovery_after_four_seconds(stage)
         assert seen.outcome == "answered"
@@ -683,7 +683,7 @@ def late_and_answered(stage: Stage, seconds: float) -> tuple[int, int]:
     return len(rest), len(in_time) + later
 
 
-def test_loss_makes_some_late_and_loses_none(real: Real) -> None:
+def test_packet_loss_delays_some_responses_and_loses_none(real: Real) -> None:
     for stage in (Model(1), Model(2), real):
         late, answered = late_and_answered(stage, 40)
         # A request and its answer both pass in 64 % of all cases.
@@ -691,7 +691,7 @@ def test_loss_makes_some_late_and_loses_none(real: Real) -> None:
         assert answered == LOSSY_CONNECTIONS
 
 
-def test_a_stopped_process_takes_about_as_much_data_as_the_model_lets_a_buffer_hold(
+def test_a_stopped_process_buffers_about_as_much_data_as_the_model_allows(
     real: Real,
 ) -> None:
     connection = real.open()
@@ -719,7 +719,7 @@ def connect_healed_after_one_and_a_half_seconds(stage: Stage) -> Seen:
 
 
 @pytest.mark.parametrize(("linear", "expected_ms"), [(0, 3000), (4, 2000)])
-def test_a_connect_is_tried_again_when_the_model_says_by_older_and_newer_kernels(
+def test_older_and_newer_kernels_retry_a_connect_when_the_model_predicts(
     real: Real, rig: tuple[RigHost, RigHost, Any], linear: int, expected_ms: int
 ) -> None:
     """Since Linux 6.5 the first four retries are a second apart; before, TCP backed off from the first one on."""
@@ -750,7 +750,7 @@ def request_dropped_at_the_sender(stage: Stage) -> Seen:
     return stage.await_(pending, 10)
 
 
-def test_a_sender_that_writes_nothing_more_waits_for_the_next_retransmission(real: Real) -> None:
+def test_a_sender_that_writes_no_more_waits_for_the_next_retransmission(real: Real) -> None:
     """The kernel backs off for a drop at its own output, too; the table has what the next write does."""
     ours = request_dropped_at_the_sender(Model(1))
     theirs = request_dropped_at_the_sender(real)

@@ -62,7 +62,7 @@ def call(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, dict[
 
 
 @pytest.mark.parametrize(("profile", "outcome"), [("kafka-4.0", "loss"), ("kafka-4.1", "ok")])
-def test_the_bug_on_two_hosts(
+def test_the_bug_reproduces_on_two_hosts(
     profile: str, outcome: str, hosts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, answer = call(
@@ -73,7 +73,7 @@ def test_the_bug_on_two_hosts(
     assert answer["outcome"] == outcome == answer["predicted"]
 
 
-def test_faults_bite_on_two_hosts_and_nothing_stays(
+def test_faults_take_effect_on_two_hosts_and_nothing_remains(
     hosts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "short.toml"
@@ -91,7 +91,7 @@ def test_faults_bite_on_two_hosts_and_nothing_stays(
     assert {name: answer["removed"][name] for name in names} == {name: [] for name in names}
 
 
-def test_a_host_with_another_key_is_not_talked_to(
+def test_a_host_with_a_different_key_is_refused(
     hosts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     known = hosts.parent / "known_hosts"

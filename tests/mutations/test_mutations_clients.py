@@ -90,7 +90,7 @@ def test_a_repeated_batch_is_appended_once_and_without_the_rule_refused() -> Non
 
 
 @shows("PID-2")
-def test_a_gap_is_refused_and_without_the_rule_the_log_has_a_hole_in_the_producers_order() -> None:
+def test_a_gap_is_refused_and_without_the_rule_a_sequence_is_missing_from_the_log() -> None:
     for without, expected in (((), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), (("PID-2",), 0)):
         cluster = started(*without)
         assert send(cluster, b"a", 0)[0] == 0
@@ -126,9 +126,7 @@ def values_after_a_failover(*without: str) -> list[bytes]:
 
 
 @shows("PID-4", "B-52")
-def test_a_new_leader_knows_the_producers_of_the_old_one_and_without_the_rule_appends_again() -> (
-    None
-):
+def test_a_new_leader_knows_the_old_leaders_producers_and_without_the_rule_appends_twice() -> None:
     assert values_after_a_failover() == [b"a"]
     assert values_after_a_failover("PID-4") == [b"a", b"a"]
     assert values_after_a_failover(*find_defect("B-52").rules) == [b"a", b"a"]
@@ -139,7 +137,7 @@ def until_all_run(cluster: Cluster) -> None:
 
 
 @shows("PID-5")
-def test_producers_survive_a_restart_and_without_the_rule_a_retry_is_appended_again() -> None:
+def test_producer_state_survives_a_restart_and_without_the_rule_a_retry_is_appended_twice() -> None:
     for without, expected in (((), [b"a"]), (("PID-5",), [b"a", b"a"])):
         cluster = started(*without)
         assert send(cluster, b"a", 0) == (0, 0)
@@ -240,7 +238,7 @@ class Member:
 
 
 @shows("GRP-1")
-def test_a_commit_waits_for_the_high_watermark_and_without_the_rule_does_not() -> None:
+def test_an_offset_commit_waits_for_the_high_watermark_and_without_the_rule_does_not() -> None:
     for without in ((), ("GRP-1",)):
         cluster = started(*without)
         member = Member(cluster)
@@ -257,7 +255,9 @@ def test_a_commit_waits_for_the_high_watermark_and_without_the_rule_does_not() -
 
 
 @shows("GRP-2")
-def test_a_commit_of_an_older_generation_is_refused_and_without_the_rule_overwrites() -> None:
+def test_an_offset_commit_of_an_older_generation_is_refused_and_without_the_rule_overwrites() -> (
+    None
+):
     for without, expected in (((), ErrorCode.ILLEGAL_GENERATION), (("GRP-2",), 0)):
         member = Member(started(*without))
         assert member.commit(5, member.generation) == 0

@@ -53,7 +53,7 @@ def an_old_member_of_the_elr_is_outrun(story: Story) -> None:
 
 
 @shows("ELR-1", "B-30")
-def test_an_elr_that_is_never_emptied_elects_a_replica_that_was_outrun() -> None:
+def test_an_elr_that_is_never_emptied_elects_a_replica_that_fell_behind() -> None:
     expect_defect("B-30", an_old_member_of_the_elr_is_outrun)
 
 
@@ -72,7 +72,7 @@ def the_last_replica_loses_its_tail(story: Story) -> None:
 
 
 @shows("ELR-2")
-def test_a_member_that_leaves_without_being_remembered_is_missed_at_the_election() -> None:
+def test_without_remembering_a_leaving_member_the_election_misses_it() -> None:
     """Nobody is in the ELR, so the last-known leader leads: flagged, but something better was there."""
     assert play(the_last_replica_loses_its_tail).is_clean
     ending = play(the_last_replica_loses_its_tail, "ELR-2", is_watched=False)
@@ -80,7 +80,7 @@ def test_a_member_that_leaves_without_being_remembered_is_missed_at_the_election
 
 
 @shows("ELR-3")
-def test_a_last_member_that_cannot_leave_leads_with_half_a_log() -> None:
+def test_a_last_member_that_cannot_leave_leads_with_a_truncated_log() -> None:
     assert play(the_last_replica_loses_its_tail).is_clean
     assert play(the_last_replica_loses_its_tail, "ELR-3").invariants & {"INV-2", "INV-7"}
     ending = play(the_last_replica_loses_its_tail, "ELR-3", is_watched=False)
@@ -121,7 +121,7 @@ def everybody_was_away(story: Story) -> None:
 
 
 @shows("FENCE-1")
-def test_nobody_is_elected_when_a_broker_returns() -> None:
+def test_no_leader_is_elected_when_a_broker_returns() -> None:
     assert play(everybody_was_away).is_clean
     ending = play(everybody_was_away, "FENCE-1")
     assert ending.codes == {"L"}, ending
@@ -155,7 +155,7 @@ def two_sessions_end_at_once(story: Story) -> None:
 
 
 @shows("FENCE-3", "B-40")
-def test_two_brokers_fenced_from_one_state_are_each_others_successors() -> None:
+def test_two_brokers_fenced_from_one_state_are_elected_as_each_others_successors() -> None:
     expect_defect("B-40", two_sessions_end_at_once)
 
 
@@ -168,7 +168,7 @@ def a_controller_dies(story: Story) -> None:
 
 
 @shows("FENCE-4")
-def test_a_new_controller_fences_everybody_unless_it_grants_new_sessions() -> None:
+def test_a_new_controller_fences_every_broker_unless_it_grants_new_sessions() -> None:
     fine = play(a_controller_dies)
     assert fine.is_clean
     assert fine.marks("broker-fenced") == 0
@@ -224,7 +224,7 @@ def a_deposed_controller_answers(story: Story) -> None:
 
 
 @shows("CTRL-1", "B-38")
-def test_an_answer_that_was_never_committed_loses_acknowledged_records() -> None:
+def test_a_response_before_the_commit_loses_acknowledged_records() -> None:
     expect_defect("B-38", a_deposed_controller_answers)
 
 

@@ -36,7 +36,7 @@ def a_deposed_leader_has_a_short_tail(story: Story) -> None:
 
 
 @shows("FETCH-5", "B-05")
-def test_a_leader_that_does_not_compare_epochs_keeps_a_follower_with_another_history() -> None:
+def test_a_leader_that_does_not_compare_epochs_keeps_a_diverged_follower() -> None:
     expect_defect("B-05", a_deposed_leader_has_a_short_tail)
 
 
@@ -56,7 +56,7 @@ def a_consumer_reads_what_nobody_copied(story: Story) -> None:
 
 
 @shows("FETCH-6", "B-22")
-def test_a_consumer_above_the_high_watermark_reads_what_goes_away() -> None:
+def test_a_consumer_above_the_high_watermark_reads_records_that_disappear() -> None:
     expect_defect("B-22", a_consumer_reads_what_nobody_copied)
 
 
@@ -186,7 +186,7 @@ def fetched(records: bytes, high_watermark: int) -> Any:
 
 @shows("FOLL-2")
 @pytest.mark.parametrize("rules", [(), ("FOLL-2",)])
-def test_an_answer_of_an_older_leader_epoch_is_appended_only_without_foll_2(
+def test_a_response_of_an_older_leader_epoch_is_appended_only_without_foll_2(
     rules: tuple[str, ...],
 ) -> None:
     """B-04 in small: broker 2 lost the leadership, truncated, and leads again, before its old answer arrives."""

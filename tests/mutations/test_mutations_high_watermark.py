@@ -33,7 +33,7 @@ def a_lone_leader_commits(story: Story) -> None:
 
 
 @shows("HW-1", "B-18")
-def test_a_high_watermark_that_moves_below_min_isr_shows_records_that_go_away() -> None:
+def test_a_high_watermark_that_moves_below_min_isr_exposes_records_that_disappear() -> None:
     expect_defect("B-18", a_lone_leader_commits)
 
 
@@ -60,7 +60,7 @@ def a_new_leader_has_a_tail(story: Story) -> None:
 
 
 @shows("HW-9", "B-23")
-def test_a_new_leader_that_believes_its_log_end_shows_records_that_go_away() -> None:
+def test_a_new_leader_that_trusts_its_log_end_exposes_records_that_disappear() -> None:
     expect_defect("B-23", a_new_leader_has_a_tail)
 
 
@@ -96,7 +96,7 @@ def chase(*without: str) -> Broker:
 
 
 @shows("HW-4")
-def test_without_waiting_for_those_that_keep_up_a_follower_never_joins_a_busy_leader() -> None:
+def test_without_waiting_for_caught_up_replicas_a_follower_never_joins_a_busy_leader() -> None:
     assert chase().alter.proposed == (1, 2)
     assert chase("HW-4").alter.sent == []
 
@@ -142,12 +142,12 @@ def a_last_known_leader_comes_back_shorter(story: Story) -> None:
 
 
 @shows("HW-7", "B-50")
-def test_a_high_watermark_above_the_log_end_after_a_truncation_is_an_invariant_broken() -> None:
+def test_a_high_watermark_above_the_log_end_after_a_truncation_breaks_an_invariant() -> None:
     expect_defect("B-50", a_last_known_leader_comes_back_shorter, min_isr=1)
 
 
 @shows("HW-8")
-def test_a_high_watermark_above_the_log_end_after_a_start_is_an_invariant_broken() -> None:
+def test_a_high_watermark_above_the_log_end_after_a_start_breaks_an_invariant() -> None:
     assert play(a_last_known_leader_comes_back_shorter, min_isr=1).is_clean
     ending = play(a_last_known_leader_comes_back_shorter, "HW-8", min_isr=1)
     assert ending.invariants == {"INV-9"}
@@ -175,7 +175,7 @@ def a_new_leader_is_asked_for_the_end(story: Story) -> None:
 
 
 @shows("LO-1")
-def test_without_lo_1_the_log_end_that_a_new_leader_tells_goes_back() -> None:
+def test_without_lo_1_the_log_end_that_a_new_leader_reports_goes_back() -> None:
     assert play(a_new_leader_is_asked_for_the_end).is_clean
     ending = play(a_new_leader_is_asked_for_the_end, "LO-1")
     assert "end-regression" in {anomaly.id for anomaly in ending.verdict.anomalies}

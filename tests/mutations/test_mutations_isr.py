@@ -116,7 +116,7 @@ def test_each_of_the_two_checks_alone_keeps_a_fenced_replica_out() -> None:
 
 
 @shows("ISR-5")
-def test_without_its_own_check_a_leader_proposes_a_fenced_replica_in_vain() -> None:
+def test_without_its_own_check_a_leader_keeps_proposing_a_fenced_replica() -> None:
     assert not play(a_fenced_replica_joins, profile="kafka-3.9").marks("alter-partition-refused")
     ending = play(a_fenced_replica_joins, "ISR-5", profile="kafka-3.9")
     assert ending.marks("alter-partition-refused") > 0
@@ -139,7 +139,7 @@ def a_shrink_is_only_proposed(story: Story) -> None:
 
 
 @shows("ISR-2", "B-14")
-def test_a_shrink_that_counts_before_it_is_committed_loses_acknowledged_records() -> None:
+def test_a_shrink_that_takes_effect_before_its_commit_loses_acknowledged_records() -> None:
     expect_defect("B-14", a_shrink_is_only_proposed)
 
 
@@ -193,7 +193,7 @@ def an_answer_gets_lost(story: Story) -> None:
 
 
 @shows("AP-4", "B-16")
-def test_a_leader_that_takes_an_unclear_answer_for_a_no_loses_acknowledged_records() -> None:
+def test_a_leader_that_treats_an_unclear_response_as_a_refusal_loses_acknowledged_records() -> None:
     expect_defect("B-16", an_answer_gets_lost)
 
 
@@ -220,7 +220,7 @@ def an_expansion_is_applied_before_the_leader_knows(story: Story) -> None:
 
 
 @shows("HW-3", "B-13")
-def test_a_high_watermark_that_ignores_a_proposed_member_passes_it() -> None:
+def test_a_high_watermark_that_ignores_a_proposed_member_moves_past_it() -> None:
     expect_defect("B-13", an_expansion_is_applied_before_the_leader_knows)
 
 
@@ -271,7 +271,7 @@ def only_the_lagging_replica_leaves(story: Story) -> None:
 
 
 @shows("LEAD-5", "B-43")
-def test_after_a_shrink_nobody_moves_the_high_watermark_of_an_idle_partition() -> None:
+def test_after_a_shrink_the_high_watermark_of_an_idle_partition_does_not_move() -> None:
     expect_defect("B-43", only_the_lagging_replica_leaves)
 
 
@@ -288,7 +288,7 @@ def the_controller_changes_the_isr_meanwhile(story: Story) -> None:
 
 
 @shows("LEAD-2")
-def test_a_proposal_that_is_never_cancelled_leaves_the_isr_incomplete_for_ever() -> None:
+def test_a_proposal_that_is_never_cancelled_leaves_the_isr_incomplete_forever() -> None:
     assert play(the_controller_changes_the_isr_meanwhile).is_clean
     ending = play(the_controller_changes_the_isr_meanwhile, "LEAD-2", is_watched=False)
     assert ending.codes == {"L"}, ending

@@ -29,12 +29,12 @@ def test_the_last_replica_standing_bug_needs_no_defect_where_elr_is_off() -> Non
 
 
 @shows("REG-3", "B-25")
-def test_an_unclean_registration_that_is_not_noticed_lets_half_a_log_lead() -> None:
+def test_without_detecting_an_unclean_registration_a_truncated_log_leads() -> None:
     expect_defect("B-25", the_last_replica_loses_its_tail)
 
 
 @shows("ELR-4", "B-27")
-def test_an_unclean_registration_that_keeps_its_place_in_the_elr_lets_half_a_log_lead() -> None:
+def test_an_unclean_registration_that_keeps_its_elr_membership_lets_a_truncated_log_lead() -> None:
     expect_defect("B-27", the_last_replica_loses_its_tail)
 
 
@@ -62,11 +62,11 @@ def a_marker_of_an_earlier_stop_survives(story: Story) -> None:
 
 
 @shows("REG-2", "CS-3", "B-26")
-def test_any_marker_proves_an_orderly_stop_and_lets_half_a_log_lead() -> None:
+def test_trusting_any_clean_shutdown_marker_lets_a_truncated_log_lead() -> None:
     expect_defect("B-26", a_marker_of_an_earlier_stop_survives)
 
 
-def test_of_the_two_rules_about_old_markers_each_alone_suffices() -> None:
+def test_either_of_the_two_rules_about_old_markers_suffices() -> None:
     for rule in ("REG-2", "CS-3"):
         ending = play(a_marker_of_an_earlier_stop_survives, rule)
         assert ending.is_clean, f"{rule} is off: {ending}"
@@ -113,7 +113,7 @@ def test_a_marker_that_was_not_deleted_skips_the_recovery_of_a_corrupt_log() -> 
 
 
 @shows("REC-1")
-def test_a_recovery_that_believes_wrong_checksums_serves_a_corrupt_record() -> None:
+def test_a_recovery_that_trusts_wrong_checksums_serves_a_corrupt_record() -> None:
     assert play(a_bad_sector).is_clean
     ending = play(a_bad_sector, "REC-1", is_watched=False)
     assert "C" in ending.codes, ending
@@ -202,7 +202,7 @@ def a_leader_is_back_at_once(story: Story) -> None:
 
 
 @shows("REG-1")
-def test_a_second_incarnation_within_the_session_leads_with_an_empty_log() -> None:
+def test_a_second_incarnation_accepted_within_the_session_leads_with_an_empty_log() -> None:
     assert play(a_leader_is_back_at_once, profile="kafka-3.9").is_clean
     ending = play(a_leader_is_back_at_once, "REG-1", profile="kafka-3.9")
     assert "A" in ending.codes, ending
@@ -226,7 +226,7 @@ def test_a_registration_that_does_not_clean_the_isr_lets_an_empty_log_lead() -> 
     expect_defect("B-33", a_leader_is_back_before_it_was_fenced)
 
 
-def test_in_3_9_no_registration_cleans_the_isr() -> None:
+def test_in_3_9_registration_does_not_clean_the_isr() -> None:
     """KAFKA-18106: the profile needs no defect for it."""
     ending = play(a_leader_is_back_before_it_was_fenced, profile="kafka-3.9")
     assert "A" in ending.codes, ending
@@ -253,5 +253,5 @@ def a_broker_believes_old_metadata(story: Story) -> None:
 
 
 @shows("LIFE-1", "B-42")
-def test_a_broker_that_acts_on_old_metadata_writes_another_history_in_its_old_epoch() -> None:
+def test_a_broker_that_acts_on_old_metadata_writes_diverging_records_in_its_old_epoch() -> None:
     expect_defect("B-42", a_broker_believes_old_metadata)

@@ -41,7 +41,7 @@ def test_a_lone_leader_below_min_isr_acknowledges_records_that_are_lost() -> Non
     expect_defect("B-21", a_lone_leader_is_asked_for_acks_all)
 
 
-def test_for_a_request_that_comes_late_any_one_of_the_three_tests_suffices() -> None:
+def test_for_a_late_request_any_one_of_the_three_checks_suffices() -> None:
     off = ("PROD-2", "PROD-5", "HW-1")
     for applied in off:
         others = tuple(rule for rule in off if rule != applied)

@@ -282,7 +282,7 @@ class LifeOn34(LifeWithElrOff):
 
 
 @pytest.mark.parametrize("life", [ClusterLife, LifeWithElrOff, LifeOn36, LifeOn34])
-def test_shape_epochs_and_elr_hold_whatever_happens(life):
+def test_shape_epochs_and_elr_invariants_always_hold(life):
     run_state_machine_as_test(life, settings=STEPS)
 
 
@@ -318,7 +318,7 @@ SEARCH = settings(
     ],
     ids=lambda life: "without " + " ".join(life.without),
 )
-def test_the_machine_finds_a_missing_rule(life):
+def test_the_state_machine_finds_a_missing_rule(life):
     """The properties above are not true by accident: take one rule away and they break."""
     with pytest.raises(AssertionError):
         run_state_machine_as_test(life, settings=SEARCH)

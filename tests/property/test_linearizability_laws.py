@@ -216,7 +216,7 @@ def _one_more(rng: random.Random, calls: list[Call]) -> list[Call]:
 
 
 @pytest.mark.parametrize("change", [_wider, _fewer, _less_certain, _one_more])
-def test_knowing_less_never_makes_a_valid_history_invalid(change: object) -> None:
+def test_losing_information_never_makes_a_valid_history_invalid(change: object) -> None:
     rng = random.Random(15)
     valid = [calls for calls in histories(500, seed=16) if kernel_says(calls)]
     assert len(valid) > 150
@@ -266,7 +266,7 @@ BORDERS: dict[str, tuple[list[Call], bool]] = {
 
 
 @pytest.mark.parametrize("name", BORDERS)
-def test_borders(name: str) -> None:
+def test_tail_and_hole_cases_at_the_borders(name: str) -> None:
     calls, is_valid = BORDERS[name]
     assert kernel_says(calls) == is_valid
 

@@ -82,7 +82,7 @@ def test_a_killed_leader_is_replaced_and_nothing_acknowledged_is_lost() -> None:
     assert cluster.log_of(1) == cluster.log_of(2) == cluster.log_of(3)
 
 
-def test_an_orderly_stop_moves_leadership_first_and_registers_cleanly_afterwards() -> None:
+def test_a_controlled_shutdown_moves_leadership_first_and_registers_cleanly_afterwards() -> None:
     cluster = Cluster().start()
     cluster.create_topic()
     cluster.produce(*VALUES[:5])
@@ -166,7 +166,7 @@ def test_every_profile_replicates_and_fails_over(profile: str) -> None:
     assert cluster.read_all() == list(VALUES)
 
 
-def test_every_message_of_a_story_survives_the_wire() -> None:
+def test_every_message_of_a_scenario_survives_the_codec() -> None:
     cluster = Cluster(sim_wire=True).start()
     cluster.create_topic(min_isr=1)
     assert cluster.produce(*VALUES) == [0] * 10
@@ -178,7 +178,7 @@ def test_every_message_of_a_story_survives_the_wire() -> None:
 
 
 @pytest.mark.parametrize("disabled", [(), ("LIFE-1",)])
-def test_a_restarted_broker_leads_nothing_on_the_strength_of_old_metadata(
+def test_a_restarted_broker_leads_nothing_because_of_old_metadata(
     disabled: tuple[str, ...],
 ) -> None:
     """LIFE-1 steps 6 and 7: without them a broker that was deposed meanwhile leads again in its old epoch."""
@@ -205,7 +205,7 @@ def _stormy_story(seed: int) -> Cluster:
     return cluster
 
 
-def test_the_same_seed_gives_the_same_story() -> None:
+def test_the_same_seed_gives_the_same_scenario() -> None:
     first, second = _stormy_story(5), _stormy_story(5)
     assert first.world.trace_hash == second.world.trace_hash
     assert first.world.now == second.world.now

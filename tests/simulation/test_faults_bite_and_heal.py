@@ -52,7 +52,7 @@ EXAMPLES: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
 """Fault, targets, parameters."""
 
 
-def test_the_table_forgets_no_fault() -> None:
+def test_the_table_has_every_fault() -> None:
     assert {fault for fault, _, _ in EXAMPLES} == set(FAULT_NAMES) - {"heal"}
 
 
@@ -95,7 +95,7 @@ NEAR_MISSES: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("fault", "targets", "params"), NEAR_MISSES)
-def test_a_fault_that_met_nothing_took_no_effect(
+def test_a_fault_that_affected_no_operation_took_no_effect(
     fault: str, targets: tuple[str, ...], params: dict[str, Any]
 ) -> None:
     bench = FaultBench()
@@ -117,7 +117,7 @@ ON_THE_DEAD = [
 
 
 @pytest.mark.parametrize("fault", ON_THE_DEAD)
-def test_a_fault_of_a_process_does_not_affect_a_node_that_has_none(fault: str) -> None:
+def test_a_process_fault_does_not_affect_a_node_without_a_process(fault: str) -> None:
     bench = FaultBench()
     dead = bench.inject("kill", "b3")
     params = {"slow_cpu": {"percent": 1}, "slow_disk": {"ms": 100}}.get(fault, {})
@@ -142,7 +142,7 @@ def test_a_fault_of_a_process_does_not_affect_a_node_that_has_none(fault: str) -
         ("clock_strobe", {"ms": 60_000, "period_ms": 20}),
     ],
 )
-def test_a_fault_of_the_machine_takes_no_effect_while_there_is_no_process(
+def test_a_machine_fault_takes_no_effect_while_no_process_runs(
     fault: str, params: dict[str, Any]
 ) -> None:
     bench = FaultBench()
@@ -157,7 +157,7 @@ def test_a_fault_of_the_machine_takes_no_effect_while_there_is_no_process(
     bench.close()
 
 
-def test_starting_a_node_that_runs_affects_no_node() -> None:
+def test_starting_a_running_node_affects_no_node() -> None:
     bench = FaultBench()
     started = bench.inject("start", "b2")
     assert bench.hit(started) == []
@@ -165,7 +165,7 @@ def test_starting_a_node_that_runs_affects_no_node() -> None:
     bench.close()
 
 
-def test_a_stop_that_ran_out_of_time_was_not_clean() -> None:
+def test_a_stop_that_timed_out_was_not_clean() -> None:
     bench = FaultBench()
     paused = bench.inject("pause", "b2")
     bench.let(200)
@@ -178,7 +178,7 @@ def test_a_stop_that_ran_out_of_time_was_not_clean() -> None:
     bench.close()
 
 
-def test_a_paused_process_is_slowed_by_nothing() -> None:
+def test_slow_cpu_and_disk_do_not_affect_a_paused_process() -> None:
     bench = FaultBench()
     paused = bench.inject("pause", "b2")
     slowed = bench.inject("slow_cpu", "b2", percent=1)
@@ -190,7 +190,7 @@ def test_a_paused_process_is_slowed_by_nothing() -> None:
     bench.close()
 
 
-def test_a_disk_that_is_read_only_for_no_time_refused_nothing() -> None:
+def test_a_read_only_fault_of_zero_duration_refused_no_write() -> None:
     bench = FaultBench()
     injected = bench.inject("read_only", "b2")
     bench.heal(injected)
@@ -199,7 +199,7 @@ def test_a_disk_that_is_read_only_for_no_time_refused_nothing() -> None:
     bench.close()
 
 
-def test_a_bit_is_flipped_only_where_recovery_has_to_look() -> None:
+def test_a_bit_is_flipped_only_where_recovery_verifies() -> None:
     """After a clean stop everything is below the recovery point, so recovery would not find a flipped bit."""
     bench = FaultBench()
     for client in bench.cluster.clients:
@@ -215,7 +215,7 @@ def test_a_bit_is_flipped_only_where_recovery_has_to_look() -> None:
     bench.close()
 
 
-def test_settling_removes_whatever_is_in_force() -> None:
+def test_settling_removes_every_fault_in_force() -> None:
     bench = FaultBench()
     for fault, targets, params in EXAMPLES:
         if fault not in ("start", "heal"):
@@ -232,7 +232,7 @@ def test_settling_removes_whatever_is_in_force() -> None:
     bench.close()
 
 
-def test_every_fault_is_healed_by_its_own_injection_only() -> None:
+def test_a_fault_is_healed_only_through_its_own_injection() -> None:
     """Overlapping faults of one kind on one link: when the first is healed the second is still in force."""
     bench = FaultBench()
     first = bench.inject("delay", "b1", ms=100)

@@ -342,7 +342,7 @@ def test_no_power_cut_breaks_a_log(write_script, mode, profile):
     assert problems == []
 
 
-def test_without_ec1_the_epoch_cache_does_not_fit_what_a_clean_stop_left():
+def test_without_ec1_the_epoch_cache_does_not_match_the_log_after_a_clean_stop():
     """Shows that the checks above can fail: the epochs of records survive in memory only."""
     _, problems = cut_everywhere(
         stop_and_start, profile="ext4", mode="lose_all", seeds=(1,), rules=["EC-1"]

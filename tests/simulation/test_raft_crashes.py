@@ -106,7 +106,7 @@ def chaos(seed: int, *, weather: Weather = CALM, off: tuple[str, ...] = ()) -> C
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_power_cuts_and_partitions_never_take_back_a_commit(seed: int) -> None:
+def test_power_cuts_and_partitions_never_undo_a_commit(seed: int) -> None:
     result = chaos(seed)
     story = result.story
     # Leader completeness: all that anybody ever learnt is in the log that everybody has now.
@@ -114,7 +114,7 @@ def test_power_cuts_and_partitions_never_take_back_a_commit(seed: int) -> None:
     assert "the end" in story.ledger.values()
 
 
-def test_the_storms_are_not_calm() -> None:
+def test_the_random_faults_cause_elections_and_crashes() -> None:
     """The swarm above says something only if power cuts destroy data and logs diverge in it."""
     bitten = truncated = resigned = 0
     for seed in range(10):
@@ -128,7 +128,7 @@ def test_the_storms_are_not_calm() -> None:
 
 
 @pytest.mark.parametrize("seed", range(100, 112))
-def test_commits_survive_in_any_weather(seed: int) -> None:
+def test_commits_survive_in_every_weather(seed: int) -> None:
     result = chaos(seed, weather=draw_weather(Random(seed)))
     assert result.story.ledger.values() == result.story.values_in_log("b1")
 

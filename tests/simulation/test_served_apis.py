@@ -85,7 +85,7 @@ def question(api: Api, version: int, seed: int, role: str) -> bytes:
 
 
 @pytest.mark.parametrize("role", [BROKER, CONTROLLER])
-def test_every_version_that_is_advertised_is_answered_in_that_version(role):
+def test_every_advertised_version_gets_a_response_in_that_version(role):
     codec = ServerCodec(role)
     cluster, served = None, ""
     for at_role, api, version in VERSIONS:
@@ -110,7 +110,7 @@ def test_every_version_that_is_advertised_is_answered_in_that_version(role):
 
 
 @pytest.mark.parametrize("role", [BROKER, CONTROLLER])
-def test_nothing_that_is_not_advertised_is_answered(role):
+def test_versions_that_are_not_advertised_get_no_response(role):
     advertised = {
         canonical.request for api in APIS if role in api.roles for canonical in api.canonical
     }
@@ -127,6 +127,6 @@ def test_nothing_that_is_not_advertised_is_answered(role):
     on_node(cluster, role, ask_all)
 
 
-def test_every_request_of_the_house_is_in_the_table():
+def test_every_request_that_the_code_sends_is_in_the_table():
     in_table = {canonical.request for api in APIS for canonical in api.canonical}
     assert set(request_types()) == in_table

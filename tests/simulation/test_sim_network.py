@@ -262,7 +262,7 @@ def test_a_drop_at_the_sender_resumes_at_the_next_retransmission_like_any_other(
 
 
 @pytest.mark.parametrize("at", ["sender", "receiver"])
-def test_after_a_drop_at_the_sender_the_next_write_goes_out_at_once_and_takes_the_rest_along(
+def test_after_a_drop_at_the_sender_the_next_write_is_sent_at_once_with_the_pending_frames(
     at: str,
 ) -> None:
     world, broker, _ = pair()
@@ -417,7 +417,7 @@ def test_any_sequence_of_cuts_keeps_every_request_in_order_and_loses_none(seed: 
 # Ends of processes and machines
 
 
-def test_a_killed_process_is_seen_as_an_end_of_the_stream_within_one_round_trip() -> None:
+def test_peers_see_the_end_of_the_stream_within_one_round_trip_of_a_kill() -> None:
     world, broker, _ = pair()
     connection = connect(world)
     broker.pause()
@@ -455,7 +455,7 @@ def test_a_response_sent_before_the_kill_still_arrives() -> None:
     assert outcome(answer) == "('echo', 1)"
 
 
-def test_power_loss_is_silence_until_the_restarted_host_answers_a_retransmission_with_a_reset() -> (
+def test_after_power_loss_peers_see_silence_until_the_restarted_host_resets_a_retransmission() -> (
     None
 ):
     world, broker, _ = pair()
@@ -489,7 +489,7 @@ def test_an_idle_connection_to_a_host_that_lost_power_is_reset_at_the_next_send(
     assert world.now - began == RTT
 
 
-def test_what_waits_in_the_buffer_of_a_host_that_loses_power_is_lost() -> None:
+def test_frames_buffered_on_a_host_that_loses_power_are_lost() -> None:
     world, broker, client = pair()
     connection = connect(world)
     cut = world.network.cut("k1", "b1")
@@ -501,7 +501,7 @@ def test_what_waits_in_the_buffer_of_a_host_that_loses_power_is_lost() -> None:
     assert received(broker) == []
 
 
-def test_a_reset_that_cannot_come_back_is_sent_again() -> None:
+def test_a_reset_that_cannot_be_delivered_is_sent_again() -> None:
     """The host restarted, and its answers are dropped: the sender learns of it after that heals."""
     world, broker, _ = pair()
     connection = connect(world)
@@ -533,7 +533,7 @@ def test_a_paused_process_gets_everything_in_order_when_it_is_resumed() -> None:
 # Other rules
 
 
-def test_a_reject_resets_what_exists_and_refuses_what_is_new() -> None:
+def test_a_reject_resets_existing_connections_and_refuses_new_ones() -> None:
     world, _, _ = pair()
     connection = connect(world)
     answer = ask(world, connection, 1)
@@ -547,7 +547,7 @@ def test_a_reject_resets_what_exists_and_refuses_what_is_new() -> None:
     connect(world)
 
 
-def test_killed_sockets_abort_here_and_reset_there() -> None:
+def test_killed_sockets_are_aborted_locally_and_reset_remotely() -> None:
     world, _, _ = pair()
     connection = connect(world)
     answer = ask(world, connection, 1)
@@ -758,7 +758,7 @@ def test_misspelt_names_are_errors() -> None:
     assert world.network.faults == []
 
 
-def test_calm_latency_is_what_the_weather_says() -> None:
+def test_calm_latency_matches_the_weather() -> None:
     assert CALM.latency_base_ns == CALM.client_latency_base_ns == ONE_WAY
 
 
@@ -778,7 +778,7 @@ def test_a_jitter_spreads_the_delay_evenly_around_its_middle() -> None:
     assert sum(t < 70 * MS for t in took) > 30
 
 
-def test_a_delay_that_is_healed_lets_what_waits_arrive_at_once_and_in_order() -> None:
+def test_healing_a_delay_delivers_waiting_frames_at_once_and_in_order() -> None:
     world, broker, _ = pair()
     connection = connect(world)
     rule = world.network.impair("late", [("k1", "b1")], delay_ns=10 * S)
@@ -803,7 +803,7 @@ def test_a_delay_holds_up_the_packets_that_open_a_connection(
     assert world.now - began == RTT + 300 * MS
 
 
-def test_a_lossy_wire_loses_packets_that_open_connections_and_they_are_sent_again() -> None:
+def test_a_lossy_link_loses_connection_requests_and_they_are_sent_again() -> None:
     world, _, _ = pair()
     rule = world.network.impair("lossy", [("k1", "b1"), ("b1", "k1")], loss=0.3)
     took = []
@@ -817,7 +817,7 @@ def test_a_lossy_wire_loses_packets_that_open_connections_and_they_are_sent_agai
     assert rule.dropped_or_stalled >= sum(t > 0 for t in took)
 
 
-def test_a_wire_that_loses_everything_is_cut() -> None:
+def test_a_link_that_loses_everything_is_cut() -> None:
     world, _, _ = pair()
     connection = connect(world)
     rule = world.network.impair("gone", [("k1", "b1")], loss=1.0)
@@ -829,7 +829,7 @@ def test_a_wire_that_loses_everything_is_cut() -> None:
 
 
 @pytest.mark.parametrize("bad", [{"loss": 1.1}, {"loss": -0.1}, {"delay_ns": 5, "jitter_ns": 6}])
-def test_a_wire_cannot_be_worse_than_bad(bad: dict[str, Any]) -> None:
+def test_network_parameters_have_limits(bad: dict[str, Any]) -> None:
     world, _, _ = pair()
     with pytest.raises(ValueError, match="cannot be"):
         world.network.impair("bad", [("k1", "b1")], **bad)
@@ -848,7 +848,9 @@ def test_a_throttled_node_sends_at_its_rate_and_not_faster() -> None:
     assert client.is_alive
 
 
-def test_all_connections_of_a_throttled_node_share_its_wire_and_what_it_receives_is_free() -> None:
+def test_all_connections_of_a_throttled_node_share_its_bandwidth_and_receiving_is_not_limited() -> (
+    None
+):
     world, _, _ = pair()
     connections = [connect(world) for _ in range(4)]
     other = world.network.throttle("b1", bytes_per_s=1 << 30)
@@ -860,7 +862,7 @@ def test_all_connections_of_a_throttled_node_share_its_wire_and_what_it_receives
     assert other.dropped_or_stalled == 0
 
 
-def test_a_throttled_wire_that_was_idle_carries_a_small_frame_at_once() -> None:
+def test_an_idle_throttled_link_carries_a_small_frame_at_once() -> None:
     world, _, _ = pair()
     connection = connect(world)
     rule = world.network.throttle("k1", bytes_per_s=2_000)
@@ -872,7 +874,7 @@ def test_a_throttled_wire_that_was_idle_carries_a_small_frame_at_once() -> None:
     assert rule.dropped_or_stalled == 0
 
 
-def test_healing_a_throttled_wire_empties_its_queue() -> None:
+def test_healing_a_bandwidth_limit_empties_the_queue() -> None:
     world, broker, _ = pair()
     connection = connect(world)
     rule = world.network.throttle("k1", bytes_per_s=1_000)
@@ -886,7 +888,7 @@ def test_healing_a_throttled_wire_empties_its_queue() -> None:
     assert len(received(broker)) == 20
 
 
-def test_what_waits_for_a_slow_wire_is_lost_with_the_power_of_the_sender() -> None:
+def test_frames_queued_for_a_slow_link_are_lost_when_the_sender_loses_power() -> None:
     world, broker, client = pair()
     connection = connect(world)
     world.network.throttle("k1", bytes_per_s=1_000)
@@ -898,7 +900,7 @@ def test_what_waits_for_a_slow_wire_is_lost_with_the_power_of_the_sender() -> No
 
 
 @pytest.mark.parametrize("rule", ["isolate", "partition"])
-def test_what_is_dropped_at_the_sender_goes_out_with_the_next_write(rule: str) -> None:
+def test_frames_dropped_at_the_sender_are_sent_with_the_next_write(rule: str) -> None:
     world, _, _ = pair()
     connection = connect(world)
     token = (

@@ -152,7 +152,7 @@ def test_seek_and_offsets_by_time(cluster: SharedCluster) -> None:
     run(story)
 
 
-def test_a_position_outside_of_the_log_is_an_error_if_the_user_wants_one(
+def test_a_position_outside_the_log_is_an_error_if_configured(
     cluster: SharedCluster,
 ) -> None:
     topic = cluster.topic()
@@ -189,7 +189,7 @@ def test_members_share_the_partitions_and_take_over_when_one_leaves(
     run(story)
 
 
-def test_committed_offsets_are_where_the_next_member_begins(cluster: SharedCluster) -> None:
+def test_the_next_member_starts_at_the_committed_offsets(cluster: SharedCluster) -> None:
     topic, group = cluster.topic(), new_name("group")
     place = TopicPartition(topic, 0)
 
@@ -233,7 +233,7 @@ def test_topics_are_created_described_and_deleted(cluster: SharedCluster) -> Non
     run(story)
 
 
-def test_a_topic_is_created_when_somebody_produces_to_it(cluster: SharedCluster) -> None:
+def test_a_topic_is_created_by_the_first_produce_request(cluster: SharedCluster) -> None:
     topic = new_name("auto")
 
     async def story(opened: contextlib.AsyncExitStack) -> int:

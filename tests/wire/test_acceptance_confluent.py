@@ -255,7 +255,7 @@ def test_the_end_of_a_partition_is_reported(
     assert error is not None and error.code() == KafkaError._PARTITION_EOF
 
 
-def test_a_position_outside_of_the_log_is_an_error_if_the_user_wants_one(
+def test_a_position_outside_the_log_is_an_error_if_configured(
     cluster: SharedCluster, consumers: list[Consumer]
 ) -> None:
     topic = cluster.topic()
@@ -368,7 +368,7 @@ def test_committed_offsets_survive_the_restart_of_every_broker(
     assert found.offset == 6 and found.metadata in ("", None)
 
 
-def test_a_topic_made_anew_under_its_name_is_read_from_its_beginning(
+def test_a_recreated_topic_is_read_from_its_beginning(
     cluster: SharedCluster, admin: AdminClient, consumers: list[Consumer]
 ) -> None:
     topic, group = cluster.topic(), new_name("group")
@@ -484,7 +484,7 @@ def test_topics_are_created_listed_described_and_deleted(
     eventually(lambda: name not in admin.list_topics(timeout=5).topics)
 
 
-def test_a_topic_without_numbers_gets_the_clusters_defaults(
+def test_a_topic_without_counts_gets_the_cluster_defaults(
     cluster: SharedCluster, admin: AdminClient
 ) -> None:
     name = new_name("topic")
@@ -584,7 +584,7 @@ def test_a_description_shows_the_eligible_leader_replicas(
     assert tuple(answer.partitions[0].eligible_leader_replicas or ()) == ()
 
 
-def test_a_topic_is_created_when_somebody_produces_to_it(
+def test_a_topic_is_created_by_the_first_produce_request(
     cluster: SharedCluster, consumers: list[Consumer]
 ) -> None:
     topic = new_name("auto")

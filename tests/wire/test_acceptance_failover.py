@@ -310,7 +310,7 @@ def test_a_paused_leader_that_comes_back_loses_nothing(
     check(journal, follower)
 
 
-def test_killing_the_active_controller_stops_nobody(
+def test_killing_the_active_controller_stops_no_client(
     cluster: SharedCluster, journal: Journal, producing: Callable[..., Run]
 ) -> None:
     topic = cluster.topic()

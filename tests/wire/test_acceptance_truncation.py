@@ -144,7 +144,9 @@ def truncation_error(reader: Consumer) -> str:
     return str(error.str()).lower()
 
 
-def test_consumers_of_librdkafka_find_out_and_go_on_as_they_were_told(story: Story) -> None:
+def test_librdkafka_consumers_detect_a_truncation_and_apply_their_reset_policy(
+    story: Story,
+) -> None:
     story.lead_alone()
     strict = story.consumer(auto_offset_reset="error")
     lenient = story.consumer(auto_offset_reset="earliest")
@@ -180,7 +182,7 @@ def test_consumers_of_librdkafka_find_out_and_go_on_as_they_were_told(story: Sto
     assert values == [b"kept %d" % n for n in range(KEPT)] + [b"new %d" % n for n in range(NEW)]
 
 
-def test_a_position_committed_with_its_epoch_is_checked_when_the_group_goes_on(
+def test_a_position_committed_with_its_epoch_is_checked_when_the_group_resumes(
     story: Story,
 ) -> None:
     group = new_name("group")
@@ -269,7 +271,7 @@ def test_the_harness_client_records_a_truncation_by_its_name(
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @pytest.mark.usefixtures("forgotten_sockets")
-def test_kafka_python_finds_out_as_well(story: Story) -> None:
+def test_kafka_python_detects_a_truncation(story: Story) -> None:
     kafka = pytest.importorskip("kafka", reason="kafka-python is not installed")
     from kafka.errors import LogTruncationError
 

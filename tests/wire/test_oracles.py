@@ -157,7 +157,7 @@ def test_we_read_the_batches_of_oracles(oracle, wanted):
 
 
 @pytest.mark.parametrize("oracle", BUILDERS)
-def test_we_read_who_produced_an_oracles_batch(oracle):
+def test_we_read_the_producer_of_an_oracles_batch(oracle):
     data = built_by(oracle, [(1, b"k", b"v", [])], producer=(2**40, 7, 2**31 - 1))
     header = header_at(data, 0)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (
@@ -168,7 +168,7 @@ def test_we_read_who_produced_an_oracles_batch(oracle):
 
 
 @pytest.mark.parametrize("oracle", READERS)
-def test_oracles_read_who_produced_our_batch(oracle):
+def test_oracles_read_the_producer_of_our_batch(oracle):
     data = encode_batch(
         [(b"k", b"v")], timestamp_ms=1, producer_id=2**40, producer_epoch=7, base_sequence=12
     )
@@ -361,7 +361,7 @@ def read_by_kafka_python(name: str, version: int, sent: Any) -> Any:
     return KAFKA_PYTHON[(api_of(name).key, "request")].decode(body_of(sent), version=version)
 
 
-def test_what_we_say_is_what_an_oracle_understands():
+def test_oracles_read_our_messages_as_written():
     """Bytes that agree could still be called by wrong names: values are compared for the messages that matter."""
     for version in range(4, 13):
         sent = arbitrary_request(api_of("Fetch"), version, 3)

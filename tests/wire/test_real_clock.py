@@ -29,7 +29,7 @@ def is_off_by(clock: RealClock, wanted_ms: float) -> bool:
     return before_ms + wanted_ms - 2 <= said_ms <= after_ms + wanted_ms + 2
 
 
-def test_without_a_file_the_clock_is_true() -> None:
+def test_without_a_file_the_clock_is_correct() -> None:
     clock = RealClock()
     assert is_off_by(clock, 0)
     before_ns = time.monotonic_ns()

@@ -136,7 +136,9 @@ def test_no_package_can_replace_a_built_in_checker() -> None:
         ("gone", "is not a checker: AttributeError"),
     ],
 )
-def test_what_is_no_checker_is_refused_in_one_sentence(name: str, sentence: str) -> None:
+def test_an_object_that_is_not_a_checker_is_refused_in_one_sentence(
+    name: str, sentence: str
+) -> None:
     with pytest.raises(UsageError) as refused:
         find_checkers([name])
     assert sentence in str(refused.value)

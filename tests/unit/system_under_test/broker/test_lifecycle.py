@@ -143,13 +143,13 @@ def test_registration_is_retried_with_doubling_delays_up_to_the_session_timeout(
     assert story.host.observer.names.count("registration-refused") == 4
 
 
-def test_a_broker_that_cannot_register_in_time_exits_and_says_why() -> None:
+def test_a_broker_that_cannot_register_in_time_exits_and_reports_why() -> None:
     story = Story(lambda _story, _message: refused(ErrorCode.INCONSISTENT_CLUSTER_ID))
     with pytest.raises(BrokerExit, match="could not register in time: INCONSISTENT_CLUSTER_ID"):
         run_virtually(story.lifecycle.run())
 
 
-def test_nothing_is_published_before_the_controller_says_caught_up() -> None:
+def test_nothing_is_published_before_the_controller_reports_the_broker_as_caught_up() -> None:
     """LIFE-1 steps 5 to 8: fenced heartbeats every 10 ms until caught up, then publish, then unfence."""
     story = Story(good_controller)
     story.offset = 2
@@ -191,7 +191,7 @@ def test_the_broker_is_running_only_when_it_is_unfenced() -> None:
     run_virtually(scenario())
 
 
-def test_heartbeats_come_at_the_interval_and_back_off_on_errors() -> None:
+def test_heartbeats_are_sent_at_the_interval_and_back_off_on_errors() -> None:
     def controller(story: Story, message: Any) -> Any:
         if 250 < now_ms() < 350:
             return TimeoutError()
@@ -256,7 +256,7 @@ def shutting_down_after(answers: int) -> Callable[[Story, Any], Any]:
     return controller
 
 
-def test_an_orderly_stop_waits_for_consent_and_asks_again_soon_only_once() -> None:
+def test_a_controlled_shutdown_waits_for_permission_and_retries_quickly_only_once() -> None:
     story = Story(shutting_down_after(2))
 
     async def scenario() -> tuple[float, float]:
@@ -282,7 +282,7 @@ def test_an_orderly_stop_waits_for_consent_and_asks_again_soon_only_once() -> No
     assert story.times("BrokerHeartbeatRequest")[-1] == asked[-1]
 
 
-def test_an_orderly_stop_without_consent_goes_on_after_its_time() -> None:
+def test_a_controlled_shutdown_without_permission_continues_after_its_timeout() -> None:
     story = Story(shutting_down_after(10**9))
 
     async def scenario() -> float:

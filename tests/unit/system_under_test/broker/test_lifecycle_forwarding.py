@@ -41,7 +41,7 @@ def forward(*answers: Any) -> tuple[list[int], float, int]:
     return result
 
 
-def test_the_controllers_answer_is_the_brokers_answer() -> None:
+def test_the_controllers_response_is_forwarded_to_the_client() -> None:
     answer = refuse(request(), ErrorCode.TOPIC_ALREADY_EXISTS)
     assert forward(answer) == ([36, 36], 0, 1)
 
@@ -55,18 +55,18 @@ def test_the_controllers_answer_is_the_brokers_answer() -> None:
     ],
     ids=["reset", "timeout", "not-controller"],
 )
-def test_a_request_is_repeated_until_an_active_controller_answers(obstacle: Any) -> None:
+def test_a_request_is_repeated_until_an_active_controller_responds(obstacle: Any) -> None:
     assert forward(obstacle, refuse(request(), ErrorCode.NONE)) == ([0, 0], 20, 2)
 
 
-def test_a_request_without_an_answer_in_its_time_has_timed_out() -> None:
+def test_a_request_without_a_response_in_time_has_timed_out() -> None:
     errors, at, asked = forward(ConnectionRefusedError())
     assert errors == [ErrorCode.REQUEST_TIMED_OUT] * 2
     assert at == pytest.approx(100)
     assert asked == 5
 
 
-def test_a_task_that_fails_tells_its_owner_and_a_cancelled_one_does_not() -> None:
+def test_a_task_that_fails_notifies_its_owner_and_a_cancelled_one_does_not() -> None:
     failures: list[BaseException] = []
 
     async def scenario() -> None:
@@ -86,7 +86,7 @@ def test_a_task_that_fails_tells_its_owner_and_a_cancelled_one_does_not() -> Non
     assert [str(error) for error in failures] == ["broken"]
 
 
-def test_a_scope_does_not_cancel_the_task_that_asks_for_it() -> None:
+def test_a_scope_does_not_cancel_the_task_that_closes_it() -> None:
     async def scenario() -> str:
         scope = TaskScope(lambda _error: None)
 
@@ -101,7 +101,7 @@ def test_a_scope_does_not_cancel_the_task_that_asks_for_it() -> None:
     assert run_virtually(scenario()) == "still here"
 
 
-def test_a_wait_ends_with_time_or_with_a_wake_and_remembers_an_early_one() -> None:
+def test_a_wait_ends_at_its_timeout_or_when_woken_even_if_woken_early() -> None:
     async def scenario() -> list[float]:
         waker = Waker()
         times = []

@@ -84,7 +84,7 @@ def test_without_the_gate_a_lone_leader_commits(options):
     assert broker.high_watermark == 3
 
 
-def test_the_gate_looks_at_the_committed_isr_not_at_a_pending_expansion():
+def test_the_gate_uses_the_committed_isr_not_a_pending_expansion():
     broker = lead_with_followers_at(2)
     broker.clock.now_ns += 2 * LAG_NS  # so that HW-4 does not wait for 3
     broker.register(isr=(1,))
@@ -98,7 +98,7 @@ def test_the_gate_looks_at_the_committed_isr_not_at_a_pending_expansion():
     assert broker.high_watermark == 3
 
 
-def test_without_lead5_a_committed_isr_change_leaves_the_high_watermark_alone():
+def test_without_lead5_a_committed_isr_change_does_not_move_the_high_watermark():
     broker = lead_with_followers_at(2, without=("LEAD-5",))
     broker.clock.now_ns += 2 * LAG_NS
     broker.register(isr=(1,))
@@ -168,7 +168,7 @@ def test_high_watermark_waits_for_a_caught_up_eligible_replica_outside_the_isr()
     assert broker.high_watermark == 4
 
 
-def test_without_hw4_nobody_outside_the_isr_is_waited_for():
+def test_without_hw4_the_high_watermark_does_not_wait_for_replicas_outside_the_isr():
     broker = lead_with_followers_at(2, without=("HW-4",))
     broker.metadata.fenced.add(3)
     broker.register(isr=(1, 2))
@@ -189,7 +189,7 @@ def test_an_older_registration_is_ignored():
     assert broker.partition.leadership.state.isr == (1, 2)
 
 
-def test_a_new_leader_forgets_what_it_knew_of_its_followers():
+def test_a_new_leader_forgets_earlier_follower_state():
     broker = lead_with_followers_at(2)
     broker.follow(2)
     broker.clock.now_ns = 5 * LAG_NS
@@ -252,12 +252,12 @@ def test_a_replica_that_is_added_and_one_that_is_removed_change_the_followers():
     assert broker.partition.leadership.followers[4].log_end_offset == -1
 
 
-def test_a_leader_outside_of_its_isr_is_refused():
+def test_a_leader_outside_its_isr_is_refused():
     with pytest.raises(InvariantViolation, match="INV-7"):
         Broker().lead(isr=(2, 3))
 
 
-def test_observers_hear_of_every_change():
+def test_observers_are_notified_of_every_change():
     broker = Broker()
     broker.lead()
     append(broker, "a")

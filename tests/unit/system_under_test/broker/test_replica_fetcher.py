@@ -202,7 +202,7 @@ def offsets(latest: int, earliest: int) -> Callable[[Any], Any]:
     return answer
 
 
-def test_a_fetch_says_who_asks_from_where_and_under_which_epochs() -> None:
+def test_a_fetch_carries_replica_offsets_and_epochs() -> None:
     bench = Bench(lambda _request: respond(entry(records=b"xx", high_watermark=1)))
     partition = FakePartition(end=5)
 
@@ -263,7 +263,7 @@ def test_every_entry_reaches_its_partition_whatever_the_order(reverse: bool) -> 
     assert [p.calls[0][1] for p in partitions] == [b"10", b"20", b"30", b"40"]
 
 
-def test_an_idle_follower_sends_the_very_same_request_again() -> None:
+def test_an_idle_follower_sends_an_identical_request_again() -> None:
     bench = Bench(lambda request: respond(*(entry(index) for index in entries(request))))
 
     async def scenario() -> None:
@@ -293,7 +293,7 @@ def test_a_diverging_entry_truncates_and_nothing_else_is_taken_from_it() -> None
 
 
 @pytest.mark.parametrize("change", ["new epoch", "forgotten", "moved"])
-def test_a_response_to_what_is_no_longer_asked_is_ignored(change: str) -> None:
+def test_a_response_to_an_obsolete_request_is_ignored(change: str) -> None:
     bench = Bench(lambda _request: respond(entry(records=b"xx", high_watermark=9)))
     partition = FakePartition(end=5)
 
@@ -315,7 +315,7 @@ def test_a_response_to_what_is_no_longer_asked_is_ignored(change: str) -> None:
     assert epochs[:2] == {"new epoch": [3, 4], "forgotten": [3], "moved": [3, 3]}[change]
 
 
-def test_without_foll_2_an_answer_of_the_old_epoch_is_taken_for_one_of_the_new() -> None:
+def test_without_foll_2_a_response_of_the_old_epoch_is_taken_for_one_of_the_new() -> None:
     """KAFKA-7164: the fetcher of the same leader keeps going, and never compares the logs again."""
     bench = Bench(
         lambda _request: respond(entry(records=b"xx", high_watermark=9)), Rules(["FOLL-2"])

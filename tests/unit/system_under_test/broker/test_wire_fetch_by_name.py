@@ -82,7 +82,7 @@ class Handler:
         )
 
 
-def test_everything_that_is_asked_reaches_the_handler():
+def test_every_request_field_reaches_the_handler():
     handler = Handler()
     FetchByName(IDS.get, handler).handle(asked(("a", 0), ("b", 5), session_epoch=0))
     request = handler.request
@@ -115,7 +115,7 @@ def test_everything_that_is_asked_reaches_the_handler():
     )
 
 
-def test_the_answer_names_the_topics():
+def test_the_response_names_the_topics():
     answer = FetchByName(IDS.get, Handler()).handle(asked(("b", 5), ("a", 0)))
     assert [(topic.topic, topic.partitions[0].partition_index) for topic in answer.responses] == [
         ("b", 5),
@@ -126,7 +126,7 @@ def test_the_answer_names_the_topics():
     assert (data.records, data.aborted_transactions) == (b"records", None)
 
 
-def test_an_unknown_topic_is_answered_at_once_with_the_others():
+def test_an_unknown_topic_gets_an_error_in_the_same_response():
     handler = Handler()
     answer = FetchByName(IDS.get, handler).handle(asked(("gone", 1), ("a", 0)))
     assert handler.request.max_wait == millis(0)
@@ -138,7 +138,7 @@ def test_an_unknown_topic_is_answered_at_once_with_the_others():
 
 
 @pytest.mark.parametrize("error", [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID])
-def test_errors_about_ids_are_not_told_to_who_knows_names_only(error):
+def test_errors_about_ids_are_not_sent_to_clients_that_use_names(error):
     data = fetched_data(0, error, -1, -1, b"")
     handler = Handler(fetch_answer(ErrorCode.NONE, (fetched_topic(IDS["a"], (data,)),)))
     answer = FetchByName(IDS.get, handler).handle(asked(("a", 0)))
@@ -162,7 +162,7 @@ def test_divergence_and_the_current_leader_are_passed_on():
 
 
 @pytest.mark.parametrize("ending", ["answer", "cancelled", "error"])
-def test_a_parked_fetch_ends_as_the_handler_ends_it(ending):
+def test_a_parked_fetch_gets_the_handlers_result(ending):
     async def story() -> None:
         parked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         handler = Handler(parked)
@@ -185,7 +185,7 @@ def test_a_parked_fetch_ends_as_the_handler_ends_it(ending):
     run_virtually(story())
 
 
-def test_a_client_that_is_gone_disturbs_nobody():
+def test_a_disconnected_client_does_not_affect_others():
     async def story() -> None:
         parked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         handler = Handler(parked)
@@ -244,7 +244,7 @@ def test_a_full_fetch_is_served_without_a_session(session_id, session_epoch):
 @pytest.mark.parametrize(
     ("session_id", "session_epoch"), [(77, 1), (77, 2**31 - 1), (0, 1), (77, -2), (-5, 3)]
 )
-def test_a_fetch_in_a_session_that_was_never_given_is_told_so(session_id, session_epoch):
+def test_a_fetch_in_an_unknown_session_gets_an_error(session_id, session_epoch):
     _, by_names = led()
     forgotten = by_name.ForgottenTopic(topic=TOPIC, partitions=(0,))
     unknown = by_name.FetchTopic(topic="unknown", partitions=())
