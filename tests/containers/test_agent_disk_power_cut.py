@@ -142,7 +142,7 @@ def test_unsynced_name_changes_are_undone(disk: NodeDisk) -> None:
     assert report.has_bitten
 
 
-def test_undone_name_changes_are_undone_together(disk: NodeDisk) -> None:
+def test_name_changes_survive_together(disk: NodeDisk) -> None:
     change_names(disk)
     report = cut_one(disk, "keep_all")
     assert sorted(os.listdir(disk.data)) == ["checkpoint", "t-0"]
@@ -153,7 +153,7 @@ def test_undone_name_changes_are_undone_together(disk: NodeDisk) -> None:
     assert not report.has_bitten
 
 
-def test_swapped_files_that_were_synced_keep_their_new_names(disk: NodeDisk) -> None:
+def test_swapped_files_survive_under_their_new_names(disk: NodeDisk) -> None:
     write(disk.data / "a", b"first", sync=True)
     write(disk.data / "b", b"second", sync=True)
     for old, new in (("a", "c"), ("b", "a"), ("c", "b")):

@@ -266,7 +266,7 @@ BORDERS: dict[str, tuple[list[Call], bool]] = {
 
 
 @pytest.mark.parametrize("name", BORDERS)
-def test_tail_and_hole_cases_at_the_borders(name: str) -> None:
+def test_border_cases_are_judged_correctly(name: str) -> None:
     calls, is_valid = BORDERS[name]
     assert kernel_says(calls) == is_valid
 

@@ -110,7 +110,7 @@ def test_every_advertised_version_gets_a_response_in_that_version(role):
 
 
 @pytest.mark.parametrize("role", [BROKER, CONTROLLER])
-def test_versions_that_are_not_advertised_get_no_response(role):
+def test_requests_that_are_not_advertised_get_no_response(role):
     advertised = {
         canonical.request for api in APIS if role in api.roles for canonical in api.canonical
     }
@@ -127,6 +127,6 @@ def test_versions_that_are_not_advertised_get_no_response(role):
     on_node(cluster, role, ask_all)
 
 
-def test_every_request_that_the_code_sends_is_in_the_table():
+def test_every_request_type_is_in_the_table():
     in_table = {canonical.request for api in APIS for canonical in api.canonical}
     assert set(request_types()) == in_table

@@ -91,7 +91,7 @@ def test_a_fault_between_nodes_needs_two_nodes(fault):
 
 
 @pytest.mark.parametrize("fault", sorted(set(FAULT_NAMES) - {"heal", "cut", "reject"}))
-def test_only_a_heal_has_no_targets(fault):
+def test_every_fault_except_a_heal_needs_a_target(fault):
     with pytest.raises(UsageError, match="needs at least one target"):
         make(fault, targets=(), **EXAMPLES.get(fault, {}))
 

@@ -116,7 +116,7 @@ def test_delays_report_their_mechanism() -> None:
     assert host_capabilities({"netem": no_netem})["delay"].level == NO
 
 
-def test_a_host_name_resolves_to_an_address_that_two_hosts_may_share(tmp_path: Path) -> None:
+def test_host_names_are_accepted_and_two_hosts_may_share_an_address(tmp_path: Path) -> None:
     path = tmp_path / "hosts.toml"
     path.write_text(
         GOOD.replace('"192.0.2.1"', '"localhost"').replace('"192.0.2.2"', '"localhost"')

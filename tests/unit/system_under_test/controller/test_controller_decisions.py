@@ -638,7 +638,7 @@ def test_the_alter_partition_table(fields, error):
 
 
 @pytest.mark.parametrize("how", ["fenced", "stopping", "unregistered"])
-def test_fenced_or_stopping_replicas_are_ineligible(how):
+def test_fenced_stopping_or_unregistered_replicas_are_ineligible(how):
     s = middle()
     s.propose(1, 3)
     if how == "fenced":
@@ -677,7 +677,7 @@ def test_before_kip_903_the_broker_epoch_of_a_member_is_not_checked_but_its_live
         ("APC-3", {"isr": ((1, -1), (3, STALE))}),
     ],
 )
-def test_a_disabled_rule_accepts_the_request_that_it_refuses(rule, fields):
+def test_without_its_rule_a_request_is_accepted(rule, fields):
     s = middle(without=(rule,))
     assert answer_of(s, proposal(s, **fields)) == 0
 

@@ -401,7 +401,7 @@ def test_without_cs3_the_marker_stays():
     assert start(storage, load=False).clean_broker_epoch() == 5
 
 
-def test_a_shutdown_before_the_logs_were_loaded_keeps_an_existing_marker_and_creates_none():
+def test_a_shutdown_before_the_logs_were_loaded_renews_an_existing_marker_and_creates_none():
     storage = MemoryStorage()
     stop(start(storage, load=False), 4)
     assert not storage.exists(MARKER)

@@ -144,7 +144,7 @@ def test_the_replica_of_fetch_13_and_14_has_no_epoch():
         (7, -3, True), (7, -4, False), (8, -4, True), (8, -5, False), (9, -5, True), (9, -6, False),
     ],
 )  # fmt: skip
-def test_list_offsets_responses_fit_what_the_version_can_request(version, timestamp, is_known):
+def test_list_offsets_supports_only_the_timestamps_of_its_version(version, timestamp, is_known):
     wanted = nested(
         "ListOffsets", version, "ListOffsetsPartition", partition_index=0, timestamp=timestamp
     )

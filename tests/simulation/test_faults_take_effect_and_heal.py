@@ -178,7 +178,7 @@ def test_a_stop_that_timed_out_was_not_clean() -> None:
     bench.close()
 
 
-def test_slow_cpu_and_disk_do_not_affect_a_paused_process() -> None:
+def test_slow_cpu_does_not_affect_a_paused_process() -> None:
     bench = FaultBench()
     paused = bench.inject("pause", "b2")
     slowed = bench.inject("slow_cpu", "b2", percent=1)
