@@ -271,8 +271,8 @@ def test_any_fault_that_ends_a_broker_ungracefully_explains_an_unclean_registrat
     "explains",
     [
         *(fault(40, name, ["b1"]) for name in ("slow_disk", "clock_step", "slow_cpu", "delay")),
-        *(fault(40, name, ["b2"]) for name in ("wipe", "io_error")),  # somebody else
-        fault(-20, "io_error", ["b1"], healed=-10),  # over when the node was started in order
+        *(fault(40, name, ["b2"]) for name in ("wipe", "io_error")),  # another broker
+        fault(-20, "io_error", ["b1"], healed=-10),  # healed before the clean start of the node
         fault(-20, "kill", ["b1"]),
         fault(102, "io_error", ["b1"]),  # only after it had registered
         stopped("stopped"),
@@ -401,7 +401,7 @@ def test_a_response_delayed_beyond_the_election_does_not_change_the_judgement() 
 def test_a_late_log_end_response_is_excused_only_if_requested_before_the_election(
     asked_at: int, judgement: Judgement
 ) -> None:
-    """Offset 1 was there until the election at 150; the answer that says so arrives at 200."""
+    """Offset 1 was there until the election at 150; the response that shows it arrives at 200."""
     told = Call(op=5, kind="latest", process=9, inv=asked_at, res=200, offset=2)
     calls = [LOST_TAIL[0], LOST_TAIL[1], told, append(2, 1, at=300), *final_read(10, 0, 2)]
     states = [state(1, 1, [1, 2], epoch=0), state(150, 1, [1], epoch=1, flagged=True)]
@@ -414,7 +414,7 @@ def test_a_late_log_end_response_is_excused_only_if_requested_before_the_electio
 def test_reads_from_a_deposed_leader_after_a_flagged_election_are_excused(
     epoch: int, judgement: Judgement
 ) -> None:
-    """A leader of epoch 0 that is cut off tells its log end at 160; epoch 1 began without that record at 150."""
+    """An isolated leader of epoch 0 reports its log end at 160; epoch 1 began without that record at 150."""
     told = Call(op=5, kind="latest", process=9, inv=160, res=200, offset=2)
     calls = [LOST_TAIL[0], LOST_TAIL[1], told, append(2, 1, at=300), *final_read(10, 0, 2)]
     tables = run(

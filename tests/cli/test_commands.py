@@ -203,17 +203,19 @@ def test_an_empty_list_suggests_a_command(
 
 
 @pytest.fixture
-def small_storm(tmp_path: Path) -> Path:
+def small_random_swarm(tmp_path: Path) -> Path:
     """The built-in comparison, shortened."""
     text = (ROOT / "harness" / "experiments" / "elr-compare.toml").read_text()
     return write(tmp_path / "storm.toml", text.replace("duration_ms = 12000", "duration_ms = 4000"))
 
 
 def test_compare_runs_the_same_seeds_in_every_arm(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, small_storm: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, small_random_swarm: Path
 ) -> None:
     arguments = ("--vary", "profile=kafka-4.0,kafka-4.1", "--seeds", "2", "--no-spark", "--json")
-    outcome = call(capsys, "compare", small_storm, *arguments, "--results", tmp_path / "runs")
+    outcome = call(
+        capsys, "compare", small_random_swarm, *arguments, "--results", tmp_path / "runs"
+    )
     assert outcome.code == 0
     assert [arm["name"] for arm in outcome.data["arms"]] == [
         "profile=kafka-4.0",

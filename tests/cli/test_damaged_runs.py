@@ -154,7 +154,7 @@ def test_a_folder_without_a_run_is_refused_with_a_suggestion(
 
 
 def with_journal(run: Path, data: bytes) -> None:
-    """Leaves the files of a run whose harness died: an experiment and a journal."""
+    """Leaves only the files of a run whose harness died: an experiment and a journal."""
     for name in ("run.json", "verdict.json", "replay.json", "report.html", "summary.md"):
         (run / name).unlink()
     shutil.rmtree(run / "history")

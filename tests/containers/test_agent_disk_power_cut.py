@@ -122,7 +122,7 @@ def test_unknown_power_cut_modes_are_refused() -> None:
 
 
 def change_names(disk: NodeDisk) -> None:
-    """Leaves a rename, a removal, a new file and a new folder that nobody made durable."""
+    """Leaves a rename, a removal, a new file and a new folder, none of them durable."""
     write(disk.data / "checkpoint", b"old", sync=True)
     write(disk.data / "marker", b"clean", sync=True)
     write(disk.data / "checkpoint.tmp", b"new one", sync=True)
@@ -185,7 +185,7 @@ def test_the_oldest_of_several_creations_may_come_back_alone(disk: NodeDisk) -> 
 
 
 def test_inspecting_a_file_does_not_write_it_back(folder: Path) -> None:
-    """Closing a file that was cut makes xfs write it back, whoever closes it."""
+    """Closing a file that was cut makes xfs write it back, whichever process closes it."""
     disk = make(folder, "b1", "xfs")
     path = disk.data / "f"
     write(path, b"A" * 13096, sync=True)
@@ -246,7 +246,7 @@ def test_an_exact_cut_never_removes_durable_bytes(disk: NodeDisk) -> None:
 
 
 def test_an_exact_cut_leaves_other_files_to_the_mode(disk: NodeDisk) -> None:
-    # All syncs first: a commit of ext4's journal takes along what was appended to a block that is on disk.
+    # All syncs first: a commit of ext4's journal includes bytes appended to a block on disk.
     log = write_log(disk, "t-0", 1, synced=1)
     metadata = write_log(disk, "__cluster_metadata-0", 7, synced=7)
     write_log(disk, "t-0", 7, first=1)

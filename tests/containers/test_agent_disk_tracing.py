@@ -37,7 +37,7 @@ thread.join()
 
 
 class Syncer:
-    """A process whose second thread syncs a file when it is told to."""
+    """A process whose second thread syncs a file on request."""
 
     def __init__(self, path: Path) -> None:
         self.process = subprocess.Popen(

@@ -242,7 +242,7 @@ def test_netem_and_bandwidth_limits_do_not_affect_each_other(site: Site) -> None
     assert netem_of(site.net_b.remove("f2"))["delayed"] >= 10
 
 
-# -- what belongs to somebody else
+# -- third-party configuration
 
 
 def test_third_party_filters_are_not_changed(site: Site) -> None:

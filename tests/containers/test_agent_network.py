@@ -191,7 +191,7 @@ def test_drops_are_in_force_on_six_hosts_within_10_ms(rig: list[RigHost]) -> Non
             )
             took_ms.append((max(a["in_force_ns"] for a in answers) - began_ns) / 1e6)
             list(pool.map(lambda net, token=str(turn): net.remove(token), nets))
-    # The first turn loads the library; a busy machine may spoil others.
+    # The first round loads the library; a busy machine may disturb others.
     assert min(took_ms[1:]) < 10, took_ms
 
 
@@ -255,7 +255,7 @@ def test_a_delay_is_added_to_the_round_trip_within_a_fifth(site: Site, ms: int, 
         evidence = site.net_b.remove("f1")
         assert (evidence["mechanism"], evidence["packets"] >= 15) == (by, True)
         assert min(round_trips_ms(near, far, 15)) < 2
-    # The fastest shows what was asked for; to the others a busy machine adds its own.
+    # The fastest shows the requested delay; a busy machine adds to the others.
     assert ms <= min(late_ms) < 1.2 * ms
 
 

@@ -409,7 +409,7 @@ def wait_for_kernels(folder: Path) -> dict[tuple[str, str, int], Wait]:
 
 @pytest.mark.slow
 def test_what_kernels_write_back_by_themselves_is_legal() -> None:
-    """A marker comes back seconds after its removal, and a log that nobody syncs loses half a minute or more."""
+    """A marker comes back seconds after its removal, and a log that is never synced loses 30 seconds or more."""
     with disk_folder() as folder:
         waits = wait_for_kernels(folder)
         found = {}

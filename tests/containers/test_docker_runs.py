@@ -39,7 +39,7 @@ def experiment(tmp_path: Path) -> Path:
     return path
 
 
-def carry_out(
+def run_experiment(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], *words: str
 ) -> dict[str, Any]:
     arguments = ["run", str(path), "--no-spark", "--quiet", "--json", *words]
@@ -50,7 +50,7 @@ def carry_out(
 
 
 def kill_when_it_works(node: str) -> None:
-    """Kills a node's process behind the harness's back, once it has worked for a while."""
+    """Kills a node's process without the harness, once it has worked for a while."""
     ours = f"{os.getpid():x}-"
     deadline_s = time.monotonic() + 60
     while time.monotonic() < deadline_s:
@@ -67,7 +67,7 @@ def test_a_node_that_dies_unexpectedly_is_an_anomaly_and_not_a_crash(
 ) -> None:
     killer = threading.Thread(target=kill_when_it_works, args=("b3",))
     killer.start()
-    answer = carry_out(experiment, tmp_path, capsys)
+    answer = run_experiment(experiment, tmp_path, capsys)
     killer.join()
     assert answer["exit_code"] == 1
     assert [v for v in answer["violations"] if v.startswith("b3 ended by itself")]
@@ -96,7 +96,7 @@ def test_failures_of_teardown_logs_or_plots_do_not_change_a_verdict(
     monkeypatch.setattr(DockerPlacement, "end", end_badly)
     monkeypatch.setattr(DockerPlacement, "collect", collect_badly)
     monkeypatch.setattr("harness.runs.record.build_report", no_report)
-    answer = carry_out(experiment, tmp_path, capsys)
+    answer = run_experiment(experiment, tmp_path, capsys)
     assert (answer["exit_code"], answer["verdict"]) == (0, "valid")
     assert answer["environment"]["left_behind"] == [
         "collect_badly: PermissionError: no logs today",
@@ -131,7 +131,7 @@ def test_simulation_only_conditions_cannot_be_expressed_in_containers(
     path.write_text(
         EXPERIMENT.replace('"docker"', '"simulation"') + '[cluster]\ndisk = "posix-strict"\n'
     )
-    simulated = carry_out(path, tmp_path, capsys)
+    simulated = run_experiment(path, tmp_path, capsys)
     words = ["replay", simulated["run"], "--on", "docker", "--no-spark", "--json", "--quiet"]
     assert main([*words, "--results", str(tmp_path / "runs")]) == 2
     replayed = json.loads(capsys.readouterr().out)

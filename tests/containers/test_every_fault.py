@@ -1,4 +1,4 @@
-"""Every fault of the vocabulary, once, in containers: each bites, nothing acknowledged is lost, nothing stays."""
+"""Every fault, once, in containers: each takes effect, no acknowledged record is lost, nothing remains."""
 
 import json
 from pathlib import Path

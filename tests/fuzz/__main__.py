@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz segments|frames|tcp --count N --seed S`: throws hostile bytes and says what broke.
+"""`python -m tests.fuzz segments|frames|tcp --count N --seed S`: sends hostile bytes and reports what broke.
 
 Deterministic: the same seed and count give the same cases, and a case that fails is printed as hexadecimal
 together with the command that repeats it. Exit code 0: nothing broke; 1: something did.

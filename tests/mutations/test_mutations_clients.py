@@ -82,7 +82,7 @@ def values_after_a_repetition(*without: str) -> list[bytes]:
 @shows("PID-1")
 def test_a_repeated_batch_is_appended_once_and_without_the_rule_refused() -> None:
     assert values_after_a_repetition() == [b"a"]
-    # The gap rule still stands in the way: the producer hears of an error for a record that is in the log.
+    # The gap rule still applies: the producer gets an error for a record that is in the log.
     cluster = started("PID-1")
     assert send(cluster, b"a", 0)[0] == 0
     assert send(cluster, b"a", 0)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -109,7 +109,7 @@ def test_a_zombie_of_an_older_epoch_is_refused_and_without_the_rule_it_writes() 
 
 
 def values_after_a_failover(*without: str) -> list[bytes]:
-    """The answer to a batch is lost with the leader; the producer repeats it to the next one."""
+    """The response to a batch is lost with the leader; the producer repeats it to the next one."""
     cluster = started(*without)
     assert send(cluster, b"a", 0) == (0, 0)
     cluster.run_for(0.5)
@@ -158,7 +158,7 @@ GROUP = "g"
 
 
 class Member:
-    """One consumer that speaks the group protocol by hand."""
+    """A consumer whose group protocol requests the test sends."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -249,7 +249,7 @@ def test_an_offset_commit_waits_for_the_high_watermark_and_without_the_rule_does
         if without:
             assert member.commit(6, member.generation) == 0
         else:
-            # Nobody can copy it: no answer within the client's patience, or one that promises nothing.
+            # No replica can copy it: no response within the client's timeout, or one without an acknowledgement.
             with pytest.raises((TimeoutError, AssertionError)):
                 assert member.commit(6, member.generation) == 0
 

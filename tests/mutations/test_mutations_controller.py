@@ -33,7 +33,7 @@ def test_an_election_that_ignores_the_isr_loses_acknowledged_records() -> None:
 # --- ELR-1
 
 
-def an_old_member_of_the_elr_is_outrun(story: Story) -> None:
+def an_old_elr_member_falls_behind(story: Story) -> None:
     """B-30: 2 enters the ELR; the ISR has min ISR members again and commits; then only 2 is left."""
     story.begin()
     away_3 = story.isolate(3)
@@ -54,14 +54,14 @@ def an_old_member_of_the_elr_is_outrun(story: Story) -> None:
 
 @shows("ELR-1", "B-30")
 def test_an_elr_that_is_never_emptied_elects_a_replica_that_fell_behind() -> None:
-    expect_defect("B-30", an_old_member_of_the_elr_is_outrun)
+    expect_defect("B-30", an_old_elr_member_falls_behind)
 
 
 # --- ELR-2, ELR-3
 
 
 def the_last_replica_loses_its_tail(story: Story) -> None:
-    """The last-replica-standing schedule V3a: 1 stands alone, loses power and half its log, and is back first."""
+    """Schedule V3a: broker 1 is the only ISR member, loses power and half its log, and is back first."""
     tokens = alone(story)
     story.power(1, keep_records=5)
     story.wait(fenced=(1,))
@@ -73,7 +73,7 @@ def the_last_replica_loses_its_tail(story: Story) -> None:
 
 @shows("ELR-2")
 def test_without_remembering_a_leaving_member_the_election_misses_it() -> None:
-    """Nobody is in the ELR, so the last-known leader leads: flagged, but something better was there."""
+    """The ELR is empty, so the last-known leader leads: flagged, but a better replica existed."""
     assert play(the_last_replica_loses_its_tail).is_clean
     ending = play(the_last_replica_loses_its_tail, "ELR-2", is_watched=False)
     assert "A" in ending.codes, ending
@@ -91,7 +91,7 @@ def test_a_last_member_that_cannot_leave_leads_with_a_truncated_log() -> None:
 
 
 def the_last_known_leader_is_dead(story: Story) -> None:
-    """B-32: with min ISR 1 nobody is in the ELR when the last leader dies."""
+    """B-32: with min ISR 1 the ELR is empty when the last leader dies."""
     tokens = alone(story)
     story.kill(1)
     story.wait(fenced=(1,))
@@ -110,7 +110,7 @@ def test_the_last_known_leader_is_elected_while_it_is_dead() -> None:
 # --- FENCE-1 to FENCE-4
 
 
-def everybody_was_away(story: Story) -> None:
+def all_brokers_were_away(story: Story) -> None:
     """The partition has no leader; a member of the ELR comes back."""
     tokens = alone(story)
     gone = story.isolate(1)
@@ -122,13 +122,13 @@ def everybody_was_away(story: Story) -> None:
 
 @shows("FENCE-1")
 def test_no_leader_is_elected_when_a_broker_returns() -> None:
-    assert play(everybody_was_away).is_clean
-    ending = play(everybody_was_away, "FENCE-1")
+    assert play(all_brokers_were_away).is_clean
+    ending = play(all_brokers_were_away, "FENCE-1")
     assert ending.codes == {"L"}, ending
 
 
 def a_leader_dies(story: Story) -> None:
-    """The simplest fault of all: the leader dies and is fenced, and somebody appends."""
+    """The simplest fault: the leader dies and is fenced, and a client appends."""
     story.begin()
     story.kill(1)
     story.wait(fenced=(1,))
@@ -205,8 +205,8 @@ def test_with_elr_off_an_isr_that_became_empty_stays_empty() -> None:
 # --- CTRL-1
 
 
-def a_deposed_controller_answers(story: Story) -> None:
-    """B-38: the leader asks to go on without 2; the controller that hears it cannot commit anything any more."""
+def a_deposed_controller_responds(story: Story) -> None:
+    """B-38: the leader proposes to continue without 2 to a controller that can no longer commit."""
     story.begin()
     story.hold("FetchResponse", 1, 2)
     story.append(acks=1)
@@ -225,7 +225,7 @@ def a_deposed_controller_answers(story: Story) -> None:
 
 @shows("CTRL-1", "B-38")
 def test_a_response_before_the_commit_loses_acknowledged_records() -> None:
-    expect_defect("B-38", a_deposed_controller_answers)
+    expect_defect("B-38", a_deposed_controller_responds)
 
 
 # --- APC-1: the decision itself
@@ -233,7 +233,7 @@ def test_a_response_before_the_commit_loses_acknowledged_records() -> None:
 
 @shows("APC-1")
 def test_a_proposal_of_an_earlier_incarnation_counts_only_without_apc_1() -> None:
-    """In 3.9 a leader may register anew in its old leader epoch; what it proposed before speaks of a lost log."""
+    """In 3.9 a leader may register again in its old leader epoch; its earlier proposal is about a lost log."""
     for off, expected in (
         ((), ErrorCode.STALE_BROKER_EPOCH),
         (("APC-1",), ErrorCode.NONE),

@@ -1,4 +1,4 @@
-"""Every switch is asked for by the code, and every switch and every listed defect has a test that shows it."""
+"""The code checks every switch, and every switch and every listed defect has a test that shows it."""
 
 import importlib
 from pathlib import Path

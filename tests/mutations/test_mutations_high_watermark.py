@@ -1,4 +1,4 @@
-"""What happens without the rules about the high watermark and what clients are told of it."""
+"""What happens without the rules about the high watermark and what clients learn of it."""
 
 from harness.history.op import Outcome
 from tests.mutations.coverage import shows
@@ -68,7 +68,7 @@ def test_a_new_leader_that_trusts_its_log_end_exposes_records_that_disappear() -
 
 
 def a_replica_stops_in_order(story: Story) -> None:
-    """B-44: a follower leaves in order; those that stay have everything and need not wait for it."""
+    """B-44: a follower shuts down cleanly; the others have everything and need not wait for it."""
     story.begin()
     story.stop(2)
     began_ms = story.world.now / 1e6
@@ -84,7 +84,7 @@ def test_a_high_watermark_that_waits_for_a_stopped_replica_delays_appends() -> N
 
 
 def chase(*without: str) -> Broker:
-    """A follower chases a lone leader: at each of its fetches the leader has one more record than it asks for."""
+    """A follower chases the leader: at each fetch the leader has one record beyond the fetch offset."""
     broker = Broker(without=without, min_isr=1)
     broker.lead(isr=(1,))
     broker.produce("first", acks=1)
@@ -156,8 +156,8 @@ def test_a_high_watermark_above_the_log_end_after_a_start_breaks_an_invariant() 
 # --- LO-1
 
 
-def a_new_leader_is_asked_for_the_end(story: Story) -> None:
-    """A consumer knows that offset 10 is committed; the new leader does not yet, and is asked for the end."""
+def the_log_end_of_a_new_leader_is_queried(story: Story) -> None:
+    """A consumer knows that offset 10 is committed; the new leader, queried for the log end, does not yet."""
     story.begin()
     task = story.begin_append()
     story.until(lambda: story.log_end(2) == 11 and story.log_end(3) == 11)
@@ -176,7 +176,7 @@ def a_new_leader_is_asked_for_the_end(story: Story) -> None:
 
 @shows("LO-1")
 def test_without_lo_1_the_log_end_that_a_new_leader_reports_goes_back() -> None:
-    assert play(a_new_leader_is_asked_for_the_end).is_clean
-    ending = play(a_new_leader_is_asked_for_the_end, "LO-1")
+    assert play(the_log_end_of_a_new_leader_is_queried).is_clean
+    ending = play(the_log_end_of_a_new_leader_is_queried, "LO-1")
     assert "end-regression" in {anomaly.id for anomaly in ending.verdict.anomalies}
     assert ending.complaints

@@ -42,7 +42,7 @@ def test_an_unclean_registration_that_keeps_its_elr_membership_lets_a_truncated_
 
 
 def a_marker_of_an_earlier_stop_survives(story: Story) -> None:
-    """B-26: 1 stopped in order once; later it stands alone, loses power, and shows the old marker."""
+    """B-26: 1 stopped cleanly once; later it is the only ISR member, loses power, and has the old marker."""
     story.begin()
     story.stop(1)
     story.start(1)
@@ -96,7 +96,7 @@ def bad_sector(story: Story, *, stopped_before: bool) -> None:
 
 
 def a_bad_sector_after_an_earlier_stop(story: Story) -> None:
-    """As `bad_sector`; before it broker 1 had stopped in order once."""
+    """As `bad_sector`; before it broker 1 had stopped cleanly once."""
     bad_sector(story, stopped_before=True)
 
 
@@ -123,7 +123,7 @@ def test_a_recovery_that_trusts_wrong_checksums_serves_a_corrupt_record() -> Non
 
 
 def the_power_fails_in_an_orderly_stop(story: Story) -> None:
-    """The last replica stops in order; its marker is written; then the power goes."""
+    """The last replica stops cleanly; its marker is written; then it loses power."""
     tokens = alone(story)
     node = story.world.nodes["b1"]
     node.stop(20_000)
@@ -209,7 +209,7 @@ def test_a_second_incarnation_accepted_within_the_session_leads_with_an_empty_lo
 
 
 def a_leader_is_back_before_it_was_fenced(story: Story) -> None:
-    """B-33: its session is over, but nobody has acted upon that yet."""
+    """B-33: its session is over, but the controller has not acted on that yet."""
     story.begin()
     story.delay_fencing()
     before = story.cluster.metadata.brokers[1].broker_epoch
@@ -235,8 +235,8 @@ def test_in_3_9_registration_does_not_clean_the_isr() -> None:
 # --- LIFE-1
 
 
-def a_broker_believes_old_metadata(story: Story) -> None:
-    """B-42: 1 lost its tail; 2 leads; 1 is back, and its metadata still say that it leads itself."""
+def a_broker_acts_on_old_metadata(story: Story) -> None:
+    """B-42: 1 lost its tail; 2 leads; 1 is back, and its metadata still name it as leader."""
     story.begin()
     story.power_keeping_metadata(1, keep_records=5)
     story.wait(fenced=(1,), leader=2)
@@ -254,4 +254,4 @@ def a_broker_believes_old_metadata(story: Story) -> None:
 
 @shows("LIFE-1", "B-42")
 def test_a_broker_that_acts_on_old_metadata_writes_diverging_records_in_its_old_epoch() -> None:
-    expect_defect("B-42", a_broker_believes_old_metadata)
+    expect_defect("B-42", a_broker_acts_on_old_metadata)

@@ -44,7 +44,7 @@ def test_a_follower_that_truncates_to_its_high_watermark_cuts_committed_records(
 
 
 def all_replicas_but_one_stop_in_order(story: Story) -> None:
-    """B-07: 2 restarts in order and leads at once, with the epochs that its file knows.
+    """B-07: 2 restarts cleanly and leads at once, with the epochs in its file.
 
     Broker 1, cut off, has a tail of epoch 0; whether that diverges is decided by where epoch 0 ends at 2.
     """
@@ -147,7 +147,7 @@ def the_last_replica_loses_its_tail_durably(story: Story) -> None:
 def test_a_recovery_trusts_what_was_rewritten_after_a_cut_only_without_trunc_3(
     off: tuple[str, ...],
 ) -> None:
-    """Six durable records are cut to two and written anew, not durably; then the power goes.
+    """Six durable records are truncated to two and rewritten, not durably; then the power is cut.
 
     The checkpointed recovery point must not vouch for the four new ones, of which one went bad.
     """

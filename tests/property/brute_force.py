@@ -113,7 +113,7 @@ def ends_table(calls: list[Call], topic: str = "t", partition: int = 0) -> pa.Ta
     return pa.Table.from_pylist(rows, schema=END_OFFSETS_SEEN)
 
 
-def kernel_says(calls: list[Call], *, sparse: bool = False) -> bool:
+def kernel_accepts(calls: list[Call], *, sparse: bool = False) -> bool:
     """Returns whether the kernel finds the history linearizable."""
     report = check_tables(
         operations_table(calls), records_table(calls), ends_table(calls), Options(sparse=sparse)
@@ -126,7 +126,7 @@ def kernel_says(calls: list[Call], *, sparse: bool = False) -> bool:
 Log = tuple[tuple[int, int], ...]
 
 
-def judge_says(calls: list[Call], *, sparse: bool = False) -> bool:
+def judge_accepts(calls: list[Call], *, sparse: bool = False) -> bool:
     """Returns whether some order of the operations is legal, by trying all that the clock allows."""
     live = [call for call in calls if call.outcome != "fail"]
     highest = max(
@@ -167,7 +167,7 @@ def _precedes(y: Call, x: Call) -> bool:
 def _effects(
     call: Call, log: Log, end: int, highest: int, sparse: bool
 ) -> Iterator[tuple[Log, int]]:
-    """Yields every state of the log after one operation that answered what it did."""
+    """Yields every state of the log after one operation that returned what it did."""
     if call.kind == "append":
         # Beyond everything that was mentioned the next offset is as good as any.
         for offset in range(end, max(highest + 1, end) + 1) if sparse else (end,):
@@ -234,7 +234,7 @@ def _random_observation(rng: random.Random, base: Call, log: Log, end: int) -> C
     kind = rng.random()
     if kind < 0.3 or not log:
         if rng.random() < 0.3:
-            # An empty fetch that carried the log end, or an empty poll that says nothing.
+            # An empty fetch that carried the log end, or an empty poll without information.
             return replace(base, kind="poll", position=end, end=rng.choice((end, None)))
         return replace(base, kind="latest", offset=end)
     position = rng.randint(0, log[-1][0])
@@ -283,7 +283,7 @@ def disagreements(histories: int, seed: int) -> Iterator[tuple[int, bool, list[C
     for number in range(histories):
         sparse = rng.random() < 0.4
         calls = random_history(rng, sparse=sparse)
-        kernel, judge = kernel_says(calls, sparse=sparse), judge_says(calls, sparse=sparse)
+        kernel, judge = kernel_accepts(calls, sparse=sparse), judge_accepts(calls, sparse=sparse)
         if kernel != judge:
             yield number, sparse, calls, kernel, judge
 
@@ -295,9 +295,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     for number, sparse, calls, kernel, judge in disagreements(arguments.histories, arguments.seed):
-        print(
-            f"history {number} (sparse={sparse}): kernel says {kernel}, exhaustive search says {judge}"
-        )
+        print(f"history {number} (sparse={sparse}): kernel: {kernel}, exhaustive search: {judge}")
         for call in sorted(calls, key=lambda call: call.op):
             print(f"  {call}")
         return 1

@@ -1,4 +1,4 @@
-"""Random lives of a small cluster: whatever happens, INV-7 and INV-8 hold and the ELR tells the truth.
+"""Random lives of a small cluster: INV-7 and INV-8 always hold and the ELR is correct.
 
 The model next to the controller is the data: how much of one partition's log each broker has, in memory and on
 disk, and how much was ever committed. A leader commits while it has min ISR members, as the high-watermark gate
@@ -108,7 +108,7 @@ class ClusterLife(RuleBasedStateMachine):
                 if other in self.running - {broker_id} and self.s.image.is_active(other):
                     self.s.beat(other)
         else:
-            # Somebody active but dead holds it back. It stops anyway after its timeout, still clean.
+            # A dead broker that counts as active holds it back. It stops anyway after its timeout, still clean.
             self.s.fence(broker_id)
         self.s.now_ns += 2 * SESSION_NS
         assert self.s.register(broker_id, clean=True).error_code == 0
@@ -205,7 +205,7 @@ class ClusterLife(RuleBasedStateMachine):
     # --- what must hold
 
     def follow_elections(self):
-        """Applies what elections since the last look did to the data, and judges each."""
+        """Applies what elections since the last check did to the data, and judges each."""
         p = self.s.p
         flagged = False
         for record in self.s.log[self.log_length :]:

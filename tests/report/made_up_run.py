@@ -1,6 +1,6 @@
 """A made-up run of the last-replica-standing scenario (V3a, ELR off), written row by row.
 
-Brokers 2 and 3 are isolated one after the other, broker 1 stands alone in the ISR and loses its power with half
+Brokers 2 and 3 are isolated one after the other, broker 1 is the only ISR member and loses its power with half
 of its log unwritten, and leads again: five acknowledged records are gone and their offsets are used twice.
 """
 

@@ -1,4 +1,4 @@
-"""Every fault has a sentence of its own, and the report survives faults that it does not know."""
+"""Every fault has its own sentence, and the report can show unknown faults."""
 
 from types import SimpleNamespace
 
@@ -73,7 +73,7 @@ def test_network_and_disk_faults_are_coloured(fault):
 
 @pytest.mark.parametrize("fault", [*FAULT_NAMES, "flood"])
 def test_a_fault_that_was_not_healed_has_the_duration_of_the_fault_table(fault):
-    """A moment does not last, an outage ends when the node is started, others last to the end of the run."""
+    """A momentary fault has no duration, an outage ends when the node is started, others end with the run."""
     row = {"fault": fault, "resolved": ["b1"], "healed_ns": None}
     run = SimpleNamespace(end_ns=100)
     end = RunData._fault_end(run, row, 10, [(5, "b1"), (40, "b2"), (60, "b1")])

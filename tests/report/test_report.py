@@ -1,4 +1,4 @@
-"""The report of a run: what it says, in which order, and that it needs nobody else to say it."""
+"""The report of a run: its content and order, and that it needs no network."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Administration in the simulated cluster: what is asked of any broker, decided by the active controller."""
+"""Administration in the simulated cluster: requests to any broker, decided by the active controller."""
 
 from typing import Any
 
@@ -238,7 +238,7 @@ def test_a_broker_describes_only_its_own_settings(cluster: Cluster) -> None:
     assert result.error_code == ErrorCode.INVALID_REQUEST
 
 
-# --- looking
+# --- inspection
 
 
 def test_topics_are_described_with_their_elr(cluster: Cluster) -> None:

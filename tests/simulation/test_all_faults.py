@@ -1,4 +1,4 @@
-"""Random storms of every kind of fault there is: with ELR nothing is lost without an excuse, and nothing stumbles.
+"""Random faults of every kind: with ELR nothing is lost without an excuse, and no checker or harness fails.
 
 The experiment is `examples/all-faults.toml`. A run in which some fault never took effect is unknown and not
 invalid: with twenty-six families in twenty seconds, some come once and meet nothing.
@@ -49,7 +49,7 @@ def test_with_elr_random_faults_lose_no_record_without_excuse(seed: int, weather
 
 @pytest.mark.slow
 def test_without_elr_some_random_faults_lose_records_and_no_harness_error_hides_it() -> None:
-    """Every fault that was drawn often has also bitten, and most faults that hit somebody bite."""
+    """Every fault that was drawn often took effect, and most faults with affected nodes took effect."""
     losing, drawn, hit, bit = [], Counter[str](), Counter[str](), Counter[str]()
     for seed in range(30):
         verdict, rows = run_seed(replace(STORM, profile="kafka-4.0"), seed)

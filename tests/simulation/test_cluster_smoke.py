@@ -51,7 +51,7 @@ def test_an_isolated_follower_leaves_the_isr_and_comes_back_when_it_has_caught_u
 
 
 def test_a_follower_that_only_lags_is_taken_out_by_the_leader() -> None:
-    """Heartbeats go on, replication does not: the AlterPartition path, shrink and expand."""
+    """Heartbeats continue, replication does not: the AlterPartition path, shrink and expand."""
     cluster = Cluster().start()
     cluster.create_topic()
     cluster.produce(*VALUES[:3])
@@ -195,7 +195,7 @@ def test_a_restarted_broker_leads_nothing_because_of_old_metadata(
     assert error == (0 if disabled else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def _stormy_story(seed: int) -> Cluster:
+def _stormy_cluster(seed: int) -> Cluster:
     """Produces through the kill of a leader and the power cut of another, in drawn weather."""
     cluster = Cluster(seed, weather=draw_weather(RandomTree(seed).stream("weather"))).start()
     cluster.create_topic()
@@ -206,7 +206,7 @@ def _stormy_story(seed: int) -> Cluster:
 
 
 def test_the_same_seed_gives_the_same_scenario() -> None:
-    first, second = _stormy_story(5), _stormy_story(5)
+    first, second = _stormy_cluster(5), _stormy_cluster(5)
     assert first.world.trace_hash == second.world.trace_hash
     assert first.world.now == second.world.now
-    assert first.world.trace_hash != _stormy_story(6).world.trace_hash
+    assert first.world.trace_hash != _stormy_cluster(6).world.trace_hash

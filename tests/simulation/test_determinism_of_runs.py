@@ -1,6 +1,6 @@
 """A whole run is a function of (experiment, seed, code): same seed, same trace hash, same bytes on disk.
 
-The calm scripted scenarios would hide what a storm shows, so the schedule is random and the weather stormy. The
+Calm scripted scenarios would hide what random faults show, so the schedule is random and the weather stormy. The
 two processes get different hash seeds: whatever iterates over a set where order matters gives itself away.
 """
 

@@ -1,4 +1,4 @@
-"""What single faults do to a cluster, beyond the fact that they bite."""
+"""What single faults do to a cluster, in more detail than whether they take effect."""
 
 import errno
 
@@ -39,7 +39,7 @@ def test_recovery_finds_a_flipped_bit_and_cuts_the_log_there() -> None:
     assert not bench.node(follower).is_alive
     apart = bench.inject(
         "isolate", follower, planes=["inter-broker"]
-    )  # nothing is fetched anew yet
+    )  # nothing has been fetched again yet
     bench.heal(flipped)
     bench.let(800)
     assert len(bench.node(follower).disk.peek(told["path"])) <= told["offset"]
@@ -79,7 +79,7 @@ def test_a_node_ended_by_its_disk_is_an_effect_of_the_fault_and_is_restarted(
     assert bench.cluster.down_nodes() == ("b2",)
     bench.heal(injected)
     assert word in bench.evidence(injected)["ended_by_itself"]["b2"]
-    assert bench.bit(injected)
+    assert bench.took_effect(injected)
     assert bench.cluster.down_nodes() == ()
     bench.until(bench.is_whole)
     assert bench.world.failures == []
@@ -255,7 +255,7 @@ def test_the_clock_of_a_node_that_dies_was_read_before() -> None:
     bench.let(500)
     bench.heal(drifting)
     bench.heal(dead)
-    assert bench.bit(drifting)
+    assert bench.took_effect(drifting)
     bench.close()
 
 
@@ -304,7 +304,7 @@ def test_a_restart_or_a_healed_disk_starts_no_node_without_power() -> None:
     dark = bench.inject("power", "b3")
     bench.until(restarting.done)
     assert bench.cluster.down_nodes() == ("b3",)
-    assert not bench.bit("slow")
+    assert not bench.took_effect("slow")
     bench.heal(dark)
     bench.close()
 
@@ -343,14 +343,14 @@ def test_truncating_more_than_the_file_size_empties_it_and_a_power_cut_restores_
 
 
 def test_the_log_of_a_stopped_broker_is_truncated_and_healing_the_stop_starts_it() -> None:
-    """Its stop was clean, so its recovery point is behind what was cut off; it recovers all the same."""
+    """Its stop was clean, so its recovery point is beyond the truncated end; it recovers nevertheless."""
     bench = FaultBench()
     follower = bench.follower()
     stopped = bench.inject("stop", follower)
     cut = bench.inject("truncate_file", follower, bytes=50)
     assert bench.hit(cut) == [follower]
     bench.heal(cut)
-    assert bench.bit(cut)
+    assert bench.took_effect(cut)
     assert bench.cluster.down_nodes() == (follower,)
     bench.heal(stopped)
     bench.until(bench.is_whole)
@@ -362,7 +362,7 @@ def test_a_broker_without_a_partition_log_has_nothing_to_truncate() -> None:
     wiped = bench.inject("wipe", "b2")
     cut = bench.inject("truncate_file", "b2", bytes=50)
     assert bench.evidence(cut)["truncated"] == {"b2": {}}
-    assert not bench.bit(cut)
+    assert not bench.took_effect(cut)
     bench.heal(wiped)
     bench.heal(cut)
     bench.until(bench.is_whole)
@@ -373,7 +373,7 @@ def test_truncation_works_on_a_disk_that_is_read_only_for_its_node() -> None:
     bench = FaultBench()
     bench.inject("read_only", "b2")
     cut = bench.inject("truncate_file", "b2", bytes=50)
-    assert bench.bit(cut)
+    assert bench.took_effect(cut)
     bench.do(bench.nemesis.settle())
     bench.until(bench.is_whole)
     bench.close()

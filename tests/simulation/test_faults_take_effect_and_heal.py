@@ -1,6 +1,6 @@
 """Every fault in the simulation: it takes effect, healing leaves nothing behind, and a near miss has no effect.
 
-`FaultBench.close` checks each of these runs against the promises of Kafka 4.1, too.
+`FaultBench.close` also checks each of these runs against the guarantees of Kafka 4.1.
 """
 
 from typing import Any
@@ -69,7 +69,7 @@ def test_a_fault_takes_effect_and_healing_leaves_nothing_behind(
         bench.let(1200)
         assert not bench.is_clean()
         bench.heal(injected)
-    assert bench.bit(injected), bench.evidence(injected)
+    assert bench.took_effect(injected), bench.evidence(injected)
     assert bench.is_clean()
     committed = bench.high_watermark()
     bench.until(bench.is_whole)
@@ -105,7 +105,7 @@ def test_a_fault_that_affected_no_operation_took_no_effect(
     assert bench.hit(injected)
     bench.let(1000)
     bench.heal(injected)
-    assert not bench.bit(injected), bench.evidence(injected)
+    assert not bench.took_effect(injected), bench.evidence(injected)
     assert bench.is_clean()
     bench.close()
 
@@ -125,7 +125,7 @@ def test_a_process_fault_does_not_affect_a_node_without_a_process(fault: str) ->
     assert bench.hit(missed) == []
     bench.let(500)
     bench.heal(missed)
-    assert not bench.bit(missed)
+    assert not bench.took_effect(missed)
     assert bench.cluster.down_nodes() == ("b3",)
     bench.heal(dead)
     assert bench.is_clean()
@@ -151,7 +151,7 @@ def test_a_machine_fault_takes_no_effect_while_no_process_runs(
     assert bench.hit(missed) == ["b3"]
     bench.let(500)
     bench.heal(missed)
-    assert not bench.bit(missed), bench.evidence(missed)
+    assert not bench.took_effect(missed), bench.evidence(missed)
     bench.heal(dead)
     assert bench.is_clean()
     bench.close()
@@ -161,7 +161,7 @@ def test_starting_a_running_node_affects_no_node() -> None:
     bench = FaultBench()
     started = bench.inject("start", "b2")
     assert bench.hit(started) == []
-    assert not bench.bit(started)
+    assert not bench.took_effect(started)
     bench.close()
 
 
@@ -173,8 +173,8 @@ def test_a_stop_that_timed_out_was_not_clean() -> None:
     assert bench.evidence(stopped)["ended"] == {"b2": "stop-timeout"}
     bench.heal(stopped)
     bench.heal(paused)
-    assert not bench.bit(stopped)
-    assert bench.bit(paused)
+    assert not bench.took_effect(stopped)
+    assert bench.took_effect(paused)
     bench.close()
 
 
@@ -185,7 +185,7 @@ def test_slow_cpu_does_not_affect_a_paused_process() -> None:
     bench.let(500)
     bench.heal(slowed)
     bench.heal(paused)
-    assert not bench.bit(slowed)
+    assert not bench.took_effect(slowed)
     assert bench.evidence(slowed)["callbacks_slowed"] == {"b2": 0}
     bench.close()
 
@@ -194,7 +194,7 @@ def test_a_read_only_fault_of_zero_duration_refused_no_write() -> None:
     bench = FaultBench()
     injected = bench.inject("read_only", "b2")
     bench.heal(injected)
-    assert not bench.bit(injected)
+    assert not bench.took_effect(injected)
     assert bench.is_clean()
     bench.close()
 
@@ -211,7 +211,7 @@ def test_a_bit_is_flipped_only_where_recovery_verifies() -> None:
     assert bench.hit(flipped) == ["b2"]
     assert "no log has a whole batch" in bench.evidence(flipped)["b2"]["why"]
     bench.heal(flipped)
-    assert not bench.bit(flipped)
+    assert not bench.took_effect(flipped)
     bench.close()
 
 
@@ -251,6 +251,6 @@ def test_a_fault_is_healed_only_through_its_own_injection() -> None:
     bench.heal(second)
     bench.heal(second)
     assert bench.is_clean()
-    assert bench.bit(first)
-    assert bench.bit(second)
+    assert bench.took_effect(first)
+    assert bench.took_effect(second)
     bench.close()

@@ -158,7 +158,7 @@ def test_v3a_with_elr_on_commits_the_golden_trace() -> None:
         Row(-1, (), (3,), (1,), 1, 4),  # 1 registers without a marker
         Row(3, (3,), (), (), 2, 5),  # 3 unfenced: elected from the ELR
     ]
-    # Whoever catches up first rejoins first; the prediction leaves that open.
+    # The first replica to catch up rejoins first; the prediction leaves that open.
     assert [(row.leader, len(row.isr), row.partition_epoch) for row in rows[6:]] == [
         (3, 2, 6),
         (3, 3, 7),
@@ -173,7 +173,7 @@ def test_v3b_with_elr_off_commits_the_golden_trace(profile: str) -> None:
     assert committed(result) == [
         Row(1, (1, 2, 3), (), (), 0, 0),
         Row(1, (1,), (), (), 0, 1),  # both followers lag out in one AlterPartition
-        Row(-1, (1,), (), (), 1, 2),  # 1 fenced: two complete replicas are up, nobody may lead
+        Row(-1, (1,), (), (), 1, 2),  # 1 fenced: two complete replicas are up, neither may lead
         Row(1, (1,), (), (), 2, 3),  # 1 unfenced
         Row(1, (1, 2), (), (), 2, 4),
         Row(1, (1, 2, 3), (), (), 2, 5),

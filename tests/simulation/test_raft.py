@@ -95,7 +95,7 @@ def test_an_idle_quorum_is_quiet() -> None:
     story.run(1_000)
     messages, callbacks = story.world.messages, story.world.callbacks
     story.run(10_000)
-    # Per second: three fetchers at 2 fetches, the leader's announcement to two voters; requests and answers.
+    # Per second: three fetchers at 2 fetches, the leader's announcement to two voters; requests and responses.
     assert story.world.messages - messages < 200
     assert story.world.callbacks - callbacks < 600
 
@@ -151,7 +151,7 @@ def test_a_killed_leader_restarts_as_resigned_and_follows() -> None:
     story = QuorumStory()
     old = story.await_leader()
     story.commit(old, "a")
-    # Nobody may take over before it is back.
+    # No other node may take over before it is back.
     cuts = [story.isolate(name) for name in story.voters if name != old]
     story.kill(old)
     story.start(old)
@@ -192,7 +192,7 @@ def test_an_observer_that_the_leader_cannot_reach_continues_after_healing() -> N
     assert story.member("b2").values == ["a"]
     story.heal(cut)
     story.await_converged()
-    # It never stopped following, and nobody was disturbed.
+    # It never stopped following, and no other node was disrupted.
     assert story.epoch("b1") == 1
 
 
@@ -224,7 +224,7 @@ def test_without_a_majority_nothing_is_committed_and_no_node_leads_for_long() ->
     assert not story.raft(leader).is_leader
     story.start(others[0])
     story.await_leader()
-    # Its record was on the old leader's disk, and whoever leads now has it or never heard of it.
+    # Its record was on the old leader's disk, and the current leader has it or never received it.
     story.await_converged(leader, others[0], "b1")
     assert story.ledger.values() in ([], ["a"])
 

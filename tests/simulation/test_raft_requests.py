@@ -1,4 +1,4 @@
-"""What a member answers to requests, good and bad: votes, fetches and resignations."""
+"""Responses of a member to valid and invalid requests: votes, fetches and resignations."""
 
 from dataclasses import replace
 from typing import Any
@@ -105,7 +105,7 @@ def test_a_diverging_fetch_position_gets_the_point_of_divergence(
 
 def test_a_fetch_at_the_log_end_is_parked_until_new_records_or_the_timeout() -> None:
     story, leader = led_story()
-    # The first answer on a connection tells the high watermark; the second fetch has to wait.
+    # The first response on a connection has the high watermark; the second fetch has to wait.
     assert partition_of(ask(story, leader, fetch(1, 2, 1))).high_watermark == 2
     parked = ask(story, leader, fetch(1, 2, 1))
     began = story.world.now

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Racer(Echo):
-    """Races everything that asyncio can race, and talks to everybody."""
+    """Races everything that asyncio can race, and sends to every node."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

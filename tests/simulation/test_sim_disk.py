@@ -225,7 +225,7 @@ def test_an_fsync_of_another_file_commits_a_truncation_and_not_the_data_after_it
         assert cut(disk)["f"] == expected
 
 
-# Calibration, rows with write-back behind the program's back
+# Calibration, rows with write-back that the program did not request
 
 
 def appends_for(profile: str, seconds: int) -> SimDisk:
@@ -252,7 +252,7 @@ def appends_for(profile: str, seconds: int) -> SimDisk:
     ],
 )
 def test_calibration_appends_without_fsync(profile: str, seconds: int, kept_s: int | None) -> None:
-    """What the last look of the flusher before the last commit found to be older than 30 s."""
+    """What was older than 30 s when the flusher last ran before the last commit."""
     disk = appends_for(profile, seconds)
     appended = disk.size("f")
     left = cut(disk)

@@ -1,4 +1,4 @@
-"""A rename that stands behind a blocking fsync never survives a power cut without what was fsynced."""
+"""A rename that follows a blocking fsync never survives a power cut without what was fsynced."""
 
 from dataclasses import replace
 

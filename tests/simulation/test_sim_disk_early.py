@@ -1,4 +1,4 @@
-"""The simulated disk: an fsync of what has not changed, and what kernels write back before anybody asks.
+"""The simulated disk: an fsync without changes, and what kernels write back unasked.
 
 All of it was observed on real ext4 and xfs: tests/containers/test_disk_calibration.py.
 """

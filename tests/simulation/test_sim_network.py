@@ -327,7 +327,7 @@ def test_an_idle_connection_does_not_notice_a_cut() -> None:
     answer = ask(world, connection, 1)
     world.run(answer.done, limit_ns=10 * S)
     assert world.now - healed == RTT
-    assert cut.dropped_or_stalled == 0, "a fault that bit nothing says so"
+    assert cut.dropped_or_stalled == 0, "a fault without effect reports that"
 
 
 def test_tcp_gives_up_after_some_15_minutes_and_both_ends_see_a_reset() -> None:
@@ -344,7 +344,7 @@ def test_tcp_gives_up_after_some_15_minutes_and_both_ends_see_a_reset() -> None:
 
 
 class Pusher(Echo):
-    """Answers a request with a value of the size that the request says."""
+    """Responds to a request with a value of the requested size."""
 
     def handle(self, message: Any, context: Any) -> Any:
         super().handle(message, context)
@@ -502,7 +502,7 @@ def test_frames_buffered_on_a_host_that_loses_power_are_lost() -> None:
 
 
 def test_a_reset_that_cannot_be_delivered_is_sent_again() -> None:
-    """The host restarted, and its answers are dropped: the sender learns of it after that heals."""
+    """The host restarted, and its responses are dropped: the sender learns of it after that heals."""
     world, broker, _ = pair()
     connection = connect(world)
     broker.power_off("lose_all")
@@ -658,7 +658,7 @@ def test_a_drop_loses_the_message_and_its_connection() -> None:
     assert outcome(answer) == "('echo', 2)"
 
 
-# Who is cut from whom
+# Which nodes are cut from which
 
 
 def cluster() -> World:

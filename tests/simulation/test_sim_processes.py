@@ -1,4 +1,4 @@
-"""Processes of the simulated world: how they start, stand still and end."""
+"""Processes of the simulated world: how they start, pause and end."""
 
 import asyncio
 import contextlib

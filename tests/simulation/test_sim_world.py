@@ -63,10 +63,10 @@ def test_reaching_the_time_limit_is_an_error_only_if_a_result_was_awaited() -> N
 def test_a_deadlock_names_the_waiting_tasks_and_where_they_wait() -> None:
     world, _, _ = pair()
 
-    async def waits_for_nobody() -> None:
+    async def waits_forever() -> None:
         await asyncio.Event().wait()
 
-    task = world.spawn("k1", waits_for_nobody())
+    task = world.spawn("k1", waits_forever())
     with pytest.raises(Deadlock, match=r"k1\.1-2: Event\.wait, line \d+"):
         world.run(task.done, limit_ns=10 * S)
 

@@ -323,7 +323,7 @@ def test_a_member_that_dies_is_replaced_after_its_session_timeout(
     survivor = consumer(cluster.bootstrap, consumers, **settings)
     survivor.subscribe([topic])
     eventually(lambda: is_shared(assignment_of(mortal[0], survivor), 2))
-    mortal.clear()  # a consumer that is dropped without close() says no goodbye
+    mortal.clear()  # a consumer that is dropped without close() does not leave its group
     eventually(lambda: is_shared(assignment_of(survivor), 2), what="the survivor has everything")
 
 
@@ -452,7 +452,7 @@ def test_the_offsets_topic_is_replicated_in_full_even_if_brokers_are_away_when_i
         eventually(lambda: cluster.broker_ids() == [1], what="only one broker is left")
         member = consumer(cluster.bootstrap, consumers)
         member.subscribe([new_name("nothing")])
-        # Whoever looks for the group's coordinator creates the topic.
+        # A request for the group's coordinator creates the topic.
         eventually(lambda: member.poll(0.1) or cluster.describe(OFFSETS_TOPIC))
         assert {len(item.replica_nodes) for item in cluster.describe(OFFSETS_TOPIC)} == {3}
         consumers.remove(member)
@@ -557,7 +557,7 @@ def test_topic_settings_are_described_and_changed(
 def test_a_description_shows_the_eligible_leader_replicas(
     cluster: SharedCluster, admin: AdminClient
 ) -> None:
-    """confluent-kafka describes topics with Metadata, which knows no ELR; our own client asks the newer way."""
+    """confluent-kafka describes topics with Metadata, which has no ELR; our own client uses the newer request."""
     topic = cluster.topic(replicas=(1, 2, 3), configs={"min.insync.replicas": "2"})
     described = admin.describe_topics(TopicCollection([topic]))[topic].result(10)
     (partition,) = described.partitions

@@ -75,7 +75,7 @@ def test_compressed_batches_arrive_compressed_and_are_read_back(
     lines = "the same words again and again\n" * 2000
     kcat("-P", "-t", topic, "-z", codec, "-X", "linger.ms=100", stdin=lines)
     assert kcat("-C", "-t", topic, "-e", "-q") == lines
-    # Old librdkafka silently sends plain batches to brokers that do not say Produce v0.
+    # Old librdkafka silently sends plain batches to brokers that do not advertise Produce v0.
     leader = cluster.local.nodes[cluster.leader(topic)]
     eventually(lambda: list(leader.directory.glob(f"data/**/{topic}-0/*.log")))
     (segment,) = leader.directory.glob(f"data/**/{topic}-0/*.log")

@@ -1,4 +1,4 @@
-"""The confluent-kafka adapter, against the mock cluster that librdkafka brings along."""
+"""The confluent-kafka adapter, against the mock cluster of librdkafka."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator

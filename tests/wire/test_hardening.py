@@ -1,4 +1,4 @@
-"""What strangers do to a node with a socket: it must serve others meanwhile, and stay small."""
+"""Misbehaving clients: a node must keep serving others, and use little memory."""
 
 import contextlib
 import os
@@ -100,7 +100,7 @@ def produce(cluster: LocalCluster, value: bytes, *, records: bytes | None = None
 
 
 def is_closed(connection: socket.socket, within_s: float) -> bool:
-    """Whether the other side closes the connection in time; what it says before does not matter."""
+    """Whether the other side closes the connection in time; what it sends before does not matter."""
     connection.settimeout(within_s)
     with contextlib.suppress(ConnectionError):
         try:
@@ -239,7 +239,7 @@ def test_a_client_that_never_reads_is_disconnected_and_does_not_fill_the_memory(
             readers.append(connection)
         time.sleep(0.5)
         assert produce(victim, b"meanwhile") == 0
-        # One answer each may wait (10 MB), of 50 that were asked for.
+        # One response each may wait (10 MB), of 50 that were requested.
         assert resident_kb(victim) - before_kb < 250_000
         time.sleep(3.5)
         for connection in readers:

@@ -211,7 +211,7 @@ def test_without_a_quorum_nodes_and_partitions_are_still_reported(shell: Shell) 
     eventually(lambda: shell.json("status")["partitions"])
     before = shell.json("status")
     assert before["unavailable"] == {}
-    # The leader goes first: as the only survivor it would lead until it notices that nobody fetches.
+    # The leader goes first: as the only survivor it would lead until it notices that no follower fetches.
     leader = f"c{before['quorum']['leader']}"
     killed = sorted([leader, "c12" if leader == "c11" else "c11"])
     for name in killed:
@@ -230,7 +230,7 @@ def test_without_a_quorum_nodes_and_partitions_are_still_reported(shell: Shell) 
 
 
 def test_a_recycled_pid_is_not_killed(shell: Shell) -> None:
-    """The state file names this very process, with another start time: it is somebody else."""
+    """The state file names this very process, with another start time: it is another process."""
     import os
 
     shell("up", "--timings", "fast", "--brokers", "1", "--controllers", "1")

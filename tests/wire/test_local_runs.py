@@ -65,7 +65,7 @@ def test_kill_9_and_restart_of_any_node_under_load_loses_nothing(tmp_path: Path)
 
 
 def test_a_defect_is_found_on_real_processes_as_well(tmp_path: Path) -> None:
-    """Without PROD-4 a leader acknowledges what only it has; killed, it takes that along."""
+    """Without PROD-4 a leader acknowledges what only it has; killed, it loses that."""
     experiment = local(
         Fault(id="p", fault="pause", targets=("b2", "b3"), at_ms=1000, for_ms=3000),
         fault("kill", "b1", 1350, 5000),
@@ -84,13 +84,13 @@ def test_a_node_that_ends_unexpectedly_is_an_anomaly_and_not_a_harness_crash(
 ) -> None:
     main_phase = Phases.main
 
-    async def somebody_else_kills(self: Phases, schedule: Any) -> None:
+    async def external_kill(self: Phases, schedule: Any) -> None:
         import os
 
         os.kill(self._cluster.local.nodes["b2"].pid, 9)  # type: ignore[attr-defined]
         await main_phase(self, schedule)
 
-    monkeypatch.setattr(Phases, "main", somebody_else_kills)
+    monkeypatch.setattr(Phases, "main", external_kill)
     experiment = local(duration_ms=3000)
     result = run_real(experiment, 1, directory=tmp_path)
     verdict, _ = judge_result(experiment, 1, result)

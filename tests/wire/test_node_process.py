@@ -193,7 +193,7 @@ def test_a_node_that_loses_its_disk_ends_with_an_error(pair: LocalCluster) -> No
     log = next((node.directory / "data").rglob("__cluster_metadata-0/*.log"))
     descriptors = Path(f"/proc/{node.pid}/fd")
     assert any(os.path.realpath(one) == str(log) for one in descriptors.iterdir())
-    # Every further append fails: the file system says that files may not grow.
+    # Every further append fails: files may not grow.
     import resource
 
     size = log.stat().st_size

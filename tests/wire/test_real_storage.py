@@ -1,4 +1,4 @@
-"""One contract for every storage door: the real one, the simulated one, and the one that tests use."""
+"""One contract for every storage: the real one, the simulated one, and the one that tests use."""
 
 import asyncio
 import os

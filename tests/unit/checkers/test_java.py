@@ -10,7 +10,7 @@ from harness.errors import HarnessFailure
 
 
 def fake_java(home: Path, version: str, code: int = 0) -> Path:
-    """Writes a program that says that it is Java, and returns its home."""
+    """Writes a program that claims to be Java, and returns its home."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(

@@ -1,4 +1,4 @@
-"""Checkers by name: built-in ones and those of installed packages, alone, on Spark's tasks and beside others."""
+"""Checkers by name: built-in ones and those of installed packages, alone, in Spark tasks and next to others."""
 
 import ast
 import json

@@ -1,7 +1,7 @@
 """No product module imports itself through others, not even for types or inside a function.
 
 Such a group of modules can only be understood, tested and moved together. An import contract (`pyproject.toml`)
-describes layers that somebody declared; this test also covers modules that no contract names.
+describes declared layers; this test also covers modules that no contract names.
 """
 
 import ast

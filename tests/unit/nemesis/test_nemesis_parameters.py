@@ -1,4 +1,4 @@
-"""What a fault may be told, and the sentence a user reads who told it something else."""
+"""The parameters of faults, and the error message for invalid ones."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Who is split from whom, and whose packets a fault concerns: laws that hold for every draw."""
+"""Which nodes are separated, and which packets a fault affects: properties that hold for every draw."""
 
 from itertools import combinations
 from random import Random

@@ -1,4 +1,4 @@
-"""The network of a run in containers: what the engine refuses for an overlap is taken by somebody else."""
+"""The network of a run in containers: a network that Docker refuses for an overlap is in use elsewhere."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,7 @@ OVERLAP = "invalid pool request: Pool overlaps with other one on this address sp
 
 
 class FakeEngine:
-    """An engine that does not list the networks that others are just making, and refuses to make them again."""
+    """A Docker engine that does not list networks in creation by others, and refuses to create them again."""
 
     def __init__(self, taken: set[str], refusal: str = OVERLAP) -> None:
         self.networks = self

@@ -1,4 +1,4 @@
-"""Delays by netem: which rules it is for, and what the filters look for."""
+"""Delays by netem: which rules it supports, and what the filters match."""
 
 from typing import Any
 

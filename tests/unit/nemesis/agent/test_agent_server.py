@@ -1,4 +1,4 @@
-"""The agent's protocol: JSON lines, one answer per request, nothing outside of the run's directory."""
+"""The agent's protocol: JSON lines, one response per request, nothing outside the run's directory."""
 
 import io
 import json
@@ -21,7 +21,7 @@ from nemesis.agent.server import Server
 
 
 def serve(run: Path, *lines: bytes) -> dict[Any, dict[str, Any]]:
-    """Lets a server answer lines; returns the answers by id."""
+    """Lets a server process lines; returns the responses by id."""
     sink = io.BytesIO()
     Server(run, io.BytesIO(b"".join(line + b"\n" for line in lines)), sink).serve()
     answers = [json.loads(line) for line in sink.getvalue().splitlines()]

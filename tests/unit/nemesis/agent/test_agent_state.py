@@ -1,4 +1,4 @@
-"""What a run leaves on a host: whom it belongs to is known from the first moment on."""
+"""What a run leaves on a host: its owner is recorded from the start."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The AlterPartition client: one request in flight, one proposal per partition, resent until answered."""
+"""The AlterPartition client: one request in flight, one proposal per partition, resent until a response."""
 
 import asyncio
 from typing import Any
@@ -31,7 +31,7 @@ def proposal(index: int = 0, **changes: Any) -> IsrProposal:
 
 
 def answer(request: Any, errors: dict[int, ErrorCode] | None = None, top: int = 0) -> Any:
-    """Answers every proposal of a request, accepted unless `errors` says otherwise."""
+    """Accepts every proposal of a request except those in `errors`."""
     errors = errors or {}
     return alter_partition_response.AlterPartitionResponse(
         throttle_time=NO_THROTTLE,

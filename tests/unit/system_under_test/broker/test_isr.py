@@ -1,4 +1,4 @@
-"""How an ISR grows and shrinks: proposals, answers, and what the high watermark makes of them."""
+"""How an ISR grows and shrinks: proposals, responses, and their effect on the high watermark."""
 
 import pytest
 
@@ -232,7 +232,7 @@ def test_an_isr_below_min_isr_may_grow_at_the_gated_high_watermark():
     assert broker.alter.proposed == (1, 2)
 
 
-# --- answers
+# --- responses
 
 
 def pending_expansion(**options) -> Broker:
@@ -361,13 +361,13 @@ def test_without_lead2_a_registration_does_not_cancel_a_change():
 
 
 def test_the_metadata_record_of_a_completed_change_does_not_cancel_the_next_one():
-    """INV-3: the registration says what the answer said, and meanwhile the next proposal may be in force."""
+    """INV-3: the registration repeats the response, and the next proposal may already be in force."""
     broker = lead_with_followers_at(2)
     broker.register(isr=(1,))
     broker.follower_fetch(2, 2)
     broker.alter.accept()
     broker.follower_fetch(3, 2)
-    broker.register(isr=(1, 2))  # partition epoch as answered
+    broker.register(isr=(1, 2))  # partition epoch as in the response
     assert broker.registration.partition_epoch == broker.partition.replica.partition_epoch
     assert broker.partition.leadership.state.maximal_isr == (1, 2, 3)
     broker.alter.accept()

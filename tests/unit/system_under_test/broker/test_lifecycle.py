@@ -62,7 +62,7 @@ def beat(
 
 
 class Story:
-    """One broker and the controller that answers it."""
+    """One broker and its controller."""
 
     def __init__(self, controller: Callable[["Story", Any], Any]) -> None:
         self.host = FakeHost()
@@ -121,7 +121,7 @@ def test_registration_names_the_incarnation_its_directories_and_the_clean_epoch(
 
 
 def test_registration_is_retried_with_doubling_delays_up_to_the_session_timeout() -> None:
-    """The session of the incarnation before us must expire first (REG-1): 101 is an answer, not an end."""
+    """The session of the previous incarnation must expire first (REG-1): 101 is retried."""
 
     def controller(story: Story, message: Any) -> Any:
         if message_name(message) != "BrokerRegistrationRequest":
@@ -274,7 +274,7 @@ def test_a_controlled_shutdown_waits_for_permission_and_retries_quickly_only_onc
         for at, message in story.channel.sent
         if message_name(message) == "BrokerHeartbeatRequest" and message.want_shut_down
     ]
-    # At once, 50 ms later, then at the interval; the third answer consents.
+    # At once, 50 ms later, then at the interval; the third response permits it.
     assert asked == pytest.approx([began, began + 50, began + 150])
     assert ended == pytest.approx(began + 150)
     assert story.events == ["published", "leaving"]

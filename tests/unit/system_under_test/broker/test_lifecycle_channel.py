@@ -1,4 +1,4 @@
-"""A channel keeps one connection, replaces it when it breaks, and does not hammer whoever is down."""
+"""A channel keeps one connection, replaces it when it breaks, and does not overload a node that is down."""
 
 import asyncio
 import itertools

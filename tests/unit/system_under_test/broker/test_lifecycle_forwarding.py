@@ -26,7 +26,7 @@ def request(timeout_ms: int = 100) -> Any:
 
 
 def forward(*answers: Any) -> tuple[list[int], float, int]:
-    """Returns the error codes, when they came, and how often the controller was asked."""
+    """Returns the error codes, when they came, and how many requests the controller got."""
     script = list(answers)
     channel = ScriptedChannel(lambda _request: script.pop(0) if len(script) > 1 else script[0])
     failures: list[BaseException] = []
@@ -90,12 +90,12 @@ def test_a_scope_does_not_cancel_the_task_that_closes_it() -> None:
     async def scenario() -> str:
         scope = TaskScope(lambda _error: None)
 
-        async def stop_everybody() -> str:
+        async def stop_all() -> str:
             scope.cancel_all()
             await asyncio.sleep(0.001)
             return "still here"
 
-        result: str = await scope.spawn(stop_everybody(), "stops")
+        result: str = await scope.spawn(stop_all(), "stops")
         return result
 
     assert run_virtually(scenario()) == "still here"

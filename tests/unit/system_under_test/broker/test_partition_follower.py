@@ -26,7 +26,7 @@ def following(*batches: bytes, high_watermark: int = 0, **options) -> Broker:
 
 
 def diverge(broker: Broker, epoch: int, end_offset: int) -> int:
-    """Hears of a divergence; returns the new log end."""
+    """Processes a divergence; returns the new log end."""
     broker.partition.replica.truncate_on_divergence(
         leader_epoch=9, epoch=epoch, end_offset=end_offset
     )
@@ -45,7 +45,7 @@ def diverge(broker: Broker, epoch: int, end_offset: int) -> int:
         ([(1, 0), (3, 4)], (1, 6), 4),
         # C: the leader's epoch ends where ours ends: only later epochs go.
         ([(1, 0), (2, 4)], (1, 4), 4),
-        # D: this log does not know the leader's epoch; cut to the end of the next older one and ask again.
+        # D: this log does not know the leader's epoch; truncate to the end of the next older one and fetch again.
         ([(1, 0), (3, 4)], (2, 8), 4),
         # E: the same with several older epochs.
         ([(0, 0), (1, 2), (4, 5), (5, 7)], (3, 9), 5),

@@ -47,7 +47,7 @@ def test_records_come_with_the_high_watermark_from_before_the_fetch():
     append(broker, "b")
     broker.follower_fetch(2, 2)
     broker.follower_fetch(3, 0)
-    # This fetch commits the first record, but its answer was read before it was recorded.
+    # This fetch commits the first record, but its response was read before it was recorded.
     assert broker.follower_fetch(3, 1).high_watermark == 0
     assert broker.high_watermark == 1
 
@@ -78,7 +78,7 @@ def test_the_gate_holds_the_high_watermark_while_the_isr_is_below_min_isr():
 @pytest.mark.parametrize("options", [{"profile": "kafka-3.6"}, {"without": ("HW-1",)}])
 def test_without_the_gate_a_lone_leader_commits(options):
     broker = lead_with_followers_at(2, **options)
-    broker.clock.now_ns += 2 * LAG_NS  # nobody is caught up any more (HW-4)
+    broker.clock.now_ns += 2 * LAG_NS  # no follower is caught up any more (HW-4)
     broker.register(isr=(1,))
     append(broker, "acks=1")
     assert broker.high_watermark == 3
@@ -94,7 +94,7 @@ def test_the_gate_uses_the_committed_isr_not_a_pending_expansion():
     assert broker.partition.leadership.state.maximal_isr == (1, 2)
     assert broker.high_watermark == 2
     broker.alter.accept()
-    # KAFKA-13091: the answer itself moves the mark; no other fetch is needed.
+    # KAFKA-13091: the response itself moves the high watermark; no other fetch is needed.
     assert broker.high_watermark == 3
 
 
@@ -115,7 +115,7 @@ def test_min_isr_is_capped_by_the_number_of_replicas():
 
 
 def test_a_new_leader_keeps_its_high_watermark_until_the_isr_has_fetched_up_to_it():
-    """HW-9: the new leader's mark is behind, and followers between it and the epoch's start raise it."""
+    """HW-9: the new leader's high watermark is behind, and followers between it and the epoch's start raise it."""
     broker = Broker()
     broker.follow(2)
     broker.replicate(batch("a", epoch=1), batch("b", base_offset=1, epoch=1), high_watermark=1)

@@ -27,7 +27,7 @@ TOPIC = UUID(int=100)
 
 
 class RecordingTarget:
-    """Keeps what a replica manager would be told, and what the cache said at that moment."""
+    """Keeps what a replica manager would get, and the content of the cache at that moment."""
 
     def __init__(self, cache: MetadataCache) -> None:
         self.cache = cache

@@ -1,4 +1,4 @@
-"""What the metadata cache answers: to its own partitions, and to clients that ask for Metadata."""
+"""Metadata cache: what it returns to partitions of its broker, and to clients that request Metadata."""
 
 from typing import Any
 from uuid import UUID
@@ -22,7 +22,7 @@ OTHER = UUID(int=200)
 
 
 def cache() -> MetadataCache:
-    """Brokers 1 (alive), 2 (fenced), 3 (in controlled shutdown); "t" led by 1 and 2, "s" by nobody."""
+    """Brokers 1 (alive), 2 (fenced), 3 (in controlled shutdown); "t" led by 1 and 2, "s" without a leader."""
     made = MetadataCache(
         NodeConfig(
             node_id=1,

@@ -1,4 +1,4 @@
-"""Deadlines of parked requests: in order, with one timer, and without a trace of what is done."""
+"""Deadlines of parked requests: in order, with one timer, and without keeping finished ones."""
 
 import asyncio
 

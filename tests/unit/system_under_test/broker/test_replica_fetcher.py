@@ -1,4 +1,4 @@
-"""The replica fetcher's conversation with a leader: what is asked, what is believed, when it waits."""
+"""The replica fetcher: what it requests from a leader, what it accepts, when it waits."""
 
 import asyncio
 from collections.abc import Callable
@@ -63,7 +63,7 @@ class FakePartition:
 
 
 class FakeConnection:
-    """Answers with a function of the request, after as long as it likes."""
+    """Responds with a function of the request, after any delay."""
 
     def __init__(self, leader: "FakeLeader") -> None:
         self.leader = leader
@@ -174,7 +174,7 @@ def failing(error: ErrorCode) -> Callable[[Any], Any]:
 
 
 def offsets(latest: int, earliest: int) -> Callable[[Any], Any]:
-    """A leader that has none of the offsets asked for, but says where its log is."""
+    """A leader that has none of the requested offsets, but reports the bounds of its log."""
 
     def answer(request: Any) -> Any:
         if message_name(request) == "FetchRequest":

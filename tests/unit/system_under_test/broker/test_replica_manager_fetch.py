@@ -1,4 +1,4 @@
-"""Fetch requests on the leader: checks, bounds, long polls, and what they say about a follower."""
+"""Fetch requests on the leader: checks, bounds, long polls, and follower state."""
 
 import asyncio
 from uuid import UUID
@@ -81,7 +81,7 @@ def test_the_same_request_gets_the_same_response_until_something_changes():
     assert values_of(broker.follower_fetch(2, 0)) == ["r0", "x"]
 
 
-# --- who may read
+# --- which replicas may read
 
 
 def test_leader_epochs_are_compared():

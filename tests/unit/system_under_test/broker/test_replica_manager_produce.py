@@ -186,7 +186,7 @@ def test_a_deposed_leader_fails_its_pending_requests():
 
 
 def test_without_foll3_a_replaced_record_is_acknowledged():
-    """B-24: the test looks at the high watermark only, which moves again under the next leader."""
+    """B-24: the check uses only the high watermark, which moves again under the next leader."""
 
     def story() -> None:
         broker = lead_with_followers_at(1, without=("FOLL-3",))

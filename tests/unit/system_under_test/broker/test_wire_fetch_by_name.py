@@ -57,7 +57,7 @@ def asked(*topics: tuple[str, int], **options: Any) -> Any:
 
 
 class Handler:
-    """A handler by ids that keeps what it was asked."""
+    """A handler by ids that keeps its request."""
 
     def __init__(self, answer: Any = None) -> None:
         self.answer = answer

@@ -1,4 +1,4 @@
-"""The controller's event loop: commit before answer, activation, loss of leadership, timers."""
+"""The controller's event loop: commit before response, activation, loss of leadership, timers."""
 
 import asyncio
 import random

@@ -372,7 +372,7 @@ def test_without_reg_4_the_same_hole_is_open_on_4_0():
 
 
 def lone_elr(s: Story) -> Story:
-    """ISR [], ELR {1, 3}, last-known leader 1; nobody is back yet."""
+    """ISR [], ELR {1, 3}, last-known leader 1; no broker is back yet."""
     s.fence(2, 3, 1)
     assert set(s.p.elr) == {1, 3}
     return s

@@ -318,7 +318,7 @@ def test_the_sweep_elects_uncleanly_only_where_the_topic_allows_it():
     s.create(name="u", assignment={0: (1, 2, 3)})
     s.fence(2, 3, 1)
     assert len(s.image.leaderless_partitions()) == 2
-    # 2 comes back while nobody looks: only the sweep finds it.
+    # 2 comes back unnoticed: only the sweep finds it.
     s.apply_without_election(2)
     s.sweep()
     assert (s.p.leader, s.p.isr, s.p.leader_recovery_state) == (2, (2,), 1)

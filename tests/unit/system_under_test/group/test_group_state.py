@@ -1,4 +1,4 @@
-"""The state machine of a classic group: what members are told, and when."""
+"""The state machine of a classic group: what members receive, and when."""
 
 import itertools
 from typing import Any
@@ -19,7 +19,7 @@ REBALANCE_MS = 10_000
 
 
 class Client:
-    """A member by hand: joins, syncs, and keeps what it was told."""
+    """A scripted member: joins, syncs, and keeps its responses."""
 
     def __init__(self, group: Group, name: str, instance_id: str | None = None) -> None:
         self.group = group
@@ -77,7 +77,7 @@ def joined(group: Group, *names: str, now_ms: int = 0) -> list[Client]:
         client.member_id = first.member_id
     waiters = {client.join(now_ms): client for client in clients}
     results = answers(group)
-    # The first one was alone for a moment; who joined after that started a new generation.
+    # The first one was alone for a moment; members that joined after that started a new generation.
     while group.state is GroupState.PREPARING_REBALANCE:
         for client in clients:
             if group.members[client.member_id].join_waiter is None:
@@ -88,7 +88,7 @@ def joined(group: Group, *names: str, now_ms: int = 0) -> list[Client]:
 
 
 def finish(group: Group, clients: list[Client], now_ms: int) -> dict[str, bytes]:
-    """Lets all sync and stores the leader's assignment; returns what each was told."""
+    """Lets all sync and stores the leader's assignment; returns the response of each."""
     shares = {client.member_id: client.name.encode() for client in clients}
     waiting = {}
     for client in clients:
@@ -357,7 +357,7 @@ def test_the_first_rebalance_waits_for_more_members() -> None:
     second = Client(group, "b").join(1000, needs_known_member_id=False)
     assert answers(group) == {}
     group.expire(3000)
-    assert answers(group) == {}  # somebody came meanwhile
+    assert answers(group) == {}  # a member joined meanwhile
     group.expire(6000)
     results = answers(group)
     assert {results[first].generation, results[second].generation} == {1}
@@ -395,7 +395,7 @@ def test_a_group_without_members_is_empty() -> None:
 
 
 class GroupMachine(RuleBasedStateMachine):
-    """Members come, go, fall silent and answer late, in any order."""
+    """Members join, leave, fall silent and respond late, in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -410,7 +410,7 @@ class GroupMachine(RuleBasedStateMachine):
     def take(self) -> None:
         for waiter, result in self.group.take_results():
             client = self.waiting.pop(waiter, None)
-            assert client is not None, "nobody is answered twice"
+            assert client is not None, "no member gets two responses"
             if isinstance(result, JoinResult):
                 self._joined(client, result)
             elif result.error is ErrorCode.NONE:
@@ -421,7 +421,7 @@ class GroupMachine(RuleBasedStateMachine):
         if result.error is ErrorCode.MEMBER_ID_REQUIRED:
             client.member_id = result.member_id
         elif result.error is ErrorCode.NONE:
-            # One leader and one protocol per generation, whoever asks.
+            # One leader and one protocol per generation, for every member.
             assert self.leaders.setdefault(result.generation, result.leader) == result.leader
             protocol = result.protocol_name
             assert self.protocols.setdefault(result.generation, protocol) == protocol
@@ -430,13 +430,13 @@ class GroupMachine(RuleBasedStateMachine):
             client.member_id = ""
 
     @rule()
-    def somebody_comes(self) -> None:
+    def member_comes(self) -> None:
         if len(self.clients) < 5:
             self.clients.append(Client(self.group, f"c{len(self.clients)}"))
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data(), protocol=st.sampled_from(["range", "sticky", "both"]))
-    def somebody_joins(self, data: Any, protocol: str) -> None:
+    def member_joins(self, data: Any, protocol: str) -> None:
         client = data.draw(st.sampled_from(self.clients))
         if protocol != "both":
             client.protocols = ((protocol, b"1"), ("both", b"2"))
@@ -445,7 +445,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data(), stale=st.booleans())
-    def somebody_syncs(self, data: Any, stale: bool) -> None:
+    def member_syncs(self, data: Any, stale: bool) -> None:
         client = data.draw(st.sampled_from(self.clients))
         generation = self.group.generation - stale
         shares = {member: f"{generation} {member}".encode() for member in self.group.members}
@@ -463,14 +463,14 @@ class GroupMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data())
-    def somebody_beats(self, data: Any) -> None:
+    def member_beats(self, data: Any) -> None:
         client = data.draw(st.sampled_from(self.clients))
         self.group.heartbeat(client.member_id, None, self.group.generation, self.now_ms)
         self.take()
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data())
-    def somebody_leaves(self, data: Any) -> None:
+    def member_leaves(self, data: Any) -> None:
         client = data.draw(st.sampled_from(self.clients))
         self.group.leave(client.member_id, None, self.now_ms)
         self.take()

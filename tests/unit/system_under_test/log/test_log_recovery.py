@@ -56,7 +56,7 @@ def test_a_clean_start_trusts_everything_and_an_unclean_one_only_the_checkpoint(
     storage, _ = written()
     assert load(storage, clean=True).recovery_point == 6
     assert load(storage, recovery_point=4).recovery_point == 4
-    # Behind the end of the log it proves that something durable is gone, and nothing else.
+    # Beyond the end of the log it only proves that something durable is gone.
     assert load(storage, recovery_point=9).recovery_point == 0
 
 

@@ -77,7 +77,7 @@ def test_changed_records_are_sound_only_if_they_can_be_read(
 @given(st.integers(1, 3), st.binary(max_size=60))
 def test_any_bytes_are_sound_only_if_they_can_be_read(count: int, body: bytes) -> None:
     batch = whole(count, body)
-    # A header whose name is not UTF-8 is for its consumer to understand.
+    # A header name that is not UTF-8 is left to the consumer.
     assert is_sound(batch) >= can_be_read(batch)
     if is_sound(batch) and not can_be_read(batch):
         with pytest.raises(CorruptBatchError, match="UTF-8"):

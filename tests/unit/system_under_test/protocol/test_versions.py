@@ -28,20 +28,20 @@ NONE = ErrorCode.NONE
 
 
 def received(name: str, version: int, /, **values: Any) -> Any:
-    """Returns the request as a handler gets it when a client says this in a version."""
+    """Returns the request as a handler gets it when a client sends this in a version."""
     kind = wire_type(api_of(name), version, "request")
     return CODEC.decode_request(frame_of(api_of(name), kind(**values))).message
 
 
 def told(name: str, version: int, answer: Any, /, **asked: Any) -> Any:
-    """Returns what a client reads of an answer when it has asked in a version."""
+    """Returns what a client reads from a response to a request of a version."""
     kind = wire_type(api_of(name), version, "request")
     request = CODEC.decode_request(frame_of(api_of(name), kind(**asked)))
     return answer_of(api_of(name), version, CODEC.encode_response(request, answer))[1]
 
 
 def nested(api: str, version: int, struct: str, /, **values: Any) -> Any:
-    """Returns a struct inside of the request of a version."""
+    """Returns a struct inside the request of a version."""
     module = importlib.import_module(wire_type(api_of(api), version, "request").__module__)
     return getattr(module, struct)(**values)
 
@@ -343,7 +343,7 @@ def test_metadata_version_0_reports_offline_replicas_by_an_error():
     assert [one.error_code for one in newer.topics[0].partitions] == [NONE, NONE, 5]
 
 
-# --- what the version decides inside of a broker
+# --- what the version decides inside a broker
 
 
 def test_zstd_is_refused_for_clients_that_may_not_support_it():

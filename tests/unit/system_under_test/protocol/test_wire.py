@@ -215,7 +215,7 @@ def ask_for_versions(role, version, name="client", software="1.0"):
     )
     request = CODECS[role].decode_request(frame_of(api, sent))
     assert request.message is None
-    # The header of this answer has no tagged fields in any version, so that every client can read it.
+    # The header of this response has no tagged fields in any version, so that every client can read it.
     assert struct.unpack_from(">i", request.direct, 4) == (7,)
     return answer_of(api, version, request.direct)[1]
 
@@ -264,7 +264,7 @@ def test_names_of_common_clients_are_accepted():
         assert ask_for_versions(BROKER, 3, name, software).error_code == 0
 
 
-# --- answers
+# --- responses
 
 
 def test_a_response_that_an_old_version_cannot_express_closes_the_connection():

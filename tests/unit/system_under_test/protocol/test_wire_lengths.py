@@ -1,4 +1,4 @@
-"""The walk over lengths: whatever a frame announces, the native reader is never asked to make room for it."""
+"""The walk over lengths: whatever a frame announces, the native reader never allocates memory for it."""
 
 import random
 import struct
@@ -43,7 +43,7 @@ def test_responses_pass_unchanged():
             assert skim(response_type, body, 0) is body
 
 
-# The native reader ends the process when it cannot have the memory that it asks for, so another process tries.
+# The native reader ends the process if it cannot allocate memory, so another process tries.
 _HOSTILE = """
 import resource
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
@@ -141,7 +141,7 @@ def test_only_an_unknown_tag_is_removed():
     )
     sent = kind(max_wait=millis(1), min_bytes=1, topics=(topic,), forgotten_topics_data=())
     body = encode(sent)
-    # Behind every partition, behind the topic and behind the request stands a zero: no tagged fields.
+    # A zero follows every partition, the topic and the request: no tagged fields.
     mark = b"\x04\x09\x02zz\x0a\x00\xff\x01\x03abc\xff\xff\x7f\x00"
     size = 33
     start = body.index(b"\x04" + b"\0" * 4) + 1

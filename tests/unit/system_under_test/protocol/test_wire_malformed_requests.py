@@ -1,4 +1,4 @@
-"""What clients on the wire may ask of a broker, and clients of this house never do."""
+"""Requests that third-party clients can send to a broker and that our clients never send."""
 
 import struct
 from typing import Any
@@ -40,7 +40,7 @@ def with_attributes(attributes: int, records: bytes = b"", *, timestamp_ms: int 
 
 
 def with_counts(said: int, have: int = 1) -> bytes:
-    """Returns a batch whose header says another number of records, and whose checksum is right."""
+    """Returns a batch whose header has a wrong number of records, and whose checksum is right."""
     made = bytearray(encode_batch([(b"k", b"v")] * have, timestamp_ms=1))
     struct.pack_into(">i", made, 23, said - 1)
     struct.pack_into(">i", made, 57, said)
@@ -134,7 +134,7 @@ def test_a_timestamp_inside_a_compressed_batch_maps_to_its_first_offset():
         assert produced(broker, records) == ErrorCode.NONE
     broker.partition.append_as_leader(
         VerifiedBatches.verify(nonsense), 1
-    )  # as a log may have it that others have written
+    )  # as in a log that another program wrote
     assert produced(broker, encode_batch([(b"k", b"z")], timestamp_ms=400)) == ErrorCode.NONE
     assert [
         (found.offset, found.timestamp)
