@@ -306,9 +306,9 @@ class Story:
             isr=tuple((member, self.image.brokers[member].broker_epoch) for member in isr),
             **epochs,
         )
-        answer = self.apply(alter_partition(self.image, request, self.policy))
-        assert answer.error_code == 0
-        return answer.topics[0].partitions[0]
+        response = self.apply(alter_partition(self.image, request, self.policy))
+        assert response.error_code == 0
+        return response.topics[0].partitions[0]
 
     def state(self) -> dict[str, object]:
         """Returns the fields that the golden traces list."""

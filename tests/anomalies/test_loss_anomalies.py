@@ -402,8 +402,8 @@ def test_a_late_log_end_response_is_excused_only_if_requested_before_the_electio
     asked_at: int, judgement: Judgement
 ) -> None:
     """Offset 1 was there until the election at 150; the response that shows it arrives at 200."""
-    told = Call(op=5, kind="latest", process=9, inv=asked_at, res=200, offset=2)
-    calls = [LOST_TAIL[0], LOST_TAIL[1], told, append(2, 1, at=300), *final_read(10, 0, 2)]
+    reported = Call(op=5, kind="latest", process=9, inv=asked_at, res=200, offset=2)
+    calls = [LOST_TAIL[0], LOST_TAIL[1], reported, append(2, 1, at=300), *final_read(10, 0, 2)]
     states = [state(1, 1, [1, 2], epoch=0), state(150, 1, [1], epoch=1, flagged=True)]
     context = RunContext(elr_on=False, unclean_election_enabled=True)
     verdict = judge_run(run(calls, states=states, replicas=LOGS), context)
@@ -415,8 +415,8 @@ def test_reads_from_a_deposed_leader_after_a_flagged_election_are_excused(
     epoch: int, judgement: Judgement
 ) -> None:
     """An isolated leader of epoch 0 reports its log end at 160; epoch 1 began without that record at 150."""
-    told = Call(op=5, kind="latest", process=9, inv=160, res=200, offset=2)
-    calls = [LOST_TAIL[0], LOST_TAIL[1], told, append(2, 1, at=300), *final_read(10, 0, 2)]
+    reported = Call(op=5, kind="latest", process=9, inv=160, res=200, offset=2)
+    calls = [LOST_TAIL[0], LOST_TAIL[1], reported, append(2, 1, at=300), *final_read(10, 0, 2)]
     tables = run(
         calls,
         states=[state(1, 1, [1, 2], epoch=0), state(150, 1, [1], epoch=1, flagged=True)],

@@ -206,7 +206,9 @@ def test_an_empty_list_suggests_a_command(
 def small_random_swarm(tmp_path: Path) -> Path:
     """The built-in comparison, shortened."""
     text = (ROOT / "harness" / "experiments" / "elr-compare.toml").read_text()
-    return write(tmp_path / "storm.toml", text.replace("duration_ms = 12000", "duration_ms = 4000"))
+    return write(
+        tmp_path / "random_faults.toml", text.replace("duration_ms = 12000", "duration_ms = 4000")
+    )
 
 
 def test_compare_runs_the_same_seeds_in_every_arm(

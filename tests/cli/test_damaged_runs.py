@@ -78,9 +78,9 @@ def test_a_damaged_table_is_refused_and_named(
     capsys: pytest.CaptureFixture[str], stored: Path, name: str, damage: Damage, sentence: str
 ) -> None:
     damage(stored / name)
-    answer = check(capsys, stored)
-    assert str(stored / name) in answer
-    assert sentence in answer
+    output = check(capsys, stored)
+    assert str(stored / name) in output
+    assert sentence in output
     assert str(stored / name) in refused(capsys, "report", stored)
 
 
@@ -224,9 +224,9 @@ def test_damaged_facts_of_a_run_are_refused(
     capsys: pytest.CaptureFixture[str], stored: Path, damage: Damage, sentence: str
 ) -> None:
     damage(stored / "history/run_facts.parquet")
-    answer = check(capsys, stored)
-    assert str(stored / "history/run_facts.parquet") in answer
-    assert sentence in answer
+    output = check(capsys, stored)
+    assert str(stored / "history/run_facts.parquet") in output
+    assert sentence in output
 
 
 def test_a_run_that_names_a_checker_that_is_not_installed_is_refused(
@@ -293,17 +293,17 @@ def test_a_replay_file_with_wrong_content_is_refused(
     sentence: str,
 ) -> None:
     edited(stored / "replay.json", change)
-    answer = refused(capsys, "replay", stored, "--no-spark", "--results", stored.parent.parent)
-    assert sentence in answer
-    assert str(stored / "replay.json") in answer
+    output = refused(capsys, "replay", stored, "--no-spark", "--results", stored.parent.parent)
+    assert sentence in output
+    assert str(stored / "replay.json") in output
 
 
 def test_a_run_that_never_wrote_a_replay_file_cannot_be_replayed(
     capsys: pytest.CaptureFixture[str], stored: Path
 ) -> None:
     (stored / "replay.json").unlink()
-    answer = refused(capsys, "replay", stored, "--no-spark", "--results", stored.parent.parent)
-    assert "has no replay.json, so it cannot be replayed" in answer
+    output = refused(capsys, "replay", stored, "--no-spark", "--results", stored.parent.parent)
+    assert "has no replay.json, so it cannot be replayed" in output
 
 
 def test_a_replay_with_a_different_trace_hash_fails_and_names_the_cause(

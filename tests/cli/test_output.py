@@ -104,11 +104,11 @@ def test_hostile_reasons_and_errors_do_not_control_the_terminal(
 ) -> None:
     summary = {"verdict": "invalid", "reasons": [HOSTILE], "report_error": HOSTILE}
     text = as_text(*run_parts(tmp_path, summary))
-    said = capsys.readouterr().err
-    for shown in (text, said):
+    output = capsys.readouterr().err
+    for shown in (text, output):
         assert "[red]x[/red]" in shown
         assert not set(shown) & {"\x1b", "\x07", "\r", "\x9b"}
-    assert said.count("\n") == 1
+    assert output.count("\n") == 1
 
 
 def test_an_error_that_quotes_hostile_text_is_one_escaped_line(

@@ -108,7 +108,7 @@ def test_a_restarted_agent_finds_its_disks_again(disk: NodeDisk) -> None:
     again.mount()
     assert (again.data / "f").read_bytes() == b"content"
     with pytest.raises(AgentError, match="there is no disk"):
-        NodeDisk.attach(disk.directory.with_name("nobody"))
+        NodeDisk.attach(disk.directory.with_name("missing"))
 
 
 def test_destroying_a_disk_leaves_nothing_and_can_be_repeated(disk: NodeDisk, folder: Path) -> None:

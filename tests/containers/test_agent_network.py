@@ -72,8 +72,8 @@ def test_a_drop_hides_the_receiver_is_counted_and_ends_when_removed(site: Site) 
     with site.b.listen():
         assert site.probe() == "connected"
         began_ns = time.monotonic_ns()
-        answer = site.net_b.apply("f1", drop(site.pair()))
-        assert began_ns < answer["in_force_ns"] < time.monotonic_ns()
+        response = site.net_b.apply("f1", drop(site.pair()))
+        assert began_ns < response["in_force_ns"] < time.monotonic_ns()
         assert site.net_b.evidence("f1")["packets"] == 0
         assert site.probe() == "timeout"
         evidence = site.net_b.evidence("f1")
@@ -402,8 +402,8 @@ def test_resetting_connections_aborts_here_resets_there_and_spares_others(site: 
         connected(site.a, site.b) as (near, far),
         connected(site.hosts[2], site.b, PORT + 2) as (other_near, other_far),
     ):
-        answer = site.net_a.reset_connections([site.b.address])
-        assert (answer["before"], answer["after"]) == (1, 0)
+        response = site.net_a.reset_connections([site.b.address])
+        assert (response["before"], response["after"]) == (1, 0)
         with pytest.raises(ConnectionAbortedError):
             near.recv(1)
         with pytest.raises(ConnectionResetError):
@@ -429,8 +429,8 @@ def test_connections_of_sockets_for_both_ip_versions_are_found(site: Site) -> No
     with site.b.inside(listen) as listener, site.a.connect(site.b.address) as near:
         far, _ = listener.accept()
         with far:
-            answer = site.net_b.reset_connections([site.b.address])
-            assert (answer["before"], answer["after"]) == (1, 0)
+            response = site.net_b.reset_connections([site.b.address])
+            assert (response["before"], response["after"]) == (1, 0)
             with pytest.raises(ConnectionResetError):
                 near.recv(1)
 
@@ -442,9 +442,9 @@ def test_a_probe_distinguishes_the_outcomes(site: Site) -> None:
     assert outcome(site.b.address) == "refused"
     assert outcome("192.0.2.1") == "unreachable"
     with site.b.listen():
-        answer = site.net_a.probe(site.b.address, PORT, PROBE_MS, source=site.a.address)
-        assert answer["outcome"] == "connected"
-        assert 0 < answer["ms"] < PROBE_MS
+        response = site.net_a.probe(site.b.address, PORT, PROBE_MS, source=site.a.address)
+        assert response["outcome"] == "connected"
+        assert 0 < response["ms"] < PROBE_MS
         with refusal("no probe from 203.0.113.9"):
             site.net_a.probe(site.b.address, PORT, PROBE_MS, source="203.0.113.9")
 

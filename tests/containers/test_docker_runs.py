@@ -44,9 +44,9 @@ def run_experiment(
 ) -> dict[str, Any]:
     arguments = ["run", str(path), "--no-spark", "--quiet", "--json", *words]
     code = main([*arguments, "--results", str(tmp_path / "runs")])
-    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
-    answer["exit_code"] = code
-    return answer
+    output: dict[str, Any] = json.loads(capsys.readouterr().out)
+    output["exit_code"] = code
+    return output
 
 
 def kill_when_it_works(node: str) -> None:
@@ -67,11 +67,11 @@ def test_a_node_that_dies_unexpectedly_is_an_anomaly_and_not_a_crash(
 ) -> None:
     killer = threading.Thread(target=kill_when_it_works, args=("b3",))
     killer.start()
-    answer = run_experiment(experiment, tmp_path, capsys)
+    output = run_experiment(experiment, tmp_path, capsys)
     killer.join()
-    assert answer["exit_code"] == 1
-    assert [v for v in answer["violations"] if v.startswith("b3 ended by itself")]
-    assert answer["unexcused_lost_records"] == 0
+    assert output["exit_code"] == 1
+    assert [v for v in output["violations"] if v.startswith("b3 ended by itself")]
+    assert output["unexcused_lost_records"] == 0
 
 
 def test_failures_of_teardown_logs_or_plots_do_not_change_a_verdict(
@@ -96,13 +96,13 @@ def test_failures_of_teardown_logs_or_plots_do_not_change_a_verdict(
     monkeypatch.setattr(DockerPlacement, "end", end_badly)
     monkeypatch.setattr(DockerPlacement, "collect", collect_badly)
     monkeypatch.setattr("harness.runs.record.build_report", no_report)
-    answer = run_experiment(experiment, tmp_path, capsys)
-    assert (answer["exit_code"], answer["verdict"]) == (0, "valid")
-    assert answer["environment"]["left_behind"] == [
+    output = run_experiment(experiment, tmp_path, capsys)
+    assert (output["exit_code"], output["verdict"]) == (0, "valid")
+    assert output["environment"]["left_behind"] == [
         "collect_badly: PermissionError: no logs today",
         "OSError: the engine fell over",
     ]
-    assert "no plots today" in answer["report_error"]
+    assert "no plots today" in output["report_error"]
 
 
 def test_a_fault_that_this_environment_cannot_inject_is_refused_before_anything_starts(
@@ -166,14 +166,14 @@ def test_two_runs_that_start_together_get_separate_networks(
         )
         for number in range(2)
     ]
-    said = [run.communicate(timeout=120)[1] for run in runs]
-    assert [run.returncode for run in runs] == [0, 0], said
+    output = [run.communicate(timeout=120)[1] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], output
 
 
 def test_a_run_that_is_refused_for_its_selectors_leaves_nothing(
     engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "nobody.toml"
+    path = tmp_path / "no_target.toml"
     path.write_text(EXPERIMENT.replace("isr_follower:t-0", "b9"))
     words = ["run", str(path), "--no-spark", "--quiet", "--results", str(tmp_path / "runs")]
     assert main(words) == 254
@@ -197,8 +197,8 @@ def test_a_terminated_run_removes_its_containers(
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
     run.send_signal(signal.SIGTERM)
-    _, said = run.communicate(timeout=60)
-    assert (run.returncode, said) == (255, "laststand: interrupted\n")
+    _, output = run.communicate(timeout=60)
+    assert (run.returncode, output) == (255, "laststand: interrupted\n")
     ours = f"{run.pid:x}-"
     assert not list(STATE_ROOT.glob(f"{ours}*"))
     containers = engine.containers.list(all=True, filters={"label": LABEL_RUN}, ignore_removed=True)

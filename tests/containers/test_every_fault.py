@@ -26,12 +26,12 @@ def test_every_fault_takes_effect_in_containers(
 ) -> None:
     words = ["run", str(EXAMPLE), "--no-spark", "--quiet", "--json", "--results", str(tmp_path)]
     code = main(words)
-    answer = json.loads(capsys.readouterr().out)
+    output = json.loads(capsys.readouterr().out)
     rows = {
-        row["fault_id"]: row for row in read_tables(Path(answer["directory"]))["faults"].to_pylist()
+        row["fault_id"]: row for row in read_tables(Path(output["directory"]))["faults"].to_pylist()
     }
     harmless = {name: row["evidence"] for name, row in rows.items() if not row["bit"]}
     assert harmless == {}
-    assert (code, answer["verdict"]) == (0, "valid"), answer["reasons"]
-    assert answer["environment"]["left_behind"] == []
+    assert (code, output["verdict"]) == (0, "valid"), output["reasons"]
+    assert output["environment"]["left_behind"] == []
     assert what_is_left(engine) == []

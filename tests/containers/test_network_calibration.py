@@ -278,9 +278,9 @@ class Real:
 
     def connect(self, timeout_s: float, to: str = "b") -> Seen:
         address = self._b.address if to == "b" else UNUSED
-        answer = self._nets["a"].probe(address, PORT, int(timeout_s * 1000))
-        outcome = {"timeout": "silence"}.get(answer["outcome"], answer["outcome"])
-        return Seen(outcome=outcome, ms=answer["ms"])
+        response = self._nets["a"].probe(address, PORT, int(timeout_s * 1000))
+        outcome = {"timeout": "silence"}.get(response["outcome"], response["outcome"])
+        return Seen(outcome=outcome, ms=response["ms"])
 
     def start_connect(self) -> Any:
         return self._connecting(), time.monotonic_ns(), "connected"

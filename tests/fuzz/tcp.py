@@ -85,7 +85,7 @@ def _trouble(cluster: LocalCluster, *, thorough: bool) -> str | None:
     resident_kb = int(status.split("VmRSS:")[1].split()[0])
     if resident_kb > MEMORY_MAX_KB:
         return f"b1 uses {resident_kb} kB"
-    return None if broker_count(node.address) else "b1 does not answer"
+    return None if broker_count(node.address) else "b1 does not respond"
 
 
 def _comes_back(cluster: LocalCluster) -> str | None:

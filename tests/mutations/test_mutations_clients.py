@@ -60,8 +60,8 @@ def send(
         ),
     )
     broker = cluster.leader() if leader is None else leader
-    answer = cluster.do(cluster._ask(broker, request)).responses[0].partition_responses[0]
-    return int(answer.error_code), answer.base_offset
+    response = cluster.do(cluster._ask(broker, request)).responses[0].partition_responses[0]
+    return int(response.error_code), response.base_offset
 
 
 def started(*without: str) -> Cluster:
@@ -182,7 +182,7 @@ class Member:
     def _join(self) -> tuple[int, str]:
         member_id = ""
         for _ in range(100):
-            answer = self.ask(
+            response = self.ask(
                 join_group_request.JoinGroupRequest(
                     group_id=GROUP,
                     session_timeout=millis(6000),
@@ -195,28 +195,28 @@ class Member:
                     ),
                 )
             )
-            if answer.error_code == 0:
+            if response.error_code == 0:
                 break
-            member_id = answer.member_id if answer.error_code == 79 else member_id
+            member_id = response.member_id if response.error_code == 79 else member_id
             self.cluster.run_for(0.1)
         synced = self.ask(
             sync_group_request.SyncGroupRequest(
                 group_id=GROUP,
-                generation_id=answer.generation_id,
-                member_id=answer.member_id,
+                generation_id=response.generation_id,
+                member_id=response.member_id,
                 group_instance_id=None,
                 assignments=(
                     sync_group_request.SyncGroupRequestAssignment(
-                        member_id=answer.member_id, assignment=b"share"
+                        member_id=response.member_id, assignment=b"share"
                     ),
                 ),
             )
         )
         assert (synced.error_code, synced.assignment) == (0, b"share")
-        return answer.generation_id, answer.member_id
+        return response.generation_id, response.member_id
 
     def commit(self, offset: int, generation: int) -> int:
-        answer = self.ask(
+        response = self.ask(
             offset_commit_request.OffsetCommitRequest(
                 group_id=GROUP,
                 generation_id_or_member_epoch=generation,
@@ -234,7 +234,7 @@ class Member:
                 ),
             )
         )
-        return int(answer.topics[0].partitions[0].error_code)
+        return int(response.topics[0].partitions[0].error_code)
 
 
 @shows("GRP-1")

@@ -135,7 +135,7 @@ def a_leader_dies(story: Story) -> None:
     story.run_ms(50)
     (completion,) = story.append(client=story.new_client(asks=2))
     if completion.outcome != "ok":
-        story.complaints.append("nobody replaced the dead leader")
+        story.complaints.append("no broker replaced the dead leader")
 
 
 @shows("FENCE-2")
@@ -252,6 +252,6 @@ def test_a_proposal_of_an_earlier_incarnation_counts_only_without_apc_1() -> Non
         story.now_ns += 2 * controller_story.SESSION_NS
         story.restart(1)
         assert story.p.leader == 1
-        answer = story.apply(alter_partition(story.image, request, story.policy))
-        assert answer.error_code == expected
+        response = story.apply(alter_partition(story.image, request, story.policy))
+        assert response.error_code == expected
         assert story.p.isr == ((1, 3) if off else (1, 2, 3))

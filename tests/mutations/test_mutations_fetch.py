@@ -100,12 +100,12 @@ def test_a_fetch_of_an_older_leader_epoch_counts_only_without_fetch_2(
         waiting = broker.produce("a", "b")
         # Another broker led meanwhile, and 3 truncated; this one never heard of it (META-3).
         broker.register(leader=1, leader_epoch=2, isr=(1, 3))
-        answer = broker.follower_fetch(3, 2, epoch=0)
+        response = broker.follower_fetch(3, 2, epoch=0)
         if rules:
             assert broker.high_watermark == 2
             assert only_produced(waiting).error_code == ErrorCode.NONE
         else:
-            assert answer.error_code == ErrorCode.FENCED_LEADER_EPOCH
+            assert response.error_code == ErrorCode.FENCED_LEADER_EPOCH
             assert broker.high_watermark == 0
             assert not waiting.done()
             broker.manager.fail_all_pending()
@@ -126,11 +126,11 @@ def test_a_fetch_of_an_older_incarnation_counts_only_without_fs_2(rules: tuple[s
         broker.lead(isr=(1, 3))
         waiting = broker.produce("a")
         broker.metadata.epochs[3] = 203
-        answer = broker.follower_fetch(3, 1, broker_epoch=103)
+        response = broker.follower_fetch(3, 1, broker_epoch=103)
         if rules:
             assert only_produced(waiting).error_code == ErrorCode.NONE
         else:
-            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert broker.high_watermark == 0
             assert not waiting.done()
             broker.manager.fail_all_pending()

@@ -169,8 +169,8 @@ def the_log_end_of_a_new_leader_is_queried(story: Story) -> None:
     story.kill(1)
     story.wait(leader=2)
     story.until(lambda: story.partition(2).is_leader)
-    answer = story.latest(story.new_client(asks=2))
-    if answer.outcome is Outcome.OK and answer.offset is not None and answer.offset < 11:
+    response = story.latest(story.new_client(asks=2))
+    if response.outcome is Outcome.OK and response.offset is not None and response.offset < 11:
         story.complaints.append("a committed record is not counted any more")
 
 

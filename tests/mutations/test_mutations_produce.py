@@ -58,7 +58,7 @@ def test_without_prod_2_a_lone_leader_writes_what_it_should_refuse() -> None:
         (completion,) = story.append()
         assert completion.outcome in ("fail", "info")
         if completion.outcome == "info":
-            story.complaints.append("nobody knows whether the append took place")
+            story.complaints.append("it is unknown whether the append took place")
 
     assert play(plot).is_clean
     assert play(plot, "PROD-2").codes == {"L"}

@@ -177,16 +177,16 @@ def _effects(
     if call.outcome != "ok":
         yield log, end
         return
-    told = call.offset if call.kind == "latest" else call.end
+    reported = call.offset if call.kind == "latest" else call.end
     if call.records:
         last = call.records[-1][0]
         position = call.position
         if tuple(pair for pair in log if position <= pair[0] <= last) != call.records:
             return
-    if told is None:
+    if reported is None:
         yield log, end
-    elif told == end or (sparse and told > end):
-        yield log, told
+    elif reported == end or (sparse and reported > end):
+        yield log, reported
 
 
 # --- random histories ---
@@ -240,8 +240,8 @@ def _random_observation(rng: random.Random, base: Call, log: Log, end: int) -> C
     position = rng.randint(0, log[-1][0])
     there = [pair for pair in log if pair[0] >= position]
     records = tuple(there[: rng.choice((1, len(there)))])
-    told = end if rng.random() < 0.4 else None
-    return replace(base, kind="poll", position=position, records=records, end=told)
+    reported = end if rng.random() < 0.4 else None
+    return replace(base, kind="poll", position=position, records=records, end=reported)
 
 
 def _mutated(rng: random.Random, call: Call, calls: list[Call]) -> Call:

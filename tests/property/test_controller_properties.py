@@ -195,10 +195,10 @@ class ClusterLife(RuleBasedStateMachine):
         assert decision.response.topics[0].partitions[0].error_code != 0
 
     def propose(self, isr):
-        answer = self.s.propose(*isr)
-        if answer.error_code == 0:
-            assert (answer.leader_id, answer.isr) == (self.s.p.leader, self.s.p.isr)
-            assert answer.partition_epoch == self.s.p.partition_epoch
+        response = self.s.propose(*isr)
+        if response.error_code == 0:
+            assert (response.leader_id, response.isr) == (self.s.p.leader, self.s.p.isr)
+            assert response.partition_epoch == self.s.p.partition_epoch
         else:
             assert any(not self.s.image.is_active(member) for member in isr)
 

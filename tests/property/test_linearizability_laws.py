@@ -244,7 +244,7 @@ BORDERS: dict[str, tuple[list[Call], bool]] = {
         [Call(op=0, kind="latest", process=0, inv=1, res=2, offset=1)],
         False,
     ),
-    "only reads of what nobody wrote": (
+    "only reads of records that were never written": (
         [Call(op=0, kind="poll", process=0, inv=1, res=2, position=0, records=((0, 9),))],
         False,
     ),

@@ -28,13 +28,13 @@ def sentence(fault, nodes=("b1", "b2", "b3"), **params):
 
 @pytest.mark.parametrize("fault", FAULT_NAMES)
 def test_every_fault_has_a_sentence_that_names_its_numbers_once(fault):
-    said = sentence(fault, **PARAMS.get(fault, {}))
-    assert not said.startswith(fault)
-    assert "{" not in said
+    output = sentence(fault, **PARAMS.get(fault, {}))
+    assert not output.startswith(fault)
+    assert "{" not in output
     for number in PARAMS.get(fault, {}).values():
         if isinstance(number, int):
-            assert said.count(str(number)) == 1
-    assert "no node" not in said
+            assert output.count(str(number)) == 1
+    assert "no node" not in output
     if fault != "heal":
         assert "no node" in sentence(fault, (), **PARAMS.get(fault, {}))
 

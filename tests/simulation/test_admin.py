@@ -147,14 +147,14 @@ def test_a_replica_that_was_away_when_its_topic_was_deleted_deletes_it_when_it_r
 
 def test_topics_of_one_deletion_succeed_or_fail_independently(cluster: Cluster) -> None:
     ask(cluster, create("a", "b"))
-    answer = ask(cluster, delete("a", "nothing", "b", "b"))
-    errors = [(one.name, int(one.error_code)) for one in answer.responses]
+    response = ask(cluster, delete("a", "nothing", "b", "b"))
+    errors = [(one.name, int(one.error_code)) for one in response.responses]
     assert errors == [("a", 0), ("nothing", 3), ("b", 42), ("b", 42)]
 
 
 def test_the_metadata_log_cannot_be_created_as_a_topic(cluster: Cluster) -> None:
-    answer = ask(cluster, create("__cluster_metadata"))
-    assert answer.topics[0].error_code == ErrorCode.INVALID_REQUEST
+    response = ask(cluster, create("__cluster_metadata"))
+    assert response.topics[0].error_code == ErrorCode.INVALID_REQUEST
 
 
 # --- settings
@@ -209,9 +209,9 @@ def test_a_cluster_default_holds_for_topics_without_their_own_value(cluster: Clu
     ],
 )
 def test_an_invalid_setting_is_refused(cluster: Cluster, request_: Any, error: ErrorCode) -> None:
-    answer = ask(cluster, request_)
-    assert error_of(answer) == error
-    assert answer.responses[0].error_message
+    response = ask(cluster, request_)
+    assert error_of(response) == error
+    assert response.responses[0].error_message
 
 
 def test_a_validation_changes_nothing(cluster: Cluster) -> None:
@@ -275,20 +275,20 @@ def test_pages_of_partitions_form_the_complete_list(cluster: Cluster, limit: int
     seen: list[tuple[str, int]] = []
     cursor = None
     for _ in range(20):
-        answer = ask(
+        response = ask(
             cluster,
             describe_topic_partitions_request.DescribeTopicPartitionsRequest(
                 topics=(), response_partition_limit=limit, cursor=cursor
             ),
         )
-        page = [(t.name, p.partition_index) for t in answer.topics for p in t.partitions]
+        page = [(t.name, p.partition_index) for t in response.topics for p in t.partitions]
         assert len(page) <= limit
         seen += page
-        if answer.next_cursor is None:
+        if response.next_cursor is None:
             break
         cursor = describe_topic_partitions_request.Cursor(
-            topic_name=answer.next_cursor.topic_name,
-            partition_index=answer.next_cursor.partition_index,
+            topic_name=response.next_cursor.topic_name,
+            partition_index=response.next_cursor.partition_index,
         )
     expected = [(name, index) for name in ("a", "b", "c") for index in range(3)]
     assert seen == [*expected, (TOPIC, 0)]
@@ -377,8 +377,8 @@ def test_a_request_waits_for_the_next_controller(cluster: Cluster) -> None:
 def test_without_a_quorum_a_request_fails_with_a_timeout_error(cluster: Cluster) -> None:
     for node_id in CONTROLLERS[:2]:
         cluster.world.nodes[f"c{node_id}"].kill()
-    answer = ask(cluster, delete(TOPIC, timeout_ms=1000))
-    assert error_of(answer) == ErrorCode.REQUEST_TIMED_OUT
+    response = ask(cluster, delete(TOPIC, timeout_ms=1000))
+    assert error_of(response) == ErrorCode.REQUEST_TIMED_OUT
 
 
 # --- producer ids
@@ -396,9 +396,9 @@ def test_no_producer_id_is_assigned_twice_after_any_restart(cluster: Cluster) ->
     for _ in range(3):
         for broker in cluster.brokers:
             for _ in range(5):
-                answer = init_producer_id(cluster, broker)
-                assert answer.error_code == 0
-                given.append(answer.producer_id)
+                response = init_producer_id(cluster, broker)
+                assert response.error_code == 0
+                given.append(response.producer_id)
         for broker in cluster.brokers:
             cluster.node(broker).kill()
             cluster.node(broker).start()

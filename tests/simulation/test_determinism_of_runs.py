@@ -68,7 +68,7 @@ def test_one_seed_gives_the_same_trace_and_the_same_bytes_whatever_the_hash_seed
     ]
     first, second = (answer(child) for child in children)
     assert first == second
-    assert first["faults"] > 0, "a storm without faults proves nothing"
+    assert first["faults"] > 0, "a schedule without faults proves nothing"
     assert first["operations"] > 50
     files = files_of(tmp_path / "1")
     assert "history/manifest.json" in files

@@ -15,10 +15,10 @@ def test_a_wiped_broker_comes_back_with_a_new_empty_disk_and_fetches_everything(
     end = bench.log_end(follower)
     assert end > 20
     wiped = bench.inject("wipe", follower)
-    told = bench.evidence(wiped)[follower]
-    assert told["bytes_before"] > 0
-    assert told["bytes_after"] == 0
-    assert told["disk_after"] == told["disk_before"] + 1
+    reported = bench.evidence(wiped)[follower]
+    assert reported["bytes_before"] > 0
+    assert reported["bytes_after"] == 0
+    assert reported["disk_after"] == reported["disk_before"] + 1
     assert not bench.node(follower).is_alive
     bench.heal(wiped)
     bench.until(bench.is_whole)
@@ -32,17 +32,20 @@ def test_recovery_finds_a_flipped_bit_and_cuts_the_log_there() -> None:
     follower = bench.follower()
     end = bench.log_end(follower)
     flipped = bench.inject("bit_flip", follower)
-    told = bench.evidence(flipped)[follower]
-    assert told["path"].endswith(".log")
-    assert told["byte_before"] ^ told["byte_after"] == 1 << told["bit"]
-    assert bench.node(follower).disk.peek(told["path"])[told["offset"]] == told["byte_after"]
+    reported = bench.evidence(flipped)[follower]
+    assert reported["path"].endswith(".log")
+    assert reported["byte_before"] ^ reported["byte_after"] == 1 << reported["bit"]
+    assert (
+        bench.node(follower).disk.peek(reported["path"])[reported["offset"]]
+        == reported["byte_after"]
+    )
     assert not bench.node(follower).is_alive
     apart = bench.inject(
         "isolate", follower, planes=["inter-broker"]
     )  # nothing has been fetched again yet
     bench.heal(flipped)
     bench.let(800)
-    assert len(bench.node(follower).disk.peek(told["path"])) <= told["offset"]
+    assert len(bench.node(follower).disk.peek(reported["path"])) <= reported["offset"]
     bench.heal(apart)
     bench.until(bench.is_whole)
     assert bench.log_end(follower) >= end
@@ -188,9 +191,9 @@ def test_a_restart_is_clean_and_leaves_every_node_up() -> None:
     bench = FaultBench()
     before = {name: bench.node(name).incarnation for name in ("b1", "b2", "c11")}
     restarted = bench.inject("restart", "b1", "b2", "c11")
-    told = bench.evidence(restarted)
-    assert set(told["ended"].values()) == {"stopped"}
-    assert told["incarnations"] == {name: count + 1 for name, count in before.items()}
+    reported = bench.evidence(restarted)
+    assert set(reported["ended"].values()) == {"stopped"}
+    assert reported["incarnations"] == {name: count + 1 for name, count in before.items()}
     assert bench.cluster.down_nodes() == ()
     bench.until(bench.is_whole)
     bench.close()

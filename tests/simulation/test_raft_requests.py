@@ -183,8 +183,8 @@ def vote(voter: int, epoch: int, *, pre_vote: bool = False, last_epoch: int = 1)
 def test_a_vote_in_an_older_epoch_is_fenced() -> None:
     story, _ = led_story()
     request = vote(11, 0, pre_vote=True, last_epoch=0)
-    answer = messages.read_response(ask(story, "c11", request))
-    assert (answer.error, answer.epoch) == (ErrorCode.FENCED_LEADER_EPOCH, 1)
+    response = messages.read_response(ask(story, "c11", request))
+    assert (response.error, response.epoch) == (ErrorCode.FENCED_LEADER_EPOCH, 1)
 
 
 @pytest.mark.parametrize(
@@ -202,21 +202,21 @@ def test_a_malformed_vote_request_is_refused_and_changes_nothing(
     request_: Any, error: ErrorCode
 ) -> None:
     story, _ = led_story()
-    answer = messages.read_response(ask(story, "c11", request_))
-    assert (answer.error, answer.vote_granted) == (error, False)
+    response = messages.read_response(ask(story, "c11", request_))
+    assert (response.error, response.vote_granted) == (error, False)
     assert story.epoch("c11") == 1
 
 
 def test_a_vote_request_for_another_node_is_refused() -> None:
     story, _ = led_story()
-    answer = messages.read_response(ask(story, "c11", vote(12, 9)))
-    assert (answer.error, answer.vote_granted) == (ErrorCode.INVALID_VOTER_KEY, False)
+    response = messages.read_response(ask(story, "c11", vote(12, 9)))
+    assert (response.error, response.vote_granted) == (ErrorCode.INVALID_VOTER_KEY, False)
 
 
 def test_a_vote_in_a_higher_epoch_is_granted_once_and_durable_before_the_response() -> None:
     story, _ = led_story()
-    answer = messages.read_response(ask(story, "c11", vote(11, 9)))
-    assert (answer.error, answer.vote_granted, answer.epoch) == (ErrorCode.NONE, True, 9)
+    response = messages.read_response(ask(story, "c11", vote(11, 9)))
+    assert (response.error, response.vote_granted, response.epoch) == (ErrorCode.NONE, True, 9)
     election = story.election_on_disk("c11")
     assert (election.epoch, election.voted_id, election.leader_id) == (9, 13, -1)
     assert messages.read_response(ask(story, "c11", vote(11, 9))).vote_granted
@@ -230,8 +230,8 @@ def test_a_pre_vote_is_refused_while_the_leader_is_known_to_be_alive() -> None:
     story, _ = led_story()
     for name in story.voters:
         node_id = story.raft(name).node_id
-        answer = messages.read_response(ask(story, name, vote(node_id, 1, pre_vote=True)))
-        assert (answer.error, answer.vote_granted, answer.epoch) == (ErrorCode.NONE, False, 1)
+        response = messages.read_response(ask(story, name, vote(node_id, 1, pre_vote=True)))
+        assert (response.error, response.vote_granted, response.epoch) == (ErrorCode.NONE, False, 1)
     assert story.marks.count("pre-vote-rejected") == 3
 
 
@@ -241,8 +241,8 @@ def test_a_pre_vote_stores_nothing() -> None:
         story.raft(leader).resign("for the test")
     before = story.election_on_disk(leader)
     node_id = story.raft(leader).node_id
-    answer = messages.read_response(ask(story, leader, vote(node_id, 1, pre_vote=True)))
-    assert answer.vote_granted
+    response = messages.read_response(ask(story, leader, vote(node_id, 1, pre_vote=True)))
+    assert response.vote_granted
     assert story.election_on_disk(leader) == before
 
 
@@ -263,8 +263,8 @@ def begin(voter: int, leader: int, epoch: int) -> Any:
 
 def test_a_new_leaders_announcement_is_followed() -> None:
     story, _ = led_story()
-    answer = messages.read_response(ask(story, "c11", begin(11, 13, 9)))
-    assert (answer.error, answer.epoch, answer.leader_id) == (ErrorCode.NONE, 9, 13)
+    response = messages.read_response(ask(story, "c11", begin(11, 13, 9)))
+    assert (response.error, response.epoch, response.leader_id) == (ErrorCode.NONE, 9, 13)
     assert (story.epoch("c11"), story.raft("c11").leader_id) == (9, 13)
 
 
@@ -292,8 +292,8 @@ def test_a_second_leader_of_the_epoch_is_refused_and_reported() -> None:
     for name in story.voters:
         node_id = story.raft(name).node_id
         if node_id != other_id:
-            answer = messages.read_response(ask(story, name, begin(node_id, other_id, 1)))
-            assert (answer.error, answer.leader_id) == (ErrorCode.INVALID_REQUEST, leader_id)
+            response = messages.read_response(ask(story, name, begin(node_id, other_id, 1)))
+            assert (response.error, response.leader_id) == (ErrorCode.INVALID_REQUEST, leader_id)
         assert story.raft(name).leader_id == leader_id
     assert story.marks.count("quorum-epoch-with-two-leaders") == 2
 

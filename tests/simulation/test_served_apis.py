@@ -20,7 +20,7 @@ from tests.unit.system_under_test.protocol.wire_examples import (
     frame_of,
 )
 
-CONTEXT = RequestContext(peer="stranger:1", connection_id=1)
+CONTEXT = RequestContext(peer="client:1", connection_id=1)
 ANSWERS_BY_ITSELF = "ApiVersions"
 
 
@@ -63,14 +63,14 @@ def on_node(cluster: Cluster, role: str, work: Any) -> Any:
 async def asked(node: Any, frame: bytes, codec: ServerCodec) -> tuple[Any, Any]:
     request = codec.decode_request(frame)
     try:
-        answer = node.handle(request.message, CONTEXT)
+        response = node.handle(request.message, CONTEXT)
     except ConnectionAbortedError:
         # The only way to report that an append without acknowledgement failed.
         assert (request.api.name, request.message.acks) == ("Produce", 0)
         return request, None
-    if isinstance(answer, asyncio.Future):
-        answer = await answer
-    return request, answer
+    if isinstance(response, asyncio.Future):
+        response = await response
+    return request, response
 
 
 def question(api: Api, version: int, seed: int, role: str) -> bytes:
@@ -100,11 +100,11 @@ def test_every_advertised_version_gets_a_response_in_that_version(role):
         async def ask_all(node: Any, frames: Any = frames) -> list[Any]:
             return [await asked(node, frame, codec) for frame in frames]
 
-        for request, answer in on_node(cluster, role, ask_all):
-            if answer is None:
+        for request, response in on_node(cluster, role, ask_all):
+            if response is None:
                 assert (api.name, request.message.acks) == ("Produce", 0)
                 continue
-            correlation_id, read = answer_of(api, version, codec.encode_response(request, answer))
+            correlation_id, read = answer_of(api, version, codec.encode_response(request, response))
             assert correlation_id == 7
             assert read is not None
 

@@ -84,9 +84,9 @@ def test_a_truncated_file_is_an_error_of_the_history_not_of_the_harness(
     (path,) = (file.path for file in table_files(run) if file.table == "records_read")
     path.write_bytes(path.read_bytes()[:-100])
     arguments = plan([run], [asdict(CONTEXT)])
-    answer = result_of({"job": "check", "arguments": arguments})
-    assert list(answer) == ["history_error"]
-    text = f"something else\n{RESULT_PREFIX}{json.dumps(answer)}\n".encode()
+    response = result_of({"job": "check", "arguments": arguments})
+    assert list(response) == ["history_error"]
+    text = f"something else\n{RESULT_PREFIX}{json.dumps(response)}\n".encode()
     child = subprocess.CompletedProcess([], 0, stdout=text)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: child)
     with pytest.raises(HistoryError, match=r"records_read.*damaged or not a Parquet file"):

@@ -196,10 +196,10 @@ def test_a_partition_with_records_that_a_group_missed_is_left_to_the_whole_kerne
     for width in WIDTHS:
         assert judge_in_buckets(LocalSpark(), task, width=width) is None
     arguments = plan([run], [asdict(GROUP_CONTEXT)])
-    answer = check_job(LocalSpark(), {**arguments, "huge_operations": 300, "bucket_width": 64})
-    assert answer["cut"] == 0
-    assert json.dumps(answer["verdicts"]) == json.dumps([judged_here(run, GROUP_CONTEXT)])
-    assert anomaly in {found["id"] for found in answer["verdicts"][0]["anomalies"]}
+    response = check_job(LocalSpark(), {**arguments, "huge_operations": 300, "bucket_width": 64})
+    assert response["cut"] == 0
+    assert json.dumps(response["verdicts"]) == json.dumps([judged_here(run, GROUP_CONTEXT)])
+    assert anomaly in {found["id"] for found in response["verdicts"][0]["anomalies"]}
     (without,) = tasks(run)
     assert judge_in_buckets(LocalSpark(), without) is not None, "no workload asked for the group"
 
@@ -227,9 +227,9 @@ def test_huge_partitions_are_split_on_spark_and_the_verdict_is_the_same(
     for name, content, cut in (("clean", tables, 2), ("broken", broken, 1)):
         run = store(tmp_path / name, content, group_rows=100)
         arguments = plan([run], [asdict(CONTEXT)])
-        answer = check_job(spark, {**arguments, "huge_operations": 300, "bucket_width": 64})
-        assert answer["cut"] == cut
-        assert json.dumps(answer["verdicts"]) == json.dumps([judged_here(run)])
+        response = check_job(spark, {**arguments, "huge_operations": 300, "bucket_width": 64})
+        assert response["cut"] == cut
+        assert json.dumps(response["verdicts"]) == json.dumps([judged_here(run)])
 
 
 def _acked_row(operations: pa.Table) -> int:

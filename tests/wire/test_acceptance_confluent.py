@@ -572,16 +572,16 @@ def test_a_description_shows_the_eligible_leader_replicas(
         response_partition_limit=10,
         cursor=None,
     )
-    (answer,) = cluster.ask_any(request).topics
-    (found,) = answer.partitions
+    (response,) = cluster.ask_any(request).topics
+    (found,) = response.partitions
     assert tuple(found.isr_nodes) == (1,)
     assert len(found.eligible_leader_replicas) == 1
     assert set(found.eligible_leader_replicas) <= {2, 3}
     for name in ("b2", "b3"):
         cluster.start(name)
     cluster.wait_for_isr(topic, 3)
-    (answer,) = cluster.ask_any(request).topics
-    assert tuple(answer.partitions[0].eligible_leader_replicas or ()) == ()
+    (response,) = cluster.ask_any(request).topics
+    assert tuple(response.partitions[0].eligible_leader_replicas or ()) == ()
 
 
 def test_a_topic_is_created_by_the_first_produce_request(

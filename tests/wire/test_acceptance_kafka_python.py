@@ -270,8 +270,8 @@ def test_the_cluster_and_settings_are_described(
     assert sorted(broker["broker_id"] for broker in described["brokers"]) == [1, 2, 3]
     # It shows what differs from the defaults.
     topic = cluster.topic(configs={"min.insync.replicas": "1"})
-    answer = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
-    assert list(answer["topic"][topic]) == ["min.insync.replicas"]
+    response = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+    assert list(response["topic"][topic]) == ["min.insync.replicas"]
 
 
 def test_a_topic_is_created_by_the_first_produce_request(producer: Any, consumer: Any) -> None:

@@ -132,9 +132,9 @@ class Story:
 
 @pytest.fixture
 def story(cluster: SharedCluster) -> Iterator[Story]:
-    told = Story(cluster)
-    yield told
-    for consumer in told.opened:
+    reported = Story(cluster)
+    yield reported
+    for consumer in reported.opened:
         consumer.close()
 
 
@@ -317,7 +317,7 @@ def end_of_epoch(story: Story) -> int:
             ),
         ),
     )
-    answer = ask(story.cluster.local.nodes[leader].address, request)
-    result = answer.topics[0].partitions[0]
+    response = ask(story.cluster.local.nodes[leader].address, request)
+    result = response.topics[0].partitions[0]
     assert result.error_code == 0
     return int(result.end_offset)

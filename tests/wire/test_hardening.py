@@ -95,8 +95,8 @@ def produce(cluster: LocalCluster, value: bytes, *, records: bytes | None = None
             ),
         ),
     )
-    answer = ask(broker(cluster), request, timeout_s=10)
-    return int(answer.responses[0].partition_responses[0].error_code)
+    response = ask(broker(cluster), request, timeout_s=10)
+    return int(response.responses[0].partition_responses[0].error_code)
 
 
 def is_closed(connection: socket.socket, within_s: float) -> bool:

@@ -175,8 +175,8 @@ def test_a_port_that_is_taken_is_reported(shell: Shell) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        said = shell("up", "--port", str(port), "--brokers", "1", expect=exit_codes.USAGE)
-        assert f"port {port} is taken" in said
+        output = shell("up", "--port", str(port), "--brokers", "1", expect=exit_codes.USAGE)
+        assert f"port {port} is taken" in output
 
 
 def test_a_damaged_state_file_is_reported(shell: Shell) -> None:
@@ -257,7 +257,7 @@ def test_a_node_that_cannot_start_is_reported_with_its_final_log_lines(
         return cluster
 
     monkeypatch.setattr(LocalCluster, "create", broken)
-    said = shell("up", "--timings", "fast", "--controllers", "1", expect=exit_codes.FAILURE)
-    assert "b1 died while it started" in said
-    assert "king" in said
+    output = shell("up", "--timings", "fast", "--controllers", "1", expect=exit_codes.FAILURE)
+    assert "b1 died while it started" in output
+    assert "king" in output
     assert not (shell.directory / "cluster.json").exists()

@@ -275,8 +275,8 @@ def requests_and_responses() -> Iterator[tuple[Any, int, bytes, bytes]]:
         for seed in SEEDS:
             frame = frame_of(api, arbitrary_request(api, version, seed))
             request = SERVER[role].decode_request(frame)
-            answer = arbitrary_response(canonical.response, seed)
-            yield api, version, frame, SERVER[role].encode_response(request, answer)
+            response = arbitrary_response(canonical.response, seed)
+            yield api, version, frame, SERVER[role].encode_response(request, response)
 
 
 def test_kafka_python_agrees_with_every_version_of_every_message():
@@ -304,7 +304,7 @@ def test_kafka_python_agrees_with_every_version_of_every_message():
 
 def test_aiokafka_agrees_with_every_message_that_it_knows():
     checked = set()
-    for api, version, frame, answer in requests_and_responses():
+    for api, version, frame, response in requests_and_responses():
         request_class = AIOKAFKA.get((api.key, version, "request"))
         if request_class is None or (api.name, version) in AIOKAFKA_IS_WRONG:
             continue
@@ -313,7 +313,7 @@ def test_aiokafka_agrees_with_every_message_that_it_knows():
         request = request_class.decode(io.BytesIO(body))
         assert request.encode() == body, (api.name, version)
         response_class = AIOKAFKA[(api.key, version, "response")]
-        body = answer[9 if flexible else 8 :]
+        body = response[9 if flexible else 8 :]
         assert response_class.decode(io.BytesIO(body)).encode() == body, (api.name, version)
         checked.add((api.name, version))
     # Those that it uses: it must still have them.

@@ -56,9 +56,9 @@ def ask(address: str, request: Any, *, timeout_s: float = 10.0) -> Any:
             frame = file.read(int.from_bytes(file.read(4), "big"))
     if not frame:
         raise ConnectionResetError(f"{address} closed the connection without a response")
-    correlation_id, answer = codec.decode_response(type(request), frame)
+    correlation_id, response = codec.decode_response(type(request), frame)
     assert correlation_id == 7
-    return answer
+    return response
 
 
 class SharedCluster:
@@ -200,8 +200,8 @@ class SharedCluster:
             timeout=millis(10_000),
             validate_only=False,
         )
-        answer = self.ask_any(request)
-        assert answer.topics[0].error_code in (0, TOPIC_ALREADY_EXISTS), answer
+        response = self.ask_any(request)
+        assert response.topics[0].error_code in (0, TOPIC_ALREADY_EXISTS), response
 
     def _wait_for_leaders(self, address: str, topic: str) -> None:
         eventually(
@@ -219,8 +219,8 @@ class SharedCluster:
             allow_auto_topic_creation=False,
             include_topic_authorized_operations=False,
         )
-        answer = self.ask_any(request) if address is None else ask(address, request)
-        return sorted(answer.topics[0].partitions, key=lambda item: item.partition_index)
+        response = self.ask_any(request) if address is None else ask(address, request)
+        return sorted(response.topics[0].partitions, key=lambda item: item.partition_index)
 
     def broker_ids(self) -> list[int]:
         """Returns the brokers that clients see."""

@@ -81,10 +81,10 @@ def test_the_packaged_launcher_drops_one_flag_and_keeps_every_other(
     assert launcher is not None
     assert java.packaged_java() == launcher
     arguments = ["-Xmx1g", DROPPED_FLAG, "two words", "--add-modules=other", ""]
-    said = subprocess.run(
+    output = subprocess.run(
         [launcher / "bin/java", *arguments], capture_output=True, text=True, check=True
     )
-    assert said.stdout.splitlines() == ["[-Xmx1g]", "[two words]", "[--add-modules=other]", "[]"]
+    assert output.stdout.splitlines() == ["[-Xmx1g]", "[two words]", "[--add-modules=other]", "[]"]
 
 
 def test_the_packaged_java_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

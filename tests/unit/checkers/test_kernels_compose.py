@@ -40,7 +40,7 @@ UNKNOWN = {
         RunContext(),
         "only 0 appends were acknowledged",
     ),
-    "a fault did not bite": (
+    "a fault took no effect": (
         [fault(5, "cut", ["b1"], healed=40, bit=False)],
         RunContext(),
         "the fault 'cut' never took effect",

@@ -185,10 +185,10 @@ def test_third_party_checkers_run_in_spark_tasks_as_they_do_without_spark(tmp_pa
     everything = context("greedy", "whole", "broken")
     for directory in (store(tmp_path / "run", run(CALLS)), unfinished(tmp_path / "died")):
         arguments = json.loads(json.dumps(plan([directory], [asdict(everything)])))
-        answer = check_job(LocalSpark(), {**arguments, "huge_operations": 0})
-        assert answer["cut"] == 0, "what cannot be folded is judged as a whole"
+        response = check_job(LocalSpark(), {**arguments, "huge_operations": 0})
+        assert response["cut"] == 0, "what cannot be folded is judged as a whole"
         expected = verdict_to_json(judge_run(read_tables(directory), everything))
-        assert answer["verdicts"] == [json.loads(json.dumps(expected))]
+        assert response["verdicts"] == [json.loads(json.dumps(expected))]
         assert any("boom" in reason for reason in expected["reasons"])
 
 

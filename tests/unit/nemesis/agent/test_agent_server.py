@@ -25,7 +25,7 @@ def serve(run: Path, *lines: bytes) -> dict[Any, dict[str, Any]]:
     sink = io.BytesIO()
     Server(run, io.BytesIO(b"".join(line + b"\n" for line in lines)), sink).serve()
     answers = [json.loads(line) for line in sink.getvalue().splitlines()]
-    return {answer["id"]: answer for answer in answers}
+    return {response["id"]: response for response in answers}
 
 
 @pytest.fixture
@@ -57,8 +57,8 @@ def test_files_outside_of_the_run_are_refused(path: str, tmp_path: Path) -> None
     run = tmp_path / "run"
     run.mkdir()
     request = {"id": 1, "do": "write_file", "args": {"path": path, "text": "x"}}
-    answer = serve(run, json.dumps(request).encode())[1]
-    assert "not below the run's directory" in answer["error"]
+    response = serve(run, json.dumps(request).encode())[1]
+    assert "not below the run's directory" in response["error"]
 
 
 def test_a_tail_returns_complete_lines_and_the_next_position(tmp_path: Path) -> None:

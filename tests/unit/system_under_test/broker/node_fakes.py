@@ -82,12 +82,12 @@ class ScriptedChannel:
 
     async def send(self, message: Any, timeout_ms: float) -> Any:
         self.sent.append((now_ms(), message))
-        answer = self.answer(message)
-        if isinstance(answer, Awaitable):
-            answer = await answer
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        response = self.answer(message)
+        if isinstance(response, Awaitable):
+            response = await response
+        if isinstance(response, Exception):
+            raise response
+        return response
 
     def close(self) -> None:
         self.closed = True

@@ -42,8 +42,8 @@ def forward(*answers: Any) -> tuple[list[int], float, int]:
 
 
 def test_the_controllers_response_is_forwarded_to_the_client() -> None:
-    answer = refuse(request(), ErrorCode.TOPIC_ALREADY_EXISTS)
-    assert forward(answer) == ([36, 36], 0, 1)
+    response = refuse(request(), ErrorCode.TOPIC_ALREADY_EXISTS)
+    assert forward(response) == ([36, 36], 0, 1)
 
 
 @pytest.mark.parametrize(

@@ -263,11 +263,11 @@ def test_observers_are_notified_of_every_change():
     append(broker, "a")
     broker.follower_fetch(2, 1)
     broker.follower_fetch(3, 1)
-    told = [
+    reported = [
         (state["cause"], state["role"], state["log_end_offset"], state["high_watermark"])
         for state in broker.observer.states
     ]
-    assert told == [
+    assert reported == [
         ("load", "follower", 0, 0),
         ("role", "leader", 0, 0),
         ("append", "leader", 1, 0),

@@ -79,13 +79,13 @@ class FakeConnection:
 
     def _deliver(self, message: Any, future: "asyncio.Future[Any]") -> None:
         self.leader.in_flight -= 1
-        answer = self.leader.answer(message)
+        response = self.leader.answer(message)
         if future.done():
             return
-        if isinstance(answer, Exception):
-            future.set_exception(answer)
+        if isinstance(response, Exception):
+            future.set_exception(response)
         else:
-            future.set_result(answer)
+            future.set_result(response)
 
     def close(self) -> None:
         self.is_open = False

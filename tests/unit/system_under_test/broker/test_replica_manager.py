@@ -153,8 +153,8 @@ def test_unknown_kinds_of_timestamps_are_refused():
 
 
 def test_tiered_storage_timestamps_have_no_offset():
-    answer = lead_with_followers_at(3).list_offsets(-5)
-    assert (answer.error_code, answer.offset) == (0, -1)
+    response = lead_with_followers_at(3).list_offsets(-5)
+    assert (response.error_code, response.offset) == (0, -1)
 
 
 def test_offsets_are_reported_only_by_the_leader_of_that_epoch():
@@ -174,8 +174,8 @@ def test_the_end_of_an_epoch_is_where_the_next_one_starts():
     broker.lead(leader_epoch=4)
     append(broker, "x")
     for asked, epoch, end in ((1, 1, 2), (3, 1, 2), (4, 4, 3), (5, -1, -1), (0, 0, 0)):
-        answer = broker.end_of_epoch(asked)
-        assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (0, epoch, end)
+        response = broker.end_of_epoch(asked)
+        assert (response.error_code, response.leader_epoch, response.end_offset) == (0, epoch, end)
     assert broker.end_of_epoch(1, current=1).error_code == 74
 
 

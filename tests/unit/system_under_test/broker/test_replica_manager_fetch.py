@@ -41,8 +41,8 @@ def test_a_consumer_between_high_watermark_and_log_end_gets_nothing_and_no_error
     append(broker, "b")
     append(broker, "c")
     for offset in (1, 2, 3):
-        answer = consume(broker, offset)
-        assert (answer.error_code, answer.records) == (0, b"")
+        response = consume(broker, offset)
+        assert (response.error_code, response.records) == (0, b"")
 
 
 def test_without_fetch6_a_consumer_reads_to_the_log_end():
@@ -104,8 +104,8 @@ def test_without_fetch2_any_leader_epoch_is_accepted():
 def test_a_follower_refuses_fetches():
     broker = Broker()
     broker.follow(2)
-    answer = consume(broker, 0)
-    assert (answer.error_code, answer.current_leader.leader_id) == (6, 2)
+    response = consume(broker, 0)
+    assert (response.error_code, response.current_leader.leader_id) == (6, 2)
 
 
 def test_a_fetch_by_an_unassigned_replica_is_refused():
@@ -142,21 +142,21 @@ def diverged() -> Broker:
 
 def test_a_diverging_fetch_gets_the_point_of_divergence_and_does_not_update_follower_state():
     broker = diverged()
-    answer = broker.follower_fetch(2, 4, last_epoch=2)
-    assert (answer.error_code, answer.records) == (0, b"")
-    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (1, 2)
+    response = broker.follower_fetch(2, 4, last_epoch=2)
+    assert (response.error_code, response.records) == (0, b"")
+    assert (response.diverging_epoch.epoch, response.diverging_epoch.end_offset) == (1, 2)
     assert broker.partition.leadership.followers[2].log_end_offset == -1
     assert "diverging-fetch" in broker.marks
 
 
 def test_a_fetch_behind_the_end_of_its_epoch_diverges():
-    answer = diverged().follower_fetch(2, 3, last_epoch=1)
-    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (1, 2)
+    response = diverged().follower_fetch(2, 3, last_epoch=1)
+    assert (response.diverging_epoch.epoch, response.diverging_epoch.end_offset) == (1, 2)
 
 
 def test_an_unknown_epoch_diverges_even_below_the_end_of_the_epoch_before_it():
-    answer = diverged().follower_fetch(2, 1, last_epoch=2)
-    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (1, 2)
+    response = diverged().follower_fetch(2, 1, last_epoch=2)
+    assert (response.diverging_epoch.epoch, response.diverging_epoch.end_offset) == (1, 2)
 
 
 def test_below_the_log_start_a_diverging_fetch_is_out_of_range():
@@ -175,8 +175,8 @@ def test_below_the_log_start_a_diverging_fetch_is_out_of_range():
 @pytest.mark.parametrize(("offset", "last_epoch"), [(2, 1), (1, 1), (4, 3), (3, 3)])
 def test_a_prefix_does_not_diverge(offset, last_epoch):
     broker = diverged()
-    answer = broker.follower_fetch(2, offset, last_epoch=last_epoch)
-    assert (answer.error_code, answer.diverging_epoch.epoch) == (0, -1)
+    response = broker.follower_fetch(2, offset, last_epoch=last_epoch)
+    assert (response.error_code, response.diverging_epoch.epoch) == (0, -1)
     assert broker.partition.leadership.followers[2].log_end_offset == offset
 
 
@@ -185,8 +185,8 @@ def test_an_epoch_newer_than_all_is_out_of_range():
 
 
 def test_a_log_longer_than_the_leaders_diverges_in_the_same_epoch():
-    answer = diverged().follower_fetch(2, 9, last_epoch=3)
-    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (3, 4)
+    response = diverged().follower_fetch(2, 9, last_epoch=3)
+    assert (response.diverging_epoch.epoch, response.diverging_epoch.end_offset) == (3, 4)
 
 
 def test_without_fetch5_a_diverging_log_is_served():
@@ -194,8 +194,8 @@ def test_without_fetch5_a_diverging_log_is_served():
     broker.lead()
     for value in "abc":
         append(broker, value)
-    answer = broker.follower_fetch(2, 2, last_epoch=0)
-    assert values_of(answer) == ["c"]
+    response = broker.follower_fetch(2, 2, last_epoch=0)
+    assert values_of(response) == ["c"]
 
 
 def test_without_fs1_a_diverging_fetch_counts():
@@ -278,9 +278,9 @@ def test_a_long_poll_ends_at_its_deadline_with_the_current_high_watermark():
         append(broker, "a")
         broker.follower_fetch(3, 1)
         waiting = broker.fetch(1, replica=2, wait_ms=500)
-        answer = only_fetched(await waiting)
+        response = only_fetched(await waiting)
         assert now_ms() == 500
-        assert (answer.records, answer.high_watermark) == (b"", 1)
+        assert (response.records, response.high_watermark) == (b"", 1)
         assert broker.manager.fetch.purgatory.expired_count == 1
 
     run_virtually(story())

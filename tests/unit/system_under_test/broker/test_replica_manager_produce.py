@@ -33,8 +33,8 @@ def test_acks_all_is_acknowledged_when_the_high_watermark_passes_the_last_record
         broker.follower_fetch(2, 2)
         assert not waiting.done()
         broker.follower_fetch(3, 2)
-        answer = only_produced(waiting)
-        assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (0, 0, 0)
+        response = only_produced(waiting)
+        assert (response.error_code, response.base_offset, response.log_start_offset) == (0, 0, 0)
 
     on_loop(story)
 
@@ -55,8 +55,8 @@ def test_requests_are_acknowledged_in_offset_order():
 
 def test_acks_one_is_acknowledged_after_the_local_append():
     broker = lead_with_followers_at(0)
-    answer = only_produced(broker.produce("a", acks=1))
-    assert (answer.error_code, answer.base_offset) == (0, 0)
+    response = only_produced(broker.produce("a", acks=1))
+    assert (response.error_code, response.base_offset) == (0, 0)
     assert broker.high_watermark == 0
 
 
@@ -140,8 +140,8 @@ def test_with_the_gate_a_request_in_flight_ends_as_timed_out():
         broker, waiting = shrink_with_a_request_in_flight("kafka-4.1")
         assert broker.high_watermark == 2
         assert not waiting.done()
-        answer = only_produced(await waiting)
-        assert (answer.error_code, answer.base_offset) == (7, -1)
+        response = only_produced(await waiting)
+        assert (response.error_code, response.base_offset) == (7, -1)
         assert now_ms() == 1000
         assert "produce-timed-out" in broker.marks
 

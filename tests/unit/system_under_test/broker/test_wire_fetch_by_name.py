@@ -116,23 +116,23 @@ def test_every_request_field_reaches_the_handler():
 
 
 def test_the_response_names_the_topics():
-    answer = FetchByName(IDS.get, Handler()).handle(asked(("b", 5), ("a", 0)))
-    assert [(topic.topic, topic.partitions[0].partition_index) for topic in answer.responses] == [
+    response = FetchByName(IDS.get, Handler()).handle(asked(("b", 5), ("a", 0)))
+    assert [(topic.topic, topic.partitions[0].partition_index) for topic in response.responses] == [
         ("b", 5),
         ("a", 0),
     ]
-    (data,) = answer.responses[0].partitions
+    (data,) = response.responses[0].partitions
     assert (data.high_watermark, data.last_stable_offset, data.log_start_offset) == (9, 9, 1)
     assert (data.records, data.aborted_transactions) == (b"records", None)
 
 
 def test_an_unknown_topic_gets_an_error_in_the_same_response():
     handler = Handler()
-    answer = FetchByName(IDS.get, handler).handle(asked(("gone", 1), ("a", 0)))
+    response = FetchByName(IDS.get, handler).handle(asked(("gone", 1), ("a", 0)))
     assert handler.request.max_wait == millis(0)
     assert {
         topic.topic: (one.partition_index, one.error_code, one.high_watermark)
-        for topic in answer.responses
+        for topic in response.responses
         for one in topic.partitions
     } == {"a": (0, 0, 9), "gone": (1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)}
 
@@ -141,8 +141,8 @@ def test_an_unknown_topic_gets_an_error_in_the_same_response():
 def test_errors_about_ids_are_not_sent_to_clients_that_use_names(error):
     data = fetched_data(0, error, -1, -1, b"")
     handler = Handler(fetch_answer(ErrorCode.NONE, (fetched_topic(IDS["a"], (data,)),)))
-    answer = FetchByName(IDS.get, handler).handle(asked(("a", 0)))
-    assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    response = FetchByName(IDS.get, handler).handle(asked(("a", 0)))
+    assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_divergence_and_the_current_leader_are_passed_on():
@@ -156,9 +156,9 @@ def test_divergence_and_the_current_leader_are_passed_on():
         diverging_epoch=fetch_response.EpochEndOffset(epoch=2, end_offset=6),
     )
     handler = Handler(fetch_answer(ErrorCode.NONE, (fetched_topic(IDS["a"], (data,)),)))
-    (told,) = FetchByName(IDS.get, handler).handle(asked(("a", 0))).responses[0].partitions
-    assert (told.diverging_epoch.epoch, told.diverging_epoch.end_offset) == (2, 6)
-    assert (told.current_leader.leader_id, told.current_leader.leader_epoch) == (3, 8)
+    (reported,) = FetchByName(IDS.get, handler).handle(asked(("a", 0))).responses[0].partitions
+    assert (reported.diverging_epoch.epoch, reported.diverging_epoch.end_offset) == (2, 6)
+    assert (reported.current_leader.leader_id, reported.current_leader.leader_epoch) == (3, 8)
 
 
 @pytest.mark.parametrize("ending", ["answer", "cancelled", "error"])
@@ -235,9 +235,9 @@ def session_fetch(session_id: int, session_epoch: int, **options: Any) -> Any:
 )
 def test_a_full_fetch_is_served_without_a_session(session_id, session_epoch):
     broker, by_names = led()
-    answer = by_names.handle(session_fetch(session_id, session_epoch))
-    assert (answer.error_code, answer.session_id) == (0, 0)
-    assert answer.responses[0].partitions[0].records != b""
+    response = by_names.handle(session_fetch(session_id, session_epoch))
+    assert (response.error_code, response.session_id) == (0, 0)
+    assert response.responses[0].partitions[0].records != b""
     assert broker.partition.is_leader
 
 
@@ -253,9 +253,9 @@ def test_a_fetch_in_an_unknown_session_gets_an_error(session_id, session_epoch):
         {"topics": (), "forgotten_topics_data": (forgotten,)},
         {"topics": (unknown,)},
     ):
-        answer = by_names.handle(session_fetch(session_id, session_epoch, **options))
-        assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        assert (answer.session_id, answer.responses) == (0, ())
+        response = by_names.handle(session_fetch(session_id, session_epoch, **options))
+        assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        assert (response.session_id, response.responses) == (0, ())
 
 
 def test_sessions_are_declined_by_id_as_well():

@@ -301,14 +301,14 @@ async def test_a_response_waits_for_the_commit():
     await node.begin()
     await settle()
     node.quorum.auto = False
-    answer = node.ask(registration_request(1))
+    response = node.ask(registration_request(1))
     await settle()
-    assert not answer.done()
+    assert not response.done()
     assert 1 in node.controller.latest.brokers
     assert 1 not in node.controller.image.brokers
     node.quorum.commit()
-    assert answer.result().error_code == 0
-    assert answer.result().broker_epoch == node.controller.image.brokers[1].broker_epoch
+    assert response.result().error_code == 0
+    assert response.result().broker_epoch == node.controller.image.brokers[1].broker_epoch
 
 
 @virtually

@@ -568,9 +568,9 @@ def answer_of(s: Story, request) -> int:
     decision = alter_partition(s.image, request, s.policy)
     if decision.response.error_code:
         return decision.response.error_code
-    answer = decision.response.topics[0].partitions[0]
-    assert bool(answer.error_code) == (not decision.records)
-    return answer.error_code
+    response = decision.response.topics[0].partitions[0]
+    assert bool(response.error_code) == (not decision.records)
+    return response.error_code
 
 
 def proposal(s: Story, sender: int = 1, **fields):
@@ -684,17 +684,17 @@ def test_without_its_rule_a_request_is_accepted(rule, fields):
 
 def test_an_accepted_change_returns_the_new_registration():
     s = middle()
-    answer = s.propose(1, 3)
-    assert (answer.leader_id, answer.leader_epoch, answer.partition_epoch) == (1, 2, 5)
-    assert answer.isr == (1, 3)
+    response = s.propose(1, 3)
+    assert (response.leader_id, response.leader_epoch, response.partition_epoch) == (1, 2, 5)
+    assert response.isr == (1, 3)
 
 
 def test_a_proposal_that_changes_nothing_succeeds_without_a_record():
     s = middle()
     before = len(s.log)
-    answer = s.propose(2, 1, 3)
-    assert (answer.error_code, answer.partition_epoch) == (0, 4)
-    assert answer.isr == s.p.isr
+    response = s.propose(2, 1, 3)
+    assert (response.error_code, response.partition_epoch) == (0, 4)
+    assert response.isr == s.p.isr
     assert len(s.log) == before
 
 

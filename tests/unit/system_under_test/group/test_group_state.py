@@ -96,13 +96,13 @@ def finish(group: Group, clients: list[Client], now_ms: int) -> dict[str, bytes]
         waiting[waiter] = client
         if stores:
             group.assignment_stored(group.generation, ErrorCode.NONE, now_ms)
-    told = {}
+    reported = {}
     for waiter, result in answers(group).items():
         if waiter in waiting:
             assert isinstance(result, SyncResult)
             assert result.error is ErrorCode.NONE, result
-            told[waiting[waiter].member_id] = result.assignment
-    return told
+            reported[waiting[waiter].member_id] = result.assignment
+    return reported
 
 
 def test_a_new_client_gets_a_member_id_first_and_then_joins() -> None:
@@ -202,8 +202,8 @@ def test_the_assignment_reaches_each_member_only_when_it_is_stored() -> None:
     assert stored
     assert answers(group) == {}
     group.assignment_stored(group.generation, ErrorCode.NONE, 13)
-    told = answers(group)
-    assert {told[waiter].assignment for waiter in waiters} == set(shares.values())
+    reported = answers(group)
+    assert {reported[waiter].assignment for waiter in waiters} == set(shares.values())
 
 
 def test_an_assignment_that_cannot_be_stored_is_sent_to_no_member() -> None:

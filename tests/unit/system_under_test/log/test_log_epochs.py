@@ -18,8 +18,8 @@ def cache_of(*entries: tuple[int, int], storage: MemoryStorage | None = None) ->
 
 def truncation_point(follower, follower_end, leader, leader_end, last_fetched_epoch):
     """Runs TRUNC-1 to its end, as fetches of a follower do, and returns where the follower ends up."""
-    while (answer := leader.end_offset_for(last_fetched_epoch, leader_end)) is not None:
-        leader_epoch, epoch_end = answer
+    while (response := leader.end_offset_for(last_fetched_epoch, leader_end)) is not None:
+        leader_epoch, epoch_end = response
         if leader_epoch == last_fetched_epoch and epoch_end >= follower_end:
             return follower_end
         mine = follower.end_offset_for(leader_epoch, follower_end)

@@ -70,9 +70,9 @@ def test_a_torn_batch_at_the_end_is_cut(cut, clean):
     assert values_of(log) == digits(2)
     assert storage.size(path) == 2 * SIZE
     assert log.cut_bytes_at_load == SIZE - cut
-    (told,) = log.cuts_at_load
-    assert (told.end_offset, told.size_bytes) == (2, SIZE - cut)
-    assert f"the batch at byte {2 * SIZE} of 00000000000000000000.log: " in told.reason
+    (reported,) = log.cuts_at_load
+    assert (reported.end_offset, reported.size_bytes) == (2, SIZE - cut)
+    assert f"the batch at byte {2 * SIZE} of 00000000000000000000.log: " in reported.reason
 
 
 @pytest.mark.parametrize("zeros", [1, 12, 61, 4096])

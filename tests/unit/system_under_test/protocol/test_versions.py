@@ -155,8 +155,8 @@ def test_list_offsets_supports_only_the_timestamps_of_its_version(version, times
     assert (asked.timestamp == timestamp) == (is_known or timestamp == -6)
     broker = Broker()
     broker.lead()
-    answer = broker.send(request).topics[0].partitions[0]
-    assert (answer.error_code != ErrorCode.UNSUPPORTED_VERSION) == is_known
+    response = broker.send(request).topics[0].partitions[0]
+    assert (response.error_code != ErrorCode.UNSUPPORTED_VERSION) == is_known
 
 
 def test_find_coordinator_up_to_version_3_is_about_one_group():
@@ -165,7 +165,7 @@ def test_find_coordinator_up_to_version_3_is_about_one_group():
     ) == m.find_coordinator_request.FindCoordinatorRequest(key_type=0, coordinator_keys=("g",))
     assert received("FindCoordinator", 3, key="x", key_type=1).key_type == 1
     found = m.find_coordinator_response
-    answer = found.FindCoordinatorResponse(
+    response = found.FindCoordinatorResponse(
         throttle_time=millis(0),
         coordinators=(
             found.Coordinator(
@@ -175,7 +175,7 @@ def test_find_coordinator_up_to_version_3_is_about_one_group():
     )
     for version in (0, 1, 2, 3):
         read = told(
-            "FindCoordinator", version, answer, key="g", **({"key_type": 0} if version else {})
+            "FindCoordinator", version, response, key="g", **({"key_type": 0} if version else {})
         )
         assert (read.node_id, read.host, read.port, read.error_code) == (2, "h", 9, 0)
 
@@ -240,11 +240,11 @@ def test_leave_group_up_to_version_2_is_about_one_member():
     member = left.MemberResponse(
         member_id="m", group_instance_id=None, error_code=ErrorCode.UNKNOWN_MEMBER_ID
     )
-    answer = left.LeaveGroupResponse(throttle_time=millis(0), error_code=NONE, members=(member,))
+    response = left.LeaveGroupResponse(throttle_time=millis(0), error_code=NONE, members=(member,))
     for version in (0, 1, 2):
-        read = told("LeaveGroup", version, answer, group_id="g", member_id="m")
+        read = told("LeaveGroup", version, response, group_id="g", member_id="m")
         assert read.error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    refused = replace(answer, error_code=ErrorCode.NOT_COORDINATOR, members=())
+    refused = replace(response, error_code=ErrorCode.NOT_COORDINATOR, members=())
     assert told("LeaveGroup", 0, refused, group_id="g", member_id="m").error_code == 16
 
 
@@ -255,7 +255,7 @@ def test_delete_topics_up_to_version_5_uses_names_only():
 
 
 def test_old_members_get_a_missing_group_protocol_as_an_empty_name():
-    answer = m.join_group_response.JoinGroupResponse(
+    response = m.join_group_response.JoinGroupResponse(
         throttle_time=millis(0), error_code=ErrorCode.UNKNOWN_MEMBER_ID, generation_id=-1,
         protocol_name=None, leader="", member_id="m", members=(),
     )  # fmt: skip
@@ -263,8 +263,8 @@ def test_old_members_get_a_missing_group_protocol_as_an_empty_name():
         "group_id": "g", "session_timeout": millis(1), "rebalance_timeout": millis(1), "member_id": "m",
         "protocol_type": "consumer", "protocols": (),
     }  # fmt: skip
-    assert told("JoinGroup", 6, answer, **asked).protocol_name == ""
-    assert told("JoinGroup", 7, answer, **asked).protocol_name is None
+    assert told("JoinGroup", 6, response, **asked).protocol_name == ""
+    assert told("JoinGroup", 7, response, **asked).protocol_name is None
 
 
 # --- what old versions must not see
@@ -283,10 +283,10 @@ def test_list_offsets_up_to_version_4_gets_an_error_that_its_clients_know():
             ),
         ),
     )
-    answer = found.ListOffsetsResponse(throttle_time=millis(0), topics=topics)
+    response = found.ListOffsetsResponse(throttle_time=millis(0), topics=topics)
     for version in range(1, 10):
         extra = {} if version == 1 else {"isolation_level": 0}
-        read = told("ListOffsets", version, answer, replica_id=-1, topics=(), **extra)
+        read = told("ListOffsets", version, response, replica_id=-1, topics=(), **extra)
         assert [one.error_code for one in read.topics[0].partitions] == [
             ErrorCode.LEADER_NOT_AVAILABLE if version < 5 else ErrorCode.OFFSET_NOT_AVAILABLE,
             ErrorCode.FENCED_LEADER_EPOCH,
@@ -299,15 +299,15 @@ def test_fetch_up_to_version_5_gets_a_failed_disk_as_not_leader():
         partition_index=0, error_code=ErrorCode.KAFKA_STORAGE_ERROR, high_watermark=-1,
         aborted_transactions=None, records=b"",
     )  # fmt: skip
-    answer = found.FetchResponse(
+    response = found.FetchResponse(
         throttle_time=millis(0), error_code=NONE, session_id=0,
         responses=(found.FetchableTopicResponse(topic="t", partitions=(partition,)),),
     )  # fmt: skip
     for version in range(4, 13):
         later = {"forgotten_topics_data": ()} if version >= 7 else {}
         read = told(
-            "Fetch", version, answer, replica_id=-1, max_wait=millis(0), min_bytes=0, isolation_level=0, topics=(),
-            **later,
+            "Fetch", version, response, replica_id=-1, max_wait=millis(0), min_bytes=0, isolation_level=0,
+            topics=(), **later,
         )  # fmt: skip
         assert read.responses[0].partitions[0].error_code == (
             ErrorCode.NOT_LEADER_OR_FOLLOWER if version < 6 else ErrorCode.KAFKA_STORAGE_ERROR
@@ -328,10 +328,10 @@ def test_metadata_version_0_reports_offline_replicas_by_an_error():
             )
         ),
     )  # fmt: skip
-    answer = found.MetadataResponse(
+    response = found.MetadataResponse(
         throttle_time=millis(0), brokers=(), cluster_id="c", controller_id=1, topics=(topic,)
     )
-    old = told("Metadata", 0, answer, topics=())
+    old = told("Metadata", 0, response, topics=())
     assert [
         (one.error_code, one.replica_nodes, one.isr_nodes) for one in old.topics[0].partitions
     ] == [
@@ -339,7 +339,7 @@ def test_metadata_version_0_reports_offline_replicas_by_an_error():
         (ErrorCode.REPLICA_NOT_AVAILABLE, (1, 3), (1,)),
         (ErrorCode.LEADER_NOT_AVAILABLE, (2,), (2,)),
     ]
-    newer = told("Metadata", 1, answer, topics=())
+    newer = told("Metadata", 1, response, topics=())
     assert [one.error_code for one in newer.topics[0].partitions] == [NONE, NONE, 5]
 
 
@@ -368,9 +368,9 @@ def test_zstd_is_refused_for_clients_that_may_not_support_it():
                     ),
                 ),
             )
-            answer = broker.manager.handle_request(request, context)
-            assert not isinstance(answer, asyncio.Future)
-            found.append(answer.responses[0].partition_responses[0].error_code)
+            response = broker.manager.handle_request(request, context)
+            assert not isinstance(response, asyncio.Future)
+            found.append(response.responses[0].partition_responses[0].error_code)
         return found
 
     refused, corrupt = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.CORRUPT_MESSAGE

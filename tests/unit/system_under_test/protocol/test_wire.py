@@ -60,13 +60,13 @@ def test_a_canonical_response_can_be_read_in_any_version(role, api, version):
     request = CODECS[role].decode_request(frame_of(api, arbitrary_request(api, version, 0)))
     is_by_hand = reshaped.find(reshaped.RESPONSES, api.key, version) is not None
     for seed in range(5):
-        answer = arbitrary_response(canonical_of(api, version).response, seed)
+        response = arbitrary_response(canonical_of(api, version).response, seed)
         correlation_id, read = answer_of(
-            api, version, CODECS[role].encode_response(request, answer)
+            api, version, CODECS[role].encode_response(request, response)
         )
         assert correlation_id == 7
         if not is_by_hand:
-            for path, mine, theirs in in_common(answer, read):
+            for path, mine, theirs in in_common(response, read):
                 assert mine == theirs, path
 
 
@@ -90,9 +90,9 @@ def test_our_clients_and_servers_understand_one_another(role):
             assert struct.unpack_from(">i", frame) == (len(frame) - 4,)
             request = CODECS[role].decode_request(frame[4:])
             assert (request.message, request.client_id) == (sent, "native")
-            answer = arbitrary_response(canonical.response, 3)
-            back = CODECS[role].encode_response(request, answer)
-            assert client.decode_response(canonical.request, back[4:]) == (9, answer)
+            response = arbitrary_response(canonical.response, 3)
+            back = CODECS[role].encode_response(request, response)
+            assert client.decode_response(canonical.request, back[4:]) == (9, response)
 
 
 def test_a_client_refuses_bytes_that_are_not_a_response():
@@ -221,9 +221,9 @@ def ask_for_versions(role, version, name="client", software="1.0"):
 
 
 def advertisement(role, version):
-    answer = ask_for_versions(role, version)
-    assert answer.error_code == 0
-    return answer.api_keys
+    response = ask_for_versions(role, version)
+    assert response.error_code == 0
+    return response.api_keys
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -242,10 +242,10 @@ def test_the_table_of_a_role_is_advertised_in_every_version(role, version):
 def test_an_unknown_version_of_apiversions_gets_version_0_and_the_range(version):
     frame = header(18, version, flexible=version >= 3) + b"whatever newer clients say"
     request = CODECS[BROKER].decode_request(frame)
-    correlation_id, answer = answer_of(api_of("ApiVersions"), 0, request.direct)
+    correlation_id, response = answer_of(api_of("ApiVersions"), 0, request.direct)
     assert correlation_id == 7
-    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert [(one.api_key, one.min_version, one.max_version) for one in answer.api_keys] == [
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert [(one.api_key, one.min_version, one.max_version) for one in response.api_keys] == [
         (18, 0, 4)
     ]
 
@@ -255,8 +255,8 @@ def test_an_unknown_version_of_apiversions_gets_version_0_and_the_range(version)
     [("", "1"), ("a", ""), ("-a", "1"), ("a-", "1"), ("a b", "1"), ("a", "1_0"), ("a\n", "1")],
 )
 def test_a_malformed_client_name_is_an_invalid_request(name, software):
-    answer = ask_for_versions(BROKER, 3, name, software)
-    assert (answer.error_code, answer.api_keys) == (ErrorCode.INVALID_REQUEST, ())
+    response = ask_for_versions(BROKER, 3, name, software)
+    assert (response.error_code, response.api_keys) == (ErrorCode.INVALID_REQUEST, ())
 
 
 def test_names_of_common_clients_are_accepted():
@@ -270,7 +270,7 @@ def test_names_of_common_clients_are_accepted():
 def test_a_response_that_an_old_version_cannot_express_closes_the_connection():
     """A flexible version may have brought a name into a group that is too long for the leader's own version."""
     join = m.join_group_response
-    answer = join.JoinGroupResponse(
+    response = join.JoinGroupResponse(
         throttle_time=millis(0),
         error_code=ErrorCode.NONE,
         generation_id=1,
@@ -283,7 +283,7 @@ def test_a_response_that_an_old_version_cannot_express_closes_the_connection():
     for version, fits in ((5, False), (9, True)):
         request = CODECS[BROKER].decode_request(frame_of(api, arbitrary_request(api, version, 0)))
         if fits:
-            assert len(CODECS[BROKER].encode_response(request, answer)) > 40_000
+            assert len(CODECS[BROKER].encode_response(request, response)) > 40_000
         else:
             with pytest.raises(MalformedRequestError, match="JoinGroup version 5"):
-                CODECS[BROKER].encode_response(request, answer)
+                CODECS[BROKER].encode_response(request, response)

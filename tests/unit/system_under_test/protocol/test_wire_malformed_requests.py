@@ -164,7 +164,7 @@ def test_a_fetch_never_waits_for_more_bytes_than_a_response_may_have():
             fetch_one(broker, min_bytes=1 << 20, max_bytes=max_bytes)
             for max_bytes in (150, 1 << 20)
         ]
-        return [hasattr(answer, "responses") for answer in answers]
+        return [hasattr(response, "responses") for response in answers]
 
     assert run_virtually(story()) == [True, False]
 
@@ -175,8 +175,8 @@ def test_a_response_is_limited_whatever_is_requested(monkeypatch):
     for _ in range(5):
         produced(broker, encode_batch([(b"k", b"v" * 30)], timestamp_ms=1))
     size = len(encode_batch([(b"k", b"v" * 30)], timestamp_ms=1))
-    answer = fetch_one(broker, min_bytes=1, max_bytes=2**31 - 1)
-    assert len(answer.responses[0].partitions[0].records) == 250 // size * size
+    response = fetch_one(broker, min_bytes=1, max_bytes=2**31 - 1)
+    assert len(response.responses[0].partitions[0].records) == 250 // size * size
 
 
 def test_the_first_batch_gets_through_any_limit():
@@ -184,8 +184,8 @@ def test_the_first_batch_gets_through_any_limit():
     sent = encode_batch([(b"k", b"v" * 1000)], timestamp_ms=1)
     produced(broker, sent)
     for max_bytes in (0, 1, -1, -(2**31)):
-        answer = fetch_one(broker, min_bytes=1, max_bytes=max_bytes)
-        assert len(answer.responses[0].partitions[0].records) == len(sent)
+        response = fetch_one(broker, min_bytes=1, max_bytes=max_bytes)
+        assert len(response.responses[0].partitions[0].records) == len(sent)
 
 
 def test_what_is_committed_is_stable_in_both_isolation_levels():
