@@ -473,7 +473,7 @@ def play(
         disabled_rules=tuple(off),
     )
     story = Story(plot, experiment, is_watched=is_watched)
-    result = story.carry_out()
+    result = story.to_its_end()
     recorded = context_from_facts(result.tables["run_facts"])
     assert recorded is not None
     context = replace(recorded, acked_during_faults_min=0)
