@@ -1,6 +1,6 @@
 """A controller without a quorum, clock or network: the pure decisions applied one after another.
 
-Used by the tests of the controller: a story says what happens to brokers, and reads what the metadata became.
+Used by the tests of the controller: a story scripts events of brokers, and reads the resulting metadata.
 """
 
 from dataclasses import replace
@@ -243,7 +243,7 @@ class Story:
             self.apply(fence(self.image, self.policy, broker_id))
 
     def apply_without_election(self, broker_id: int) -> None:
-        """A broker is unfenced and nobody looks at the leaderless partitions."""
+        """A broker is unfenced and leaderless partitions are not checked."""
         epoch = self.image.brokers[broker_id].broker_epoch
         self.write(
             BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, fenced=False)
@@ -292,7 +292,7 @@ class Story:
         return partition
 
     def propose(self, *isr: int, **fields: object):
-        """The leader proposes an ISR with current epochs; returns the partition's answer."""
+        """The leader proposes an ISR with current epochs; returns the partition's response."""
         sender = fields.pop("sender", self.p.leader)
         epochs = {
             "leader_epoch": self.p.leader_epoch,
@@ -306,12 +306,12 @@ class Story:
             isr=tuple((member, self.image.brokers[member].broker_epoch) for member in isr),
             **epochs,
         )
-        answer = self.apply(alter_partition(self.image, request, self.policy))
-        assert answer.error_code == 0
-        return answer.topics[0].partitions[0]
+        response = self.apply(alter_partition(self.image, request, self.policy))
+        assert response.error_code == 0
+        return response.topics[0].partitions[0]
 
     def state(self) -> dict[str, object]:
-        """Returns what the golden traces speak of."""
+        """Returns the fields that the golden traces list."""
         p = self.p
         return {
             "leader": p.leader,

@@ -1,4 +1,4 @@
-"""A storage door in memory for tests: what is written, what is durable, and a power cut between them.
+"""Storage in memory for tests: what is written, what is durable, and a power cut between them.
 
 The model is the harshest of POSIX: only `fsync` makes content durable, only `fsync_dir` makes names durable.
 """

@@ -156,7 +156,7 @@ def final_read(op: int, *values: int, at: int = 900) -> list[Call]:
 
 
 def last_replica_standing(*, elr: bool) -> dict[str, pa.Table]:
-    """Returns scenario V3: ISR 1, broker 1 loses its tail, and who leads then.
+    """Returns scenario V3: ISR 1, broker 1 loses its tail, and another broker leads.
 
     Ten records are acknowledged; broker 1 comes back with five. Without eligible leader replicas it leads,
     unflagged, and five new records overwrite the tail. With them broker 3 leads and nothing is lost.

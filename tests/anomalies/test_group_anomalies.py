@@ -129,7 +129,7 @@ def test_another_record_at_the_same_offset_does_not_count_as_delivered() -> None
     assert anomaly.judgement == Judgement.EXCUSED
 
 
-def test_what_a_process_outside_of_the_group_read_was_not_delivered_to_the_group() -> None:
+def test_reads_by_a_process_outside_the_group_are_not_deliveries_to_the_group() -> None:
     group = Group()
     group.commit(1)
     assert len(found(judged(group, delivery(30, (0, 0), process=71)))) == 1
@@ -182,7 +182,7 @@ def test_a_commit_without_a_response_may_be_applied_late() -> None:
     assert len(found(judged(group, everything))) == 1
 
 
-def test_a_commit_that_was_sent_after_the_response_explains_nothing() -> None:
+def test_a_commit_sent_after_the_response_explains_nothing() -> None:
     group = Group()
     group.commit(7)
     group.sees(4)
@@ -190,7 +190,7 @@ def test_a_commit_that_was_sent_after_the_response_explains_nothing() -> None:
     assert len(found(judged(group, delivery(30, (0, 0), (1, 1), (2, 2))))) == 1
 
 
-def test_a_commit_that_was_acknowledged_after_the_question_proves_nothing() -> None:
+def test_a_commit_acknowledged_after_the_request_proves_nothing() -> None:
     group = Group()
     asked = group.note("committed-asked")
     group.commit(7)
@@ -211,7 +211,7 @@ def test_only_final_reads_show_what_the_log_holds() -> None:
     assert len(found(judge_run(tables, CONTEXT))) == 1
 
 
-def test_groups_are_judged_apart_and_the_order_of_rows_does_not_matter() -> None:
+def test_groups_are_judged_separately_and_row_order_does_not_matter() -> None:
     one, other = Group("one"), Group("other", member=71)
     one.commit(2)
     other.commit(1)
@@ -224,13 +224,13 @@ def test_groups_are_judged_apart_and_the_order_of_rows_does_not_matter() -> None
     assert verdict.coverage["group_commits"] == 2
 
 
-def test_a_workload_without_a_group_is_not_judged_by_groups() -> None:
+def test_a_workload_without_a_group_has_no_group_findings() -> None:
     group = Group()
     group.commit(3)
     assert found(judged(group, context=RunContext())) == []
 
 
-def test_a_partition_that_only_a_group_touched_is_judged_too() -> None:
+def test_a_partition_used_only_by_a_group_is_judged() -> None:
     group = Group()
     group.commit(3)
     group.sees(1)
@@ -240,7 +240,7 @@ def test_a_partition_that_only_a_group_touched_is_judged_too() -> None:
     assert judgement.anomalies == verdict.anomalies
 
 
-def test_counters_of_a_run_are_those_of_its_groups() -> None:
+def test_run_counters_are_the_sums_of_its_groups() -> None:
     group = Group()
     group.commit(2)
     calls = [*APPENDS, delivery(30, (0, 0), (1, 1)), delivery(31, (1, 1))]

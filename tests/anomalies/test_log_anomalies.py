@@ -128,7 +128,7 @@ def ids(report: PartitionReport) -> set[str]:
 
 
 @pytest.mark.parametrize("identifier", CASES)
-def test_the_smallest_history_has_the_anomaly_and_the_near_miss_has_not(identifier: str) -> None:
+def test_the_smallest_history_has_the_anomaly_and_the_near_miss_does_not(identifier: str) -> None:
     smallest, near_miss = CASES[identifier]
     assert identifier in ids(check(smallest))
     assert identifier not in ids(check(near_miss))
@@ -168,7 +168,7 @@ def test_a_witness_reads_like_a_line_of_the_history() -> None:
     )
 
 
-def test_corrupt_and_foreign_records_are_named_and_spare_the_rest() -> None:
+def test_corrupt_and_foreign_records_are_named_and_other_records_are_still_judged() -> None:
     calls = [append(0, 1, 5, 0), poll(1, 6, 7, (0, 0), (1, -1), (2, -1))]
     report = check_tables(
         operations_table(calls),
@@ -182,7 +182,7 @@ def test_a_record_of_value_minus_one_with_status_ok_is_a_phantom() -> None:
     assert ids(check([poll(0, 1, 5, (0, -1))])) == {"phantom-value"}
 
 
-def test_impossible_offsets_are_named() -> None:
+def test_impossible_offsets_are_reported() -> None:
     calls = [append(0, 1, 5, -7), latest(1, 1, 5, -3), poll(2, 1, 5, (-2, 0), position=0)]
     report = check(calls)
     assert ids(report) == {"impossible-offset"}

@@ -71,7 +71,7 @@ def test_last_replica_standing_with_elr_loses_nothing() -> None:
 # --- what is gone, and how that is known ---
 
 
-def test_an_acked_record_that_the_final_reads_passed_over_is_lost() -> None:
+def test_an_acked_record_that_the_final_reads_skipped_is_lost() -> None:
     calls = [append(0, 0, at=1), append(1, 1, at=3), append(2, 1, at=5)]
     verdict = judge_run(run([*calls, *final_read(10, 0, 2)]), PLAIN)
     assert one(verdict, "lost-acked-write").details["values"] == [1]
@@ -106,7 +106,7 @@ def test_final_reads_must_cover_the_log_from_its_start() -> None:
     assert judge_run(run([*calls, read(11, 910, 0, end=2, final=True)]), PLAIN).validity == "valid"
 
 
-def test_final_reads_in_pieces_count_as_one() -> None:
+def test_several_partial_final_reads_count_as_one() -> None:
     calls = [append(i, i, at=1 + 2 * i) for i in range(6)]
     pieces = [
         read(20, 900, 4, 5, start=4, end=6, final=True),
@@ -117,7 +117,7 @@ def test_final_reads_in_pieces_count_as_one() -> None:
     assert judge_run(run(calls + pieces[:2]), PLAIN).validity == Validity.UNKNOWN
 
 
-def test_a_tail_that_the_leader_still_holds_but_may_not_show_is_unseen() -> None:
+def test_a_tail_that_the_leader_holds_but_may_not_serve_is_unseen() -> None:
     calls = [append(0, 0, at=1), append(1, 1, at=3), *final_read(10, 0)]
     leader = [replica(5, 1, 2, hw=1, role="leader")]
     verdict = judge_run(run(calls, replicas=leader), PLAIN)
@@ -138,12 +138,12 @@ def test_a_reused_offset_shows_a_loss_without_any_final_read() -> None:
     assert one(verdict, "offset-reused").witnesses[1].op_index == 1
 
 
-def test_of_two_acks_for_one_offset_the_record_in_the_final_log_stays() -> None:
+def test_of_two_records_acked_at_one_offset_the_one_in_the_final_log_survives() -> None:
     calls = [append(0, 0, at=1), append(1, 0, at=5), *final_read(10, 0)]
     assert one(judge_run(run(calls), PLAIN), "lost-acked-write").details["values"] == [1]
 
 
-def test_a_read_record_that_is_gone_is_a_visible_regress_even_if_nobody_was_told_of_it() -> None:
+def test_a_read_record_that_is_gone_is_a_visible_regress_even_without_an_ack() -> None:
     """V5 without the gate: the producer got an error, a consumer read the record, then it vanished."""
     calls = [append(0, 0, at=1), append(1, None, at=3, outcome="info"), read(2, 8, 0, 1)]
     verdict = judge_run(run([*calls, *final_read(10, 0)]), ELR_OFF)
@@ -158,7 +158,7 @@ def test_a_read_record_that_is_gone_is_a_visible_regress_even_if_nobody_was_told
 # --- acks=1 ---
 
 
-def test_losing_an_unread_acks_1_record_is_allowed_and_so_is_what_follows_from_it() -> None:
+def test_losing_an_unread_acks_1_record_and_its_consequences_is_allowed() -> None:
     calls = [append(0, 0, at=1), append(1, 1, at=3, acks=1), append(2, 1, at=7)]
     verdict = judge_run(run([*calls, *final_read(10, 0, 2)]), PLAIN)
     assert found(verdict) == {
@@ -260,7 +260,7 @@ def stopped(end: object) -> dict[str, object]:
         stopped({"in_time": False}),
     ],
 )
-def test_whatever_ends_a_broker_in_no_order_explains_an_unclean_registration(
+def test_any_fault_that_ends_a_broker_ungracefully_explains_an_unclean_registration(
     explains: dict[str, object],
 ) -> None:
     verdict = flagged_run(flagged=True, faults=[explains], brokers=ONCE_ORDERLY)
@@ -271,8 +271,8 @@ def test_whatever_ends_a_broker_in_no_order_explains_an_unclean_registration(
     "explains",
     [
         *(fault(40, name, ["b1"]) for name in ("slow_disk", "clock_step", "slow_cpu", "delay")),
-        *(fault(40, name, ["b2"]) for name in ("wipe", "io_error")),  # somebody else
-        fault(-20, "io_error", ["b1"], healed=-10),  # over when the node was started in order
+        *(fault(40, name, ["b2"]) for name in ("wipe", "io_error")),  # another broker
+        fault(-20, "io_error", ["b1"], healed=-10),  # healed before the clean start of the node
         fault(-20, "kill", ["b1"]),
         fault(102, "io_error", ["b1"]),  # only after it had registered
         stopped("stopped"),
@@ -280,7 +280,7 @@ def test_whatever_ends_a_broker_in_no_order_explains_an_unclean_registration(
         {**fault(40, "stop", ["b1"]), "evidence": "[]"},
     ],
 )
-def test_what_leaves_a_broker_alone_explains_no_unclean_registration(
+def test_a_fault_that_does_not_end_the_broker_explains_no_unclean_registration(
     explains: dict[str, object],
 ) -> None:
     verdict = flagged_run(flagged=True, faults=[explains], brokers=ONCE_ORDERLY)
@@ -342,7 +342,7 @@ def test_a_later_flagged_election_does_not_excuse_what_an_unflagged_one_lost() -
         ),
     ],
 )
-def test_a_record_that_its_keeper_brings_back_is_lost_by_the_next_election_without_it(
+def test_a_record_that_its_last_holder_restores_is_lost_by_the_next_election_without_it(
     kept: list[dict[str, object]], judgement: Judgement
 ) -> None:
     tables = run(
@@ -386,7 +386,7 @@ def test_a_log_that_is_long_enough_but_older_does_not_hold_the_record() -> None:
     assert judge_run(tables, context).excused_lost_records == 1
 
 
-def test_an_answer_delayed_beyond_the_election_does_not_change_the_judgement() -> None:
+def test_a_response_delayed_beyond_the_election_does_not_change_the_judgement() -> None:
     """The record was committed at 4 and lost at 150; the client heard of its success at 200 only."""
     late = [LOST_TAIL[0], replace(LOST_TAIL[1], res=200), *LOST_TAIL[2:]]
     states = [state(1, 1, [1, 2], epoch=0), state(150, 1, [1], epoch=1, flagged=True)]
@@ -398,12 +398,12 @@ def test_an_answer_delayed_beyond_the_election_does_not_change_the_judgement() -
 @pytest.mark.parametrize(
     ("asked_at", "judgement"), [(50, Judgement.EXCUSED), (160, Judgement.FORBIDDEN)]
 )
-def test_an_end_that_was_told_late_is_excused_only_if_it_was_asked_for_before_the_election(
+def test_a_late_log_end_response_is_excused_only_if_requested_before_the_election(
     asked_at: int, judgement: Judgement
 ) -> None:
-    """Offset 1 was there until the election at 150; the answer that says so arrives at 200."""
-    told = Call(op=5, kind="latest", process=9, inv=asked_at, res=200, offset=2)
-    calls = [LOST_TAIL[0], LOST_TAIL[1], told, append(2, 1, at=300), *final_read(10, 0, 2)]
+    """Offset 1 was there until the election at 150; the response that shows it arrives at 200."""
+    reported = Call(op=5, kind="latest", process=9, inv=asked_at, res=200, offset=2)
+    calls = [LOST_TAIL[0], LOST_TAIL[1], reported, append(2, 1, at=300), *final_read(10, 0, 2)]
     states = [state(1, 1, [1, 2], epoch=0), state(150, 1, [1], epoch=1, flagged=True)]
     context = RunContext(elr_on=False, unclean_election_enabled=True)
     verdict = judge_run(run(calls, states=states, replicas=LOGS), context)
@@ -411,12 +411,12 @@ def test_an_end_that_was_told_late_is_excused_only_if_it_was_asked_for_before_th
 
 
 @pytest.mark.parametrize(("epoch", "judgement"), [(0, Judgement.EXCUSED), (1, Judgement.FORBIDDEN)])
-def test_what_a_deposed_leader_still_shows_after_a_flagged_election_is_excused(
+def test_reads_from_a_deposed_leader_after_a_flagged_election_are_excused(
     epoch: int, judgement: Judgement
 ) -> None:
-    """A leader of epoch 0 that is cut off tells its log end at 160; epoch 1 began without that record at 150."""
-    told = Call(op=5, kind="latest", process=9, inv=160, res=200, offset=2)
-    calls = [LOST_TAIL[0], LOST_TAIL[1], told, append(2, 1, at=300), *final_read(10, 0, 2)]
+    """An isolated leader of epoch 0 reports its log end at 160; epoch 1 began without that record at 150."""
+    reported = Call(op=5, kind="latest", process=9, inv=160, res=200, offset=2)
+    calls = [LOST_TAIL[0], LOST_TAIL[1], reported, append(2, 1, at=300), *final_read(10, 0, 2)]
     tables = run(
         calls,
         states=[state(1, 1, [1, 2], epoch=0), state(150, 1, [1], epoch=1, flagged=True)],

@@ -21,7 +21,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stored(pristine: Path, tmp_path: Path) -> Path:
-    """A copy of that run in a store of its own, for tests that damage it."""
+    """A copy of that run in its own store, for tests that damage it."""
     directory = tmp_path / "runs" / pristine.parent.name / pristine.name
     shutil.copytree(pristine, directory)
     return directory

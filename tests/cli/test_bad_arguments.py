@@ -51,7 +51,7 @@ COMPARE = ("compare", "--no-spark", "--vary", "profile=kafka-4.0,kafka-4.1")
         (("demo", "--no-spark", "--seeds", "0"), "'0' is not a whole number of at least 1"),
     ],
 )
-def test_a_wrong_argument_is_refused_in_one_sentence(
+def test_an_invalid_argument_is_refused_in_one_sentence(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -81,7 +81,7 @@ def test_a_wrong_argument_is_refused_in_one_sentence(
         ("nemesis.faults=power,pover", "did you mean 'power'?"),
     ],
 )
-def test_a_wrong_vary_is_refused_and_leaves_no_folder(
+def test_an_invalid_vary_option_is_refused_and_leaves_no_folder(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, vary: str, sentence: str
 ) -> None:
     where = ("--no-spark", "--seeds", "1", "--results", tmp_path)
@@ -102,7 +102,7 @@ def test_a_wrong_vary_is_refused_and_leaves_no_folder(
         ("demo", "--no-spark", "--seeds", "1"),
     ],
 )
-def test_results_that_are_a_file_are_refused(
+def test_a_results_path_that_is_a_file_is_refused(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     file = write(tmp_path / "file", "precious")

@@ -76,7 +76,7 @@ FAULT = '[[schedule]]\nfault = "isolate"\n'
         ),
     ],
 )
-def test_a_wrong_experiment_is_refused_before_anything_is_stored(
+def test_an_invalid_experiment_is_refused_before_anything_is_stored(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, sentence: str
 ) -> None:
     file = write(tmp_path / "mine.toml", text)
@@ -89,7 +89,7 @@ def test_a_wrong_experiment_is_refused_before_anything_is_stored(
     ("text", "sentence"),
     [("x = = 1", "mine.toml is not valid TOML"), ('profle = "a"', "mine.toml: no key")],
 )
-def test_the_sentence_names_the_file(
+def test_the_error_names_the_file(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, sentence: str
 ) -> None:
     assert sentence in refused(capsys, "run", write(tmp_path / "mine.toml", text))
@@ -101,7 +101,7 @@ def test_a_binary_file_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert "cannot read the experiment file" in refused(capsys, "run", file)
 
 
-def test_a_swarm_of_a_wrong_schedule_is_refused_before_it_begins(
+def test_a_swarm_with_an_invalid_schedule_is_refused_before_it_starts(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = write(tmp_path / "mine.toml", FAULT + 'targets = ["b9"]')

@@ -119,7 +119,7 @@ def test_check_reproduces_the_stored_verdict_from_the_tables_alone(
     for name in ("verdict.json", *SIDE_FILES):
         (run / name).unlink(missing_ok=True)
     if is_finished(run):
-        # Even the experiment counts for nothing once the run recorded what it promises.
+        # Once the run has recorded its context, even the experiment is not used.
         (run / "experiment.toml").unlink()
     main(["check", str(run), "--no-spark", "--quiet"])
     assert (run / "verdict.json").read_bytes() == first

@@ -76,7 +76,7 @@ def test_a_negative_control_is_valid_because_its_election_was_flagged(
     assert outcome.data["excused_lost_records"] == 5
 
 
-def test_a_run_in_which_too_little_happened_is_unknown(
+def test_a_run_with_too_few_operations_is_unknown(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     text = 'weather = "calm"\nduration_ms = 400\n[workload]\nappends_per_s = 5.0\n'
@@ -203,17 +203,21 @@ def test_an_empty_list_suggests_a_command(
 
 
 @pytest.fixture
-def small_storm(tmp_path: Path) -> Path:
+def small_random_swarm(tmp_path: Path) -> Path:
     """The built-in comparison, shortened."""
     text = (ROOT / "harness" / "experiments" / "elr-compare.toml").read_text()
-    return write(tmp_path / "storm.toml", text.replace("duration_ms = 12000", "duration_ms = 4000"))
+    return write(
+        tmp_path / "random_faults.toml", text.replace("duration_ms = 12000", "duration_ms = 4000")
+    )
 
 
 def test_compare_runs_the_same_seeds_in_every_arm(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, small_storm: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, small_random_swarm: Path
 ) -> None:
     arguments = ("--vary", "profile=kafka-4.0,kafka-4.1", "--seeds", "2", "--no-spark", "--json")
-    outcome = call(capsys, "compare", small_storm, *arguments, "--results", tmp_path / "runs")
+    outcome = call(
+        capsys, "compare", small_random_swarm, *arguments, "--results", tmp_path / "runs"
+    )
     assert outcome.code == 0
     assert [arm["name"] for arm in outcome.data["arms"]] == [
         "profile=kafka-4.0",
@@ -295,7 +299,7 @@ def shell(*arguments: object) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_a_real_process_keeps_its_streams_apart(tmp_path: Path) -> None:
+def test_a_real_process_keeps_standard_output_and_error_separate(tmp_path: Path) -> None:
     wrong = shell("reproduce", "last-replica")
     assert (wrong.returncode, wrong.stdout) == (254, "")
     assert wrong.stderr.count("\n") == 1
@@ -323,7 +327,7 @@ def test_a_reader_that_exits_early_causes_no_error_message(tmp_path: Path) -> No
     assert done.stderr == ""
 
 
-def test_an_unexpected_error_is_one_line_and_a_traceback_in_a_file(
+def test_an_unexpected_error_prints_one_line_and_writes_the_traceback_to_a_file(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def explode(_: object) -> int:

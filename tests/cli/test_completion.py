@@ -12,7 +12,7 @@ FLAGS = ("--profile", "--vary", "--spark-master", "--from-debootstrap", "--until
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
-def test_a_script_knows_commands_and_options(
+def test_a_completion_script_contains_commands_and_options(
     capsys: pytest.CaptureFixture[str], shell: str
 ) -> None:
     outcome = call(capsys, "completion", shell)

@@ -74,17 +74,17 @@ def remove(path: Path) -> None:
         (remove, "is missing from the history"),
     ],
 )
-def test_a_damaged_table_is_refused_by_its_name(
+def test_a_damaged_table_is_refused_and_named(
     capsys: pytest.CaptureFixture[str], stored: Path, name: str, damage: Damage, sentence: str
 ) -> None:
     damage(stored / name)
-    answer = check(capsys, stored)
-    assert str(stored / name) in answer
-    assert sentence in answer
+    output = check(capsys, stored)
+    assert str(stored / name) in output
+    assert sentence in output
     assert str(stored / name) in refused(capsys, "report", stored)
 
 
-def test_a_flipped_byte_is_refused_or_changes_no_row(
+def test_a_flipped_byte_is_detected_or_changes_no_row(
     capsys: pytest.CaptureFixture[str], stored: Path
 ) -> None:
     """Pages have checksums. A flipped byte in metadata is refused, or the table has the same rows."""
@@ -154,7 +154,7 @@ def test_a_folder_without_a_run_is_refused_with_a_suggestion(
 
 
 def with_journal(run: Path, data: bytes) -> None:
-    """Leaves the files of a run whose harness died: an experiment and a journal."""
+    """Leaves only the files of a run whose harness died: an experiment and a journal."""
     for name in ("run.json", "verdict.json", "replay.json", "report.html", "summary.md"):
         (run / name).unlink()
     shutil.rmtree(run / "history")
@@ -181,7 +181,7 @@ def test_a_foreign_journal_is_refused(
     "data",
     [b"", file_header()[:7], file_header(), file_header() + b"LSF1\x10", file_header() + b"x" * 99],
 )
-def test_a_journal_with_a_torn_tail_is_judged_up_to_the_last_whole_frame(
+def test_a_journal_with_a_torn_tail_is_judged_up_to_the_last_complete_frame(
     capsys: pytest.CaptureFixture[str], stored: Path, data: bytes
 ) -> None:
     with_journal(stored, data)
@@ -224,9 +224,9 @@ def test_damaged_facts_of_a_run_are_refused(
     capsys: pytest.CaptureFixture[str], stored: Path, damage: Damage, sentence: str
 ) -> None:
     damage(stored / "history/run_facts.parquet")
-    answer = check(capsys, stored)
-    assert str(stored / "history/run_facts.parquet") in answer
-    assert sentence in answer
+    output = check(capsys, stored)
+    assert str(stored / "history/run_facts.parquet") in output
+    assert sentence in output
 
 
 def test_a_run_that_names_a_checker_that_is_not_installed_is_refused(
@@ -293,20 +293,20 @@ def test_a_replay_file_with_wrong_content_is_refused(
     sentence: str,
 ) -> None:
     edited(stored / "replay.json", change)
-    answer = refused(capsys, "replay", stored, "--no-spark", "--results", stored.parent.parent)
-    assert sentence in answer
-    assert str(stored / "replay.json") in answer
+    output = refused(capsys, "replay", stored, "--no-spark", "--results", stored.parent.parent)
+    assert sentence in output
+    assert str(stored / "replay.json") in output
 
 
 def test_a_run_that_never_wrote_a_replay_file_cannot_be_replayed(
     capsys: pytest.CaptureFixture[str], stored: Path
 ) -> None:
     (stored / "replay.json").unlink()
-    answer = refused(capsys, "replay", stored, "--no-spark", "--results", stored.parent.parent)
-    assert "has no replay.json, so it cannot be replayed" in answer
+    output = refused(capsys, "replay", stored, "--no-spark", "--results", stored.parent.parent)
+    assert "has no replay.json, so it cannot be replayed" in output
 
 
-def test_a_replay_with_another_trace_hash_fails_with_the_cause(
+def test_a_replay_with_a_different_trace_hash_fails_and_names_the_cause(
     capsys: pytest.CaptureFixture[str], stored: Path
 ) -> None:
     """Not the user's mistake: the code has changed, or determinism is broken. Exit code 255."""

@@ -47,7 +47,7 @@ def rows_of(count: int) -> list[tuple[str, str]]:
     return [("invalid", f"experiment/{'x' * 120}-{number}") for number in range(count)]
 
 
-def test_a_file_gets_every_id_whole_and_no_colour() -> None:
+def test_output_to_a_file_has_complete_ids_and_no_colour() -> None:
     text = as_text(table(("verdict", "run"), rows_of(2)), line("word " * 100))
     assert [row.split() for row in text.splitlines()[2:4]] == [list(row) for row in rows_of(2)]
     assert text.splitlines()[4] == ("word " * 100).rstrip()
@@ -55,7 +55,7 @@ def test_a_file_gets_every_id_whole_and_no_colour() -> None:
     assert not any(row.endswith(" ") for row in text.splitlines())
 
 
-def test_a_terminal_gets_colours_and_whole_ids_even_when_they_are_wider_than_it(
+def test_output_to_a_terminal_has_colours_and_complete_ids_even_when_too_wide(
     terminal: Terminal,
 ) -> None:
     text = show_on(terminal, table(("verdict", "run"), rows_of(1)), line("valid"))
@@ -72,7 +72,7 @@ def test_no_color_leaves_no_escape_sequence_at_all(
     assert "\x1b" not in text
 
 
-def test_a_column_that_may_fold_makes_a_table_fit_the_terminal_and_loses_nothing(
+def test_a_folding_column_makes_a_table_fit_the_terminal_without_losing_text(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
@@ -85,7 +85,7 @@ def test_a_column_that_may_fold_makes_a_table_fit_the_terminal_and_loses_nothing
 
 
 @pytest.mark.parametrize("where", ["cell", "line"])
-def test_hostile_text_controls_no_terminal_and_is_no_markup(
+def test_hostile_text_neither_controls_the_terminal_nor_is_read_as_markup(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
@@ -99,19 +99,19 @@ def test_hostile_text_controls_no_terminal_and_is_no_markup(
         )
 
 
-def test_hostile_reasons_and_errors_of_a_run_control_no_terminal(
+def test_hostile_reasons_and_errors_do_not_control_the_terminal(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     summary = {"verdict": "invalid", "reasons": [HOSTILE], "report_error": HOSTILE}
     text = as_text(*run_parts(tmp_path, summary))
-    said = capsys.readouterr().err
-    for shown in (text, said):
+    output = capsys.readouterr().err
+    for shown in (text, output):
         assert "[red]x[/red]" in shown
         assert not set(shown) & {"\x1b", "\x07", "\r", "\x9b"}
-    assert said.count("\n") == 1
+    assert output.count("\n") == 1
 
 
-def test_an_error_that_quotes_hostile_text_is_one_harmless_line(
+def test_an_error_that_quotes_hostile_text_is_one_escaped_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     outcome = call(capsys, "run", tmp_path / "\x1b[2J\r.toml")
@@ -120,7 +120,7 @@ def test_an_error_that_quotes_hostile_text_is_one_harmless_line(
     assert not set(outcome.err) & {"\x1b", "\r"}
 
 
-def test_a_log_gets_events_at_once_and_states_only_now_and_then(
+def test_a_log_gets_events_immediately_and_progress_rarely(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now_s = [0.0]
@@ -141,7 +141,7 @@ def test_a_log_gets_events_at_once_and_states_only_now_and_then(
     ]
 
 
-def test_a_terminal_gets_a_live_bar_that_is_gone_at_the_end(
+def test_a_terminal_gets_a_live_progress_bar_that_is_removed_at_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")

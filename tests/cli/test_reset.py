@@ -43,7 +43,7 @@ def must_fail(outcome: Outcome) -> str:
     return line
 
 
-def test_a_reset_without_an_engine_reports_that_containers_were_not_checked(
+def test_a_reset_without_docker_reports_that_containers_were_not_checked(
     machine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leave(machine, "of-hosts", in_containers=False)
@@ -58,7 +58,7 @@ def test_a_reset_without_an_engine_reports_that_containers_were_not_checked(
     }
 
 
-def test_a_configured_engine_that_does_not_respond_is_a_failure(
+def test_a_configured_docker_engine_that_does_not_respond_is_a_failure(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
@@ -70,7 +70,7 @@ def test_a_configured_engine_that_does_not_respond_is_a_failure(
     assert sentence in outcome.data["problem"]
 
 
-def test_a_socket_whose_engine_does_not_respond_is_a_failure(
+def test_a_docker_socket_that_does_not_respond_is_a_failure(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "docker.sock").touch()

@@ -90,8 +90,8 @@ def test_a_terminated_run_ends_its_nodes(
     run.send_signal(signal.SIGTERM)
     time.sleep(0.05)
     run.send_signal(signal.SIGTERM)  # as `timeout` does
-    _, said = run.communicate(timeout=60)
-    assert (run.returncode, said) == (FAILURE, "laststand: interrupted\n")
+    _, output = run.communicate(timeout=60)
+    assert (run.returncode, output) == (FAILURE, "laststand: interrupted\n")
     assert processes_with(str(store)) == []
 
 
@@ -102,13 +102,13 @@ def test_a_terminated_campaign_does_not_wait_for_its_workers(
     run = started(*words)
     wait_for(lambda: any(one.stat().st_size for one in tmp_path.rglob("progress")))
     run.send_signal(signal.SIGTERM)
-    _, said = run.communicate(timeout=30)
+    _, output = run.communicate(timeout=30)
     assert run.returncode == FAILURE
-    assert "laststand: interrupted" in said
-    assert "100000 runs in" not in said, "they are not all done"
+    assert "laststand: interrupted" in output
+    assert "100000 runs in" not in output, "they are not all done"
 
 
-def test_an_interrupt_inside_exec_has_the_same_exit_code(tmp_path: Path) -> None:
+def test_an_interrupt_during_exec_has_the_same_exit_code(tmp_path: Path) -> None:
     code = """
 import sys
 from harness.cli.main import main

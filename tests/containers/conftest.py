@@ -1,4 +1,4 @@
-"""Tests that need root and this kernel. Where something is missing they are skipped, and say what."""
+"""Tests that need root and this kernel. If something is missing, they are skipped with the reason."""
 
 import os
 from collections.abc import Iterator

@@ -43,7 +43,7 @@ class Lengths:
         self._alive: list[Inode] = []  # so that no number is given again
 
     def run(self, script: Script) -> None:
-        """Carries out a script."""
+        """Runs a script."""
         for call in script:
             inode = self.disk.files.get(call.path)
             if inode is not None and call.name in ("truncate", "write"):

@@ -1,7 +1,7 @@
-"""A few hosts on one Ethernet segment: network namespaces, veth pairs, and a bridge in a namespace of its own.
+"""A few hosts on one Ethernet segment: network namespaces, veth pairs, and a bridge in its own namespace.
 
 Nothing of it has a name outside, so nothing of it can stay: a namespace is gone with its last process. The bridge
-is not in the machine's own namespace, whose firewall would have a say in what passes it.
+is not in the machine's own namespace, whose firewall could drop some of it.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ def why_not() -> str:
 
 @functools.cache
 def why_no_netem() -> str:
-    """Returns why packets cannot be delayed by netem here, as `tc` says it; "" if they can."""
+    """Returns why packets cannot be delayed by netem here, in the words of `tc`; "" if they can."""
     if why_not():
         return why_not()
     command = (
@@ -88,7 +88,7 @@ class RigHost:
                 raise OSError("no network namespace")
 
     def ip(self, batch: str) -> None:
-        """Carries out `ip` commands inside, one a line."""
+        """Runs `ip` commands inside, one per line."""
         self.run(["ip", "-batch", "-"], batch)
 
     def run(self, command: list[str], stdin: str = "") -> str:
@@ -148,7 +148,7 @@ class RigHost:
     def server(
         self, port: int = 9092, backlog: int = 128, does: str = "echo"
     ) -> Iterator["subprocess.Popen[bytes]"]:
-        """A process inside that accepts connections: "echo" answers the first, "hold" leaves them all alone."""
+        """A process inside that accepts connections: "echo" echoes the first, "hold" sends nothing."""
         arguments = [self.address, str(port), str(backlog), does]
         process = subprocess.Popen(
             ["nsenter", "-t", str(self.pid), "-n", sys.executable, "-c", _SERVER, *arguments],

@@ -4,8 +4,8 @@
 
 Without arguments these are the tests of packets. Debian's kernel has netem, ifb and nftables queues, which small
 kernels of virtual machines often lack. It takes about ten minutes without hardware virtualization, most of them
-for the tests, two of which ask for more speed than that has and are left out. Needed: root, `apt-get`,
-`debootstrap`, `dpkg-deb`, `qemu-system-x86_64`, and a mirror of Debian. Whoever wants a second run keeps what the
+for the tests, two of which need more speed and are left out. Needed: root, `apt-get`,
+`debootstrap`, `dpkg-deb`, `qemu-system-x86_64`, and a mirror of Debian. For a second run, keep what the
 first one fetched with `--scratch`.
 
 All is in one archive that the kernel unpacks into its memory: a minimal Debian with Python, the modules of the
@@ -133,7 +133,7 @@ def write_archive(tree: Path, sink: BinaryIO) -> None:
 
 
 def boot(kernel: Path, archive: Path, accel: str) -> int:
-    """Starts the machine, prints what it says, and returns what pytest returned in it."""
+    """Starts the machine, prints its output, and returns what pytest returned in it."""
     command = ["qemu-system-x86_64", "-accel", accel, "-m", str(MEMORY_MIB)]
     command += ["-nographic", "-no-reboot", "-nic", "none", "-kernel", str(kernel)]
     command += ["-initrd", str(archive), "-append", "console=ttyS0 quiet panic=-1"]

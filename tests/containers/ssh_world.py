@@ -1,4 +1,4 @@
-"""Two hosts with sshd, made of containers: what a test needs to talk to "machines" over SSH.
+"""Two hosts with sshd, made of containers: what a test needs to reach "machines" over SSH.
 
     python -m tests.containers.ssh_world build      makes the hosts' base image from Debian's packages (a minute)
     python -m tests.containers.ssh_world up DIR     starts two hosts and writes DIR/hosts.toml
@@ -152,7 +152,7 @@ def hosts(engine: Any, folder: Path) -> Iterator[Path]:
 
 
 def wait_for_sshd(path: Path) -> None:
-    """Waits until every host of an inventory answers."""
+    """Waits until every host of an inventory responds."""
     deadline_s = time.monotonic() + START_LIMIT_S
     for host in load_inventory(path).hosts:
         while True:
@@ -160,7 +160,7 @@ def wait_for_sshd(path: Path) -> None:
                 socket.create_connection((host.address, 22), timeout=1).close()
                 break
             except OSError:
-                assert time.monotonic() < deadline_s, "sshd does not answer"
+                assert time.monotonic() < deadline_s, "sshd does not respond"
                 time.sleep(0.1)
 
 

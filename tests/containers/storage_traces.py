@@ -9,8 +9,8 @@ from typing import Protocol
 from system_under_test.real.storage import LOCK_FILE, RealStorage
 
 
-class Door(Protocol):
-    """What a script needs of a storage door."""
+class Storage(Protocol):
+    """The storage operations that a script needs."""
 
     def append(self, path: str, data: bytes) -> None: ...
     def write(self, path: str, data: bytes) -> None: ...
@@ -31,15 +31,15 @@ class Call:
     number: int = 0
     fill: int = 0
 
-    def run(self, door: Door) -> None:
+    def run(self, storage: Storage) -> None:
         if self.name in ("append", "write"):
-            getattr(door, self.name)(self.path, content(self.number, self.fill))
+            getattr(storage, self.name)(self.path, content(self.number, self.fill))
         elif self.name == "truncate":
-            door.truncate(self.path, self.number)
+            storage.truncate(self.path, self.number)
         elif self.name == "replace":
-            door.replace(self.path, self.target)
+            storage.replace(self.path, self.target)
         else:
-            getattr(door, self.name)(self.path)
+            getattr(storage, self.name)(self.path)
 
 
 def content(size: int, fill: int) -> bytes:
@@ -78,9 +78,9 @@ def fsync_dir(path: str) -> Call:
     return Call("fsync_dir", path)
 
 
-def run(script: Script, door: Door) -> None:
+def run(script: Script, storage: Storage) -> None:
     for call in script:
-        call.run(door)
+        call.run(storage)
 
 
 def read_files(root: Path) -> dict[str, bytes]:
@@ -112,10 +112,10 @@ KINDS = {
 
 
 class TraceMaker:
-    """Makes random scripts that any disk without faults can carry out. Mutable; one script each.
+    """Makes random scripts that any disk without faults can execute. Mutable; one script each.
 
     It keeps account of what there is, and of what has changed since everything was last made durable, because an
-    fsync of something that has not changed is a case of its own.
+    fsync of something unchanged is a separate case.
     """
 
     def __init__(self, seed: int) -> None:

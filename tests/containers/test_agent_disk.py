@@ -73,13 +73,13 @@ def test_a_new_disk_is_mounted_empty_and_durable(disk: NodeDisk) -> None:
     assert os.listdir(disk.data) == [], "a power cut right away takes nothing"
 
 
-def test_an_image_takes_only_the_room_that_is_used(disk: NodeDisk) -> None:
+def test_an_image_occupies_only_the_space_that_is_used(disk: NodeDisk) -> None:
     status = disk.image.stat()
     assert status.st_size == disk.size_mib << 20
     assert status.st_blocks * 512 < 100 << 20
 
 
-def test_a_disk_is_not_made_over_another(disk: NodeDisk) -> None:
+def test_a_disk_does_not_replace_an_existing_one(disk: NodeDisk) -> None:
     write(disk.data / "f", b"x")
     with pytest.raises(AgentError, match="already; attach or destroy it"):
         NodeDisk.create(disk.directory, filesystem="ext4")
@@ -90,7 +90,7 @@ def test_a_disk_is_not_made_over_another(disk: NodeDisk) -> None:
     ("filesystem", "size_mib", "words"),
     [("btrfs", 512, "use ext4 or xfs"), ("xfs", 64, "at least 300 MiB")],
 )
-def test_an_impossible_disk_is_refused_in_words(
+def test_an_impossible_disk_is_refused_with_a_reason(
     folder: Path, filesystem: str, size_mib: int, words: str
 ) -> None:
     with pytest.raises(AgentError, match=words):
@@ -108,10 +108,10 @@ def test_a_restarted_agent_finds_its_disks_again(disk: NodeDisk) -> None:
     again.mount()
     assert (again.data / "f").read_bytes() == b"content"
     with pytest.raises(AgentError, match="there is no disk"):
-        NodeDisk.attach(disk.directory.with_name("nobody"))
+        NodeDisk.attach(disk.directory.with_name("missing"))
 
 
-def test_destroying_leaves_nothing_and_can_be_repeated(disk: NodeDisk, folder: Path) -> None:
+def test_destroying_a_disk_leaves_nothing_and_can_be_repeated(disk: NodeDisk, folder: Path) -> None:
     disk.destroy()
     disk.destroy()
     assert leftovers(folder) == []
@@ -147,7 +147,7 @@ def freeze_and_forget(disk: NodeDisk) -> None:
         os.close(descriptor)
 
 
-def test_an_unmount_in_vain_names_who_uses_the_disk(disk: NodeDisk) -> None:
+def test_a_failed_unmount_names_the_processes_that_use_the_disk(disk: NodeDisk) -> None:
     process = start(sys.executable, "-c", WRITER, os.fspath(disk.data / "f"))
     try:
         assert process.stdout is not None
@@ -237,7 +237,9 @@ def test_a_read_only_disk_refuses_writes_and_can_be_read(disk: NodeDisk) -> None
 
 
 @pytest.mark.parametrize("free_bytes", [0, 1 << 20])
-def test_a_full_disk_has_just_the_room_that_was_left(disk: NodeDisk, free_bytes: int) -> None:
+def test_a_full_disk_has_exactly_the_space_that_was_left_free(
+    disk: NodeDisk, free_bytes: int
+) -> None:
     write(disk.data / "f", b"x" * 4096, sync=True)
     evidence = disk.fill(free_bytes)
     assert evidence["probe"]["errno"] == errno.ENOSPC
@@ -281,7 +283,7 @@ def test_a_disk_stays_full_through_a_power_cut(disk: NodeDisk) -> None:
     assert disk.probe_write(1 << 20)["errno"] == 0
 
 
-def test_more_than_there_is_cannot_be_left_free(disk: NodeDisk) -> None:
+def test_a_disk_cannot_be_filled_to_leave_more_than_it_has(disk: NodeDisk) -> None:
     with pytest.raises(AgentError, match="bytes are free"):
         disk.fill(1 << 40)
     assert disk.probe_write()["errno"] == 0
@@ -324,7 +326,9 @@ def test_a_frozen_disk_is_not_filled_and_is_emptied_when_it_thaws(disk: NodeDisk
     assert disk.probe_write(1 << 20)["errno"] == 0
 
 
-def test_what_thaws_because_of_a_kill_is_remembered_for_whoever_froze_it(disk: NodeDisk) -> None:
+def test_a_thaw_caused_by_a_kill_is_reported_to_the_fault_that_froze_the_disk(
+    disk: NodeDisk,
+) -> None:
     disk.freeze(30)
     time.sleep(0.1)
     disk.unmount()
@@ -332,7 +336,7 @@ def test_what_thaws_because_of_a_kill_is_remembered_for_whoever_froze_it(disk: N
     assert disk.thaw()["blocked_ms"] >= 50
 
 
-def test_the_watchdog_thaws_what_nobody_thaws(disk: NodeDisk) -> None:
+def test_the_watchdog_thaws_a_disk_that_no_heal_thaws(disk: NodeDisk) -> None:
     disk.freeze(0.2)
     began_s = time.monotonic()
     write(disk.data / "f", b"x")
@@ -342,7 +346,7 @@ def test_the_watchdog_thaws_what_nobody_thaws(disk: NodeDisk) -> None:
     assert 150 < evidence["blocked_ms"] < 5000
 
 
-def test_the_end_of_the_agent_thaws(disk: NodeDisk) -> None:
+def test_ending_the_agent_thaws_its_disks(disk: NodeDisk) -> None:
     agent = start(
         sys.executable,
         "-c",
@@ -394,7 +398,7 @@ def intact(disk: NodeDisk, path: Path) -> int:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_flipped_bit_is_one_that_recovery_must_see(disk: NodeDisk, seed: int) -> None:
+def test_a_flipped_bit_is_where_recovery_must_find_it(disk: NodeDisk, seed: int) -> None:
     path = write_log(disk, "t-0", 20)
     metadata = write_log(disk, "__cluster_metadata-0", 20)
     write(path.parents[1] / log_files.RECOVERY_POINTS, b"0\n1\nt 0 12\n")
@@ -413,13 +417,13 @@ def test_a_flipped_bit_is_one_that_recovery_must_see(disk: NodeDisk, seed: int) 
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_without_a_recovery_point_any_byte_may_be_hit(disk: NodeDisk, seed: int) -> None:
+def test_without_a_recovery_point_any_byte_may_be_flipped(disk: NodeDisk, seed: int) -> None:
     path = write_log(disk, "t-0", 20)
     assert disk.flip_bit(seed)["bit"] is not None
     assert intact(disk, path) < 20
 
 
-def test_what_lies_below_the_recovery_point_is_left_alone(disk: NodeDisk) -> None:
+def test_bytes_below_the_recovery_point_are_not_flipped(disk: NodeDisk) -> None:
     path = write_log(disk, "t-0", 20)
     write(path.parents[1] / log_files.RECOVERY_POINTS, b"0\n1\nt 0 20\n")
     assert disk.flip_bit(1)["bit"] is None
@@ -429,7 +433,7 @@ def test_what_lies_below_the_recovery_point_is_left_alone(disk: NodeDisk) -> Non
 NO_BATCH = "no partition log has a whole batch beyond its recovery point"
 
 
-def test_no_log_no_bit(disk: NodeDisk) -> None:
+def test_without_a_log_no_bit_is_flipped(disk: NodeDisk) -> None:
     write_log(disk, "__cluster_metadata-0", 3)
     assert disk.flip_bit(1) == {"bit": None, "why": NO_BATCH}
 
@@ -470,7 +474,7 @@ def test_without_a_partition_log_nothing_is_cut(disk: NodeDisk) -> None:
 # Capabilities
 
 
-def test_capabilities_are_tried_and_leave_nothing(folder: Path) -> None:
+def test_capability_probes_leave_nothing_behind(folder: Path) -> None:
     found = capabilities(folder)
     assert set(found) == {"loop-mount", "shutdown-ioctl", "freeze", "strace", "blkio"}
     for entry in found.values():
@@ -481,7 +485,9 @@ def test_capabilities_are_tried_and_leave_nothing(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_what_cannot_be_tried_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capability_that_cannot_be_probed_is_reported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", os.fspath(folder))
     found = capabilities(folder)
     assert found["loop-mount"]["level"] == "no"
@@ -491,7 +497,7 @@ def test_what_cannot_be_tried_is_said(folder: Path, monkeypatch: pytest.MonkeyPa
     assert image_of(folder / "x").name == "x.img"
 
 
-def test_a_crash_while_they_are_tried_leaves_nothing_that_reset_does_not_find(folder: Path) -> None:
+def test_a_crash_during_capability_probes_leaves_nothing_that_reset_misses(folder: Path) -> None:
     scratch = folder / "laststand-probe-x"
     scratch.mkdir()
     make(scratch, "ext4", "ext4")

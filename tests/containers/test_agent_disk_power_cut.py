@@ -90,7 +90,7 @@ def test_a_torn_sector_ends_at_a_sector(disk: NodeDisk) -> None:
         assert len(content) % 512 == 0 or content in (SYNCED, WHOLE)
 
 
-def test_a_zero_tail_is_zeros_behind_a_prefix(disk: NodeDisk) -> None:
+def test_a_zero_tail_is_a_prefix_followed_by_zeros(disk: NodeDisk) -> None:
     left = outcomes(disk, "zero_tail", range(8))
     assert any(content.endswith(b"\0") for content in left)
     for content in left:
@@ -98,7 +98,7 @@ def test_a_zero_tail_is_zeros_behind_a_prefix(disk: NodeDisk) -> None:
         assert len(content) <= len(WHOLE)
 
 
-def test_pages_are_any_of_the_lost_ones(disk: NodeDisk) -> None:
+def test_any_subset_of_the_unsynced_pages_may_survive(disk: NodeDisk) -> None:
     left = outcomes(disk, "pages", range(8))
     assert any(b"\0" in content for content in left)
     for content in left:
@@ -108,12 +108,12 @@ def test_pages_are_any_of_the_lost_ones(disk: NodeDisk) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_same_seed_leaves_the_same(disk: NodeDisk, mode: str) -> None:
+def test_the_same_seed_leaves_the_same_content(disk: NodeDisk, mode: str) -> None:
     first = outcomes(disk, mode, range(3))
     assert outcomes(disk, mode, range(3)) == first
 
 
-def test_there_are_no_other_modes() -> None:
+def test_unknown_power_cut_modes_are_refused() -> None:
     with pytest.raises(AgentError, match="known: lose_all, prefix"):
         CutPlan(mode="lose_some")
 
@@ -122,7 +122,7 @@ def test_there_are_no_other_modes() -> None:
 
 
 def change_names(disk: NodeDisk) -> None:
-    """Leaves a rename, a removal, a new file and a new folder that nobody made durable."""
+    """Leaves a rename, a removal, a new file and a new folder, none of them durable."""
     write(disk.data / "checkpoint", b"old", sync=True)
     write(disk.data / "marker", b"clean", sync=True)
     write(disk.data / "checkpoint.tmp", b"new one", sync=True)
@@ -132,7 +132,7 @@ def change_names(disk: NodeDisk) -> None:
     os.chmod(disk.data / "t-0" / "0.log", 0o640)
 
 
-def test_names_that_nobody_made_durable_are_what_they_were(disk: NodeDisk) -> None:
+def test_unsynced_name_changes_are_undone(disk: NodeDisk) -> None:
     change_names(disk)
     report = cut_one(disk)
     assert sorted(os.listdir(disk.data)) == ["checkpoint", "checkpoint.tmp", "marker"]
@@ -142,7 +142,7 @@ def test_names_that_nobody_made_durable_are_what_they_were(disk: NodeDisk) -> No
     assert report.has_bitten
 
 
-def test_names_come_back_all_together(disk: NodeDisk) -> None:
+def test_name_changes_survive_together(disk: NodeDisk) -> None:
     change_names(disk)
     report = cut_one(disk, "keep_all")
     assert sorted(os.listdir(disk.data)) == ["checkpoint", "t-0"]
@@ -153,7 +153,7 @@ def test_names_come_back_all_together(disk: NodeDisk) -> None:
     assert not report.has_bitten
 
 
-def test_files_that_changed_places_come_back_in_their_new_places(disk: NodeDisk) -> None:
+def test_swapped_files_survive_under_their_new_names(disk: NodeDisk) -> None:
     write(disk.data / "a", b"first", sync=True)
     write(disk.data / "b", b"second", sync=True)
     for old, new in (("a", "c"), ("b", "a"), ("c", "b")):
@@ -184,8 +184,8 @@ def test_the_oldest_of_several_creations_may_come_back_alone(disk: NodeDisk) -> 
     assert len(seen) > 2
 
 
-def test_looking_at_a_file_does_not_write_it_back(folder: Path) -> None:
-    """Closing a file that was cut makes xfs write it back, whoever closes it."""
+def test_inspecting_a_file_does_not_write_it_back(folder: Path) -> None:
+    """Closing a file that was cut makes xfs write it back, whichever process closes it."""
     disk = make(folder, "b1", "xfs")
     path = disk.data / "f"
     write(path, b"A" * 13096, sync=True)
@@ -223,7 +223,7 @@ def write_log(disk: NodeDisk, partition: str, count: int, synced: int = 0, first
     return path
 
 
-def test_an_exact_cut_keeps_just_so_many_records(disk: NodeDisk) -> None:
+def test_an_exact_cut_keeps_exactly_the_given_number_of_records(disk: NodeDisk) -> None:
     logs = [write_log(disk, f"t-{index}", count) for index, count in enumerate((8, 3, 6))]
     cut_one(disk, keep_records=5)
     sizes = [log.stat().st_size for log in logs]
@@ -237,7 +237,7 @@ def test_an_exact_cut_may_tear_the_record_after_it(disk: NodeDisk) -> None:
     assert log.read_bytes() == whole[: 5 * BATCH_BYTES + 20]
 
 
-def test_an_exact_cut_never_takes_what_was_durable(disk: NodeDisk) -> None:
+def test_an_exact_cut_never_removes_durable_bytes(disk: NodeDisk) -> None:
     log = write_log(disk, "t-0", 8, synced=6)
     report = cut_one(disk, keep_records=5)
     assert log.stat().st_size == 6 * BATCH_BYTES
@@ -246,7 +246,7 @@ def test_an_exact_cut_never_takes_what_was_durable(disk: NodeDisk) -> None:
 
 
 def test_an_exact_cut_leaves_other_files_to_the_mode(disk: NodeDisk) -> None:
-    # All syncs first: a commit of ext4's journal takes along what was appended to a block that is on disk.
+    # All syncs first: a commit of ext4's journal includes bytes appended to a block on disk.
     log = write_log(disk, "t-0", 1, synced=1)
     metadata = write_log(disk, "__cluster_metadata-0", 7, synced=7)
     write_log(disk, "t-0", 7, first=1)
@@ -259,7 +259,7 @@ def test_an_exact_cut_leaves_other_files_to_the_mode(disk: NodeDisk) -> None:
 # Several nodes, and their processes
 
 
-def test_nodes_lose_power_at_one_instant_before_their_processes_end(folder: Path) -> None:
+def test_nodes_lose_power_together_before_their_processes_end(folder: Path) -> None:
     disks = [make(folder, f"b{index}", FILESYSTEMS[index % 2]) for index in range(3)]
     for disk in disks:
         write(disk.data / "f", SYNCED, sync=True)
@@ -285,7 +285,7 @@ def test_nodes_lose_power_at_one_instant_before_their_processes_end(folder: Path
     assert reports[2].to_json()["timings_ms"]["total"] > 0
 
 
-def test_a_process_with_open_files_is_cut_off_and_ended(disk: NodeDisk) -> None:
+def test_a_process_with_open_files_loses_its_disk_and_is_ended(disk: NodeDisk) -> None:
     program = (
         "import os, sys\nfile = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)\n"
         "os.write(file, b'x' * 9000)\nos.fsync(file)\nprint('synced', flush=True)\n"
@@ -326,7 +326,7 @@ def test_one_node_that_cannot_be_ended_does_not_keep_the_others_down(folder: Pat
     assert disks[1].probe_write()["errno"] == 0
 
 
-def test_a_disk_that_is_dead_already_is_mounted_again(disk: NodeDisk) -> None:
+def test_a_disk_that_is_already_shut_down_is_mounted_again(disk: NodeDisk) -> None:
     write(disk.data / "f", b"x", sync=True)
     disk.shutdown()
     report = cut_one(disk, "keep_all")
@@ -366,7 +366,7 @@ def test_a_power_cut_takes_at_most_150_ms(folder: Path, filesystem: str, count: 
 # Snapshots
 
 
-def test_a_large_snapshot_is_held_outside_of_memory(disk: NodeDisk, folder: Path) -> None:
+def test_a_large_snapshot_is_kept_outside_memory(disk: NodeDisk, folder: Path) -> None:
     contents = {f"f{index}": os.urandom(70000) for index in range(4)}
     for name, content in contents.items():
         write(disk.data / name, content)

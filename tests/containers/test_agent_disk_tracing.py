@@ -37,7 +37,7 @@ thread.join()
 
 
 class Syncer:
-    """A process whose second thread syncs a file when it is told to."""
+    """A process whose second thread syncs a file on request."""
 
     def __init__(self, path: Path) -> None:
         self.process = subprocess.Popen(
@@ -94,7 +94,7 @@ def wait_until_free(pid: int) -> None:
         time.sleep(0.005)
 
 
-def test_syncs_fail_until_the_tracer_lets_go(syncer: Syncer, tracer: Tracer) -> None:
+def test_syncs_fail_until_the_tracer_detaches(syncer: Syncer, tracer: Tracer) -> None:
     assert syncer.sync()[0] == 0
     tracer.start(syncer.process.pid, inject="fsync-error")
     assert [syncer.sync("data")[0], syncer.sync()[0]] == [errno.EIO] * 2
@@ -120,7 +120,7 @@ def test_syncs_take_longer(syncer: Syncer, tracer: Tracer) -> None:
     assert tracer.evidence()["calls"] == 1
 
 
-def test_syncs_lie(syncer: Syncer, tracer: Tracer) -> None:
+def test_syncs_can_report_success_without_syncing(syncer: Syncer, tracer: Tracer) -> None:
     tracer.start(syncer.process.pid, inject="fsync-lies")
     assert syncer.sync()[0] == 0
     tracer.stop()
@@ -145,7 +145,7 @@ def test_a_stopped_process_stays_stopped(syncer: Syncer, tracer: Tracer) -> None
     assert syncer.sync()[0] == 0
 
 
-def test_the_end_of_the_agent_lets_go(syncer: Syncer) -> None:
+def test_ending_the_agent_detaches_its_tracers(syncer: Syncer) -> None:
     agent = subprocess.Popen(
         [
             sys.executable,
@@ -190,12 +190,14 @@ def test_the_end_of_the_process_ends_the_tracer(syncer: Syncer, tracer: Tracer) 
         ({"inject": "fsync-error", "every": 0}, "1 or more"),
     ],
 )
-def test_what_cannot_be_injected_is_said(arguments: dict[str, object], words: str) -> None:
+def test_a_fault_that_cannot_be_injected_is_reported(
+    arguments: dict[str, object], words: str
+) -> None:
     with pytest.raises(AgentError, match=words):
         Tracer().start(os.getpid(), **arguments)  # type: ignore[arg-type]
 
 
-def test_nobody_is_not_traced(syncer: Syncer) -> None:
+def test_tracing_a_process_that_does_not_exist_is_refused(syncer: Syncer) -> None:
     syncer.process.kill()
     syncer.process.wait()
     with pytest.raises(AgentError, match="there is no process"):

@@ -87,7 +87,7 @@ def median_ms(site: Site, source: str = "", target: str = "") -> float:
 # -- what is delayed and counted
 
 
-def test_packets_are_counted_one_by_one_and_nothing_else_is(site: Site) -> None:
+def test_only_the_delayed_packets_are_counted_each_once(site: Site) -> None:
     with udp(site.a) as sender, udp(site.b, PORT) as receiver:
         site.net_b.apply("f1", rule(site.pair()))
         time.sleep(1)  # an interface that announces itself would do so now
@@ -110,7 +110,7 @@ def test_packets_are_counted_one_by_one_and_nothing_else_is(site: Site) -> None:
     assert tables(site.b) == []
 
 
-def test_what_waits_when_a_delay_is_healed_still_comes_and_what_comes_later_is_at_once(
+def test_packets_queued_when_a_delay_is_healed_still_arrive_and_later_ones_are_not_delayed(
     site: Site,
 ) -> None:
     with udp(site.a) as sender, udp(site.b, PORT) as receiver:
@@ -131,7 +131,7 @@ def test_what_waits_when_a_delay_is_healed_still_comes_and_what_comes_later_is_a
     assert site.net_b.remove("f1") == removed == site.net_b.evidence("f1")
 
 
-def test_a_bulk_transfer_comes_whole(site: Site) -> None:
+def test_a_bulk_transfer_arrives_complete(site: Site) -> None:
     size = 3 << 20
     with connected(site.a, site.b) as (near, far):
         site.net_b.apply("f1", rule(site.pair(), ms=20, jitter_ms=5))
@@ -150,7 +150,7 @@ def test_a_bulk_transfer_comes_whole(site: Site) -> None:
     assert taken["bytes"] > size
 
 
-def test_any_is_everybody_else_and_nobody_else_is_hit(site: Site) -> None:
+def test_any_means_every_other_node_and_other_pairs_are_not_affected(site: Site) -> None:
     site.net_b.apply("f1", rule(["*", site.b.address]))
     assert median_ms(site) >= LATE_MS
     assert median_ms(site, site.b.address, site.b.address) < LATE_MS
@@ -174,7 +174,7 @@ def test_nodes_of_one_namespace_are_delayed_towards_each_other(site: Site) -> No
 # -- several
 
 
-def test_delays_of_other_pairs_have_netem_too_and_end_apart(site: Site) -> None:
+def test_delays_of_different_pairs_all_use_netem_and_end_independently(site: Site) -> None:
     other = site.enter(site.b)
     site.net_b.apply("f1", rule(site.pair(), ms=60))
     other.apply("f1", rule(["127.18.0.1", "127.18.0.2"]))
@@ -190,7 +190,7 @@ def test_delays_of_other_pairs_have_netem_too_and_end_apart(site: Site) -> None:
     assert median_ms(site) < LATE_MS
 
 
-def test_a_second_delay_of_the_same_pair_is_queued_and_both_add_up(site: Site) -> None:
+def test_a_second_delay_of_the_same_pair_uses_nfqueue_and_both_add_up(site: Site) -> None:
     other = site.enter(site.b)
     site.net_b.apply("f1", rule(["*", site.b.address], ms=30))
     other.apply("f2", rule(site.pair(), ms=50))
@@ -202,7 +202,7 @@ def test_a_second_delay_of_the_same_pair_is_queued_and_both_add_up(site: Site) -
     assert 50 <= median_ms(site) < 80
 
 
-def test_rules_of_one_token_are_done_each_in_its_way(site: Site) -> None:
+def test_each_rule_of_a_token_uses_its_own_mechanism(site: Site) -> None:
     both = rule(site.pair()) + rule(site.pair()[::-1], hook="output")
     site.net_b.apply("f1", both)
     assert median_ms(site) >= 2 * LATE_MS
@@ -223,7 +223,7 @@ def test_rules_of_one_token_are_done_each_in_its_way(site: Site) -> None:
         ({"by": "nfqueue"}, "it was asked for"),
     ],
 )
-def test_what_netem_is_not_for_is_queued_and_says_why(
+def test_rules_that_netem_cannot_do_use_nfqueue_and_report_why(
     site: Site, asked: dict[str, Any], why: str
 ) -> None:
     site.net_b.apply("f1", [{"kind": "delay", "ms": 5, "pairs": [site.pair()], **asked}])
@@ -232,7 +232,7 @@ def test_what_netem_is_not_for_is_queued_and_says_why(
     assert why in evidence["no_netem"]
 
 
-def test_netem_and_limits_of_bandwidth_do_not_touch_each_other(site: Site) -> None:
+def test_netem_and_bandwidth_limits_do_not_affect_each_other(site: Site) -> None:
     limit = [{"kind": "bandwidth", "pairs": [[site.b.address, "*"]], "rate_kib_s": 2000}]
     site.net_b.apply("f1", limit)
     site.net_b.apply("f2", rule(site.pair()))
@@ -242,10 +242,10 @@ def test_netem_and_limits_of_bandwidth_do_not_touch_each_other(site: Site) -> No
     assert netem_of(site.net_b.remove("f2"))["delayed"] >= 10
 
 
-# -- what belongs to somebody else
+# -- third-party configuration
 
 
-def test_filters_of_somebody_else_stay_alone(site: Site) -> None:
+def test_third_party_filters_are_not_changed(site: Site) -> None:
     theirs = (
         "filter add dev eth0 parent ffff: protocol ip pref 9 u32 match ip src 192.0.2.9 flowid :1"
     )
@@ -261,7 +261,7 @@ def test_filters_of_somebody_else_stay_alone(site: Site) -> None:
         site.b.run(["tc", "qdisc", "del", "dev", "eth0", "ingress"])
 
 
-def test_filters_that_somebody_else_adds_later_stay_too(site: Site) -> None:
+def test_third_party_filters_added_later_are_not_changed(site: Site) -> None:
     site.net_b.apply("f1", rule(site.pair()))
     theirs = (
         "filter add dev eth0 parent ffff: protocol ip pref 9 u32 match ip src 192.0.2.9 flowid :1"
@@ -276,7 +276,7 @@ def test_filters_that_somebody_else_adds_later_stay_too(site: Site) -> None:
         site.b.run(["tc", "qdisc", "del", "dev", "eth0", "ingress"])
 
 
-def test_interfaces_on_top_of_each_other_would_delay_twice_and_are_left_alone(site: Site) -> None:
+def test_stacked_interfaces_would_delay_twice_and_are_not_used(site: Site) -> None:
     site.b.ip(
         "link add name w0 type veth peer name w1\n"
         "addr add 192.0.2.1/32 dev w0\naddr add 192.0.2.2/32 dev w1"
@@ -289,7 +289,7 @@ def test_interfaces_on_top_of_each_other_would_delay_twice_and_are_left_alone(si
         site.b.ip("link del w0")
 
 
-def test_the_way_to_the_harness_is_never_delayed(rig: list[RigHost]) -> None:
+def test_the_connection_to_the_harness_is_never_delayed(rig: list[RigHost]) -> None:
     harness, host = rig[:2]
     environment = {**os.environ, "SSH_CONNECTION": f"{harness.address} 50022 {host.address} 2222"}
     with subprocess.Popen(
@@ -340,7 +340,7 @@ def test_a_delay_outlives_its_helper_and_the_next_one_counts_and_heals_it(site: 
     assert wait_for(lambda: left_behind(site.b) == [])
 
 
-def test_the_next_helper_ends_what_the_dead_one_had_healed(site: Site) -> None:
+def test_the_next_helper_removes_delays_healed_before_the_last_one_died(site: Site) -> None:
     site.net_b.apply("f1", rule(site.pair(), ms=2000))
     with udp(site.a) as sender:
         sender.sendto(b"x", (site.b.address, PORT))
@@ -355,7 +355,7 @@ def test_the_next_helper_ends_what_the_dead_one_had_healed(site: Site) -> None:
     assert site.net_b.evidence("f2")["mechanism"] == "netem"
 
 
-def test_closing_waits_for_what_waits_and_leaves_nothing(rig: list[RigHost]) -> None:
+def test_closing_waits_for_queued_packets_and_leaves_nothing(rig: list[RigHost]) -> None:
     with udp(rig[0]) as sender, udp(rig[1], PORT) as receiver:
         net = Namespace(rig[1].pid)
         try:
@@ -368,7 +368,7 @@ def test_closing_waits_for_what_waits_and_leaves_nothing(rig: list[RigHost]) -> 
         assert receiver.recv(9) == b"x"
 
 
-def test_a_reset_removes_what_dead_agents_left_and_nothing_of_others(site: Site) -> None:
+def test_a_reset_removes_leftovers_of_dead_agents_and_nothing_else(site: Site) -> None:
     device = "lsdffabcdefghij"
     site.b.ip(f"link add {device} type ifb\nlink set {device} up\nlink add lsd1 type ifb")
     # The second filter has lost its interface, and loses packets therefore.
@@ -407,7 +407,7 @@ def test_filters_that_the_kernel_refuses_leave_no_hook_and_packets_are_queued(
     assert [line for line in found if not line.startswith("table")] == []
 
 
-def test_a_part_that_fails_leaves_nothing_of_the_others(site: Site) -> None:
+def test_a_rule_that_fails_leaves_none_of_the_others_in_force(site: Site) -> None:
     wrong = [*rule(site.pair()), {"kind": "bandwidth", "pairs": [["*", "*"]], "rate_kib_s": 9}]
     with pytest.raises(Exception, match="needs an IPv4 source address"):
         site.net_b.apply("f1", wrong)

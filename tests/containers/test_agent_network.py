@@ -68,12 +68,12 @@ def refusal(text: str) -> Any:
 # -- drop
 
 
-def test_a_drop_hides_the_receiver_counts_and_ends_with_its_removal(site: Site) -> None:
+def test_a_drop_hides_the_receiver_is_counted_and_ends_when_removed(site: Site) -> None:
     with site.b.listen():
         assert site.probe() == "connected"
         began_ns = time.monotonic_ns()
-        answer = site.net_b.apply("f1", drop(site.pair()))
-        assert began_ns < answer["in_force_ns"] < time.monotonic_ns()
+        response = site.net_b.apply("f1", drop(site.pair()))
+        assert began_ns < response["in_force_ns"] < time.monotonic_ns()
         assert site.net_b.evidence("f1")["packets"] == 0
         assert site.probe() == "timeout"
         evidence = site.net_b.evidence("f1")
@@ -119,7 +119,7 @@ def test_overlapping_faults_do_not_heal_one_another(site: Site) -> None:
         assert site.probe() == "connected"
 
 
-def test_two_nodes_of_one_namespace_use_the_same_token_apart(site: Site) -> None:
+def test_two_nodes_of_one_namespace_use_the_same_token_independently(site: Site) -> None:
     other = site.enter(site.b)
     with site.b.listen():
         site.net_b.apply("f1", drop(site.pair()))
@@ -129,7 +129,7 @@ def test_two_nodes_of_one_namespace_use_the_same_token_apart(site: Site) -> None
         assert other.evidence("f1")["packets"] == 0
 
 
-def test_from_all_does_not_mean_from_oneself(site: Site) -> None:
+def test_from_all_does_not_include_the_node_itself(site: Site) -> None:
     with site.b.listen():
         site.net_b.apply("f1", drop(["*", site.b.address]))
         own = site.net_b.probe(site.b.address, PORT, PROBE_MS, source=site.b.address)
@@ -162,7 +162,7 @@ def test_tokens_may_be_any_text(site: Site) -> None:
     site.net_b.remove("Run-7/f 1; flush ruleset")
 
 
-def test_nothing_is_in_force_when_a_part_of_a_token_is_refused(site: Site) -> None:
+def test_no_rule_is_in_force_when_one_rule_of_a_token_is_refused(site: Site) -> None:
     wrong = [*drop(site.pair()), {"kind": "bandwidth", "pairs": [["*", "*"]], "rate_kib_s": 9}]
     with refusal("needs an IPv4 source address"):
         site.net_b.apply("f1", wrong)
@@ -191,7 +191,7 @@ def test_drops_are_in_force_on_six_hosts_within_10_ms(rig: list[RigHost]) -> Non
             )
             took_ms.append((max(a["in_force_ns"] for a in answers) - began_ns) / 1e6)
             list(pool.map(lambda net, token=str(turn): net.remove(token), nets))
-    # The first turn loads the library; a busy machine may spoil others.
+    # The first round loads the library; a busy machine may disturb others.
     assert min(took_ms[1:]) < 10, took_ms
 
 
@@ -255,7 +255,7 @@ def test_a_delay_is_added_to_the_round_trip_within_a_fifth(site: Site, ms: int, 
         evidence = site.net_b.remove("f1")
         assert (evidence["mechanism"], evidence["packets"] >= 15) == (by, True)
         assert min(round_trips_ms(near, far, 15)) < 2
-    # The fastest shows what was asked for; to the others a busy machine adds its own.
+    # The fastest shows the requested delay; a busy machine adds to the others.
     assert ms <= min(late_ms) < 1.2 * ms
 
 
@@ -277,7 +277,7 @@ def test_two_delays_add_up(site: Site, by: str) -> None:
         assert 20 <= min(round_trips_ms(near, far, 9)) < 1.2 * 20
 
 
-def test_waiting_packets_are_let_go_when_a_delay_is_healed_and_none_is_lost(site: Site) -> None:
+def test_queued_packets_are_released_when_a_delay_is_healed_and_none_is_lost(site: Site) -> None:
     with udp(site.a) as sender, udp(site.b, PORT) as receiver:
         site.net_b.apply("f1", delay(site, 60_000))
         for number in range(50):
@@ -287,7 +287,7 @@ def test_waiting_packets_are_let_go_when_a_delay_is_healed_and_none_is_lost(site
         assert [receiver.recv(9)[0] for _ in range(50)] == list(range(50))
 
 
-def test_healing_another_fault_loses_no_packet_that_waits(site: Site) -> None:
+def test_healing_another_fault_loses_no_queued_packet(site: Site) -> None:
     with udp(site.a) as sender, udp(site.b, PORT) as receiver:
         site.net_b.apply("other", drop(["192.0.2.1", site.b.address]))
         site.net_b.apply("f1", delay(site, 60_000))
@@ -340,7 +340,7 @@ def test_a_node_sends_no_faster_than_its_bandwidth(site: Site, rate_kib_s: int) 
         assert throughput_kib_s(near, far, 0.3) > 4 * rate_kib_s
 
 
-def test_an_address_is_limited_once_and_others_not_at_all(site: Site) -> None:
+def test_an_address_is_limited_once_and_other_addresses_are_not(site: Site) -> None:
     site.net_a.apply("f1", limit("198.18.7.7", 16))
     with refusal("limited already"):
         site.enter(site.a).apply("f2", limit("198.18.7.7", 32))
@@ -350,7 +350,7 @@ def test_an_address_is_limited_once_and_others_not_at_all(site: Site) -> None:
     assert "htb" not in site.a.run(["tc", "qdisc", "show"])
 
 
-def test_two_nodes_of_one_host_are_limited_apart_also_towards_each_other(site: Site) -> None:
+def test_two_nodes_of_one_host_have_separate_limits_even_towards_each_other(site: Site) -> None:
     # Fast enough for the loopback interface, whose packets are of 64 KiB.
     one, two = "127.18.0.1", "127.18.0.2"
     other = site.enter(site.a)
@@ -363,7 +363,7 @@ def test_two_nodes_of_one_host_are_limited_apart_also_towards_each_other(site: S
         assert throughput_kib_s(near, far, 1.5) == pytest.approx(8000, rel=0.25)
 
 
-def test_what_a_node_sends_itself_is_not_limited(site: Site) -> None:
+def test_traffic_from_a_node_to_itself_is_not_limited(site: Site) -> None:
     site.net_a.apply("f1", limit("127.18.0.1", 64))
     with socket_pair(site.a, "127.18.0.1", "127.18.0.1") as (near, far):
         assert throughput_kib_s(near, far, 0.3) > 10_000
@@ -383,7 +383,7 @@ def socket_pair(
             yield near, far
 
 
-def test_a_queue_of_somebody_else_is_not_replaced(site: Site) -> None:
+def test_a_third_party_queueing_discipline_is_not_replaced(site: Site) -> None:
     site.a.run(["tc", "-batch", "-"], "qdisc add dev eth0 root tbf rate 1gbit burst 9k limit 9k")
     try:
         with refusal("eth0 has a third-party tbf queue"):
@@ -402,8 +402,8 @@ def test_resetting_connections_aborts_here_resets_there_and_spares_others(site: 
         connected(site.a, site.b) as (near, far),
         connected(site.hosts[2], site.b, PORT + 2) as (other_near, other_far),
     ):
-        answer = site.net_a.reset_connections([site.b.address])
-        assert (answer["before"], answer["after"]) == (1, 0)
+        response = site.net_a.reset_connections([site.b.address])
+        assert (response["before"], response["after"]) == (1, 0)
         with pytest.raises(ConnectionAbortedError):
             near.recv(1)
         with pytest.raises(ConnectionResetError):
@@ -429,27 +429,27 @@ def test_connections_of_sockets_for_both_ip_versions_are_found(site: Site) -> No
     with site.b.inside(listen) as listener, site.a.connect(site.b.address) as near:
         far, _ = listener.accept()
         with far:
-            answer = site.net_b.reset_connections([site.b.address])
-            assert (answer["before"], answer["after"]) == (1, 0)
+            response = site.net_b.reset_connections([site.b.address])
+            assert (response["before"], response["after"]) == (1, 0)
             with pytest.raises(ConnectionResetError):
                 near.recv(1)
 
 
-def test_a_probe_tells_the_outcomes_apart(site: Site) -> None:
+def test_a_probe_distinguishes_the_outcomes(site: Site) -> None:
     def outcome(address: str, timeout_ms: int = PROBE_MS) -> str:
         return str(site.net_a.probe(address, PORT, timeout_ms)["outcome"])
 
     assert outcome(site.b.address) == "refused"
     assert outcome("192.0.2.1") == "unreachable"
     with site.b.listen():
-        answer = site.net_a.probe(site.b.address, PORT, PROBE_MS, source=site.a.address)
-        assert answer["outcome"] == "connected"
-        assert 0 < answer["ms"] < PROBE_MS
+        response = site.net_a.probe(site.b.address, PORT, PROBE_MS, source=site.a.address)
+        assert response["outcome"] == "connected"
+        assert 0 < response["ms"] < PROBE_MS
         with refusal("no probe from 203.0.113.9"):
             site.net_a.probe(site.b.address, PORT, PROBE_MS, source="203.0.113.9")
 
 
-def test_a_probe_that_waits_keeps_nobody_waiting(site: Site) -> None:
+def test_a_waiting_probe_does_not_block_other_requests(site: Site) -> None:
     site.net_b.apply("f1", drop(site.pair()))
     with ThreadPoolExecutor(1) as pool:
         probe = pool.submit(site.net_a.probe, site.b.address, PORT, 600)
@@ -462,7 +462,7 @@ def test_a_probe_that_waits_keeps_nobody_waiting(site: Site) -> None:
 # -- ends
 
 
-def test_closing_removes_what_was_made_and_is_final(rig: list[RigHost]) -> None:
+def test_closing_removes_everything_and_is_final(rig: list[RigHost]) -> None:
     net = Namespace(rig[0].pid)
     try:
         net.apply("f1", [*drop(["*", rig[0].address]), *limit(rig[0].address, 64)])
@@ -477,7 +477,7 @@ def test_closing_removes_what_was_made_and_is_final(rig: list[RigHost]) -> None:
         net.tokens()
 
 
-def test_rules_end_with_the_process_that_wanted_them_however_it_ends(rig: list[RigHost]) -> None:
+def test_rules_end_with_the_process_that_requested_them_however_it_ends(rig: list[RigHost]) -> None:
     program = (
         "import sys, time\n"
         "from nemesis.agent.packets.namespace import Namespace\n"
@@ -496,13 +496,13 @@ def test_rules_end_with_the_process_that_wanted_them_however_it_ends(rig: list[R
         assert wait_for(lambda: tables(rig[0]) == [])
 
 
-def test_a_helper_that_is_told_to_end_removes_its_rules(site: Site) -> None:
+def test_a_helper_that_receives_sigterm_removes_its_rules(site: Site) -> None:
     site.net_b.apply("f1", drop(site.pair()))
     os.kill(helper_pid(site.net_b), signal.SIGTERM)
     assert wait_for(lambda: tables(site.b) == [])
 
 
-def test_rules_survive_their_helper_and_are_still_counted_and_removed(site: Site) -> None:
+def test_rules_survive_their_helper_and_can_still_be_counted_and_removed(site: Site) -> None:
     with site.b.listen():
         site.net_b.apply("f1", [*drop(site.pair()), *limit(site.b.address, 64)])
         os.kill(helper_pid(site.net_b), signal.SIGKILL)
@@ -514,7 +514,7 @@ def test_rules_survive_their_helper_and_are_still_counted_and_removed(site: Site
         assert site.probe() == "connected"
 
 
-def test_a_queue_passes_packets_without_its_helper_and_begins_anew_with_the_next(
+def test_a_queue_passes_packets_without_its_helper_and_restarts_with_the_next(
     site: Site,
 ) -> None:
     with connected(site.a, site.b) as (near, far):
@@ -526,7 +526,7 @@ def test_a_queue_passes_packets_without_its_helper_and_begins_anew_with_the_next
         assert 30 <= min(round_trips_ms(near, far, 5)) < 1.2 * 30
 
 
-def test_a_reset_removes_what_others_left(site: Site) -> None:
+def test_a_reset_removes_leftovers_of_other_agents(site: Site) -> None:
     other = site.enter(site.b)
     other.apply("theirs", [*drop(site.pair()), *limit(site.b.address, 64)])
     site.b.run(["nft", "add", "table", "inet", "laststand_old_7"])
@@ -544,7 +544,7 @@ def test_a_reset_removes_what_others_left(site: Site) -> None:
         site.b.run(["nft", "delete", "table", "inet", "somebody"])
 
 
-def test_there_is_no_namespace_of_a_process_that_does_not_exist() -> None:
+def test_the_namespace_of_a_process_that_does_not_exist_is_refused() -> None:
     reason = why_not()
     if reason:
         pytest.skip(reason)
@@ -555,7 +555,7 @@ def test_there_is_no_namespace_of_a_process_that_does_not_exist() -> None:
 # -- the host's own namespace, reached by SSH
 
 
-def test_the_way_to_the_harness_stays_open(rig: list[RigHost]) -> None:
+def test_the_connection_to_the_harness_stays_open(rig: list[RigHost]) -> None:
     harness, host = rig[:2]
     ssh = f"{harness.address} 50022 {host.address} 2222"
     process = subprocess.Popen(
@@ -601,7 +601,7 @@ def test_the_way_to_the_harness_stays_open(rig: list[RigHost]) -> None:
 # -- without the library, and capabilities
 
 
-def test_the_nft_program_does_the_same_where_the_library_is_missing(
+def test_the_nft_program_is_used_when_the_library_is_missing(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nft, "LIBRARIES", ("libnothing.so",))
@@ -620,7 +620,7 @@ def test_the_nft_program_does_the_same_where_the_library_is_missing(
     assert packets >= 1
 
 
-def test_capabilities_are_what_the_tests_here_need_and_say_why_not() -> None:
+def test_capabilities_cover_these_tests_and_give_reasons_when_missing() -> None:
     reason = why_not()
     if reason:
         pytest.skip(reason)
@@ -643,7 +643,7 @@ def test_capabilities_are_what_the_tests_here_need_and_say_why_not() -> None:
         assert level["how"] if level["level"] == "yes" else level["why"]
 
 
-def test_delays_are_done_by_what_the_capabilities_say(site: Site) -> None:
+def test_delays_use_the_mechanism_that_the_capabilities_report(site: Site) -> None:
     known = host_capabilities(capabilities())["delay"]
     site.net_b.apply("f1", delay(site, 5))
     evidence = site.net_b.remove("f1")
@@ -657,7 +657,7 @@ def test_delays_are_done_by_what_the_capabilities_say(site: Site) -> None:
         assert (known.level, known.how, evidence["mechanism"]) == (YES, "tc netem", "netem")
 
 
-def test_filters_where_packets_arrive_are_read_with_what_they_look_for(site: Site) -> None:
+def test_ingress_filters_are_read_with_their_match_conditions(site: Site) -> None:
     add = "filter add dev eth0 parent ffff: protocol ip pref"
     site.b.run(
         ["tc", "-batch", "-"],
@@ -677,7 +677,7 @@ def test_filters_where_packets_arrive_are_read_with_what_they_look_for(site: Sit
         site.b.run(["tc", "qdisc", "del", "dev", "eth0", "ingress"])
 
 
-def test_interfaces_are_known_with_what_is_below_and_above_them(site: Site) -> None:
+def test_interfaces_are_listed_with_their_lower_and_upper_interfaces(site: Site) -> None:
     site.b.ip("link add w0 type veth peer name w1\nlink add w2 type bridge\nlink set w0 master w2")
     try:
         found = {one.name: (one.below, one.above) for one in site.b.inside(qdisc.links)}

@@ -169,7 +169,9 @@ TABLE: dict[str, Script] = {
 
 
 @pytest.mark.parametrize("case", TABLE)
-def test_the_model_predicts_what_a_kernel_loses_at_once(disk: NodeDisk, case: str) -> None:
+def test_the_model_predicts_what_a_kernel_loses_in_an_immediate_power_cut(
+    disk: NodeDisk, case: str
+) -> None:
     script = TABLE[case]
     left, _ = really(disk, script)
     assert left == predicted(disk.filesystem, script)
@@ -200,7 +202,7 @@ def test_whatever_kernels_lose_after_random_scripts_is_legal(disk: NodeDisk) -> 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_is_given_back_after_random_scripts_is_legal(disk: NodeDisk, mode: str) -> None:
+def test_content_restored_after_random_scripts_is_legal(disk: NodeDisk, mode: str) -> None:
     kept_bytes = lost_bytes = 0
     for seed in range(1000, 1000 + SCRIPTS_PER_MODE):
         script = random_script(seed, 4 + seed % 22)
@@ -215,7 +217,7 @@ def test_what_is_given_back_after_random_scripts_is_legal(disk: NodeDisk, mode: 
 # The question itself
 
 
-def test_every_outcome_that_the_model_chooses_is_found_legal() -> None:
+def test_every_outcome_that_the_model_chooses_is_legal() -> None:
     outcomes = set()
     for seed in range(60):
         script = random_script(seed, 4 + seed % 22)
@@ -318,7 +320,7 @@ def test_the_model_allows(disks: dict[str, NodeDisk], case: str) -> None:
 
 
 @pytest.mark.parametrize("case", EARLY)
-def test_the_model_itself_chooses_what_kernels_do_early(case: str) -> None:
+def test_the_model_chooses_the_early_write_backs_that_kernels_do(case: str) -> None:
     filesystem, script, size = EARLY[case]
     chosen = set()
     for seed in range(60):
@@ -407,7 +409,7 @@ def wait_for_kernels(folder: Path) -> dict[tuple[str, str, int], Wait]:
 
 @pytest.mark.slow
 def test_what_kernels_write_back_by_themselves_is_legal() -> None:
-    """A marker comes back seconds after its removal, and a log that nobody syncs loses half a minute or more."""
+    """A marker comes back seconds after its removal, and a log that is never synced loses 30 seconds or more."""
     with disk_folder() as folder:
         waits = wait_for_kernels(folder)
         found = {}

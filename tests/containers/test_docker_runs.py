@@ -39,18 +39,18 @@ def experiment(tmp_path: Path) -> Path:
     return path
 
 
-def carry_out(
+def run_experiment(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], *words: str
 ) -> dict[str, Any]:
     arguments = ["run", str(path), "--no-spark", "--quiet", "--json", *words]
     code = main([*arguments, "--results", str(tmp_path / "runs")])
-    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
-    answer["exit_code"] = code
-    return answer
+    output: dict[str, Any] = json.loads(capsys.readouterr().out)
+    output["exit_code"] = code
+    return output
 
 
 def kill_when_it_works(node: str) -> None:
-    """Kills a node's process behind the harness's back, once it has worked for a while."""
+    """Kills a node's process without the harness, once it has worked for a while."""
     ours = f"{os.getpid():x}-"
     deadline_s = time.monotonic() + 60
     while time.monotonic() < deadline_s:
@@ -62,19 +62,19 @@ def kill_when_it_works(node: str) -> None:
         time.sleep(0.05)
 
 
-def test_a_node_that_dies_by_itself_is_an_anomaly_and_no_crash(
+def test_a_node_that_dies_unexpectedly_is_an_anomaly_and_not_a_crash(
     engine: Any, experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     killer = threading.Thread(target=kill_when_it_works, args=("b3",))
     killer.start()
-    answer = carry_out(experiment, tmp_path, capsys)
+    output = run_experiment(experiment, tmp_path, capsys)
     killer.join()
-    assert answer["exit_code"] == 1
-    assert [v for v in answer["violations"] if v.startswith("b3 ended by itself")]
-    assert answer["unexcused_lost_records"] == 0
+    assert output["exit_code"] == 1
+    assert [v for v in output["violations"] if v.startswith("b3 ended by itself")]
+    assert output["unexcused_lost_records"] == 0
 
 
-def test_neither_teardown_nor_logs_nor_plots_change_a_verdict(
+def test_failures_of_teardown_logs_or_plots_do_not_change_a_verdict(
     engine: Any,
     experiment: Path,
     tmp_path: Path,
@@ -96,16 +96,16 @@ def test_neither_teardown_nor_logs_nor_plots_change_a_verdict(
     monkeypatch.setattr(DockerPlacement, "end", end_badly)
     monkeypatch.setattr(DockerPlacement, "collect", collect_badly)
     monkeypatch.setattr("harness.runs.record.build_report", no_report)
-    answer = carry_out(experiment, tmp_path, capsys)
-    assert (answer["exit_code"], answer["verdict"]) == (0, "valid")
-    assert answer["environment"]["left_behind"] == [
+    output = run_experiment(experiment, tmp_path, capsys)
+    assert (output["exit_code"], output["verdict"]) == (0, "valid")
+    assert output["environment"]["left_behind"] == [
         "collect_badly: PermissionError: no logs today",
         "OSError: the engine fell over",
     ]
-    assert "no plots today" in answer["report_error"]
+    assert "no plots today" in output["report_error"]
 
 
-def test_a_fault_that_this_world_cannot_do_is_refused_before_anything_starts(
+def test_a_fault_that_this_environment_cannot_inject_is_refused_before_anything_starts(
     engine: Any,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -124,14 +124,14 @@ def test_a_fault_that_this_world_cannot_do_is_refused_before_anything_starts(
     assert not list((tmp_path / "runs").glob("*/*"))
 
 
-def test_what_a_simulated_run_has_and_a_kernel_has_not_cannot_be_expressed(
+def test_simulation_only_conditions_cannot_be_expressed_in_containers(
     engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "strict.toml"
     path.write_text(
         EXPERIMENT.replace('"docker"', '"simulation"') + '[cluster]\ndisk = "posix-strict"\n'
     )
-    simulated = carry_out(path, tmp_path, capsys)
+    simulated = run_experiment(path, tmp_path, capsys)
     words = ["replay", simulated["run"], "--on", "docker", "--no-spark", "--json", "--quiet"]
     assert main([*words, "--results", str(tmp_path / "runs")]) == 2
     replayed = json.loads(capsys.readouterr().out)
@@ -153,7 +153,7 @@ def test_a_bridge_that_a_killed_engine_left_is_removed_with_its_run(
         subprocess.run(["ip", "link", "del", name], check=False, capture_output=True)
 
 
-def test_two_runs_that_start_at_once_get_networks_of_their_own(
+def test_two_runs_that_start_together_get_separate_networks(
     engine: Any, experiment: Path, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "harness.cli", "run", str(experiment), "--no-spark", "--quiet"]
@@ -166,14 +166,14 @@ def test_two_runs_that_start_at_once_get_networks_of_their_own(
         )
         for number in range(2)
     ]
-    said = [run.communicate(timeout=120)[1] for run in runs]
-    assert [run.returncode for run in runs] == [0, 0], said
+    output = [run.communicate(timeout=120)[1] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], output
 
 
 def test_a_run_that_is_refused_for_its_selectors_leaves_nothing(
     engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "nobody.toml"
+    path = tmp_path / "no_target.toml"
     path.write_text(EXPERIMENT.replace("isr_follower:t-0", "b9"))
     words = ["run", str(path), "--no-spark", "--quiet", "--results", str(tmp_path / "runs")]
     assert main(words) == 254
@@ -184,7 +184,7 @@ def test_a_run_that_is_refused_for_its_selectors_leaves_nothing(
     assert not [n for n in networks if n.attrs["Labels"][LABEL_RUN].startswith(ours)]
 
 
-def test_a_terminated_run_takes_its_containers_along(
+def test_a_terminated_run_removes_its_containers(
     engine: Any, experiment: Path, tmp_path: Path
 ) -> None:
     experiment.write_text(EXPERIMENT.replace("4000", "60000"))
@@ -197,8 +197,8 @@ def test_a_terminated_run_takes_its_containers_along(
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
     run.send_signal(signal.SIGTERM)
-    _, said = run.communicate(timeout=60)
-    assert (run.returncode, said) == (255, "laststand: interrupted\n")
+    _, output = run.communicate(timeout=60)
+    assert (run.returncode, output) == (255, "laststand: interrupted\n")
     ours = f"{run.pid:x}-"
     assert not list(STATE_ROOT.glob(f"{ours}*"))
     containers = engine.containers.list(all=True, filters={"label": LABEL_RUN}, ignore_removed=True)

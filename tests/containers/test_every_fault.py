@@ -1,4 +1,4 @@
-"""Every fault of the vocabulary, once, in containers: each bites, nothing acknowledged is lost, nothing stays."""
+"""Every fault, once, in containers: each takes effect, no acknowledged record is lost, nothing remains."""
 
 import json
 from pathlib import Path
@@ -21,17 +21,17 @@ def test_the_example_has_every_fault() -> None:
 
 
 @pytest.mark.slow
-def test_every_fault_bites_in_containers(
+def test_every_fault_takes_effect_in_containers(
     engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["run", str(EXAMPLE), "--no-spark", "--quiet", "--json", "--results", str(tmp_path)]
     code = main(words)
-    answer = json.loads(capsys.readouterr().out)
+    output = json.loads(capsys.readouterr().out)
     rows = {
-        row["fault_id"]: row for row in read_tables(Path(answer["directory"]))["faults"].to_pylist()
+        row["fault_id"]: row for row in read_tables(Path(output["directory"]))["faults"].to_pylist()
     }
     harmless = {name: row["evidence"] for name, row in rows.items() if not row["took_effect"]}
     assert harmless == {}
-    assert (code, answer["verdict"]) == (0, "valid"), answer["reasons"]
-    assert answer["environment"]["left_behind"] == []
+    assert (code, output["verdict"]) == (0, "valid"), output["reasons"]
+    assert output["environment"]["left_behind"] == []
     assert what_is_left(engine) == []

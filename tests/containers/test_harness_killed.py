@@ -144,7 +144,7 @@ def _check_history(store: Path) -> int:
 
 
 def what_is_left(engine: Any) -> list[str]:
-    """Returns whatever of ours is still on this machine and belongs to nobody who lives."""
+    """Returns everything of the project that is still on this machine without a living owner."""
     labelled = {"label": LABEL_RUN}
     containers = engine.containers.list(all=True, filters=labelled)
     living = {c.labels[LABEL_RUN] for c in containers if is_owned(c.labels[LABEL_OWNER])}
@@ -158,7 +158,7 @@ def what_is_left(engine: Any) -> list[str]:
     images = [d["back-file"].removesuffix(" (deleted)") for d in loops["loopdevices"]]
     # Hosts made of containers have such images too, at paths that mean nothing here.
     left += [image for image in images if str(STATE_ROOT) in image and Path(image).exists()]
-    if not living:  # packet rules and agents do not say whose they are
+    if not living:  # packet rules and agents do not name their owner
         left += [t for t in _output("nft", "list", "tables").splitlines() if "laststand" in t]
         left += _agents()
     return [thing for thing in left if not any(run in thing for run in living)]

@@ -2,7 +2,7 @@
 
 Each row of the table is a situation of the design's behaviour table. The script runs in a simulated world, and on
 two network namespaces with real TCP between them; what a program sees has to be the same, at about the same time.
-When TCP tries again, by kernels of different ages, is in tests of its own.
+Retry times of TCP, by kernel version, have separate tests.
 """
 
 import asyncio
@@ -58,8 +58,8 @@ class Seen:
     """What a program saw.
 
     Attributes:
-        outcome: "connected", "refused", "unreachable", "answered", "reset" (by an end of the stream as well: the
-            door of the system gives one error for both), "aborted", or "silence" until the program's timeout.
+        outcome: "connected", "refused", "unreachable", "answered", "reset" (or an end of the stream: the
+            system call gives one error for both), "aborted", or "silence" until the program's timeout.
         ms: How long it took.
     """
 
@@ -68,14 +68,14 @@ class Seen:
 
 
 class Stage(Protocol):
-    """A client `a`, a server `b` that answers each request after so many milliseconds, and faults."""
+    """A client `a`, a server `b` that responds to each request after so many milliseconds, and faults."""
 
     def connect(self, timeout_s: float, to: str = "b") -> Seen:
         """Opens a connection and closes it."""
         ...
 
     def start_connect(self) -> Any:
-        """Begins to open a connection, with all the time in the world."""
+        """Starts to open a connection, without a timeout."""
         ...
 
     def connect_all(self, count: int, timeout_s: float) -> int:
@@ -91,7 +91,7 @@ class Stage(Protocol):
         ...
 
     def await_(self, pending: Any, timeout_s: float) -> Seen:
-        """Waits for the answer, or for the connection; the time is since the sending."""
+        """Waits for the response, or for the connection; the time is since the sending."""
         ...
 
     def wait(self, seconds: float) -> None:
@@ -103,7 +103,7 @@ class Stage(Protocol):
         ...
 
     def reject(self) -> Any:
-        """Answers packets between the two with resets."""
+        """Rejects packets between the two with resets."""
         ...
 
     def delay(self, ms: float) -> Any:
@@ -131,7 +131,7 @@ class Stage(Protocol):
         ...
 
     def resume(self) -> None:
-        """Lets it go on."""
+        """Resumes it."""
         ...
 
     def power_off(self) -> None:
@@ -147,7 +147,7 @@ class Stage(Protocol):
 
 
 class Sleeper(Echo):
-    """Answers after as many milliseconds as the request says."""
+    """Responds after as many milliseconds as the request contains."""
 
     def handle(self, message: Any, context: Any) -> Any:
         self.received.append((self.host.clock.monotonic_ns(), message))
@@ -278,9 +278,9 @@ class Real:
 
     def connect(self, timeout_s: float, to: str = "b") -> Seen:
         address = self._b.address if to == "b" else UNUSED
-        answer = self._nets["a"].probe(address, PORT, int(timeout_s * 1000))
-        outcome = {"timeout": "silence"}.get(answer["outcome"], answer["outcome"])
-        return Seen(outcome=outcome, ms=answer["ms"])
+        response = self._nets["a"].probe(address, PORT, int(timeout_s * 1000))
+        outcome = {"timeout": "silence"}.get(response["outcome"], response["outcome"])
+        return Seen(outcome=outcome, ms=response["ms"])
 
     def start_connect(self) -> Any:
         return self._connecting(), time.monotonic_ns(), "connected"
@@ -302,7 +302,7 @@ class Real:
         return self._open.enter_context(self._a.connect(self._b.address, PORT))
 
     def send(self, connection: Any, takes_ms: int = 0) -> Any:
-        with contextlib.suppress(ConnectionError):  # which reading says as well
+        with contextlib.suppress(ConnectionError):  # which reading reports as well
             connection.sendall(b"%d\n" % takes_ms)
         return connection, time.monotonic_ns(), "answered"
 
@@ -507,7 +507,7 @@ def idle_connection_does_not_notice(stage: Stage) -> list[Seen]:
     return [stage.await_(stage.send(connection), 5)]
 
 
-def one_way_drop_lets_an_answer_through(stage: Stage) -> list[Seen]:
+def one_way_drop_lets_a_response_through(stage: Stage) -> list[Seen]:
     first, second = stage.open(), stage.open()
     answered = stage.send(first, takes_ms=300)
     stage.wait(0.1)
@@ -516,7 +516,7 @@ def one_way_drop_lets_an_answer_through(stage: Stage) -> list[Seen]:
     return [stage.await_(answered, 2), stage.await_(stalled, 1)]
 
 
-def one_way_drop_stalls_the_answer(stage: Stage) -> list[Seen]:
+def one_way_drop_stalls_the_response(stage: Stage) -> list[Seen]:
     connection = stage.open()
     token = stage.cut("b_to_a")
     pending = stage.send(connection)
@@ -566,7 +566,7 @@ def paused_server_is_connected_to(stage: Stage) -> list[Seen]:
     return [Seen(outcome=f"{count} connected", ms=0)]
 
 
-def paused_server_answers_when_resumed(stage: Stage) -> list[Seen]:
+def paused_server_responds_when_resumed(stage: Stage) -> list[Seen]:
     connection = stage.open()
     stage.pause()
     pending = stage.send(connection)
@@ -614,8 +614,8 @@ class Row:
 
     Attributes:
         script: What happens.
-        outcomes: What the design says a program sees; the model is held to it as well.
-        slack_ms: How far the two worlds may be apart in time.
+        outcomes: What a program must see by design; the model is compared with it as well.
+        slack_ms: How far the times of model and kernel may differ.
     """
 
     script: Callable[[Stage], list[Seen]]
@@ -634,9 +634,9 @@ TABLE = (
     Row(script=new_connection_after_healing, outcomes=("silence", "connected")),
     Row(script=existing_connection_is_cut, outcomes=("silence", "answered"), slack_ms=RTO_SLACK_MS),
     Row(script=idle_connection_does_not_notice, outcomes=("answered",)),
-    Row(script=one_way_drop_lets_an_answer_through, outcomes=("answered", "silence")),
+    Row(script=one_way_drop_lets_a_response_through, outcomes=("answered", "silence")),
     Row(
-        script=one_way_drop_stalls_the_answer,
+        script=one_way_drop_stalls_the_response,
         outcomes=("silence", "answered"),
         slack_ms=RTO_SLACK_MS,
     ),
@@ -645,7 +645,7 @@ TABLE = (
     Row(script=killed_server, outcomes=("reset", "refused")),
     Row(script=power_loss, outcomes=("silence", "reset", "connected"), slack_ms=RTO_SLACK_MS),
     Row(script=paused_server_is_connected_to, outcomes=(f"{LISTEN_BACKLOG + 1} connected",)),
-    Row(script=paused_server_answers_when_resumed, outcomes=("silence", "answered")),
+    Row(script=paused_server_responds_when_resumed, outcomes=("silence", "answered")),
     Row(script=rejected, outcomes=("reset", "refused", "connected")),
     Row(script=sockets_destroyed_here, outcomes=("1 destroyed", "aborted")),
     Row(script=sockets_destroyed_there, outcomes=("1 destroyed", "reset")),
@@ -664,15 +664,15 @@ def test_the_kernel_does_what_the_model_says(row: Row, real: Real) -> None:
 
 
 @pytest.mark.slow
-def test_traffic_comes_back_within_five_seconds_of_a_cut_of_four(real: Real) -> None:
+def test_traffic_resumes_within_five_seconds_after_a_four_second_cut(real: Real) -> None:
     for stage in (Model(1), real):
         (seen,) = recovery_after_four_seconds(stage)
         assert seen.outcome == "answered"
         assert 0 < seen.ms - 4000 < 5000
 
 
-def late_and_answered(stage: Stage, seconds: float) -> tuple[int, int]:
-    """How many of many requests were late under 20 % loss, and how many were answered at all."""
+def late_and_completed(stage: Stage, seconds: float) -> tuple[int, int]:
+    """How many of many requests were late under 20 % loss, and how many got a response in the end."""
     connections = [stage.open() for _ in range(LOSSY_CONNECTIONS)]
     stage.loss(20)
     pending = [stage.send(connection) for connection in connections]
@@ -683,15 +683,15 @@ def late_and_answered(stage: Stage, seconds: float) -> tuple[int, int]:
     return len(rest), len(in_time) + later
 
 
-def test_loss_makes_some_late_and_loses_none(real: Real) -> None:
+def test_packet_loss_delays_some_responses_and_loses_none(real: Real) -> None:
     for stage in (Model(1), Model(2), real):
-        late, answered = late_and_answered(stage, 40)
-        # A request and its answer both pass in 64 % of all cases.
+        late, answered = late_and_completed(stage, 40)
+        # A request and its response both pass in 64 % of all cases.
         assert 3 <= late <= 28, stage
         assert answered == LOSSY_CONNECTIONS
 
 
-def test_a_stopped_process_takes_about_as_much_data_as_the_model_lets_a_buffer_hold(
+def test_a_stopped_process_buffers_about_as_much_data_as_the_model_allows(
     real: Real,
 ) -> None:
     connection = real.open()
@@ -719,7 +719,7 @@ def connect_healed_after_one_and_a_half_seconds(stage: Stage) -> Seen:
 
 
 @pytest.mark.parametrize(("linear", "expected_ms"), [(0, 3000), (4, 2000)])
-def test_a_connect_is_tried_again_when_the_model_says_by_older_and_newer_kernels(
+def test_older_and_newer_kernels_retry_a_connect_when_the_model_predicts(
     real: Real, rig: tuple[RigHost, RigHost, Any], linear: int, expected_ms: int
 ) -> None:
     """Since Linux 6.5 the first four retries are a second apart; before, TCP backed off from the first one on."""
@@ -750,7 +750,7 @@ def request_dropped_at_the_sender(stage: Stage) -> Seen:
     return stage.await_(pending, 10)
 
 
-def test_a_sender_that_writes_nothing_more_waits_for_the_next_retransmission(real: Real) -> None:
+def test_a_sender_that_writes_no_more_waits_for_the_next_retransmission(real: Real) -> None:
     """The kernel backs off for a drop at its own output, too; the table has what the next write does."""
     ours = request_dropped_at_the_sender(Model(1))
     theirs = request_dropped_at_the_sender(real)

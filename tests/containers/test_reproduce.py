@@ -36,19 +36,19 @@ def reproduce(tmp_path: Path, capsys: pytest.CaptureFixture[str], *words: str) -
             *("--results", str(tmp_path / "runs"), *words),
         ]
     )
-    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
-    answer["exit_code"] = code
-    return answer
+    output: dict[str, Any] = json.loads(capsys.readouterr().out)
+    output["exit_code"] = code
+    return output
 
 
 @pytest.mark.parametrize(("profile", "outcome"), [("kafka-4.0", "loss"), ("kafka-4.1", "ok")])
 def test_containers_show_the_golden_trace(
     profile: str, outcome: str, engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = reproduce(tmp_path, capsys, "--variant", "V3a", "--on", "docker", "--profile", profile)
-    assert answer["outcome"] == outcome == answer["predicted"]
-    assert answer["exit_code"] == (1 if outcome == "loss" else 0)
-    states = read_tables(Path(answer["directory"]))["partition_states"].to_pylist()
+    output = reproduce(tmp_path, capsys, "--variant", "V3a", "--on", "docker", "--profile", profile)
+    assert output["outcome"] == outcome == output["predicted"]
+    assert output["exit_code"] == (1 if outcome == "loss" else 0)
+    states = read_tables(Path(output["directory"]))["partition_states"].to_pylist()
     trace = [
         (
             state["leader"],
@@ -69,5 +69,5 @@ def test_a_simulated_finding_is_confirmed_in_containers(
     simulated = reproduce(tmp_path, capsys, "--profile", "kafka-4.0")
     words = ["replay", simulated["run"], "--on", "docker", "--attempts", "1", "--json", "--quiet"]
     code = main([*words, "--no-spark", "--results", str(tmp_path / "runs")])
-    answer = json.loads(capsys.readouterr().out)
-    assert (code, answer["finding"], answer["result"]) == (1, "loss", "confirmed 1 of 1")
+    output = json.loads(capsys.readouterr().out)
+    assert (code, output["finding"], output["result"]) == (1, "loss", "confirmed 1 of 1")

@@ -57,41 +57,41 @@ def hosts(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
 
 def call(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, dict[str, Any]]:
     code = main([str(word) for word in words])
-    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return code, answer
+    output: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return code, output
 
 
 @pytest.mark.parametrize(("profile", "outcome"), [("kafka-4.0", "loss"), ("kafka-4.1", "ok")])
-def test_the_bug_on_two_hosts(
+def test_the_bug_reproduces_on_two_hosts(
     profile: str, outcome: str, hosts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, answer = call(
+    _, output = call(
         capsys,
         *("reproduce", "last-replica-standing", "--on", "ssh", "--hosts", hosts),
         *("--profile", profile, "--no-spark", "--quiet", "--json", "--results", tmp_path),
     )
-    assert answer["outcome"] == outcome == answer["predicted"]
+    assert output["outcome"] == outcome == output["predicted"]
 
 
-def test_faults_with_effecte_on_two_hosts_and_nothing_stays(
+def test_faults_take_effect_on_two_hosts_and_nothing_remains(
     hosts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "short.toml"
     path.write_text(EXPERIMENT)
-    code, answer = call(
+    code, output = call(
         capsys,
         *("run", path, "--hosts", hosts, "--no-spark", "--quiet", "--json"),
         *("--results", tmp_path / "runs"),
     )
-    tables = read_tables(Path(answer["directory"]))
+    tables = read_tables(Path(output["directory"]))
     assert all(row["took_effect"] for row in tables["faults"].to_pylist() if row["healed_ns"])
-    assert (code, answer["environment"]["left_behind"]) == (0, []), answer["reasons"]
-    code, answer = call(capsys, "reset", "--hosts", hosts, "--json")
+    assert (code, output["environment"]["left_behind"]) == (0, []), output["reasons"]
+    code, output = call(capsys, "reset", "--hosts", hosts, "--json")
     names = [host.name for host in load_inventory(hosts).hosts]
-    assert {name: answer["removed"][name] for name in names} == {name: [] for name in names}
+    assert {name: output["removed"][name] for name in names} == {name: [] for name in names}
 
 
-def test_a_host_with_another_key_is_not_talked_to(
+def test_a_host_with_a_different_key_is_refused(
     hosts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     known = hosts.parent / "known_hosts"

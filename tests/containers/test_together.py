@@ -3,7 +3,7 @@
 import pytest
 
 
-def test_workers_get_this_folder_as_a_whole(request: pytest.FixtureRequest) -> None:
+def test_one_worker_runs_all_tests_of_this_folder(request: pytest.FixtureRequest) -> None:
     if not getattr(request.config.option, "loadgroup", False):
         pytest.skip("only with several workers (-n 2 --dist loadgroup)")
     why = "this pytest-xdist ignores groups under this pytest"

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz segments|frames|tcp --count N --seed S`: throws hostile bytes and says what broke.
+"""`python -m tests.fuzz segments|frames|tcp --count N --seed S`: sends hostile bytes and reports what broke.
 
 Deterministic: the same seed and count give the same cases, and a case that fails is printed as hexadecimal
 together with the command that repeats it. Exit code 0: nothing broke; 1: something did.
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
-    began = said = time.monotonic()
+    began = output = time.monotonic()
     findings = []
     done = 0
     for finding in KINDS[options.kind](options.seed, options.count):
@@ -38,8 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
             if len(findings) >= FINDINGS_MAX:
                 break
         now = time.monotonic()
-        if now - said > 10:
-            said = now
+        if now - output > 10:
+            output = now
             rate = done / (now - began)
             print(f"{done} of {options.count}, {rate:.0f}/s", file=sys.stderr, flush=True)
     elapsed = time.monotonic() - began

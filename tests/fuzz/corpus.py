@@ -2,7 +2,7 @@
 
 `corpus/frames.txt` keeps one frame per API, version and role (role, API, version, hexadecimal), so that what is
 fuzzed does not depend on the generator, and a frame that once broke something can be added by hand. `python -m
-tests.fuzz.corpus` writes the file anew.
+tests.fuzz.corpus` rewrites the file.
 """
 
 import io

@@ -1,13 +1,13 @@
 """Hostile frames against nodes in memory: a broker and the active controller of a simulated cluster.
 
 Half of the frames are mutations of the corpus and of freshly made valid frames; the other half are valid for
-the codec and extreme in what they say. Each goes through the codec of the listener and, when it is a request,
+the codec and have extreme values. Each goes through the codec of the listener and, when it is a request,
 to the node's handler. What has to hold:
 
-1. the codec answers with a request or `MalformedRequestError`, nothing else;
-2. the handler raises nothing but `ConnectionAbortedError`, and its answer can be encoded, whenever it comes;
-3. no node of the cluster ends or breaks an invariant, whatever strangers say to it, except for a broker under
-   whose id a stranger has registered, which leaves as it must;
+1. the codec returns a request or raises `MalformedRequestError`, nothing else;
+2. the handler raises nothing but `ConnectionAbortedError`, and its response can be encoded, whenever it comes;
+3. no node of the cluster ends or breaks an invariant, whatever it receives, except for a broker under
+   whose id a client has registered, which must leave;
 4. afterwards every log of every broker is intact.
 
 A world is thrown away after a few thousand frames: topics, groups and members pile up in it.
@@ -64,7 +64,7 @@ class _Victims:
         return "c11"
 
     async def take(self, role: str, frames: list[tuple[int, bytes]]) -> None:
-        """Hands frames to the node whose loop this runs on."""
+        """Passes frames to the node whose loop this runs on."""
         node: Any = self.world.nodes[self.name_of(role)].process
         codec = self.codecs[role]
         self._connection += 1
@@ -110,7 +110,9 @@ class _Victims:
         try:
             codec.encode_response(request, response)
         except Exception as error:
-            what = f"{request.api.name} v{request.version}: the answer cannot be encoded: {error!r}"
+            what = (
+                f"{request.api.name} v{request.version}: the response cannot be encoded: {error!r}"
+            )
             self.problems.append((case, what, frame))
 
     def failures(self) -> str | None:
@@ -122,7 +124,7 @@ class _Victims:
                 return f"{name} is not alive"
         return None
 
-    def somebody_was_superseded(self) -> bool:
+    def a_broker_was_superseded(self) -> bool:
         return bool(self.cluster.marks("broker-superseded"))
 
     def damaged_log(self) -> str | None:
@@ -165,13 +167,13 @@ def _one_world(seed: int, number: int, first: int, size: int) -> Iterator[Findin
                 (case + i, makers[role].frame()) for i in range(min(BATCH, first + size - case))
             ]
             finding = _one_batch(victims, role, frames)
-            if victims.somebody_was_superseded():
-                # As in Kafka without authentication: who registers under a broker's id ends that broker's session,
-                # and the broker leaves in order. The next world goes on.
+            if victims.a_broker_was_superseded():
+                # As in Kafka without authentication: a client that registers under a broker's id ends its session,
+                # and the broker leaves cleanly. The next world continues.
                 yield from (None for _ in frames)
                 return
             if finding is not None:
-                # This world is no longer sound; the next one goes on.
+                # This world is no longer sound; the next one continues.
                 yield finding
                 return
             yield from (None for _ in frames)

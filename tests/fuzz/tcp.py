@@ -1,6 +1,6 @@
 """The same hostile frames over real sockets, against a broker and a controller that are processes.
 
-Frames go out in bunches, one connection per bunch, and the connection is ended without waiting for more answers
+Frames go out in bunches, one connection per bunch, and the connection is ended without waiting for more responses
 than come at once. What has to hold: both processes live, the broker serves a Metadata request after every few
 bunches, its memory stays bounded, and after a kill -9 its logs load and serve again.
 """
@@ -73,7 +73,7 @@ def _send(address: str, bunch: list[bytes]) -> None:
 
 def _trouble(cluster: LocalCluster, *, thorough: bool) -> str | None:
     for node in cluster.dead_nodes():
-        # Who registers under a broker's id ends that broker's session, as in Kafka without authentication.
+        # A client that registers under a broker's id ends its session, as in Kafka without authentication.
         if "superseded" in node.log_tail() or "was registered" in node.log_tail():
             cluster.start_node(node.name)
             continue
@@ -85,7 +85,7 @@ def _trouble(cluster: LocalCluster, *, thorough: bool) -> str | None:
     resident_kb = int(status.split("VmRSS:")[1].split()[0])
     if resident_kb > MEMORY_MAX_KB:
         return f"b1 uses {resident_kb} kB"
-    return None if broker_count(node.address) else "b1 does not answer"
+    return None if broker_count(node.address) else "b1 does not respond"
 
 
 def _comes_back(cluster: LocalCluster) -> str | None:

@@ -13,7 +13,7 @@ def test_mutated_segments_are_recovered(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_mutated_frames_harm_no_node(seed: int) -> None:
+def test_mutated_frames_stop_no_node(seed: int) -> None:
     found = [finding for finding in frames.run(seed, 12_000) if finding is not None]
     assert found == []
 
@@ -43,7 +43,7 @@ def test_the_same_seed_gives_the_same_cases() -> None:
     assert cases() == cases()
 
 
-def test_the_command_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_its_counts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["segments", "--count", "200", "--seed", "3"]) == 0
     assert "segments: 200 cases" in capsys.readouterr().out
 

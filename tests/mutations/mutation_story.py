@@ -6,7 +6,7 @@ played three times: with all rules (it must end well), without the rule and with
 object), and without either (the clients must see the harm).
 
 Brokers are 1, 2, 3, the partition is "t-0" with the replicas 1, 2, 3 in this order and broker 1 as its first
-leader. Nothing is fsynced unless something is stopped in order.
+leader. Nothing is fsynced unless something is stopped cleanly.
 """
 
 from collections.abc import Callable, Collection, Coroutine, Iterable
@@ -61,7 +61,7 @@ class Ending:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing at all is wrong with the run."""
+        """Whether the run has no problem."""
         return self.verdict.validity is Validity.VALID and not self.complaints
 
     @property
@@ -111,9 +111,9 @@ class Story:
     """A run whose main phase is a plot. Mutable: it is the run.
 
     Attributes:
-        producer, consumer: A client each; both remember the leader that they were told last.
+        producer, consumer: A client each; both remember the leader that they learned last.
         complaints: See `Ending`.
-        loses_unsynced_only: Whether a power cut takes nothing but what was not synced, whatever the plot says.
+        loses_unsynced_only: Whether a power cut takes only what was not synced, whatever the plot requests.
     """
 
     def __init__(self, plot: Plot, experiment: Experiment, *, is_watched: bool) -> None:
@@ -175,10 +175,10 @@ class Story:
     # -- clients
 
     def new_client(self, *, asks: int | None = None) -> AppendProcess:
-        """Returns a process on a client host of its own, which knows no leader yet.
+        """Returns a process on its own client host, which knows no leader yet.
 
         Args:
-            asks: The only broker that it asks who leads; None for any.
+            asks: The only broker that it queries for the leader; None for any.
         """
         host = self.cluster.clients[self._client_count]
         self._client_count += 1
@@ -216,7 +216,7 @@ class Story:
                 raise AssertionError("no append was acknowledged in 100 attempts")
 
     def begin_append(self, *, acks: int = -1, leader: int = 1) -> Any:
-        """Begins an append of a new client at a broker and returns its task once the record is in the log."""
+        """Starts an append of a new client at a broker and returns its task once the record is in the log."""
         client = self.new_client(asks=leader)
         end = self.log_end(leader)
         task = self.cluster.spawn(self._home[client], client.append(TOPIC, 0, acks))
@@ -224,7 +224,7 @@ class Story:
         return task
 
     def read(self, client: AppendProcess | None = None) -> None:
-        """Lets a consumer read to the log end that it is told."""
+        """Lets a consumer read to the log end that it learns."""
         client = client or self.consumer
         self._on(client, client.read_to_end(TOPIC, 0, lambda: True, final=False))
 
@@ -235,7 +235,7 @@ class Story:
         return completion
 
     def latest(self, client: AppendProcess | None = None) -> Completion:
-        """Asks for the log end."""
+        """Queries the log end."""
         client = client or self.consumer
         completion: Completion = self._on(client, client.latest(TOPIC, 0))
         return completion
@@ -253,7 +253,7 @@ class Story:
         return completion.outcome is not Outcome.OK
 
     def pending_proposal(self, leader: int) -> Any:
-        """Returns a copy of the AlterPartition request that a leader waits to have answered."""
+        """Returns a copy of the AlterPartition request whose response a leader waits for."""
         partition, broker = self.partition(leader), self.broker(leader)
         return alter_partition_request.AlterPartitionRequest(
             broker_id=leader,
@@ -334,7 +334,7 @@ class Story:
             del self.world.nodes[name].host.random.buggify
 
     def stop(self, *nodes: int) -> None:
-        """Stops in order, one after the other."""
+        """Stops cleanly, one after the other."""
         for node in nodes:
             self._fault("stop", (node,))
 
@@ -400,7 +400,7 @@ class Story:
             for one in token if isinstance(token, list) else (token,):
                 self.world.network.heal(one)
 
-    # -- looking
+    # -- inspection
 
     @property
     def state(self) -> PartitionState:
@@ -459,7 +459,7 @@ def play(
         off: Rules that are switched off.
         profile: Of the cluster.
         min_isr: Of the topic.
-        is_watched: Whether the invariant monitor looks on; what it finds ends the run.
+        is_watched: Whether the invariant monitor is active; a violation ends the run.
         final_phase_ms: Bound on healing and catching up.
     """
     experiment = Experiment(
@@ -473,7 +473,7 @@ def play(
         disabled_rules=tuple(off),
     )
     story = Story(plot, experiment, is_watched=is_watched)
-    result = story.carry_out()
+    result = story.to_its_end()
     recorded = context_from_facts(result.tables["run_facts"])
     assert recorded is not None
     context = replace(recorded, acked_during_faults_min=0)
@@ -482,10 +482,10 @@ def play(
 
 
 def expect_defect(defect_id: str, plot: Plot, *, min_isr: int = 2) -> None:
-    """Plays a plot with and without a defect of the table, and holds it against what the table says.
+    """Plays a plot with and without a defect of the table, and compares it with the table.
 
-    With all rules the run is clean. With the defect the monitor finds the promised invariant broken, if any is
-    promised; when nobody looks, clients see all of the promised anomalies.
+    With all rules the run is clean. With the defect the monitor finds the documented invariant violation, if the
+    table has one; without the monitor, clients see all documented anomalies.
     """
     defect: Defect = DEFECTS[defect_id]
     if defect.rules:

@@ -60,8 +60,8 @@ def send(
         ),
     )
     broker = cluster.leader() if leader is None else leader
-    answer = cluster.do(cluster._ask(broker, request)).responses[0].partition_responses[0]
-    return int(answer.error_code), answer.base_offset
+    response = cluster.do(cluster._ask(broker, request)).responses[0].partition_responses[0]
+    return int(response.error_code), response.base_offset
 
 
 def started(*without: str) -> Cluster:
@@ -82,7 +82,7 @@ def values_after_a_repetition(*without: str) -> list[bytes]:
 @shows("PID-1")
 def test_a_repeated_batch_is_appended_once_and_without_the_rule_refused() -> None:
     assert values_after_a_repetition() == [b"a"]
-    # The gap rule still stands in the way: the producer hears of an error for a record that is in the log.
+    # The gap rule still applies: the producer gets an error for a record that is in the log.
     cluster = started("PID-1")
     assert send(cluster, b"a", 0)[0] == 0
     assert send(cluster, b"a", 0)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -90,7 +90,7 @@ def test_a_repeated_batch_is_appended_once_and_without_the_rule_refused() -> Non
 
 
 @shows("PID-2")
-def test_a_gap_is_refused_and_without_the_rule_the_log_has_a_hole_in_the_producers_order() -> None:
+def test_a_gap_is_refused_and_without_the_rule_a_sequence_is_missing_from_the_log() -> None:
     for without, expected in (((), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), (("PID-2",), 0)):
         cluster = started(*without)
         assert send(cluster, b"a", 0)[0] == 0
@@ -109,7 +109,7 @@ def test_a_zombie_of_an_older_epoch_is_refused_and_without_the_rule_it_writes() 
 
 
 def values_after_a_failover(*without: str) -> list[bytes]:
-    """The answer to a batch is lost with the leader; the producer repeats it to the next one."""
+    """The response to a batch is lost with the leader; the producer repeats it to the next one."""
     cluster = started(*without)
     assert send(cluster, b"a", 0) == (0, 0)
     cluster.run_for(0.5)
@@ -126,9 +126,7 @@ def values_after_a_failover(*without: str) -> list[bytes]:
 
 
 @shows("PID-4", "B-52")
-def test_a_new_leader_knows_the_producers_of_the_old_one_and_without_the_rule_appends_again() -> (
-    None
-):
+def test_a_new_leader_knows_the_old_leaders_producers_and_without_the_rule_appends_twice() -> None:
     assert values_after_a_failover() == [b"a"]
     assert values_after_a_failover("PID-4") == [b"a", b"a"]
     assert values_after_a_failover(*find_defect("B-52").rules) == [b"a", b"a"]
@@ -139,7 +137,7 @@ def until_all_run(cluster: Cluster) -> None:
 
 
 @shows("PID-5")
-def test_producers_survive_a_restart_and_without_the_rule_a_retry_is_appended_again() -> None:
+def test_producer_state_survives_a_restart_and_without_the_rule_a_retry_is_appended_twice() -> None:
     for without, expected in (((), [b"a"]), (("PID-5",), [b"a", b"a"])):
         cluster = started(*without)
         assert send(cluster, b"a", 0) == (0, 0)
@@ -160,7 +158,7 @@ GROUP = "g"
 
 
 class Member:
-    """One consumer that speaks the group protocol by hand."""
+    """A consumer whose group protocol requests the test sends."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -184,7 +182,7 @@ class Member:
     def _join(self) -> tuple[int, str]:
         member_id = ""
         for _ in range(100):
-            answer = self.ask(
+            response = self.ask(
                 join_group_request.JoinGroupRequest(
                     group_id=GROUP,
                     session_timeout=millis(6000),
@@ -197,28 +195,28 @@ class Member:
                     ),
                 )
             )
-            if answer.error_code == 0:
+            if response.error_code == 0:
                 break
-            member_id = answer.member_id if answer.error_code == 79 else member_id
+            member_id = response.member_id if response.error_code == 79 else member_id
             self.cluster.run_for(0.1)
         synced = self.ask(
             sync_group_request.SyncGroupRequest(
                 group_id=GROUP,
-                generation_id=answer.generation_id,
-                member_id=answer.member_id,
+                generation_id=response.generation_id,
+                member_id=response.member_id,
                 group_instance_id=None,
                 assignments=(
                     sync_group_request.SyncGroupRequestAssignment(
-                        member_id=answer.member_id, assignment=b"share"
+                        member_id=response.member_id, assignment=b"share"
                     ),
                 ),
             )
         )
         assert (synced.error_code, synced.assignment) == (0, b"share")
-        return answer.generation_id, answer.member_id
+        return response.generation_id, response.member_id
 
     def commit(self, offset: int, generation: int) -> int:
-        answer = self.ask(
+        response = self.ask(
             offset_commit_request.OffsetCommitRequest(
                 group_id=GROUP,
                 generation_id_or_member_epoch=generation,
@@ -236,11 +234,11 @@ class Member:
                 ),
             )
         )
-        return int(answer.topics[0].partitions[0].error_code)
+        return int(response.topics[0].partitions[0].error_code)
 
 
 @shows("GRP-1")
-def test_a_commit_waits_for_the_high_watermark_and_without_the_rule_does_not() -> None:
+def test_an_offset_commit_waits_for_the_high_watermark_and_without_the_rule_does_not() -> None:
     for without in ((), ("GRP-1",)):
         cluster = started(*without)
         member = Member(cluster)
@@ -251,13 +249,15 @@ def test_a_commit_waits_for_the_high_watermark_and_without_the_rule_does_not() -
         if without:
             assert member.commit(6, member.generation) == 0
         else:
-            # Nobody can copy it: no answer within the client's patience, or one that promises nothing.
+            # No replica can copy it: no response within the client's timeout, or one without an acknowledgement.
             with pytest.raises((TimeoutError, AssertionError)):
                 assert member.commit(6, member.generation) == 0
 
 
 @shows("GRP-2")
-def test_a_commit_of_an_older_generation_is_refused_and_without_the_rule_overwrites() -> None:
+def test_an_offset_commit_of_an_older_generation_is_refused_and_without_the_rule_overwrites() -> (
+    None
+):
     for without, expected in (((), ErrorCode.ILLEGAL_GENERATION), (("GRP-2",), 0)):
         member = Member(started(*without))
         assert member.commit(5, member.generation) == 0

@@ -33,7 +33,7 @@ def test_an_election_that_ignores_the_isr_loses_acknowledged_records() -> None:
 # --- ELR-1
 
 
-def an_old_member_of_the_elr_is_outrun(story: Story) -> None:
+def an_old_elr_member_falls_behind(story: Story) -> None:
     """B-30: 2 enters the ELR; the ISR has min ISR members again and commits; then only 2 is left."""
     story.begin()
     away_3 = story.isolate(3)
@@ -53,15 +53,15 @@ def an_old_member_of_the_elr_is_outrun(story: Story) -> None:
 
 
 @shows("ELR-1", "B-30")
-def test_an_elr_that_is_never_emptied_elects_a_replica_that_was_outrun() -> None:
-    expect_defect("B-30", an_old_member_of_the_elr_is_outrun)
+def test_an_elr_that_is_never_emptied_elects_a_replica_that_fell_behind() -> None:
+    expect_defect("B-30", an_old_elr_member_falls_behind)
 
 
 # --- ELR-2, ELR-3
 
 
 def the_last_replica_loses_its_tail(story: Story) -> None:
-    """The last-replica-standing schedule V3a: 1 stands alone, loses power and half its log, and is back first."""
+    """Schedule V3a: broker 1 is the only ISR member, loses power and half its log, and is back first."""
     tokens = alone(story)
     story.power(1, keep_records=5)
     story.wait(fenced=(1,))
@@ -72,15 +72,15 @@ def the_last_replica_loses_its_tail(story: Story) -> None:
 
 
 @shows("ELR-2")
-def test_a_member_that_leaves_without_being_remembered_is_missed_at_the_election() -> None:
-    """Nobody is in the ELR, so the last-known leader leads: flagged, but something better was there."""
+def test_without_remembering_a_leaving_member_the_election_misses_it() -> None:
+    """The ELR is empty, so the last-known leader leads: flagged, but a better replica existed."""
     assert play(the_last_replica_loses_its_tail).is_clean
     ending = play(the_last_replica_loses_its_tail, "ELR-2", is_watched=False)
     assert "A" in ending.codes, ending
 
 
 @shows("ELR-3")
-def test_a_last_member_that_cannot_leave_leads_with_half_a_log() -> None:
+def test_a_last_member_that_cannot_leave_leads_with_a_truncated_log() -> None:
     assert play(the_last_replica_loses_its_tail).is_clean
     assert play(the_last_replica_loses_its_tail, "ELR-3").invariants & {"INV-2", "INV-7"}
     ending = play(the_last_replica_loses_its_tail, "ELR-3", is_watched=False)
@@ -91,7 +91,7 @@ def test_a_last_member_that_cannot_leave_leads_with_half_a_log() -> None:
 
 
 def the_last_known_leader_is_dead(story: Story) -> None:
-    """B-32: with min ISR 1 nobody is in the ELR when the last leader dies."""
+    """B-32: with min ISR 1 the ELR is empty when the last leader dies."""
     tokens = alone(story)
     story.kill(1)
     story.wait(fenced=(1,))
@@ -110,7 +110,7 @@ def test_the_last_known_leader_is_elected_while_it_is_dead() -> None:
 # --- FENCE-1 to FENCE-4
 
 
-def everybody_was_away(story: Story) -> None:
+def all_brokers_were_away(story: Story) -> None:
     """The partition has no leader; a member of the ELR comes back."""
     tokens = alone(story)
     gone = story.isolate(1)
@@ -121,21 +121,21 @@ def everybody_was_away(story: Story) -> None:
 
 
 @shows("FENCE-1")
-def test_nobody_is_elected_when_a_broker_returns() -> None:
-    assert play(everybody_was_away).is_clean
-    ending = play(everybody_was_away, "FENCE-1")
+def test_no_leader_is_elected_when_a_broker_returns() -> None:
+    assert play(all_brokers_were_away).is_clean
+    ending = play(all_brokers_were_away, "FENCE-1")
     assert ending.codes == {"L"}, ending
 
 
 def a_leader_dies(story: Story) -> None:
-    """The simplest fault of all: the leader dies and is fenced, and somebody appends."""
+    """The simplest fault: the leader dies and is fenced, and a client appends."""
     story.begin()
     story.kill(1)
     story.wait(fenced=(1,))
     story.run_ms(50)
     (completion,) = story.append(client=story.new_client(asks=2))
     if completion.outcome != "ok":
-        story.complaints.append("nobody replaced the dead leader")
+        story.complaints.append("no broker replaced the dead leader")
 
 
 @shows("FENCE-2")
@@ -155,7 +155,7 @@ def two_sessions_end_at_once(story: Story) -> None:
 
 
 @shows("FENCE-3", "B-40")
-def test_two_brokers_fenced_from_one_state_are_each_others_successors() -> None:
+def test_two_brokers_fenced_from_one_state_are_elected_as_each_others_successors() -> None:
     expect_defect("B-40", two_sessions_end_at_once)
 
 
@@ -168,7 +168,7 @@ def a_controller_dies(story: Story) -> None:
 
 
 @shows("FENCE-4")
-def test_a_new_controller_fences_everybody_unless_it_grants_new_sessions() -> None:
+def test_a_new_controller_fences_every_broker_unless_it_grants_new_sessions() -> None:
     fine = play(a_controller_dies)
     assert fine.is_clean
     assert fine.marks("broker-fenced") == 0
@@ -205,8 +205,8 @@ def test_with_elr_off_an_isr_that_became_empty_stays_empty() -> None:
 # --- CTRL-1
 
 
-def a_deposed_controller_answers(story: Story) -> None:
-    """B-38: the leader asks to go on without 2; the controller that hears it cannot commit anything any more."""
+def a_deposed_controller_responds(story: Story) -> None:
+    """B-38: the leader proposes to continue without 2 to a controller that can no longer commit."""
     story.begin()
     story.hold("FetchResponse", 1, 2)
     story.append(acks=1)
@@ -224,8 +224,8 @@ def a_deposed_controller_answers(story: Story) -> None:
 
 
 @shows("CTRL-1", "B-38")
-def test_an_answer_that_was_never_committed_loses_acknowledged_records() -> None:
-    expect_defect("B-38", a_deposed_controller_answers)
+def test_a_response_before_the_commit_loses_acknowledged_records() -> None:
+    expect_defect("B-38", a_deposed_controller_responds)
 
 
 # --- APC-1: the decision itself
@@ -233,7 +233,7 @@ def test_an_answer_that_was_never_committed_loses_acknowledged_records() -> None
 
 @shows("APC-1")
 def test_a_proposal_of_an_earlier_incarnation_counts_only_without_apc_1() -> None:
-    """In 3.9 a leader may register anew in its old leader epoch; what it proposed before speaks of a lost log."""
+    """In 3.9 a leader may register again in its old leader epoch; its earlier proposal is about a lost log."""
     for off, expected in (
         ((), ErrorCode.STALE_BROKER_EPOCH),
         (("APC-1",), ErrorCode.NONE),
@@ -252,6 +252,6 @@ def test_a_proposal_of_an_earlier_incarnation_counts_only_without_apc_1() -> Non
         story.now_ns += 2 * controller_story.SESSION_NS
         story.restart(1)
         assert story.p.leader == 1
-        answer = story.apply(alter_partition(story.image, request, story.policy))
-        assert answer.error_code == expected
+        response = story.apply(alter_partition(story.image, request, story.policy))
+        assert response.error_code == expected
         assert story.p.isr == ((1, 3) if off else (1, 2, 3))

@@ -1,4 +1,4 @@
-"""Every switch is asked for by the code, and every switch and every listed defect has a test that shows it."""
+"""The code checks every switch, and every switch and every listed defect has a test that shows it."""
 
 import importlib
 from pathlib import Path
@@ -22,7 +22,7 @@ def import_all() -> None:
         importlib.import_module(f"tests.mutations.{path.stem}")
 
 
-def test_every_switchable_rule_is_asked_for_and_nothing_else_is() -> None:
+def test_the_code_checks_every_switchable_rule_and_no_others() -> None:
     assert set(switch_places()) == set(SWITCHABLE_RULES)
 
 

@@ -1,4 +1,4 @@
-"""What happens without the rules about who may fetch what, and about what a follower makes of it."""
+"""What happens without the rules that limit fetches, and how a follower handles the records."""
 
 import asyncio
 from typing import Any
@@ -20,7 +20,7 @@ from tests.unit.system_under_test.broker.replica_fakes import TOPIC_ID, Broker, 
 
 
 def a_deposed_leader_has_a_short_tail(story: Story) -> None:
-    """B-05: broker 1 wrote two records alone; 2 wrote three others in their place, and 1 comes back."""
+    """B-05: broker 1 wrote two records alone; 2 wrote three others in their place, and 1 returns."""
     story.begin()
     away = story.isolate(1)
     story.append_ok(2, acks=1)
@@ -36,14 +36,14 @@ def a_deposed_leader_has_a_short_tail(story: Story) -> None:
 
 
 @shows("FETCH-5", "B-05")
-def test_a_leader_that_does_not_compare_epochs_keeps_a_follower_with_another_history() -> None:
+def test_a_leader_that_does_not_compare_epochs_keeps_a_diverged_follower() -> None:
     expect_defect("B-05", a_deposed_leader_has_a_short_tail)
 
 
 # --- FETCH-6
 
 
-def a_consumer_reads_what_nobody_copied(story: Story) -> None:
+def a_consumer_reads_an_unreplicated_record(story: Story) -> None:
     """B-22: a record is in the leader's log only; a consumer polls; the leader dies."""
     story.begin()
     for follower in (2, 3):
@@ -56,8 +56,8 @@ def a_consumer_reads_what_nobody_copied(story: Story) -> None:
 
 
 @shows("FETCH-6", "B-22")
-def test_a_consumer_above_the_high_watermark_reads_what_goes_away() -> None:
-    expect_defect("B-22", a_consumer_reads_what_nobody_copied)
+def test_a_consumer_above_the_high_watermark_reads_records_that_disappear() -> None:
+    expect_defect("B-22", a_consumer_reads_an_unreplicated_record)
 
 
 # --- FF-2
@@ -66,7 +66,7 @@ def test_a_consumer_above_the_high_watermark_reads_what_goes_away() -> None:
 def a_bit_flips_on_the_leaders_disk(story: Story) -> None:
     """B-51: the newest record goes bad before the followers have copied it."""
     story.begin()
-    # Fetches that wait at the leader already would be answered with the good record.
+    # Fetches that already wait at the leader would get the good record.
     holds = [story.hold("FetchRequest", follower, 1) for follower in (2, 3)]
     story.until(lambda: all(hold.dropped_or_stalled > 0 for hold in holds))
     story.begin_append()
@@ -92,7 +92,7 @@ def test_followers_that_do_not_verify_checksums_commit_a_corrupt_record() -> Non
 def test_a_fetch_of_an_older_leader_epoch_counts_only_without_fetch_2(
     rules: tuple[str, ...],
 ) -> None:
-    """B-06 in small: the follower has truncated since it sent the fetch that says how much it has."""
+    """B-06 in small: the follower has truncated since it sent the fetch that contains its log end."""
 
     async def story() -> None:
         broker = Broker(without=rules)
@@ -100,12 +100,12 @@ def test_a_fetch_of_an_older_leader_epoch_counts_only_without_fetch_2(
         waiting = broker.produce("a", "b")
         # Another broker led meanwhile, and 3 truncated; this one never heard of it (META-3).
         broker.register(leader=1, leader_epoch=2, isr=(1, 3))
-        answer = broker.follower_fetch(3, 2, epoch=0)
+        response = broker.follower_fetch(3, 2, epoch=0)
         if rules:
             assert broker.high_watermark == 2
             assert only_produced(waiting).error_code == ErrorCode.NONE
         else:
-            assert answer.error_code == ErrorCode.FENCED_LEADER_EPOCH
+            assert response.error_code == ErrorCode.FENCED_LEADER_EPOCH
             assert broker.high_watermark == 0
             assert not waiting.done()
             broker.manager.fail_all_pending()
@@ -119,18 +119,18 @@ def test_a_fetch_of_an_older_leader_epoch_counts_only_without_fetch_2(
 @shows("FS-2")
 @pytest.mark.parametrize("rules", [(), ("FS-2",)])
 def test_a_fetch_of_an_older_incarnation_counts_only_without_fs_2(rules: tuple[str, ...]) -> None:
-    """B-11 in small: broker 3 has restarted, empty; an old request says that it had everything."""
+    """B-11 in small: broker 3 has restarted, empty; an old request claims that it has everything."""
 
     async def story() -> None:
         broker = Broker(without=rules)
         broker.lead(isr=(1, 3))
         waiting = broker.produce("a")
         broker.metadata.epochs[3] = 203
-        answer = broker.follower_fetch(3, 1, broker_epoch=103)
+        response = broker.follower_fetch(3, 1, broker_epoch=103)
         if rules:
             assert only_produced(waiting).error_code == ErrorCode.NONE
         else:
-            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert broker.high_watermark == 0
             assert not waiting.done()
             broker.manager.fail_all_pending()
@@ -142,7 +142,7 @@ def test_a_fetch_of_an_older_incarnation_counts_only_without_fs_2(rules: tuple[s
 
 
 class SlowLeader:
-    """Broker 2 as a network: it keeps every request until the test answers."""
+    """Broker 2 as a network: it keeps every request until the test responds."""
 
     def __init__(self) -> None:
         self.is_open = True
@@ -161,7 +161,7 @@ class SlowLeader:
 
 
 def fetched(records: bytes, high_watermark: int) -> Any:
-    """Returns the answer to a fetch of the partition."""
+    """Returns the response to a fetch of the partition."""
     return fetch_response.FetchResponse(
         throttle_time=millis(0),
         error_code=0,
@@ -186,10 +186,10 @@ def fetched(records: bytes, high_watermark: int) -> Any:
 
 @shows("FOLL-2")
 @pytest.mark.parametrize("rules", [(), ("FOLL-2",)])
-def test_an_answer_of_an_older_leader_epoch_is_appended_only_without_foll_2(
+def test_a_response_of_an_older_leader_epoch_is_appended_only_without_foll_2(
     rules: tuple[str, ...],
 ) -> None:
-    """B-04 in small: broker 2 lost the leadership, truncated, and leads again, before its old answer arrives."""
+    """B-04 in small: broker 2 lost the leadership, truncated, and leads again, before an old response arrives."""
 
     async def story() -> tuple[int, int]:
         broker = Broker(without=rules)

@@ -1,4 +1,4 @@
-"""What happens without the rules about the high watermark and what clients are told of it."""
+"""What happens without the rules about the high watermark and what clients learn of it."""
 
 from harness.history.op import Outcome
 from tests.mutations.coverage import shows
@@ -33,7 +33,7 @@ def a_lone_leader_commits(story: Story) -> None:
 
 
 @shows("HW-1", "B-18")
-def test_a_high_watermark_that_moves_below_min_isr_shows_records_that_go_away() -> None:
+def test_a_high_watermark_that_moves_below_min_isr_exposes_records_that_disappear() -> None:
     expect_defect("B-18", a_lone_leader_commits)
 
 
@@ -60,7 +60,7 @@ def a_new_leader_has_a_tail(story: Story) -> None:
 
 
 @shows("HW-9", "B-23")
-def test_a_new_leader_that_believes_its_log_end_shows_records_that_go_away() -> None:
+def test_a_new_leader_that_trusts_its_log_end_exposes_records_that_disappear() -> None:
     expect_defect("B-23", a_new_leader_has_a_tail)
 
 
@@ -68,7 +68,7 @@ def test_a_new_leader_that_believes_its_log_end_shows_records_that_go_away() -> 
 
 
 def a_replica_stops_in_order(story: Story) -> None:
-    """B-44: a follower leaves in order; those that stay have everything and need not wait for it."""
+    """B-44: a follower shuts down cleanly; the others have everything and need not wait for it."""
     story.begin()
     story.stop(2)
     began_ms = story.world.now / 1e6
@@ -84,7 +84,7 @@ def test_a_high_watermark_that_waits_for_a_stopped_replica_delays_appends() -> N
 
 
 def chase(*without: str) -> Broker:
-    """A follower chases a lone leader: at each of its fetches the leader has one more record than it asks for."""
+    """A follower chases the leader: at each fetch the leader has one record beyond the fetch offset."""
     broker = Broker(without=without, min_isr=1)
     broker.lead(isr=(1,))
     broker.produce("first", acks=1)
@@ -96,7 +96,7 @@ def chase(*without: str) -> Broker:
 
 
 @shows("HW-4")
-def test_without_waiting_for_those_that_keep_up_a_follower_never_joins_a_busy_leader() -> None:
+def test_without_waiting_for_caught_up_replicas_a_follower_never_joins_a_busy_leader() -> None:
     assert chase().alter.proposed == (1, 2)
     assert chase("HW-4").alter.sent == []
 
@@ -142,12 +142,12 @@ def a_last_known_leader_comes_back_shorter(story: Story) -> None:
 
 
 @shows("HW-7", "B-50")
-def test_a_high_watermark_above_the_log_end_after_a_truncation_is_an_invariant_broken() -> None:
+def test_a_high_watermark_above_the_log_end_after_a_truncation_breaks_an_invariant() -> None:
     expect_defect("B-50", a_last_known_leader_comes_back_shorter, min_isr=1)
 
 
 @shows("HW-8")
-def test_a_high_watermark_above_the_log_end_after_a_start_is_an_invariant_broken() -> None:
+def test_a_high_watermark_above_the_log_end_after_a_start_breaks_an_invariant() -> None:
     assert play(a_last_known_leader_comes_back_shorter, min_isr=1).is_clean
     ending = play(a_last_known_leader_comes_back_shorter, "HW-8", min_isr=1)
     assert ending.invariants == {"INV-9"}
@@ -156,8 +156,8 @@ def test_a_high_watermark_above_the_log_end_after_a_start_is_an_invariant_broken
 # --- LO-1
 
 
-def a_new_leader_is_asked_for_the_end(story: Story) -> None:
-    """A consumer knows that offset 10 is committed; the new leader does not yet, and is asked for the end."""
+def the_log_end_of_a_new_leader_is_queried(story: Story) -> None:
+    """A consumer knows that offset 10 is committed; the new leader, queried for the log end, does not yet."""
     story.begin()
     task = story.begin_append()
     story.until(lambda: story.log_end(2) == 11 and story.log_end(3) == 11)
@@ -169,14 +169,14 @@ def a_new_leader_is_asked_for_the_end(story: Story) -> None:
     story.kill(1)
     story.wait(leader=2)
     story.until(lambda: story.partition(2).is_leader)
-    answer = story.latest(story.new_client(asks=2))
-    if answer.outcome is Outcome.OK and answer.offset is not None and answer.offset < 11:
+    response = story.latest(story.new_client(asks=2))
+    if response.outcome is Outcome.OK and response.offset is not None and response.offset < 11:
         story.complaints.append("a committed record is not counted any more")
 
 
 @shows("LO-1")
-def test_without_lo_1_the_log_end_that_a_new_leader_tells_goes_back() -> None:
-    assert play(a_new_leader_is_asked_for_the_end).is_clean
-    ending = play(a_new_leader_is_asked_for_the_end, "LO-1")
+def test_without_lo_1_the_log_end_that_a_new_leader_reports_goes_back() -> None:
+    assert play(the_log_end_of_a_new_leader_is_queried).is_clean
+    ending = play(the_log_end_of_a_new_leader_is_queried, "LO-1")
     assert "end-regression" in {anomaly.id for anomaly in ending.verdict.anomalies}
     assert ending.complaints

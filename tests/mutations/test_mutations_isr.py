@@ -1,4 +1,4 @@
-"""What happens without the rules about who is in the ISR, and when."""
+"""What happens without the rules about ISR membership."""
 
 from tests.mutations.coverage import shows
 from tests.mutations.mutation_story import Story, expect_defect, play
@@ -16,7 +16,7 @@ def without_2(story: Story) -> object:
     return away
 
 
-def let_2_ask_again(story: Story, away: object) -> None:
+def let_2_request_again(story: Story, away: object) -> None:
     """Lets broker 2 back, and lets its fetches through only when 1 knows that it may join."""
     asking = story.hold("FetchRequest", 2, 1)
     story.heal(away)
@@ -34,7 +34,7 @@ def a_follower_joins_below_the_epochs_start(story: Story) -> None:
     story.until(lambda: story.partition(2).high_watermark == 7)
     away = story.isolate(3)
     story.wait(fenced=(3,), isr=(1, 2))
-    # Broker 2 gets the record, and never hears that it is committed.
+    # Broker 2 gets the record, and never learns that it is committed.
     task = story.begin_append()
     story.until(lambda: story.log_end(2) == 8)
     silence = story.hold("FetchResponse", 1, 2)
@@ -66,7 +66,7 @@ def an_empty_incarnation_joins(story: Story) -> None:
     """B-10: broker 2 has caught up; while the proposal to add it is under way, it comes back empty."""
     away = without_2(story)
     proposal = story.hold("AlterPartitionRequest", 1, None)
-    let_2_ask_again(story, away)
+    let_2_request_again(story, away)
     story.until(lambda: proposal.dropped_or_stalled > 0)
     story.power(2, keep_records=0)
     story.wait(fenced=(2,))
@@ -87,7 +87,7 @@ def test_an_incarnation_that_lost_everything_joins_and_leads_with_an_empty_log()
 
 
 def a_fenced_replica_joins(story: Story) -> None:
-    """B-12: broker 2 fetches, but is fenced; in the ISR nobody would notice that it lost power."""
+    """B-12: broker 2 fetches, but is fenced; in the ISR, its power loss would go unnoticed."""
     away = without_2(story)
     fenced = story.cut_from_controllers(2)
     story.heal(away)
@@ -116,7 +116,7 @@ def test_each_of_the_two_checks_alone_keeps_a_fenced_replica_out() -> None:
 
 
 @shows("ISR-5")
-def test_without_its_own_check_a_leader_proposes_a_fenced_replica_in_vain() -> None:
+def test_without_its_own_check_a_leader_keeps_proposing_a_fenced_replica() -> None:
     assert not play(a_fenced_replica_joins, profile="kafka-3.9").marks("alter-partition-refused")
     ending = play(a_fenced_replica_joins, "ISR-5", profile="kafka-3.9")
     assert ending.marks("alter-partition-refused") > 0
@@ -126,7 +126,7 @@ def test_without_its_own_check_a_leader_proposes_a_fenced_replica_in_vain() -> N
 
 
 def a_shrink_is_only_proposed(story: Story) -> None:
-    """B-14: the leader wants to go on without 2, and the controller never hears of it."""
+    """B-14: the leader wants to continue without 2, and its proposal never reaches the controller."""
     story.begin()
     story.hold("FetchResponse", 1, 2)
     story.append(acks=1)
@@ -139,7 +139,7 @@ def a_shrink_is_only_proposed(story: Story) -> None:
 
 
 @shows("ISR-2", "B-14")
-def test_a_shrink_that_counts_before_it_is_committed_loses_acknowledged_records() -> None:
+def test_a_shrink_that_takes_effect_before_its_commit_loses_acknowledged_records() -> None:
     expect_defect("B-14", a_shrink_is_only_proposed)
 
 
@@ -150,7 +150,7 @@ def a_proposal_arrives_twice(story: Story) -> None:
     """B-15: the network delivers a copy of "add 2" again, after 2 has left once more."""
     away = without_2(story)
     proposal = story.hold("AlterPartitionRequest", 1, None)
-    let_2_ask_again(story, away)
+    let_2_request_again(story, away)
     story.until(lambda: proposal.dropped_or_stalled > 0)
     copy = story.pending_proposal(1)
     story.heal(proposal)
@@ -173,8 +173,8 @@ def test_a_proposal_that_arrives_twice_brings_back_a_replica_that_lags() -> None
 # --- AP-4
 
 
-def an_answer_gets_lost(story: Story) -> None:
-    """B-16: "add 2" is applied, its answer is lost, and the second attempt is refused as outdated."""
+def a_response_gets_lost(story: Story) -> None:
+    """B-16: "add 2" is applied, its response is lost, and the second attempt is refused as outdated."""
     away = without_2(story)
     story.drop("AlterPartitionResponse", None, 1)
     asking = story.hold("FetchRequest", 2, 1)
@@ -193,15 +193,15 @@ def an_answer_gets_lost(story: Story) -> None:
 
 
 @shows("AP-4", "B-16")
-def test_a_leader_that_takes_an_unclear_answer_for_a_no_loses_acknowledged_records() -> None:
-    expect_defect("B-16", an_answer_gets_lost)
+def test_a_leader_that_treats_an_unclear_response_as_a_refusal_loses_acknowledged_records() -> None:
+    expect_defect("B-16", a_response_gets_lost)
 
 
 # --- HW-3
 
 
 def an_expansion_is_applied_before_the_leader_knows(story: Story) -> None:
-    """B-13: the controller has added 2; the leader waits for the answer."""
+    """B-13: the controller has added 2; the leader waits for the response."""
     away = without_2(story)
     asking = story.hold("FetchRequest", 2, 1)
     story.heal(away)
@@ -220,7 +220,7 @@ def an_expansion_is_applied_before_the_leader_knows(story: Story) -> None:
 
 
 @shows("HW-3", "B-13")
-def test_a_high_watermark_that_ignores_a_proposed_member_passes_it() -> None:
+def test_a_high_watermark_that_ignores_a_proposed_member_moves_past_it() -> None:
     expect_defect("B-13", an_expansion_is_applied_before_the_leader_knows)
 
 
@@ -228,7 +228,7 @@ def test_a_high_watermark_that_ignores_a_proposed_member_passes_it() -> None:
 
 
 def a_diverging_fetch_counts(story: Story) -> None:
-    """B-08: broker 1 has a tail that nobody else has; its first fetch shows how long its log is."""
+    """B-08: broker 1 has a tail that no other replica has; its first fetch shows how long its log is."""
     story.begin()
     away = story.isolate(1)
     story.append(5, acks=1)
@@ -271,7 +271,7 @@ def only_the_lagging_replica_leaves(story: Story) -> None:
 
 
 @shows("LEAD-5", "B-43")
-def test_after_a_shrink_nobody_moves_the_high_watermark_of_an_idle_partition() -> None:
+def test_after_a_shrink_the_high_watermark_of_an_idle_partition_does_not_move() -> None:
     expect_defect("B-43", only_the_lagging_replica_leaves)
 
 
@@ -279,7 +279,7 @@ def the_controller_changes_the_isr_meanwhile(story: Story) -> None:
     """While "add 2" is under way the controller removes 3, so that the proposal comes too late."""
     away = without_2(story)
     proposal = story.hold("AlterPartitionRequest", 1, None)
-    let_2_ask_again(story, away)
+    let_2_request_again(story, away)
     story.until(lambda: proposal.dropped_or_stalled > 0)
     gone = story.isolate(3)
     story.wait(fenced=(3,), isr=(1,), elr=(3,))
@@ -288,7 +288,7 @@ def the_controller_changes_the_isr_meanwhile(story: Story) -> None:
 
 
 @shows("LEAD-2")
-def test_a_proposal_that_is_never_cancelled_leaves_the_isr_incomplete_for_ever() -> None:
+def test_a_proposal_that_is_never_cancelled_leaves_the_isr_incomplete_forever() -> None:
     assert play(the_controller_changes_the_isr_meanwhile).is_clean
     ending = play(the_controller_changes_the_isr_meanwhile, "LEAD-2", is_watched=False)
     assert ending.codes == {"L"}, ending

@@ -29,12 +29,12 @@ def test_the_last_replica_standing_bug_needs_no_defect_where_elr_is_off() -> Non
 
 
 @shows("REG-3", "B-25")
-def test_an_unclean_registration_that_is_not_noticed_lets_half_a_log_lead() -> None:
+def test_without_detecting_an_unclean_registration_a_truncated_log_leads() -> None:
     expect_defect("B-25", the_last_replica_loses_its_tail)
 
 
 @shows("ELR-4", "B-27")
-def test_an_unclean_registration_that_keeps_its_place_in_the_elr_lets_half_a_log_lead() -> None:
+def test_an_unclean_registration_that_keeps_its_elr_membership_lets_a_truncated_log_lead() -> None:
     expect_defect("B-27", the_last_replica_loses_its_tail)
 
 
@@ -42,7 +42,7 @@ def test_an_unclean_registration_that_keeps_its_place_in_the_elr_lets_half_a_log
 
 
 def a_marker_of_an_earlier_stop_survives(story: Story) -> None:
-    """B-26: 1 stopped in order once; later it stands alone, loses power, and shows the old marker."""
+    """B-26: 1 stopped cleanly once; later it is the only ISR member, loses power, and has the old marker."""
     story.begin()
     story.stop(1)
     story.start(1)
@@ -62,11 +62,11 @@ def a_marker_of_an_earlier_stop_survives(story: Story) -> None:
 
 
 @shows("REG-2", "CS-3", "B-26")
-def test_any_marker_proves_an_orderly_stop_and_lets_half_a_log_lead() -> None:
+def test_trusting_any_clean_shutdown_marker_lets_a_truncated_log_lead() -> None:
     expect_defect("B-26", a_marker_of_an_earlier_stop_survives)
 
 
-def test_of_the_two_rules_about_old_markers_each_alone_suffices() -> None:
+def test_either_of_the_two_rules_about_old_markers_suffices() -> None:
     for rule in ("REG-2", "CS-3"):
         ending = play(a_marker_of_an_earlier_stop_survives, rule)
         assert ending.is_clean, f"{rule} is off: {ending}"
@@ -96,7 +96,7 @@ def bad_sector(story: Story, *, stopped_before: bool) -> None:
 
 
 def a_bad_sector_after_an_earlier_stop(story: Story) -> None:
-    """As `bad_sector`; before it broker 1 had stopped in order once."""
+    """As `bad_sector`; before it broker 1 had stopped cleanly once."""
     bad_sector(story, stopped_before=True)
 
 
@@ -113,7 +113,7 @@ def test_a_marker_that_was_not_deleted_skips_the_recovery_of_a_corrupt_log() -> 
 
 
 @shows("REC-1")
-def test_a_recovery_that_believes_wrong_checksums_serves_a_corrupt_record() -> None:
+def test_a_recovery_that_trusts_wrong_checksums_serves_a_corrupt_record() -> None:
     assert play(a_bad_sector).is_clean
     ending = play(a_bad_sector, "REC-1", is_watched=False)
     assert "C" in ending.codes, ending
@@ -123,7 +123,7 @@ def test_a_recovery_that_believes_wrong_checksums_serves_a_corrupt_record() -> N
 
 
 def the_power_fails_in_an_orderly_stop(story: Story) -> None:
-    """The last replica stops in order; its marker is written; then the power goes."""
+    """The last replica stops cleanly; its marker is written; then it loses power."""
     tokens = alone(story)
     node = story.world.nodes["b1"]
     node.stop(20_000)
@@ -202,14 +202,14 @@ def a_leader_is_back_at_once(story: Story) -> None:
 
 
 @shows("REG-1")
-def test_a_second_incarnation_within_the_session_leads_with_an_empty_log() -> None:
+def test_a_second_incarnation_accepted_within_the_session_leads_with_an_empty_log() -> None:
     assert play(a_leader_is_back_at_once, profile="kafka-3.9").is_clean
     ending = play(a_leader_is_back_at_once, "REG-1", profile="kafka-3.9")
     assert "A" in ending.codes, ending
 
 
 def a_leader_is_back_before_it_was_fenced(story: Story) -> None:
-    """B-33: its session is over, but nobody has acted upon that yet."""
+    """B-33: its session is over, but the controller has not acted on that yet."""
     story.begin()
     story.delay_fencing()
     before = story.cluster.metadata.brokers[1].broker_epoch
@@ -226,7 +226,7 @@ def test_a_registration_that_does_not_clean_the_isr_lets_an_empty_log_lead() -> 
     expect_defect("B-33", a_leader_is_back_before_it_was_fenced)
 
 
-def test_in_3_9_no_registration_cleans_the_isr() -> None:
+def test_in_3_9_registration_does_not_clean_the_isr() -> None:
     """KAFKA-18106: the profile needs no defect for it."""
     ending = play(a_leader_is_back_before_it_was_fenced, profile="kafka-3.9")
     assert "A" in ending.codes, ending
@@ -235,8 +235,8 @@ def test_in_3_9_no_registration_cleans_the_isr() -> None:
 # --- LIFE-1
 
 
-def a_broker_believes_old_metadata(story: Story) -> None:
-    """B-42: 1 lost its tail; 2 leads; 1 is back, and its metadata still say that it leads itself."""
+def a_broker_acts_on_old_metadata(story: Story) -> None:
+    """B-42: 1 lost its tail; 2 leads; 1 is back, and its metadata still name it as leader."""
     story.begin()
     story.power_keeping_metadata(1, keep_records=5)
     story.wait(fenced=(1,), leader=2)
@@ -253,5 +253,5 @@ def a_broker_believes_old_metadata(story: Story) -> None:
 
 
 @shows("LIFE-1", "B-42")
-def test_a_broker_that_acts_on_old_metadata_writes_another_history_in_its_old_epoch() -> None:
-    expect_defect("B-42", a_broker_believes_old_metadata)
+def test_a_broker_that_acts_on_old_metadata_writes_diverging_records_in_its_old_epoch() -> None:
+    expect_defect("B-42", a_broker_acts_on_old_metadata)

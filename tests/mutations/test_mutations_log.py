@@ -44,7 +44,7 @@ def test_a_follower_that_truncates_to_its_high_watermark_cuts_committed_records(
 
 
 def all_replicas_but_one_stop_in_order(story: Story) -> None:
-    """B-07: 2 restarts in order and leads at once, with the epochs that its file knows.
+    """B-07: 2 restarts cleanly and leads at once, with the epochs in its file.
 
     Broker 1, cut off, has a tail of epoch 0; whether that diverges is decided by where epoch 0 ends at 2.
     """
@@ -70,7 +70,7 @@ def all_replicas_but_one_stop_in_order(story: Story) -> None:
 
 
 @shows("EC-1", "B-07")
-def test_epochs_that_were_not_written_make_another_history_look_equal() -> None:
+def test_unwritten_epochs_make_a_diverged_log_look_equal() -> None:
     expect_defect("B-07", all_replicas_but_one_stop_in_order)
 
 
@@ -113,12 +113,12 @@ def and_a_follower_keeps_its_records(story: Story) -> None:
 
 
 @shows("EC-3", "B-02")
-def test_an_end_offset_without_its_epoch_makes_another_history_look_equal() -> None:
+def test_an_end_offset_without_its_epoch_makes_a_diverged_log_look_equal() -> None:
     expect_defect("B-02", and_a_follower_keeps_its_records)
 
 
 @shows("LEAD-3", "B-03")
-def test_a_leader_that_has_not_noted_its_epoch_cannot_place_a_follower() -> None:
+def test_a_leader_without_its_own_epoch_entry_cannot_locate_the_divergence_of_a_follower() -> None:
     expect_defect("B-03", leadership_goes_there_and_back)
 
 
@@ -147,7 +147,7 @@ def the_last_replica_loses_its_tail_durably(story: Story) -> None:
 def test_a_recovery_trusts_what_was_rewritten_after_a_cut_only_without_trunc_3(
     off: tuple[str, ...],
 ) -> None:
-    """Six durable records are cut to two and written anew, not durably; then the power goes.
+    """Six durable records are truncated to two and rewritten, not durably; then the power is cut.
 
     The checkpointed recovery point must not vouch for the four new ones, of which one went bad.
     """

@@ -7,7 +7,7 @@ from tests.mutations.test_mutations_high_watermark import alone
 # --- PROD-4
 
 
-def the_leader_dies_before_anybody_copied(story: Story) -> None:
+def the_leader_dies_before_replication(story: Story) -> None:
     """B-19: an acks=all record is in the leader's log only, and the leader is killed."""
     story.begin()
     for follower in (2, 3):
@@ -20,13 +20,13 @@ def the_leader_dies_before_anybody_copied(story: Story) -> None:
 
 @shows("PROD-4", "B-19")
 def test_an_acknowledgement_before_the_commit_is_broken_by_a_killed_leader() -> None:
-    expect_defect("B-19", the_leader_dies_before_anybody_copied)
+    expect_defect("B-19", the_leader_dies_before_replication)
 
 
 # --- PROD-2, PROD-5
 
 
-def a_lone_leader_is_asked_for_acks_all(story: Story) -> None:
+def a_lone_leader_gets_an_acks_all_request(story: Story) -> None:
     """B-21: broker 1 is alone, below min ISR, and appends come; then another member of the ELR leads."""
     tokens = alone(story)
     story.append()
@@ -38,27 +38,27 @@ def a_lone_leader_is_asked_for_acks_all(story: Story) -> None:
 
 @shows("PROD-2", "PROD-5", "HW-1", "B-21")
 def test_a_lone_leader_below_min_isr_acknowledges_records_that_are_lost() -> None:
-    expect_defect("B-21", a_lone_leader_is_asked_for_acks_all)
+    expect_defect("B-21", a_lone_leader_gets_an_acks_all_request)
 
 
-def test_for_a_request_that_comes_late_any_one_of_the_three_tests_suffices() -> None:
+def test_for_a_late_request_any_one_of_the_three_checks_suffices() -> None:
     off = ("PROD-2", "PROD-5", "HW-1")
     for applied in off:
         others = tuple(rule for rule in off if rule != applied)
-        ending = play(a_lone_leader_is_asked_for_acks_all, *others, is_watched=False)
+        ending = play(a_lone_leader_gets_an_acks_all_request, *others, is_watched=False)
         assert "lost-acked-write" not in ending.forbidden, f"only {applied} applies: {ending}"
 
 
 @shows("PROD-2")
 def test_without_prod_2_a_lone_leader_writes_what_it_should_refuse() -> None:
-    """NOT_ENOUGH_REPLICAS says that nothing was written; without the rule the client hears nothing for long."""
+    """NOT_ENOUGH_REPLICAS means that nothing was written; without the rule the client waits long."""
 
     def plot(story: Story) -> None:
         alone(story)
         (completion,) = story.append()
         assert completion.outcome in ("fail", "info")
         if completion.outcome == "info":
-            story.complaints.append("nobody knows whether the append took place")
+            story.complaints.append("it is unknown whether the append took place")
 
     assert play(plot).is_clean
     assert play(plot, "PROD-2").codes == {"L"}

@@ -113,7 +113,7 @@ def ends_table(calls: list[Call], topic: str = "t", partition: int = 0) -> pa.Ta
     return pa.Table.from_pylist(rows, schema=END_OFFSETS_SEEN)
 
 
-def kernel_says(calls: list[Call], *, sparse: bool = False) -> bool:
+def kernel_accepts(calls: list[Call], *, sparse: bool = False) -> bool:
     """Returns whether the kernel finds the history linearizable."""
     report = check_tables(
         operations_table(calls), records_table(calls), ends_table(calls), Options(sparse=sparse)
@@ -126,7 +126,7 @@ def kernel_says(calls: list[Call], *, sparse: bool = False) -> bool:
 Log = tuple[tuple[int, int], ...]
 
 
-def judge_says(calls: list[Call], *, sparse: bool = False) -> bool:
+def judge_accepts(calls: list[Call], *, sparse: bool = False) -> bool:
     """Returns whether some order of the operations is legal, by trying all that the clock allows."""
     live = [call for call in calls if call.outcome != "fail"]
     highest = max(
@@ -167,7 +167,7 @@ def _precedes(y: Call, x: Call) -> bool:
 def _effects(
     call: Call, log: Log, end: int, highest: int, sparse: bool
 ) -> Iterator[tuple[Log, int]]:
-    """Yields every state of the log after one operation that answered what it did."""
+    """Yields every state of the log after one operation that returned what it did."""
     if call.kind == "append":
         # Beyond everything that was mentioned the next offset is as good as any.
         for offset in range(end, max(highest + 1, end) + 1) if sparse else (end,):
@@ -177,16 +177,16 @@ def _effects(
     if call.outcome != "ok":
         yield log, end
         return
-    told = call.offset if call.kind == "latest" else call.end
+    reported = call.offset if call.kind == "latest" else call.end
     if call.records:
         last = call.records[-1][0]
         position = call.position
         if tuple(pair for pair in log if position <= pair[0] <= last) != call.records:
             return
-    if told is None:
+    if reported is None:
         yield log, end
-    elif told == end or (sparse and told > end):
-        yield log, told
+    elif reported == end or (sparse and reported > end):
+        yield log, reported
 
 
 # --- random histories ---
@@ -234,14 +234,14 @@ def _random_observation(rng: random.Random, base: Call, log: Log, end: int) -> C
     kind = rng.random()
     if kind < 0.3 or not log:
         if rng.random() < 0.3:
-            # An empty fetch that carried the log end, or an empty poll that says nothing.
+            # An empty fetch that carried the log end, or an empty poll without information.
             return replace(base, kind="poll", position=end, end=rng.choice((end, None)))
         return replace(base, kind="latest", offset=end)
     position = rng.randint(0, log[-1][0])
     there = [pair for pair in log if pair[0] >= position]
     records = tuple(there[: rng.choice((1, len(there)))])
-    told = end if rng.random() < 0.4 else None
-    return replace(base, kind="poll", position=position, records=records, end=told)
+    reported = end if rng.random() < 0.4 else None
+    return replace(base, kind="poll", position=position, records=records, end=reported)
 
 
 def _mutated(rng: random.Random, call: Call, calls: list[Call]) -> Call:
@@ -283,7 +283,7 @@ def disagreements(histories: int, seed: int) -> Iterator[tuple[int, bool, list[C
     for number in range(histories):
         sparse = rng.random() < 0.4
         calls = random_history(rng, sparse=sparse)
-        kernel, judge = kernel_says(calls, sparse=sparse), judge_says(calls, sparse=sparse)
+        kernel, judge = kernel_accepts(calls, sparse=sparse), judge_accepts(calls, sparse=sparse)
         if kernel != judge:
             yield number, sparse, calls, kernel, judge
 
@@ -295,9 +295,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     for number, sparse, calls, kernel, judge in disagreements(arguments.histories, arguments.seed):
-        print(
-            f"history {number} (sparse={sparse}): kernel says {kernel}, exhaustive search says {judge}"
-        )
+        print(f"history {number} (sparse={sparse}): kernel: {kernel}, exhaustive search: {judge}")
         for call in sorted(calls, key=lambda call: call.op):
             print(f"  {call}")
         return 1

@@ -1,4 +1,4 @@
-"""Random lives of a small cluster: whatever happens, INV-7 and INV-8 hold and the ELR tells the truth.
+"""Random lives of a small cluster: INV-7 and INV-8 always hold and the ELR is correct.
 
 The model next to the controller is the data: how much of one partition's log each broker has, in memory and on
 disk, and how much was ever committed. A leader commits while it has min ISR members, as the high-watermark gate
@@ -108,7 +108,7 @@ class ClusterLife(RuleBasedStateMachine):
                 if other in self.running - {broker_id} and self.s.image.is_active(other):
                     self.s.beat(other)
         else:
-            # Somebody active but dead holds it back. It stops anyway after its timeout, still clean.
+            # A dead broker that counts as active holds it back. It stops anyway after its timeout, still clean.
             self.s.fence(broker_id)
         self.s.now_ns += 2 * SESSION_NS
         assert self.s.register(broker_id, clean=True).error_code == 0
@@ -195,17 +195,17 @@ class ClusterLife(RuleBasedStateMachine):
         assert decision.response.topics[0].partitions[0].error_code != 0
 
     def propose(self, isr):
-        answer = self.s.propose(*isr)
-        if answer.error_code == 0:
-            assert (answer.leader_id, answer.isr) == (self.s.p.leader, self.s.p.isr)
-            assert answer.partition_epoch == self.s.p.partition_epoch
+        response = self.s.propose(*isr)
+        if response.error_code == 0:
+            assert (response.leader_id, response.isr) == (self.s.p.leader, self.s.p.isr)
+            assert response.partition_epoch == self.s.p.partition_epoch
         else:
             assert any(not self.s.image.is_active(member) for member in isr)
 
     # --- what must hold
 
     def follow_elections(self):
-        """Applies what elections since the last look did to the data, and judges each."""
+        """Applies what elections since the last check did to the data, and judges each."""
         p = self.s.p
         flagged = False
         for record in self.s.log[self.log_length :]:
@@ -282,7 +282,7 @@ class LifeOn34(LifeWithElrOff):
 
 
 @pytest.mark.parametrize("life", [ClusterLife, LifeWithElrOff, LifeOn36, LifeOn34])
-def test_shape_epochs_and_elr_hold_whatever_happens(life):
+def test_shape_epochs_and_elr_invariants_always_hold(life):
     run_state_machine_as_test(life, settings=STEPS)
 
 
@@ -318,7 +318,7 @@ SEARCH = settings(
     ],
     ids=lambda life: "without " + " ".join(life.without),
 )
-def test_the_machine_finds_a_missing_rule(life):
+def test_the_state_machine_finds_a_missing_rule(life):
     """The properties above are not true by accident: take one rule away and they break."""
     with pytest.raises(AssertionError):
         run_state_machine_as_test(life, settings=SEARCH)

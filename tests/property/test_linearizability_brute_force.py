@@ -13,8 +13,8 @@ from checkers.kernels.history import FAIL, INF_NS, INFO, PartitionHistory
 from tests.property.brute_force import (
     Call,
     disagreements,
-    judge_says,
-    kernel_says,
+    judge_accepts,
+    kernel_accepts,
     random_history,
 )
 
@@ -27,20 +27,20 @@ def test_kernel_and_exhaustive_search_agree_on_random_small_histories(part: int)
     assert next(disagreements(HISTORIES // 4, seed=1000 + part), None) is None
 
 
-def test_random_histories_are_both_valid_and_invalid_often_enough_to_mean_something() -> None:
+def test_enough_random_histories_are_valid_and_enough_are_invalid() -> None:
     rng = random.Random(5)
-    says = [judge_says(random_history(rng)) for _ in range(1000)]
+    says = [judge_accepts(random_history(rng)) for _ in range(1000)]
     assert 300 < sum(says) < 800
 
 
-def test_the_judge_knows_simple_histories() -> None:
+def test_the_exhaustive_search_judges_simple_histories_correctly() -> None:
     one = Call(op=0, kind="append", process=0, inv=1, res=5, offset=0)
     stale = Call(op=1, kind="latest", process=1, inv=6, res=7, offset=0)
-    assert judge_says([one])
-    assert not judge_says([one, stale])
-    assert judge_says([one, replace(stale, inv=5)])
-    assert judge_says([replace(one, offset=4)], sparse=True)
-    assert not judge_says([replace(one, offset=4)])
+    assert judge_accepts([one])
+    assert not judge_accepts([one, stale])
+    assert judge_accepts([one, replace(stale, inv=5)])
+    assert judge_accepts([replace(one, offset=4)], sparse=True)
+    assert not judge_accepts([replace(one, offset=4)])
 
 
 # --- broken kernels: the comparison must notice every one ---
@@ -57,7 +57,7 @@ def _without(*names: str) -> Callable[[pytest.MonkeyPatch], None]:
 
 
 def _patched(module: object, name: str, change: Callable[..., object]) -> Callable[..., None]:
-    """Returns a mutant whose function `name` returns what `change` makes of its arguments and result."""
+    """Returns a mutant whose function `name` returns `change` applied to its arguments and result."""
 
     def mutate(patch: pytest.MonkeyPatch) -> None:
         original = getattr(module, name)
@@ -184,12 +184,12 @@ SKIPPED_SLOT = [
 
 
 def _until_caught(limit: int) -> Iterator[bool]:
-    yield kernel_says(SKIPPED_SLOT, sparse=True) != judge_says(SKIPPED_SLOT, sparse=True)
+    yield kernel_accepts(SKIPPED_SLOT, sparse=True) != judge_accepts(SKIPPED_SLOT, sparse=True)
     rng = random.Random(77)
     for _ in range(limit):
         sparse = rng.random() < 0.4
         calls = random_history(rng, sparse=sparse)
-        yield kernel_says(calls, sparse=sparse) != judge_says(calls, sparse=sparse)
+        yield kernel_accepts(calls, sparse=sparse) != judge_accepts(calls, sparse=sparse)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)

@@ -29,7 +29,7 @@ from harness.history.schema import END_OFFSETS_SEEN, OPERATIONS, RECORDS_READ
 from tests.property.brute_force import (
     Call,
     ends_table,
-    kernel_says,
+    kernel_accepts,
     operations_table,
     random_history,
     records_table,
@@ -216,12 +216,12 @@ def _one_more(rng: random.Random, calls: list[Call]) -> list[Call]:
 
 
 @pytest.mark.parametrize("change", [_wider, _fewer, _less_certain, _one_more])
-def test_knowing_less_never_makes_a_valid_history_invalid(change: object) -> None:
+def test_losing_information_never_makes_a_valid_history_invalid(change: object) -> None:
     rng = random.Random(15)
-    valid = [calls for calls in histories(500, seed=16) if kernel_says(calls)]
+    valid = [calls for calls in histories(500, seed=16) if kernel_accepts(calls)]
     assert len(valid) > 150
     for calls in valid:
-        assert kernel_says(change(rng, calls))  # type: ignore[operator]
+        assert kernel_accepts(change(rng, calls))  # type: ignore[operator]
 
 
 # --- borders ---
@@ -244,7 +244,7 @@ BORDERS: dict[str, tuple[list[Call], bool]] = {
         [Call(op=0, kind="latest", process=0, inv=1, res=2, offset=1)],
         False,
     ),
-    "only reads of what nobody wrote": (
+    "only reads of records that were never written": (
         [Call(op=0, kind="poll", process=0, inv=1, res=2, position=0, records=((0, 9),))],
         False,
     ),
@@ -266,9 +266,9 @@ BORDERS: dict[str, tuple[list[Call], bool]] = {
 
 
 @pytest.mark.parametrize("name", BORDERS)
-def test_borders(name: str) -> None:
+def test_border_cases_are_judged_correctly(name: str) -> None:
     calls, is_valid = BORDERS[name]
-    assert kernel_says(calls) == is_valid
+    assert kernel_accepts(calls) == is_valid
 
 
 def test_a_log_that_starts_far_from_0_is_valid_with_its_start_declared() -> None:
@@ -331,7 +331,7 @@ def test_a_planted_violation_is_found_in_any_size_with_its_operations(size: int)
     plant = run(swapped, flipped, none)
     assert early in plant["order-inversion"].first
     assert late in plant["order-inversion"].second
-    # A reader sees something nobody wrote.
+    # A reader sees a record that was never written.
     plant = run(ops, _changed(records, "value", [rows[0]], [10**9]), none)
     reader = records.column("op_index")[rows[0]].as_py()
     assert plant["phantom-value"].first.tolist() == [reader]

@@ -26,7 +26,7 @@ TIMESTAMPS = st.integers(0, 2**53)
 @given(
     st.lists(st.tuples(RECORDS, TIMESTAMPS, OFFSETS, EPOCHS, st.booleans()), max_size=4), st.data()
 )
-def test_what_is_encoded_is_decoded(batches, data):
+def test_encoding_and_decoding_round_trips(batches, data):
     encoded = [
         encode_batch(
             records,
@@ -57,7 +57,7 @@ def test_what_is_encoded_is_decoded(batches, data):
 
 
 @given(RECORDS, OFFSETS, EPOCHS, OFFSETS, EPOCHS)
-def test_stamping_equals_encoding_in_the_right_place(records, offset, epoch, old_offset, old_epoch):
+def test_stamping_equals_encoding_with_final_offsets(records, offset, epoch, old_offset, old_epoch):
     wanted = encode_batch(records, timestamp_ms=3, base_offset=offset, leader_epoch=epoch)
     made = encode_batch(records, timestamp_ms=3, base_offset=old_offset, leader_epoch=old_epoch)
     assert stamp(made, base_offset=offset, leader_epoch=epoch) == wanted
@@ -77,13 +77,13 @@ def _use_everything(data: bytes) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_arbitrary_bytes_are_corrupt_and_nothing_worse(data):
+def test_arbitrary_bytes_raise_only_corrupt_record_errors(data):
     _use_everything(data)
 
 
 @settings(max_examples=300)
 @given(RECORDS, st.data())
-def test_damaged_batches_are_corrupt_and_nothing_worse(records, data):
+def test_damaged_batches_raise_only_corrupt_record_errors(records, data):
     damaged = bytearray(encode_batch(records, timestamp_ms=1, leader_epoch=2))
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))

@@ -106,7 +106,7 @@ class LogMachine(RuleBasedStateMachine):
         self.log.truncate_to(offset)
         self.epoch += 1
         if offset < self.start:
-            # It may lie in a batch that nobody can read any more; then the log ends where that began.
+            # It may lie in a batch that is no longer readable; then the log ends where that batch started.
             self.batches = []
             self.start = self.end = self.log.log_end_offset
             assert self.end <= offset
@@ -204,7 +204,7 @@ class LogMachine(RuleBasedStateMachine):
 
 
 class Ext4LogMachine(LogMachine):
-    """The same on a file system whose fsync drags the whole journal along."""
+    """The same on a file system whose fsync commits the whole journal."""
 
     disk_profile = "ext4"
 

@@ -1,6 +1,6 @@
 """A made-up run of the last-replica-standing scenario (V3a, ELR off), written row by row.
 
-Brokers 2 and 3 are isolated one after the other, broker 1 stands alone in the ISR and loses its power with half
+Brokers 2 and 3 are isolated one after the other, broker 1 is the only ISR member and loses its power with half
 of its log unwritten, and leads again: five acknowledged records are gone and their offsets are used twice.
 """
 
@@ -263,10 +263,10 @@ def _clients(tape: _Tape, kept: int, full: int) -> tuple[list[int], list[int]]:
         sequence += 1
     for at_ms in range(250, 1500, 50):
         known = min(int((at_ms - 200) / 1000 * full), full)
-        told = Completion(outcome=Outcome.OK, end_offset=known, node="b1", leader_epoch=0)
-        tape.poll(at_ms, told, [])
-    told = Completion(outcome=Outcome.OK, end_offset=full, node="b1", leader_epoch=0)
-    tape.poll(1400, told, list(enumerate(first)))
+        reported = Completion(outcome=Outcome.OK, end_offset=known, node="b1", leader_epoch=0)
+        tape.poll(at_ms, reported, [])
+    reported = Completion(outcome=Outcome.OK, end_offset=full, node="b1", leader_epoch=0)
+    tape.poll(1400, reported, list(enumerate(first)))
     for at_ms in range(1600, 2400, 100):
         slow = Completion(outcome=Outcome.INFO, error_code=None, error="timeout", node="b1")
         tape.append(at_ms, sequence, slow, 1500)
@@ -287,8 +287,8 @@ def _clients(tape: _Tape, kept: int, full: int) -> tuple[list[int], list[int]]:
         at_ms = 7799 + index * 700 / kept
         second.append(tape.append(at_ms, sequence, ok(kept + index, 2), 9 + index % 4))
         sequence += 1
-    told = Completion(outcome=Outcome.OK, end_offset=full, node="b1", leader_epoch=2)
-    tape.poll(9100, told, list(enumerate(first[:kept] + second)))
+    reported = Completion(outcome=Outcome.OK, end_offset=full, node="b1", leader_epoch=2)
+    tape.poll(9100, reported, list(enumerate(first[:kept] + second)))
     return first[kept:], second
 
 

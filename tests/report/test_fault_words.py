@@ -1,4 +1,4 @@
-"""Every fault has a sentence of its own, and the report survives faults that it does not know."""
+"""Every fault has its own sentence, and the report can show unknown faults."""
 
 from types import SimpleNamespace
 
@@ -27,14 +27,14 @@ def sentence(fault, nodes=("b1", "b2", "b3"), **params):
 
 
 @pytest.mark.parametrize("fault", FAULT_NAMES)
-def test_every_fault_has_a_sentence_and_says_its_numbers_once(fault):
-    said = sentence(fault, **PARAMS.get(fault, {}))
-    assert not said.startswith(fault)
-    assert "{" not in said
+def test_every_fault_has_a_sentence_that_names_its_numbers_once(fault):
+    output = sentence(fault, **PARAMS.get(fault, {}))
+    assert not output.startswith(fault)
+    assert "{" not in output
     for number in PARAMS.get(fault, {}).values():
         if isinstance(number, int):
-            assert said.count(str(number)) == 1
-    assert "no node" not in said
+            assert output.count(str(number)) == 1
+    assert "no node" not in output
     if fault != "heal":
         assert "no node" in sentence(fault, (), **PARAMS.get(fault, {}))
 
@@ -55,25 +55,25 @@ def test_sentences_read_well(said, expected):
     assert said == expected
 
 
-def test_a_fault_of_another_version_is_told_by_its_name():
+def test_an_unknown_fault_is_described_by_its_name():
     assert sentence("{flood}", ("b1",), depth="{who}") == "{flood} b1 (depth: {who})"
     assert sentence("loss", ("b1",)) == "loss b1"
 
 
-def test_a_fault_of_another_version_has_the_usual_style_and_repairs_nothing():
+def test_an_unknown_fault_has_the_default_style_and_repairs_nothing():
     assert fault_style("flood") == ""
     assert not is_repair("flood")
 
 
 @pytest.mark.parametrize("fault", FAULT_NAMES)
-def test_faults_of_the_network_and_of_disks_are_coloured(fault):
+def test_network_and_disk_faults_are_coloured(fault):
     expected = {"network": "network", "disk": "power"}
     assert fault_style(fault) == expected.get(FAULTS[fault].group, "")
 
 
 @pytest.mark.parametrize("fault", [*FAULT_NAMES, "flood"])
-def test_a_fault_that_was_not_healed_lasts_as_long_as_the_table_says(fault):
-    """A moment does not last, an outage ends when the node is started, others last to the end of the run."""
+def test_a_fault_that_was_not_healed_has_the_duration_of_the_fault_table(fault):
+    """A momentary fault has no duration, an outage ends when the node is started, others end with the run."""
     row = {"fault": fault, "resolved": ["b1"], "healed_ns": None}
     run = SimpleNamespace(end_ns=100)
     end = RunData._fault_end(run, row, 10, [(5, "b1"), (40, "b2"), (60, "b1")])

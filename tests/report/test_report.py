@@ -1,4 +1,4 @@
-"""The report of a run: what it says, in which order, and that it needs nobody else to say it."""
+"""The report of a run: its content and order, and that it needs no network."""
 
 import json
 import re
@@ -69,7 +69,7 @@ def page_of(run_dir: Path) -> Page:
     return Page(build_report(run_dir).read_text(encoding="utf-8"))
 
 
-def test_the_report_has_its_parts_in_order_with_the_verdict_first(run_dir):
+def test_the_report_sections_are_in_order_with_the_verdict_first(run_dir):
     page = page_of(run_dir)
     assert page.ids() == [
         "verdict",
@@ -109,7 +109,7 @@ def test_the_report_opens_without_network(run_dir):
     assert len(text) < 300_000
 
 
-def test_the_story_tells_what_happened_in_order(run_dir):
+def test_the_narrative_lists_events_in_order(run_dir):
     story = [entry.title for entry in tell(RunData(run_dir)).entries]
     expected = [
         "t-0 begins with leader b1",
@@ -145,7 +145,7 @@ def test_every_lost_record_is_named_with_offset_key_value_and_time(run_dir):
         assert " ".join(str(cell) for cell in cells) in text
 
 
-def test_a_loss_stands_where_the_leader_without_the_records_began(run_dir):
+def test_a_loss_is_drawn_where_the_leader_without_the_records_started(run_dir):
     (loss,) = tell(RunData(run_dir)).losses
     assert (loss.at_ns, loss.leader, loss.topic, loss.partition) == (7250 * MS, "b1", "t", 0)
     assert [record.offset for record in loss.records] == [5, 6, 7, 8, 9]
@@ -230,7 +230,7 @@ HOSTILE = (
 )
 
 
-def test_hostile_strings_are_text(tmp_path):
+def test_hostile_strings_are_escaped(tmp_path):
     run_dir = tmp_path / "run"
     writer = HistoryWriter(run_dir)
     clean = HOSTILE.replace("\ud800", "")
@@ -283,7 +283,7 @@ def test_hostile_strings_are_text(tmp_path):
     terminal.encode("utf-8")
 
 
-def test_a_run_without_verdict_says_so(tmp_path):
+def test_a_report_of_a_run_without_verdict_states_that(tmp_path):
     page = page_of(make_lost_run(tmp_path, judged=False))
     assert (
         "not judged The run has a history but no verdict; `laststand check` gives it one."
@@ -308,7 +308,7 @@ def test_an_empty_history_has_a_report(tmp_path):
     assert "None were injected." in page.text
 
 
-def test_damaged_files_are_one_sentence(tmp_path, run_dir):
+def test_damaged_files_are_reported_in_one_sentence(tmp_path, run_dir):
     with pytest.raises(HistoryError, match="there is no run at"):
         build_report(tmp_path / "nowhere")
     RunFiles(run_dir).verdict.write_text("{")
@@ -316,7 +316,7 @@ def test_damaged_files_are_one_sentence(tmp_path, run_dir):
         build_report(run_dir)
 
 
-def test_a_long_run_stays_a_small_page(tmp_path):
+def test_a_long_run_has_a_small_page(tmp_path):
     """Ten thousand leader changes and a hundred thousand replica states are thinned, not drawn."""
     writer = HistoryWriter(tmp_path)
     for index in range(10_000):
@@ -349,7 +349,7 @@ def test_a_long_run_stays_a_small_page(tmp_path):
     assert 100 < line[1].count("H") <= 2001
 
 
-def test_the_summary_is_markdown_with_the_story(run_dir):
+def test_the_summary_is_markdown_with_the_narrative(run_dir):
     build_report(run_dir)
     text = RunFiles(run_dir).summary.read_text(encoding="utf-8")
     assert text.startswith("# invalid: last-replica-standing/20260131T235959Z-8812\n")
@@ -370,7 +370,7 @@ def test_the_same_run_gives_the_same_page(tmp_path):
     assert pages[0] == pages[1]
 
 
-def test_an_excused_loss_is_told_but_does_not_shout(run_dir):
+def test_an_excused_loss_is_reported_without_emphasis(run_dir):
     files = RunFiles(run_dir)
     verdict = json.loads(files.verdict.read_text())
     verdict.update(validity="valid", reasons=[], unexcused_lost_records=0, excused_lost_records=5)

@@ -36,7 +36,7 @@ def test_thinning_keeps_spikes_ends_and_order():
     assert kept_times[kept_values.argmax()] == 31_415
 
 
-def test_a_short_series_is_not_touched():
+def test_a_short_series_is_not_thinned():
     times = np.arange(5)
     assert thinned(times, times)[0] is times
 
@@ -68,14 +68,14 @@ def window(begin: int, end: int) -> FaultWindow:
     )
 
 
-def test_fault_bars_do_not_overlap_while_there_are_rows():
+def test_fault_bars_do_not_overlap_while_rows_are_free():
     placed, rows = packed([window(0, 10), window(5, 15), window(10, 20), window(12, 13)])
     assert [row for row, _ in placed] == [0, 1, 0, 2]
     assert rows == 3
     assert packed([window(0, 100)] * 50)[1] == FAULT_ROWS_MAX
 
 
-def test_details_are_words_and_never_fail():
+def test_details_are_readable_and_never_fail():
     assert said({"frames_held": 3, "nodes": ["b1", "b2"], "ok": True, "deep": {"a": [1]}}) == (
         "frames held: 3, nodes: b1 b2, ok: yes, deep (a: 1)"
     )
@@ -140,7 +140,7 @@ def test_a_comparison_shows_both_arms_side_by_side(tmp_path):
     assert sum(1 for _, a in page.tags if str(a.get("class")).startswith("dot ")) == 2
 
 
-def test_a_comparison_that_cannot_be_shown_is_one_sentence(tmp_path):
+def test_a_comparison_that_cannot_be_rendered_is_one_sentence(tmp_path):
     path = tmp_path / "compare.html"
     arm = comparison()["arms"][0]
     for result, message in (
@@ -162,7 +162,7 @@ def test_a_swarm_has_one_arm_and_no_discordant_seeds(tmp_path):
     assert "Swarm off lost acknowledged records in 31 of 200 runs." in page.text
 
 
-def test_a_difference_within_chance_is_called_so(tmp_path):
+def test_a_difference_within_chance_is_labelled(tmp_path):
     result = {**comparison(), "mcnemar_p": 0.3}
     page = Page(build_compare_report(tmp_path / "s.html", result).read_text(encoding="utf-8"))
     assert "Chance alone can explain the difference (p = 0.3)." in page.text

@@ -107,7 +107,7 @@ class Cluster:
         self.run_until(task.done, seconds)
         return task.result()
 
-    # --- looking --------------------------------------------------------------------------------------
+    # --- inspection -----------------------------------------------------------------------------------
 
     def node(self, broker: int) -> Any:
         return self.world.nodes[f"b{broker}"]
@@ -234,7 +234,7 @@ class Cluster:
         return error
 
     def produce_eventually(self, *values: bytes) -> None:
-        """Produces as a client with retries does: after an error it looks for the leader again."""
+        """Produces as a client with retries does: after an error it searches for the leader again."""
         for value in values:
             for _ in range(100):
                 try:

@@ -74,9 +74,9 @@ class FaultBench:
     def heal(self, fault_id: str) -> None:
         self.do(self.nemesis.heal(fault_id))
 
-    # --- looking --------------------------------------------------------------------------------------
+    # --- inspection -----------------------------------------------------------------------------------
 
-    def bit(self, fault_id: str) -> bool:
+    def took_effect(self, fault_id: str) -> bool:
         return bool(self.rows[fault_id][8])
 
     def hit(self, fault_id: str) -> list[str]:
@@ -133,7 +133,7 @@ class FaultBench:
         )
 
     def close(self) -> None:
-        """Ends the run and holds it against every promise: no invariant broken, no acknowledged record lost."""
+        """Ends the run and checks every guarantee: no invariant broken, no acknowledged record lost."""
         self.do(self.run.phases.final(), 120_000)
         self.world.close()
         for failure in self.world.failures:

@@ -1,7 +1,7 @@
 """A metadata quorum in a simulated world, as a subject for stories.
 
 Voters are c11, c12, ... and observers b1, b2, ... Every member reports what it learns to be committed to one
-ledger, and a second opinion about an offset is a violation of INV-5, whoever has it, and in whichever life.
+ledger, and a different record at the same offset, in any node or incarnation, violates INV-5.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -139,7 +139,7 @@ class Marks:
 
 
 class QuorumStory:
-    """A quorum, what is done to it, and what can be asked about it."""
+    """A quorum, with operations on it and queries about it."""
 
     def __init__(
         self,
@@ -235,7 +235,7 @@ class QuorumStory:
     def start(self, name: str) -> None:
         self.world.nodes[name].start()
 
-    # What can be asked
+    # Queries
 
     def member(self, name: str) -> Member:
         process = self.world.nodes[name].process

@@ -15,7 +15,7 @@ RTT = 2 * ONE_WAY
 
 
 class Echo:
-    """Answers every request with ("echo", request)."""
+    """Responds to every request with ("echo", request)."""
 
     def __init__(self, host: Host) -> None:
         self.host = host

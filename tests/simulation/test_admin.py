@@ -1,4 +1,4 @@
-"""Administration in the simulated cluster: what is asked of any broker, decided by the active controller."""
+"""Administration in the simulated cluster: requests to any broker, decided by the active controller."""
 
 from typing import Any
 
@@ -145,22 +145,22 @@ def test_a_replica_that_was_away_when_its_topic_was_deleted_deletes_it_when_it_r
     assert not [path for path in cluster.world.nodes["b3"].disk.files if f"/{TOPIC}-" in path]
 
 
-def test_items_of_a_deletion_succeed_and_fail_on_their_own(cluster: Cluster) -> None:
+def test_topics_of_one_deletion_succeed_or_fail_independently(cluster: Cluster) -> None:
     ask(cluster, create("a", "b"))
-    answer = ask(cluster, delete("a", "nothing", "b", "b"))
-    errors = [(one.name, int(one.error_code)) for one in answer.responses]
+    response = ask(cluster, delete("a", "nothing", "b", "b"))
+    errors = [(one.name, int(one.error_code)) for one in response.responses]
     assert errors == [("a", 0), ("nothing", 3), ("b", 42), ("b", 42)]
 
 
 def test_the_metadata_log_cannot_be_created_as_a_topic(cluster: Cluster) -> None:
-    answer = ask(cluster, create("__cluster_metadata"))
-    assert answer.topics[0].error_code == ErrorCode.INVALID_REQUEST
+    response = ask(cluster, create("__cluster_metadata"))
+    assert response.topics[0].error_code == ErrorCode.INVALID_REQUEST
 
 
 # --- settings
 
 
-def test_a_setting_says_where_it_comes_from(cluster: Cluster) -> None:
+def test_a_setting_reports_its_source(cluster: Cluster) -> None:
     before = values(cluster, TOPIC_RESOURCE, TOPIC)[MIN_ISR]
     assert before.config_source != 1
     assert error_of(ask(cluster, alter(MIN_ISR, "3"))) == 0
@@ -208,12 +208,10 @@ def test_a_cluster_default_holds_for_topics_without_their_own_value(cluster: Clu
         (alter(MIN_ISR, "2", topic="nothing"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused(
-    cluster: Cluster, request_: Any, error: ErrorCode
-) -> None:
-    answer = ask(cluster, request_)
-    assert error_of(answer) == error
-    assert answer.responses[0].error_message
+def test_an_invalid_setting_is_refused(cluster: Cluster, request_: Any, error: ErrorCode) -> None:
+    response = ask(cluster, request_)
+    assert error_of(response) == error
+    assert response.responses[0].error_message
 
 
 def test_a_validation_changes_nothing(cluster: Cluster) -> None:
@@ -234,13 +232,13 @@ def test_lowering_min_isr_empties_the_elr_in_the_running_cluster(cluster: Cluste
     cluster.await_partition(lambda one: set(one.isr) == {1, 2})
 
 
-def test_a_broker_tells_its_own_settings_only(cluster: Cluster) -> None:
+def test_a_broker_describes_only_its_own_settings(cluster: Cluster) -> None:
     assert values(cluster, BROKER_RESOURCE, "2", broker=2)["node.id"].value == "2"
     (result,) = ask(cluster, describe_configs(BROKER_RESOURCE, "2"), 1).results
     assert result.error_code == ErrorCode.INVALID_REQUEST
 
 
-# --- looking
+# --- inspection
 
 
 def test_topics_are_described_with_their_elr(cluster: Cluster) -> None:
@@ -261,7 +259,7 @@ def test_topics_are_described_with_their_elr(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
-def test_pages_of_partitions_add_up(cluster: Cluster, limit: int) -> None:
+def test_pages_of_partitions_form_the_complete_list(cluster: Cluster, limit: int) -> None:
     for name in ("a", "b", "c"):
         request = create_topics_request.CreateTopicsRequest(
             topics=(
@@ -277,26 +275,26 @@ def test_pages_of_partitions_add_up(cluster: Cluster, limit: int) -> None:
     seen: list[tuple[str, int]] = []
     cursor = None
     for _ in range(20):
-        answer = ask(
+        response = ask(
             cluster,
             describe_topic_partitions_request.DescribeTopicPartitionsRequest(
                 topics=(), response_partition_limit=limit, cursor=cursor
             ),
         )
-        page = [(t.name, p.partition_index) for t in answer.topics for p in t.partitions]
+        page = [(t.name, p.partition_index) for t in response.topics for p in t.partitions]
         assert len(page) <= limit
         seen += page
-        if answer.next_cursor is None:
+        if response.next_cursor is None:
             break
         cursor = describe_topic_partitions_request.Cursor(
-            topic_name=answer.next_cursor.topic_name,
-            partition_index=answer.next_cursor.partition_index,
+            topic_name=response.next_cursor.topic_name,
+            partition_index=response.next_cursor.partition_index,
         )
     expected = [(name, index) for name in ("a", "b", "c") for index in range(3)]
     assert seen == [*expected, (TOPIC, 0)]
 
 
-def test_the_cluster_is_described_with_its_fenced_brokers_if_asked(cluster: Cluster) -> None:
+def test_the_cluster_is_described_with_fenced_brokers_on_request(cluster: Cluster) -> None:
     cluster.node(3).kill()
     cluster.run_until(lambda: cluster.registration(3).fenced)
     cluster.run_for(0.3)
@@ -376,11 +374,11 @@ def test_a_request_waits_for_the_next_controller(cluster: Cluster) -> None:
     assert values(cluster, TOPIC_RESOURCE, TOPIC)[MIN_ISR].value == "3"
 
 
-def test_without_a_quorum_a_request_times_out_and_says_so(cluster: Cluster) -> None:
+def test_without_a_quorum_a_request_fails_with_a_timeout_error(cluster: Cluster) -> None:
     for node_id in CONTROLLERS[:2]:
         cluster.world.nodes[f"c{node_id}"].kill()
-    answer = ask(cluster, delete(TOPIC, timeout_ms=1000))
-    assert error_of(answer) == ErrorCode.REQUEST_TIMED_OUT
+    response = ask(cluster, delete(TOPIC, timeout_ms=1000))
+    assert error_of(response) == ErrorCode.REQUEST_TIMED_OUT
 
 
 # --- producer ids
@@ -393,14 +391,14 @@ def init_producer_id(cluster: Cluster, broker: int) -> Any:
     return ask(cluster, request, broker)
 
 
-def test_no_producer_id_is_given_twice_whoever_restarts(cluster: Cluster) -> None:
+def test_no_producer_id_is_assigned_twice_after_any_restart(cluster: Cluster) -> None:
     given: list[int] = []
     for _ in range(3):
         for broker in cluster.brokers:
             for _ in range(5):
-                answer = init_producer_id(cluster, broker)
-                assert answer.error_code == 0
-                given.append(answer.producer_id)
+                response = init_producer_id(cluster, broker)
+                assert response.error_code == 0
+                given.append(response.producer_id)
         for broker in cluster.brokers:
             cluster.node(broker).kill()
             cluster.node(broker).start()

@@ -1,4 +1,4 @@
-"""Random storms of every kind of fault there is: with ELR nothing is lost without an excuse, and nothing stumbles.
+"""Random faults of every kind: with ELR nothing is lost without an excuse, and no checker or harness fails.
 
 The experiment is `examples/all-faults.toml`. A run in which some fault never took effect is unknown and not
 invalid: with twenty-six families in twenty seconds, some come once and meet nothing.
@@ -40,7 +40,7 @@ def test_the_experiment_has_every_family() -> None:
 
 @pytest.mark.parametrize("weather", ["light", "stormy"])
 @pytest.mark.parametrize("seed", range(15))
-def test_with_elr_no_storm_loses_a_record_without_excuse(seed: int, weather: str) -> None:
+def test_with_elr_random_faults_lose_no_record_without_excuse(seed: int, weather: str) -> None:
     verdict, _ = run_seed(replace(STORM, weather=weather), seed)
     assert verdict.unexcused_lost_records == 0
     assert [a for a in verdict.anomalies if a.judgement == Judgement.FORBIDDEN] == []
@@ -48,8 +48,8 @@ def test_with_elr_no_storm_loses_a_record_without_excuse(seed: int, weather: str
 
 
 @pytest.mark.slow
-def test_without_elr_some_storms_lose_records_and_no_harness_error_hides_it() -> None:
-    """Every fault that was drawn often has also bitten, and most faults that hit somebody bite."""
+def test_without_elr_some_random_faults_lose_records_and_no_harness_error_hides_it() -> None:
+    """Every fault that was drawn often took effect, and most faults with affected nodes took effect."""
     losing, drawn, hit, bit = [], Counter[str](), Counter[str](), Counter[str]()
     for seed in range(30):
         verdict, rows = run_seed(replace(STORM, profile="kafka-4.0"), seed)

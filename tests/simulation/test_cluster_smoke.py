@@ -51,7 +51,7 @@ def test_an_isolated_follower_leaves_the_isr_and_comes_back_when_it_has_caught_u
 
 
 def test_a_follower_that_only_lags_is_taken_out_by_the_leader() -> None:
-    """Heartbeats go on, replication does not: the AlterPartition path, shrink and expand."""
+    """Heartbeats continue, replication does not: the AlterPartition path, shrink and expand."""
     cluster = Cluster().start()
     cluster.create_topic()
     cluster.produce(*VALUES[:3])
@@ -82,7 +82,7 @@ def test_a_killed_leader_is_replaced_and_nothing_acknowledged_is_lost() -> None:
     assert cluster.log_of(1) == cluster.log_of(2) == cluster.log_of(3)
 
 
-def test_an_orderly_stop_moves_leadership_first_and_registers_cleanly_afterwards() -> None:
+def test_a_controlled_shutdown_moves_leadership_first_and_registers_cleanly_afterwards() -> None:
     cluster = Cluster().start()
     cluster.create_topic()
     cluster.produce(*VALUES[:5])
@@ -166,7 +166,7 @@ def test_every_profile_replicates_and_fails_over(profile: str) -> None:
     assert cluster.read_all() == list(VALUES)
 
 
-def test_every_message_of_a_story_survives_the_wire() -> None:
+def test_every_message_of_a_scenario_survives_the_codec() -> None:
     cluster = Cluster(sim_wire=True).start()
     cluster.create_topic(min_isr=1)
     assert cluster.produce(*VALUES) == [0] * 10
@@ -178,7 +178,7 @@ def test_every_message_of_a_story_survives_the_wire() -> None:
 
 
 @pytest.mark.parametrize("disabled", [(), ("LIFE-1",)])
-def test_a_restarted_broker_leads_nothing_on_the_strength_of_old_metadata(
+def test_a_restarted_broker_leads_nothing_because_of_old_metadata(
     disabled: tuple[str, ...],
 ) -> None:
     """LIFE-1 steps 6 and 7: without them a broker that was deposed meanwhile leads again in its old epoch."""
@@ -195,7 +195,7 @@ def test_a_restarted_broker_leads_nothing_on_the_strength_of_old_metadata(
     assert error == (0 if disabled else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def _stormy_story(seed: int) -> Cluster:
+def _stormy_cluster(seed: int) -> Cluster:
     """Produces through the kill of a leader and the power cut of another, in drawn weather."""
     cluster = Cluster(seed, weather=draw_weather(RandomTree(seed).stream("weather"))).start()
     cluster.create_topic()
@@ -205,8 +205,8 @@ def _stormy_story(seed: int) -> Cluster:
     return cluster
 
 
-def test_the_same_seed_gives_the_same_story() -> None:
-    first, second = _stormy_story(5), _stormy_story(5)
+def test_the_same_seed_gives_the_same_scenario() -> None:
+    first, second = _stormy_cluster(5), _stormy_cluster(5)
     assert first.world.trace_hash == second.world.trace_hash
     assert first.world.now == second.world.now
-    assert first.world.trace_hash != _stormy_story(6).world.trace_hash
+    assert first.world.trace_hash != _stormy_cluster(6).world.trace_hash

@@ -1,6 +1,6 @@
 """A whole run is a function of (experiment, seed, code): same seed, same trace hash, same bytes on disk.
 
-The calm scripted scenarios would hide what a storm shows, so the schedule is random and the weather stormy. The
+Calm scripted scenarios would hide what random faults show, so the schedule is random and the weather stormy. The
 two processes get different hash seeds: whatever iterates over a set where order matters gives itself away.
 """
 
@@ -68,7 +68,7 @@ def test_one_seed_gives_the_same_trace_and_the_same_bytes_whatever_the_hash_seed
     ]
     first, second = (answer(child) for child in children)
     assert first == second
-    assert first["faults"] > 0, "a storm without faults proves nothing"
+    assert first["faults"] > 0, "a schedule without faults proves nothing"
     assert first["operations"] > 50
     files = files_of(tmp_path / "1")
     assert "history/manifest.json" in files

@@ -1,4 +1,4 @@
-"""What single faults do to a cluster, beyond the fact that they bite."""
+"""What single faults do to a cluster, in more detail than whether they take effect."""
 
 import errno
 
@@ -15,10 +15,10 @@ def test_a_wiped_broker_comes_back_with_a_new_empty_disk_and_fetches_everything(
     end = bench.log_end(follower)
     assert end > 20
     wiped = bench.inject("wipe", follower)
-    told = bench.evidence(wiped)[follower]
-    assert told["bytes_before"] > 0
-    assert told["bytes_after"] == 0
-    assert told["disk_after"] == told["disk_before"] + 1
+    reported = bench.evidence(wiped)[follower]
+    assert reported["bytes_before"] > 0
+    assert reported["bytes_after"] == 0
+    assert reported["disk_after"] == reported["disk_before"] + 1
     assert not bench.node(follower).is_alive
     bench.heal(wiped)
     bench.until(bench.is_whole)
@@ -32,17 +32,20 @@ def test_recovery_finds_a_flipped_bit_and_cuts_the_log_there() -> None:
     follower = bench.follower()
     end = bench.log_end(follower)
     flipped = bench.inject("bit_flip", follower)
-    told = bench.evidence(flipped)[follower]
-    assert told["path"].endswith(".log")
-    assert told["byte_before"] ^ told["byte_after"] == 1 << told["bit"]
-    assert bench.node(follower).disk.peek(told["path"])[told["offset"]] == told["byte_after"]
+    reported = bench.evidence(flipped)[follower]
+    assert reported["path"].endswith(".log")
+    assert reported["byte_before"] ^ reported["byte_after"] == 1 << reported["bit"]
+    assert (
+        bench.node(follower).disk.peek(reported["path"])[reported["offset"]]
+        == reported["byte_after"]
+    )
     assert not bench.node(follower).is_alive
     apart = bench.inject(
         "isolate", follower, planes=["inter-broker"]
-    )  # nothing is fetched anew yet
+    )  # nothing has been fetched again yet
     bench.heal(flipped)
     bench.let(800)
-    assert len(bench.node(follower).disk.peek(told["path"])) <= told["offset"]
+    assert len(bench.node(follower).disk.peek(reported["path"])) <= reported["offset"]
     bench.heal(apart)
     bench.until(bench.is_whole)
     assert bench.log_end(follower) >= end
@@ -54,7 +57,7 @@ def test_a_bit_flip_on_any_replica_costs_no_record(seed: int) -> None:
     bench = FaultBench(seed, weather="light")
     for target in (bench.leader(), bench.follower()):
         flipped = bench.inject("bit_flip", target)
-        assert bench.bit(flipped)
+        assert bench.took_effect(flipped)
         bench.let(300)
         bench.heal(flipped)
         bench.until(bench.is_whole)
@@ -69,7 +72,7 @@ def test_a_bit_flip_on_any_replica_costs_no_record(seed: int) -> None:
         ("read_only", {}, "is read-only"),
     ],
 )
-def test_a_node_that_its_disk_ends_is_the_effect_of_the_fault_and_is_started_again(
+def test_a_node_ended_by_its_disk_is_an_effect_of_the_fault_and_is_restarted(
     fault: str, params: dict[str, str], word: str
 ) -> None:
     bench = FaultBench()
@@ -79,14 +82,14 @@ def test_a_node_that_its_disk_ends_is_the_effect_of_the_fault_and_is_started_aga
     assert bench.cluster.down_nodes() == ("b2",)
     bench.heal(injected)
     assert word in bench.evidence(injected)["ended_by_itself"]["b2"]
-    assert bench.bit(injected)
+    assert bench.took_effect(injected)
     assert bench.cluster.down_nodes() == ()
     bench.until(bench.is_whole)
     assert bench.world.failures == []
     bench.close()
 
 
-def test_a_controller_that_its_disk_ends_is_started_again() -> None:
+def test_a_controller_ended_by_its_disk_is_restarted() -> None:
     bench = FaultBench()
     name = f"c{bench.cluster.metadata.active_controller}"
     injected = bench.inject("io_error", name)
@@ -98,7 +101,7 @@ def test_a_controller_that_its_disk_ends_is_started_again() -> None:
     bench.close()
 
 
-def test_healing_a_disk_starts_nobody_whom_another_fault_took_down() -> None:
+def test_healing_a_disk_does_not_start_a_node_that_another_fault_took_down() -> None:
     bench = FaultBench()
     slow = bench.inject("io_error", "b2", every=65_535)
     killed = bench.inject("kill", "b2")
@@ -110,7 +113,7 @@ def test_healing_a_disk_starts_nobody_whom_another_fault_took_down() -> None:
     bench.close()
 
 
-def test_a_node_that_ends_of_a_failed_sync_just_after_its_disk_was_healed_is_started() -> None:
+def test_a_node_that_ends_after_a_failed_sync_just_after_its_disk_was_healed_is_started() -> None:
     bench = FaultBench()
     injected = bench.inject("io_error", "b2", op="all")
     bench.let(1)
@@ -137,7 +140,7 @@ def test_starting_a_node_with_a_read_only_disk_heals_the_disk() -> None:
     bench.close()
 
 
-def test_a_stuck_disk_stops_writers_and_lets_them_go_on() -> None:
+def test_a_stuck_disk_blocks_writers_until_it_is_healed() -> None:
     bench = FaultBench()
     leader = bench.leader()
     stuck = bench.inject("stuck_disk", leader)
@@ -170,7 +173,7 @@ def test_every_second_call_of_a_broken_disk_fails() -> None:
     bench.close()
 
 
-def test_the_harness_meets_no_disk_fault_when_it_looks_and_counts_none() -> None:
+def test_disk_faults_neither_affect_nor_count_reads_by_the_harness() -> None:
     bench = FaultBench()
     disk = bench.node("b2").disk
     disk.append("probe", b"x")
@@ -184,19 +187,19 @@ def test_the_harness_meets_no_disk_fault_when_it_looks_and_counts_none() -> None
     bench.close()
 
 
-def test_a_restart_is_orderly_and_leaves_every_node_up() -> None:
+def test_a_restart_is_clean_and_leaves_every_node_up() -> None:
     bench = FaultBench()
     before = {name: bench.node(name).incarnation for name in ("b1", "b2", "c11")}
     restarted = bench.inject("restart", "b1", "b2", "c11")
-    told = bench.evidence(restarted)
-    assert set(told["ended"].values()) == {"stopped"}
-    assert told["incarnations"] == {name: count + 1 for name, count in before.items()}
+    reported = bench.evidence(restarted)
+    assert set(reported["ended"].values()) == {"stopped"}
+    assert reported["incarnations"] == {name: count + 1 for name, count in before.items()}
     assert bench.cluster.down_nodes() == ()
     bench.until(bench.is_whole)
     bench.close()
 
 
-def test_the_kernel_says_of_whom_it_killed_for_want_of_memory() -> None:
+def test_the_kernel_reports_which_process_it_killed_when_out_of_memory() -> None:
     bench = FaultBench()
     oom = bench.inject("oom", "b2")
     assert bench.node("b2").exit_reason == "oom"
@@ -206,7 +209,7 @@ def test_the_kernel_says_of_whom_it_killed_for_want_of_memory() -> None:
     bench.close()
 
 
-def test_a_slow_processor_stays_slow_when_the_process_is_started_anew() -> None:
+def test_a_slow_cpu_stays_slow_when_the_process_is_restarted() -> None:
     bench = FaultBench()
     slowed = bench.inject("slow_cpu", "b2", percent=10)
     cost_ns = bench.node("b2").loop.cpu_ns_per_callback
@@ -218,7 +221,7 @@ def test_a_slow_processor_stays_slow_when_the_process_is_started_anew() -> None:
     bench.close()
 
 
-def test_a_stepped_wall_clock_is_read_as_such_and_goes_back() -> None:
+def test_a_stepped_wall_clock_is_observed_and_restored() -> None:
     bench = FaultBench()
     clock, other = (bench.node(name).host.clock for name in ("c11", "c12"))
     stepped = bench.inject("clock_step", "c11", ms=90_000)
@@ -231,7 +234,7 @@ def test_a_stepped_wall_clock_is_read_as_such_and_goes_back() -> None:
 
 
 @pytest.mark.parametrize("ppm", [200_000, -200_000, -900_000])
-def test_a_drifting_host_has_both_clocks_wrong_and_only_its_wall_clock_goes_back(ppm: int) -> None:
+def test_a_drifting_host_has_two_wrong_clocks_and_only_its_wall_clock_is_restored(ppm: int) -> None:
     bench = FaultBench()
     clock = bench.node("b2").host.clock
     wall, monotonic = clock.wall_ms(), clock.monotonic_ns()
@@ -247,7 +250,7 @@ def test_a_drifting_host_has_both_clocks_wrong_and_only_its_wall_clock_goes_back
     bench.close()
 
 
-def test_the_clock_of_whoever_dies_was_read_before() -> None:
+def test_the_clock_of_a_node_that_dies_was_read_before() -> None:
     bench = FaultBench()
     drifting = bench.inject("clock_drift", "b2", ppm=150_000)
     bench.let(500)
@@ -255,11 +258,11 @@ def test_the_clock_of_whoever_dies_was_read_before() -> None:
     bench.let(500)
     bench.heal(drifting)
     bench.heal(dead)
-    assert bench.bit(drifting)
+    assert bench.took_effect(drifting)
     bench.close()
 
 
-def test_a_strobing_clock_goes_back_once_per_period_and_ends_at_the_truth() -> None:
+def test_a_strobing_clock_is_restored_once_per_period_and_ends_correct() -> None:
     bench = FaultBench()
     for ms in (300, -300):
         strobing = bench.inject("clock_strobe", "c12", ms=ms, period_ms=100)
@@ -277,14 +280,14 @@ def test_a_bit_is_flipped_on_a_broken_disk_as_well() -> None:
     bench = FaultBench()
     broken = bench.inject("io_error", "b2", op="all", every=65_535)
     flipped = bench.inject("bit_flip", "b2")
-    assert bench.bit(flipped)
+    assert bench.took_effect(flipped)
     bench.heal(broken)
     assert bench.evidence(broken)["calls_failed"] == {"b2": 0}
     bench.heal(flipped)
     bench.close()
 
 
-def test_a_restart_or_a_mended_disk_starts_nobody_whose_power_is_off() -> None:
+def test_a_restart_or_a_healed_disk_starts_no_node_without_power() -> None:
     bench = FaultBench()
     for fault, params in (("read_only", {}), ("io_error", {"every": 65_535})):
         broken = bench.inject(fault, "b2", **params)
@@ -304,7 +307,7 @@ def test_a_restart_or_a_mended_disk_starts_nobody_whose_power_is_off() -> None:
     dark = bench.inject("power", "b3")
     bench.until(restarting.done)
     assert bench.cluster.down_nodes() == ("b3",)
-    assert not bench.bit("slow")
+    assert not bench.took_effect("slow")
     bench.heal(dark)
     bench.close()
 
@@ -329,7 +332,7 @@ def test_a_broker_whose_log_was_cut_off_fetches_the_end_from_its_peers() -> None
     bench.close()
 
 
-def test_more_than_a_file_has_empties_it_and_a_power_cut_brings_nothing_back() -> None:
+def test_truncating_more_than_the_file_size_empties_it_and_a_power_cut_restores_nothing() -> None:
     bench = FaultBench()
     follower = bench.follower()
     cut = bench.inject("truncate_file", follower, bytes=1 << 30)
@@ -342,38 +345,38 @@ def test_more_than_a_file_has_empties_it_and_a_power_cut_brings_nothing_back() -
     bench.close()
 
 
-def test_a_stopped_broker_is_cut_and_is_started_by_what_heals_the_stop() -> None:
-    """Its stop was clean, so its recovery point is behind what was cut off; it recovers all the same."""
+def test_the_log_of_a_stopped_broker_is_truncated_and_healing_the_stop_starts_it() -> None:
+    """Its stop was clean, so its recovery point is beyond the truncated end; it recovers nevertheless."""
     bench = FaultBench()
     follower = bench.follower()
     stopped = bench.inject("stop", follower)
     cut = bench.inject("truncate_file", follower, bytes=50)
     assert bench.hit(cut) == [follower]
     bench.heal(cut)
-    assert bench.bit(cut)
+    assert bench.took_effect(cut)
     assert bench.cluster.down_nodes() == (follower,)
     bench.heal(stopped)
     bench.until(bench.is_whole)
     bench.close()
 
 
-def test_a_broker_without_a_partition_log_has_nothing_to_cut_off() -> None:
+def test_a_broker_without_a_partition_log_has_nothing_to_truncate() -> None:
     bench = FaultBench()
     wiped = bench.inject("wipe", "b2")
     cut = bench.inject("truncate_file", "b2", bytes=50)
     assert bench.evidence(cut)["truncated"] == {"b2": {}}
-    assert not bench.bit(cut)
+    assert not bench.took_effect(cut)
     bench.heal(wiped)
     bench.heal(cut)
     bench.until(bench.is_whole)
     bench.close()
 
 
-def test_a_disk_that_is_read_only_for_its_node_is_cut_all_the_same() -> None:
+def test_truncation_works_on_a_disk_that_is_read_only_for_its_node() -> None:
     bench = FaultBench()
     bench.inject("read_only", "b2")
     cut = bench.inject("truncate_file", "b2", bytes=50)
-    assert bench.bit(cut)
+    assert bench.took_effect(cut)
     bench.do(bench.nemesis.settle())
     bench.until(bench.is_whole)
     bench.close()

@@ -110,7 +110,7 @@ def lost_offsets(verdict: Verdict) -> list[int]:
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("variant", OUTCOMES)
-def test_every_variant_comes_out_as_predicted(variant: str, profile: str) -> None:
+def test_every_variant_has_the_predicted_outcome(variant: str, profile: str) -> None:
     result, verdict = run_variant(variant, profile)
     expected = OUTCOMES[variant][PROFILES.index(profile)]
     assert result.stuck == ""
@@ -126,7 +126,7 @@ def test_no_variant_is_left_out() -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("variant", OUTCOMES)
-def test_every_fault_of_a_variant_bites(variant: str, profile: str) -> None:
+def test_every_fault_of_a_variant_takes_effect(variant: str, profile: str) -> None:
     result, _ = run_variant(variant, profile)
     idle = [
         row["fault_id"] for row in result.tables["faults"].to_pylist() if not row["took_effect"]
@@ -160,7 +160,7 @@ def test_v3a_with_elr_on_commits_the_golden_trace() -> None:
         Row(-1, (), (3,), (1,), 1, 4),  # 1 registers without a marker
         Row(3, (3,), (), (), 2, 5),  # 3 unfenced: elected from the ELR
     ]
-    # Whoever catches up first rejoins first; the prediction leaves that open.
+    # The first replica to catch up rejoins first; the prediction leaves that open.
     assert [(row.leader, len(row.isr), row.partition_epoch) for row in rows[6:]] == [
         (3, 2, 6),
         (3, 3, 7),
@@ -175,7 +175,7 @@ def test_v3b_with_elr_off_commits_the_golden_trace(profile: str) -> None:
     assert committed(result) == [
         Row(1, (1, 2, 3), (), (), 0, 0),
         Row(1, (1,), (), (), 0, 1),  # both followers lag out in one AlterPartition
-        Row(-1, (1,), (), (), 1, 2),  # 1 fenced: two complete replicas are up, nobody may lead
+        Row(-1, (1,), (), (), 1, 2),  # 1 fenced: two complete replicas are up, neither may lead
         Row(1, (1,), (), (), 2, 3),  # 1 unfenced
         Row(1, (1, 2), (), (), 2, 4),
         Row(1, (1, 2, 3), (), (), 2, 5),
@@ -237,7 +237,7 @@ def test_exactly_the_records_after_the_cut_are_named_as_lost(
 
 
 @pytest.mark.parametrize(("profile", "code"), [(NO_GATE, 20), (OFF, 7), (ON, 7)])
-def test_v5_answers_the_request_in_flight_with_the_code_of_its_profile(
+def test_v5_completes_the_request_in_flight_with_the_error_code_of_its_profile(
     profile: str, code: int
 ) -> None:
     """NOT_ENOUGH_REPLICAS_AFTER_APPEND without the gate; with it the request waits until it times out."""
@@ -260,7 +260,7 @@ def test_v4_loses_more_acks_1_records_with_elr_on_than_with_elr_off() -> None:
 
 
 @pytest.mark.parametrize("variant", ["V1", "V6", "V7"])
-def test_the_last_known_leader_is_elected_and_flagged_when_nobody_else_is_left(
+def test_the_last_known_leader_is_elected_and_flagged_when_no_other_replica_is_left(
     variant: str,
 ) -> None:
     result, verdict = run_variant(variant, ON)
@@ -301,7 +301,7 @@ def varied(
 
 
 @pytest.mark.parametrize("kept", [0, 3, 9, 10])
-def test_what_is_lost_is_what_the_power_cut_took_from_the_last_replica(
+def test_the_lost_records_are_those_that_the_power_cut_took_from_the_last_replica(
     monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
     def cut_at(fault: Fault) -> Fault:

@@ -7,7 +7,7 @@ After each cut the next process opens the directory, and must find
 * nothing that was not there at some moment: the log is the beginning of one of its earlier states;
 * an epoch cache that agrees with the records;
 * each checkpoint as it was before or as it should become;
-* a log that it can go on with: what it appends and flushes survives the next cut.
+* a log that it can continue: what it appends and flushes survives the next cut.
 """
 
 from uuid import UUID
@@ -37,7 +37,7 @@ class PowerCut(BaseException):
 
 
 class CountingStorage:
-    """A storage door that loses power right after a given mutating call."""
+    """A storage that loses power right after a given mutating call."""
 
     def __init__(self, disk, cut_after):
         self._disk = disk
@@ -97,7 +97,7 @@ class Script:
 
     Attributes:
         past: Every state the log was ever in or on its way to: lists of (base offset, epoch, value).
-        floor: Records that end at or below are durable and nobody asked to remove them.
+        floor: Records that end at or below are durable and were not to be removed.
         high_watermarks: Values the checkpoint may legally hold.
         epoch: The newest leader epoch used.
     """
@@ -275,7 +275,7 @@ def is_beginning(survivors, state):
 
 
 def problems_after(script, disk):
-    """Opens what a power cut left and says what is wrong with it."""
+    """Opens what a power cut left and returns its problems."""
     manager = open_manager(disk, script.rules)
     was_clean = manager.clean_broker_epoch() != -1
     manager.load_all()
@@ -287,7 +287,7 @@ def problems_after(script, disk):
     durable = [batch for batch in script.past[-1] if batch[0] < script.floor]
     found.extend(f"{batch} was durable and is lost" for batch in durable if batch not in survivors)
     found.extend(
-        f"offset {base} is of epoch {epoch}, the cache says {log.epochs.entries}"
+        f"offset {base} is of epoch {epoch}, the cache contains {log.epochs.entries}"
         for base, epoch, _ in survivors
         if log.epochs.epoch_at(base) != epoch
     )
@@ -298,7 +298,7 @@ def problems_after(script, disk):
         found.append(f"high watermark {high_watermark} was never checkpointed")
     if 0 not in script.high_watermarks and high_watermark == 0:
         found.append("the checkpointed high watermark is lost")
-    # The next process can go on, and its checkpoints are as good as its predecessor's.
+    # The next process can continue, and its checkpoints are as good as its predecessor's.
     log.append_as_leader(
         VerifiedBatches.verify(encode_batch([(None, b"next")], timestamp_ms=1)), script.epoch + 1
     )
@@ -342,12 +342,12 @@ def test_no_power_cut_breaks_a_log(write_script, mode, profile):
     assert problems == []
 
 
-def test_without_ec1_the_epoch_cache_does_not_fit_what_a_clean_stop_left():
+def test_without_ec1_the_epoch_cache_does_not_match_the_log_after_a_clean_stop():
     """Shows that the checks above can fail: the epochs of records survive in memory only."""
     _, problems = cut_everywhere(
         stop_and_start, profile="ext4", mode="lose_all", seeds=(1,), rules=["EC-1"]
     )
-    assert any("the cache says" in problem for _, _, problem in problems)
+    assert any("the cache contains" in problem for _, _, problem in problems)
 
 
 def test_without_cs1_a_clean_start_may_find_a_shorter_log():

@@ -16,7 +16,7 @@ from tests.simulation.raft_story import (
 __all__ = ["worlds_closed"]
 
 
-def test_three_voters_elect_one_leader_whom_everybody_follows() -> None:
+def test_three_voters_elect_one_leader_that_every_member_follows() -> None:
     story = QuorumStory()
     leader = story.await_leader()
     story.await_converged()
@@ -57,7 +57,7 @@ def test_every_member_learns_every_batch_once_and_in_order() -> None:
     assert [len(batch.records) for batch in story.member("b1").committed] == [1, 2, 1, 1]
 
 
-def test_append_promises_the_offset_that_the_record_gets() -> None:
+def test_append_returns_the_offset_that_the_record_gets() -> None:
     story = QuorumStory()
     leader = story.await_leader()
     assert story.raft(leader).next_offset() == 1
@@ -69,7 +69,7 @@ def test_append_promises_the_offset_that_the_record_gets() -> None:
     assert [batch.base_offset for batch in story.batches_in_log("b1")] == [0, 1, 3]
 
 
-def test_only_the_leader_takes_records() -> None:
+def test_only_the_leader_accepts_records() -> None:
     story = QuorumStory()
     leader = story.await_leader()
     for name in (*story.voters, *story.observers):
@@ -80,7 +80,7 @@ def test_only_the_leader_takes_records() -> None:
     assert story.ledger.values() == []
 
 
-def test_observers_hear_of_a_commit_without_waiting_for_the_next_record() -> None:
+def test_observers_learn_of_a_commit_without_waiting_for_the_next_record() -> None:
     """Two round trips and two fsyncs, with Kafka's timings; the fetch wait is 500 ms."""
     story = QuorumStory(timings=KAFKA_TIMINGS)
     leader = story.await_leader()
@@ -95,7 +95,7 @@ def test_an_idle_quorum_is_quiet() -> None:
     story.run(1_000)
     messages, callbacks = story.world.messages, story.world.callbacks
     story.run(10_000)
-    # Per second: three fetchers at 2 fetches, the leader's announcement to two voters; requests and answers.
+    # Per second: three fetchers at 2 fetches, the leader's announcement to two voters; requests and responses.
     assert story.world.messages - messages < 200
     assert story.world.callbacks - callbacks < 600
 
@@ -121,7 +121,7 @@ def test_an_isolated_leader_resigns_and_later_rolls_back_what_it_could_not_commi
     assert story.ledger.values() == ["a", "b"]
 
 
-def test_a_leader_that_stops_in_order_hands_over_at_once() -> None:
+def test_a_leader_that_shuts_down_cleanly_passes_leadership_at_once() -> None:
     """Without EndQuorumEpoch the others would wait for their fetch timeout of 300 ms."""
     story = QuorumStory()
     old = story.await_leader()
@@ -134,7 +134,7 @@ def test_a_leader_that_stops_in_order_hands_over_at_once() -> None:
     assert story.marks.count("quorum-fetch-timeout") == 1
 
 
-def test_a_leader_that_is_told_to_resign_never_leads_its_epoch_again() -> None:
+def test_a_leader_that_resigned_on_request_never_leads_its_epoch_again() -> None:
     story = QuorumStory()
     old = story.await_leader()
     with story.world.inside(story.world.nodes[old].loop):
@@ -147,11 +147,11 @@ def test_a_leader_that_is_told_to_resign_never_leads_its_epoch_again() -> None:
     story.await_converged()
 
 
-def test_a_killed_leader_comes_back_as_resigned_and_follows() -> None:
+def test_a_killed_leader_restarts_as_resigned_and_follows() -> None:
     story = QuorumStory()
     old = story.await_leader()
     story.commit(old, "a")
-    # Nobody may take over before it is back.
+    # No other node may take over before it is back.
     cuts = [story.isolate(name) for name in story.voters if name != old]
     story.kill(old)
     story.start(old)
@@ -180,7 +180,7 @@ def test_an_observer_finds_the_next_leader_when_its_leader_is_gone() -> None:
         )
 
 
-def test_an_observer_that_the_leader_cannot_reach_goes_on_as_soon_as_it_can() -> None:
+def test_an_observer_that_the_leader_cannot_reach_continues_after_healing() -> None:
     story = QuorumStory(observers=2)
     leader = story.await_leader()
     story.await_converged()
@@ -192,11 +192,11 @@ def test_an_observer_that_the_leader_cannot_reach_goes_on_as_soon_as_it_can() ->
     assert story.member("b2").values == ["a"]
     story.heal(cut)
     story.await_converged()
-    # It never stopped following, and nobody was disturbed.
+    # It never stopped following, and no other node was disrupted.
     assert story.epoch("b1") == 1
 
 
-def test_five_voters_go_on_without_two() -> None:
+def test_five_voters_continue_without_two() -> None:
     story = QuorumStory(voters=5)
     first = story.await_leader()
     story.commit(first, "a")
@@ -212,7 +212,7 @@ def test_five_voters_go_on_without_two() -> None:
     assert story.ledger.values() == ["a", "b", "c"]
 
 
-def test_without_a_majority_nothing_is_committed_and_nobody_leads_for_long() -> None:
+def test_without_a_majority_nothing_is_committed_and_no_node_leads_for_long() -> None:
     story = QuorumStory()
     leader = story.await_leader()
     others = [name for name in story.voters if name != leader]
@@ -224,7 +224,7 @@ def test_without_a_majority_nothing_is_committed_and_nobody_leads_for_long() -> 
     assert not story.raft(leader).is_leader
     story.start(others[0])
     story.await_leader()
-    # Its record was on the old leader's disk, and whoever leads now has it or never heard of it.
+    # Its record was on the old leader's disk, and the current leader has it or never received it.
     story.await_converged(leader, others[0], "b1")
     assert story.ledger.values() in ([], ["a"])
 
@@ -272,7 +272,7 @@ def test_an_observer_does_not_fsync_and_fetches_again_what_it_lost() -> None:
     assert story.member("b1").values == ["a", "b", "c"]
 
 
-def test_a_voter_that_lost_its_disk_is_filled_up_again() -> None:
+def test_a_voter_that_lost_its_disk_fetches_the_whole_log() -> None:
     story = QuorumStory()
     leader = story.await_leader()
     story.commit(leader, "a", "b")
@@ -284,7 +284,7 @@ def test_a_voter_that_lost_its_disk_is_filled_up_again() -> None:
     assert story.values_in_log(wiped) == ["a", "b"]
 
 
-def test_a_damaged_quorum_state_file_stops_the_node_with_a_sentence() -> None:
+def test_a_damaged_quorum_state_file_stops_the_node_with_an_error_message() -> None:
     story = QuorumStory()
     story.await_leader()
     story.kill("c11")
@@ -294,7 +294,7 @@ def test_a_damaged_quorum_state_file_stops_the_node_with_a_sentence() -> None:
         story.run(10)
 
 
-def test_a_disk_error_ends_a_voter_and_the_others_go_on() -> None:
+def test_a_disk_error_ends_a_voter_and_the_others_continue() -> None:
     story = QuorumStory()
     leader = story.await_leader()
     story.world.nodes[leader].disk.io_error("fsync", DIRECTORY)
@@ -324,12 +324,12 @@ def test_pre_vote_keeps_an_isolated_node_from_inflating_the_epoch() -> None:
     assert story.marks.count("quorum-fetch-timeout") > 0
 
 
-def test_without_pre_vote_an_isolated_node_disturbs_the_others_on_its_return() -> None:
+def test_without_pre_vote_an_isolated_node_disrupts_the_others_on_its_return() -> None:
     _, epochs = isolate_a_follower_for_two_seconds("kafka-3.9")
     assert epochs >= 2
 
 
-def test_messages_survive_the_wire() -> None:
+def test_messages_survive_the_codec() -> None:
     story = QuorumStory(sim_wire=True)
     old = story.await_leader()
     story.commit(old, "a")
@@ -345,7 +345,7 @@ def test_messages_survive_the_wire() -> None:
     assert story.world.network.wire_checks > 100
 
 
-def test_the_same_seed_makes_the_same_history() -> None:
+def test_the_same_seed_gives_the_same_history() -> None:
     def history() -> tuple[str, int]:
         story = QuorumStory(seed=7)
         leader = story.await_leader()

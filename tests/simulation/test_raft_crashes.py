@@ -1,4 +1,4 @@
-"""Random crashes, cuts and power losses: what was committed stays, whatever happens to whom."""
+"""Random crashes, cuts and power losses: commits survive any of them."""
 
 from random import Random
 
@@ -18,7 +18,7 @@ PROFILES = ("kafka-4.1", "kafka-3.9")
 
 
 class Chaos:
-    """Does one random thing after the other to a quorum, and lets whoever leads append meanwhile."""
+    """Injects random faults into a quorum, one after the other, while the leader appends."""
 
     def __init__(self, story: QuorumStory, seed: int, *, lose_all_only: bool, pace: float) -> None:
         self.story = story
@@ -106,16 +106,16 @@ def chaos(seed: int, *, weather: Weather = CALM, off: tuple[str, ...] = ()) -> C
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_power_cuts_and_partitions_never_take_back_a_commit(seed: int) -> None:
+def test_power_cuts_and_partitions_never_undo_a_commit(seed: int) -> None:
     result = chaos(seed)
     story = result.story
-    # Leader completeness: all that anybody ever learnt is in the log that everybody has now.
+    # Leader completeness: every record that any node ever learned is in the log that all nodes have now.
     assert story.ledger.values() == story.values_in_log("b1")
     assert "the end" in story.ledger.values()
 
 
-def test_the_storms_are_not_calm() -> None:
-    """The swarm above says something only if power cuts destroy data and logs diverge in it."""
+def test_the_random_faults_cause_elections_and_crashes() -> None:
+    """The swarm above is meaningful only if power cuts destroy data and logs diverge in it."""
     bitten = truncated = resigned = 0
     for seed in range(10):
         result = chaos(seed)
@@ -128,7 +128,7 @@ def test_the_storms_are_not_calm() -> None:
 
 
 @pytest.mark.parametrize("seed", range(100, 112))
-def test_commits_survive_in_any_weather(seed: int) -> None:
+def test_commits_survive_in_every_weather(seed: int) -> None:
     result = chaos(seed, weather=draw_weather(Random(seed)))
     assert result.story.ledger.values() == result.story.values_in_log("b1")
 

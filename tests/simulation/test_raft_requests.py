@@ -1,4 +1,4 @@
-"""What a member answers to requests, good and bad: votes, fetches and resignations."""
+"""Responses of a member to valid and invalid requests: votes, fetches and resignations."""
 
 from dataclasses import replace
 from typing import Any
@@ -91,7 +91,7 @@ def test_a_follower_refuses_a_fetch_and_names_the_leader() -> None:
         (2, 7, (1, 2)),
     ],
 )
-def test_a_fetch_position_that_is_not_the_leaders_is_answered_with_where_they_part(
+def test_a_diverging_fetch_position_gets_the_point_of_divergence(
     offset: int, last_epoch: int, diverging: tuple[int, int] | None
 ) -> None:
     story, leader = led_story()
@@ -103,9 +103,9 @@ def test_a_fetch_position_that_is_not_the_leaders_is_answered_with_where_they_pa
     assert partition.high_watermark == 2
 
 
-def test_a_fetch_at_the_end_is_parked_until_there_is_something_or_time_is_up() -> None:
+def test_a_fetch_at_the_log_end_is_parked_until_new_records_or_the_timeout() -> None:
     story, leader = led_story()
-    # The first answer on a connection tells the high watermark; the second fetch has to wait.
+    # The first response on a connection has the high watermark; the second fetch has to wait.
     assert partition_of(ask(story, leader, fetch(1, 2, 1))).high_watermark == 2
     parked = ask(story, leader, fetch(1, 2, 1))
     began = story.world.now
@@ -128,7 +128,7 @@ def test_a_parked_fetch_is_refused_when_the_leader_resigns() -> None:
     assert partition_of(parked.result()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_fetch_that_does_not_want_to_wait_is_answered_at_once() -> None:
+def test_a_fetch_with_zero_wait_time_gets_its_response_at_once() -> None:
     story, leader = led_story()
     ask(story, leader, fetch(1, 2, 1))
     response = ask(story, leader, replace(fetch(1, 2, 1), max_wait=millis(0)))
@@ -151,12 +151,12 @@ def with_partition(request: Any, **values: Any) -> Any:
         (with_partition(fetch(1, 0, 0), partition=1), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_a_senseless_fetch_is_refused_as_a_whole(request_: Any, error: ErrorCode) -> None:
+def test_a_malformed_fetch_is_refused_as_a_whole(request_: Any, error: ErrorCode) -> None:
     story, leader = led_story()
     assert ask(story, leader, request_).error_code == error
 
 
-def test_fetches_of_other_topics_are_not_the_quorums() -> None:
+def test_the_quorum_does_not_serve_fetches_of_other_topics() -> None:
     story, leader = led_story()
     request = fetch(1, 0, 0)
     other = fetch_request.FetchTopic(topic_id=None, partitions=request.topics[0].partitions)
@@ -183,8 +183,8 @@ def vote(voter: int, epoch: int, *, pre_vote: bool = False, last_epoch: int = 1)
 def test_a_vote_in_an_older_epoch_is_fenced() -> None:
     story, _ = led_story()
     request = vote(11, 0, pre_vote=True, last_epoch=0)
-    answer = messages.read_response(ask(story, "c11", request))
-    assert (answer.error, answer.epoch) == (ErrorCode.FENCED_LEADER_EPOCH, 1)
+    response = messages.read_response(ask(story, "c11", request))
+    assert (response.error, response.epoch) == (ErrorCode.FENCED_LEADER_EPOCH, 1)
 
 
 @pytest.mark.parametrize(
@@ -198,25 +198,25 @@ def test_a_vote_in_an_older_epoch_is_fenced() -> None:
         (replace(vote(11, 9), topics=()), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_a_senseless_vote_request_is_refused_and_changes_nothing(
+def test_a_malformed_vote_request_is_refused_and_changes_nothing(
     request_: Any, error: ErrorCode
 ) -> None:
     story, _ = led_story()
-    answer = messages.read_response(ask(story, "c11", request_))
-    assert (answer.error, answer.vote_granted) == (error, False)
+    response = messages.read_response(ask(story, "c11", request_))
+    assert (response.error, response.vote_granted) == (error, False)
     assert story.epoch("c11") == 1
 
 
-def test_a_vote_meant_for_somebody_else_is_refused() -> None:
+def test_a_vote_request_for_another_node_is_refused() -> None:
     story, _ = led_story()
-    answer = messages.read_response(ask(story, "c11", vote(12, 9)))
-    assert (answer.error, answer.vote_granted) == (ErrorCode.INVALID_VOTER_KEY, False)
+    response = messages.read_response(ask(story, "c11", vote(12, 9)))
+    assert (response.error, response.vote_granted) == (ErrorCode.INVALID_VOTER_KEY, False)
 
 
-def test_a_vote_of_a_higher_epoch_is_granted_once_and_is_on_disk_before_the_answer() -> None:
+def test_a_vote_in_a_higher_epoch_is_granted_once_and_durable_before_the_response() -> None:
     story, _ = led_story()
-    answer = messages.read_response(ask(story, "c11", vote(11, 9)))
-    assert (answer.error, answer.vote_granted, answer.epoch) == (ErrorCode.NONE, True, 9)
+    response = messages.read_response(ask(story, "c11", vote(11, 9)))
+    assert (response.error, response.vote_granted, response.epoch) == (ErrorCode.NONE, True, 9)
     election = story.election_on_disk("c11")
     assert (election.epoch, election.voted_id, election.leader_id) == (9, 13, -1)
     assert messages.read_response(ask(story, "c11", vote(11, 9))).vote_granted
@@ -226,12 +226,12 @@ def test_a_vote_of_a_higher_epoch_is_granted_once_and_is_on_disk_before_the_answ
     assert all(not file.path.endswith("quorum-state") for file in report.files)
 
 
-def test_a_pre_vote_is_refused_while_the_leader_is_known_to_live() -> None:
+def test_a_pre_vote_is_refused_while_the_leader_is_known_to_be_alive() -> None:
     story, _ = led_story()
     for name in story.voters:
         node_id = story.raft(name).node_id
-        answer = messages.read_response(ask(story, name, vote(node_id, 1, pre_vote=True)))
-        assert (answer.error, answer.vote_granted, answer.epoch) == (ErrorCode.NONE, False, 1)
+        response = messages.read_response(ask(story, name, vote(node_id, 1, pre_vote=True)))
+        assert (response.error, response.vote_granted, response.epoch) == (ErrorCode.NONE, False, 1)
     assert story.marks.count("pre-vote-rejected") == 3
 
 
@@ -241,12 +241,12 @@ def test_a_pre_vote_stores_nothing() -> None:
         story.raft(leader).resign("for the test")
     before = story.election_on_disk(leader)
     node_id = story.raft(leader).node_id
-    answer = messages.read_response(ask(story, leader, vote(node_id, 1, pre_vote=True)))
-    assert answer.vote_granted
+    response = messages.read_response(ask(story, leader, vote(node_id, 1, pre_vote=True)))
+    assert response.vote_granted
     assert story.election_on_disk(leader) == before
 
 
-def test_a_broker_answers_votes_by_the_same_rules() -> None:
+def test_a_broker_handles_vote_requests_by_the_same_rules() -> None:
     story = QuorumStory(observers=1)
     story.await_leader()
     story.await_converged()
@@ -263,8 +263,8 @@ def begin(voter: int, leader: int, epoch: int) -> Any:
 
 def test_a_new_leaders_announcement_is_followed() -> None:
     story, _ = led_story()
-    answer = messages.read_response(ask(story, "c11", begin(11, 13, 9)))
-    assert (answer.error, answer.epoch, answer.leader_id) == (ErrorCode.NONE, 9, 13)
+    response = messages.read_response(ask(story, "c11", begin(11, 13, 9)))
+    assert (response.error, response.epoch, response.leader_id) == (ErrorCode.NONE, 9, 13)
     assert (story.epoch("c11"), story.raft("c11").leader_id) == (9, 13)
 
 
@@ -279,26 +279,26 @@ def test_a_new_leaders_announcement_is_followed() -> None:
         (replace(begin(11, 13, 9), topics=()), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_an_announcement_that_cannot_be_is_refused(request_: Any, error: ErrorCode) -> None:
+def test_an_impossible_announcement_is_refused(request_: Any, error: ErrorCode) -> None:
     story, _ = led_story()
     assert messages.read_response(ask(story, "c11", request_)).error == error
     assert story.epoch("c11") == 1
 
 
-def test_a_second_leader_of_the_epoch_is_not_believed_and_is_reported() -> None:
+def test_a_second_leader_of_the_epoch_is_refused_and_reported() -> None:
     story, leader = led_story()
     leader_id = story.raft(leader).node_id
     other_id = next(story.raft(name).node_id for name in story.voters if name != leader)
     for name in story.voters:
         node_id = story.raft(name).node_id
         if node_id != other_id:
-            answer = messages.read_response(ask(story, name, begin(node_id, other_id, 1)))
-            assert (answer.error, answer.leader_id) == (ErrorCode.INVALID_REQUEST, leader_id)
+            response = messages.read_response(ask(story, name, begin(node_id, other_id, 1)))
+            assert (response.error, response.leader_id) == (ErrorCode.INVALID_REQUEST, leader_id)
         assert story.raft(name).leader_id == leader_id
     assert story.marks.count("quorum-epoch-with-two-leaders") == 2
 
 
-def test_the_first_successor_stands_at_once_when_its_leader_ends_the_epoch() -> None:
+def test_the_first_successor_becomes_candidate_at_once_when_its_leader_ends_the_epoch() -> None:
     story, leader = led_story()
     leader_id = story.raft(leader).node_id
     follower = next(name for name in story.voters if name != leader)
@@ -312,7 +312,7 @@ def test_the_first_successor_stands_at_once_when_its_leader_ends_the_epoch() -> 
     assert story.marks.count("quorum-fetch-timeout") == fetch_timeouts + 1
 
 
-def test_a_member_that_is_not_ready_says_so() -> None:
+def test_a_member_that_is_not_ready_responds_with_an_error() -> None:
     story, _ = led_story()
     story.world.nodes["c11"].stop()
     story.run(500)

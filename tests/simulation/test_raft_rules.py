@@ -22,7 +22,7 @@ def others(story: QuorumStory, *names: str) -> list[str]:
 def a_vote_is_forgotten_in_a_power_cut(off: Sequence[str]) -> QuorumStory:
     """B-35: the first leader's voters lose power before they have a record of its epoch.
 
-    If they forget their votes they elect a second leader in the same epoch, whose records stand at the same
+    If they forget their votes they elect a second leader in the same epoch, whose records have the same
     offsets with the same epoch: no divergence that a fetch could see.
     """
     story = QuorumStory(off=off)

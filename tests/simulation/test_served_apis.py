@@ -1,4 +1,4 @@
-"""The table of APIs is what nodes do: whatever a role advertises is answered by its nodes, and nothing else is."""
+"""The API table matches the nodes: they respond to exactly the requests that their role advertises."""
 
 import asyncio
 import importlib
@@ -20,12 +20,12 @@ from tests.unit.system_under_test.protocol.wire_examples import (
     frame_of,
 )
 
-CONTEXT = RequestContext(peer="stranger:1", connection_id=1)
+CONTEXT = RequestContext(peer="client:1", connection_id=1)
 ANSWERS_BY_ITSELF = "ApiVersions"
 
 
 def request_types() -> list[type[Any]]:
-    """Returns every canonical request of the house."""
+    """Returns every canonical request type of the code."""
     found = []
     for name in messages.__all__:
         if name.endswith("_request"):
@@ -63,20 +63,20 @@ def on_node(cluster: Cluster, role: str, work: Any) -> Any:
 async def asked(node: Any, frame: bytes, codec: ServerCodec) -> tuple[Any, Any]:
     request = codec.decode_request(frame)
     try:
-        answer = node.handle(request.message, CONTEXT)
+        response = node.handle(request.message, CONTEXT)
     except ConnectionAbortedError:
-        # The only way to say that an append without acknowledgement failed.
+        # The only way to report that an append without acknowledgement failed.
         assert (request.api.name, request.message.acks) == ("Produce", 0)
         return request, None
-    if isinstance(answer, asyncio.Future):
-        answer = await answer
-    return request, answer
+    if isinstance(response, asyncio.Future):
+        response = await response
+    return request, response
 
 
 def question(api: Api, version: int, seed: int, role: str) -> bytes:
     request = arbitrary_request(api, version, seed)
     if role == CONTROLLER and api.name == "Fetch":
-        # A controller has one log only, and closes the connection of who wants another.
+        # A controller has one log only, and closes the connection of a client that requests another.
         kinds = importlib.import_module(type(request).__module__)
         wanted = kinds.FetchPartition(partition=0, fetch_offset=seed, partition_max_bytes=1000)
         topic = kinds.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=(wanted,))
@@ -85,14 +85,14 @@ def question(api: Api, version: int, seed: int, role: str) -> bytes:
 
 
 @pytest.mark.parametrize("role", [BROKER, CONTROLLER])
-def test_every_version_that_is_advertised_is_answered_in_that_version(role):
+def test_every_advertised_version_gets_a_response_in_that_version(role):
     codec = ServerCodec(role)
     cluster, served = None, ""
     for at_role, api, version in VERSIONS:
         if at_role != role or api.name == ANSWERS_BY_ITSELF:
             continue
         if cluster is None or served != api.name:
-            # A stranger who registers as a broker, or votes, changes what others are answered.
+            # A client that registers as a broker, or votes, changes the responses to others.
             cluster, served = Cluster().start(), api.name
             cluster.create_topic()
         frames = [question(api, version, seed, role) for seed in range(4)]
@@ -100,33 +100,33 @@ def test_every_version_that_is_advertised_is_answered_in_that_version(role):
         async def ask_all(node: Any, frames: Any = frames) -> list[Any]:
             return [await asked(node, frame, codec) for frame in frames]
 
-        for request, answer in on_node(cluster, role, ask_all):
-            if answer is None:
+        for request, response in on_node(cluster, role, ask_all):
+            if response is None:
                 assert (api.name, request.message.acks) == ("Produce", 0)
                 continue
-            correlation_id, read = answer_of(api, version, codec.encode_response(request, answer))
+            correlation_id, read = answer_of(api, version, codec.encode_response(request, response))
             assert correlation_id == 7
             assert read is not None
 
 
 @pytest.mark.parametrize("role", [BROKER, CONTROLLER])
-def test_nothing_that_is_not_advertised_is_answered(role):
+def test_requests_that_are_not_advertised_get_no_response(role):
     advertised = {
         canonical.request for api in APIS if role in api.roles for canonical in api.canonical
     }
     others = [kind for kind in request_types() if kind not in advertised]
-    assert others, "every request of the house is served by both roles?"
+    assert others, "every request of the code is served by both roles?"
     cluster = Cluster().start()
 
     async def ask_all(node: Any) -> None:
         for kind in others:
             with pytest.raises(ConnectionAbortedError, match="does not serve"):
-                # Whoever looks at more than its type serves it.
+                # Code that inspects more than its type would serve it.
                 node.handle(object.__new__(kind), CONTEXT)
 
     on_node(cluster, role, ask_all)
 
 
-def test_every_request_of_the_house_is_in_the_table():
+def test_every_request_type_is_in_the_table():
     in_table = {canonical.request for api in APIS for canonical in api.canonical}
     assert set(request_types()) == in_table

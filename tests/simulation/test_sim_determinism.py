@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Racer(Echo):
-    """Races everything that asyncio can race, and talks to everybody."""
+    """Races everything that asyncio can race, and sends to every node."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -149,7 +149,7 @@ def test_the_same_seed_gives_the_same_trace_in_processes_with_different_hash_see
     assert len(set(outputs)) == 1
 
 
-def test_streams_of_one_concern_do_not_move_those_of_another() -> None:
+def test_draws_from_one_stream_do_not_change_another() -> None:
     one, other = RandomTree(5), RandomTree(5)
     for _ in range(10):
         one.stream("net", "a", "b").random()
@@ -163,7 +163,7 @@ def test_streams_are_the_same_on_every_machine() -> None:
     assert RandomTree(1).stream("net", "b1", "b2").getrandbits(32) == 1_775_615_769
 
 
-def test_a_difference_between_two_runs_is_shown_with_its_surroundings() -> None:
+def test_a_difference_between_two_runs_is_shown_with_its_context() -> None:
     def traced(odd: bool) -> Trace:
         trace = Trace(keep=True)
         for i in range(3_000):
@@ -180,7 +180,7 @@ def test_a_difference_between_two_runs_is_shown_with_its_surroundings() -> None:
     assert traced(False).checkpoints[-1] != traced(True).checkpoints[-1]
 
 
-def test_a_kept_trace_tells_the_story_without_addresses() -> None:
+def test_a_kept_trace_describes_the_run_without_memory_addresses() -> None:
     with race(31, stormy=True, keep_trace=True) as world:
         lines = world.trace.lines()
         assert any("net n" in line and "int" in line for line in lines)

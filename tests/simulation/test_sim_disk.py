@@ -225,7 +225,7 @@ def test_an_fsync_of_another_file_commits_a_truncation_and_not_the_data_after_it
         assert cut(disk)["f"] == expected
 
 
-# Calibration, rows with write-back behind the program's back
+# Calibration, rows with write-back that the program did not request
 
 
 def appends_for(profile: str, seconds: int) -> SimDisk:
@@ -252,7 +252,7 @@ def appends_for(profile: str, seconds: int) -> SimDisk:
     ],
 )
 def test_calibration_appends_without_fsync(profile: str, seconds: int, kept_s: int | None) -> None:
-    """What the last look of the flusher before the last commit found to be older than 30 s."""
+    """What was older than 30 s when the flusher last ran before the last commit."""
     disk = appends_for(profile, seconds)
     appended = disk.size("f")
     left = cut(disk)
@@ -306,7 +306,7 @@ def some_unsynced_disk(seed: int) -> tuple[SimDisk, bytes, int]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_each_mode_leaves_of_appended_bytes(mode: str) -> None:
+def test_each_mode_leaves_the_documented_part_of_appended_bytes(mode: str) -> None:
     lengths, torn, holes, zeros = set(), 0, 0, 0
     for seed in range(30):
         disk, data, durable = some_unsynced_disk(seed)
@@ -327,7 +327,7 @@ def test_what_each_mode_leaves_of_appended_bytes(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_names_left_are_those_of_some_moment(mode: str) -> None:
+def test_the_surviving_names_are_those_of_one_moment(mode: str) -> None:
     """Names change in the order of the journal: what is left was visible at some point in the past."""
     seen = set()
     for seed in range(30):
@@ -355,7 +355,7 @@ def test_modes_are_drawn_with_their_weights() -> None:
         assert share[mode] == pytest.approx(expected, abs=0.04)
 
 
-def test_a_cut_leaves_a_disk_on_which_everything_is_durable() -> None:
+def test_after_a_power_cut_everything_on_the_disk_is_durable() -> None:
     disk, _, _ = some_unsynced_disk(3)
     left = cut(disk, "prefix")
     assert cut(disk, "lose_all") == left
@@ -427,7 +427,7 @@ def test_keep_leaves_exactly_the_prefix_that_a_scenario_asks_for() -> None:
     assert (file.kept_bytes, file.lost_bytes, file.size_after) == (12_345, 17_655, 12_345)
 
 
-def test_keep_brings_the_name_of_a_new_file_along() -> None:
+def test_keep_also_keeps_the_name_of_a_new_file() -> None:
     disk = disk_of()
     disk.append("new", b"abcdef")
     assert cut(disk, new=4) == {"new": b"abcd"}
@@ -443,7 +443,7 @@ def test_keep_after_a_truncation_counts_the_cached_bytes() -> None:
 
 
 @pytest.mark.parametrize(("path", "size"), [("f", 4_999), ("f", 30_001), ("g", 0)])
-def test_keep_refuses_what_no_machine_could_do(path: str, size: int) -> None:
+def test_keep_refuses_impossible_outcomes(path: str, size: int) -> None:
     disk, data, _ = some_unsynced_disk(1)
     with pytest.raises(IllegalPowerCut):
         disk.power_cut("lose_all", keep={path: size})
@@ -455,7 +455,7 @@ def test_keep_refuses_what_no_machine_could_do(path: str, size: int) -> None:
 # Fsync over time
 
 
-def test_an_fsync_takes_its_time_and_one_waits_for_the_other() -> None:
+def test_an_fsync_takes_time_and_fsyncs_run_one_after_the_other() -> None:
     world, _, client = pair()
     storage = client.host.storage
 
@@ -474,7 +474,7 @@ def test_an_fsync_takes_its_time_and_one_waits_for_the_other() -> None:
     assert call(world, "k1", program()) == [CALM.fsync_base_ns, 2 * CALM.fsync_base_ns]
 
 
-def test_an_fsync_covers_what_was_there_when_it_began() -> None:
+def test_an_fsync_covers_the_content_at_its_start() -> None:
     world, _, client = pair()
     storage = client.host.storage
     storage.append("f", b"before")
@@ -525,7 +525,7 @@ def test_a_killed_process_keeps_its_page_cache() -> None:
     assert client.host.storage.read("f") == b"not synced"
 
 
-def test_the_door_of_a_dead_process_is_shut() -> None:
+def test_the_storage_of_a_dead_process_is_closed() -> None:
     _, _, client = pair()
     storage = client.host.storage
     storage.append("f", b"alive")
@@ -572,7 +572,7 @@ def test_a_blocking_fsync_that_takes_time_delays_everything_the_node_does_next()
 
 
 @pytest.mark.parametrize("how", ["kill", "power_off"])
-def test_what_follows_a_blocking_fsync_never_happens_if_the_node_dies_in_it(how: str) -> None:
+def test_code_after_a_blocking_fsync_never_runs_if_the_node_dies_in_it(how: str) -> None:
     weather = Weather(name="slow", blocking_fsync_takes_time=True, fsync_base_ns=5 * MS)
     world, broker, client = pair(weather)
 
@@ -596,7 +596,7 @@ def test_what_follows_a_blocking_fsync_never_happens_if_the_node_dies_in_it(how:
 # Faults
 
 
-def test_a_full_disk_takes_a_part_of_an_append_and_has_room_again_after_a_removal() -> None:
+def test_a_full_disk_takes_part_of_an_append_and_has_space_after_a_removal() -> None:
     disk = disk_of()
     disk.append("old", b"12345")
     fault = disk.full(free_bytes=4)
@@ -614,7 +614,7 @@ def test_a_full_disk_takes_a_part_of_an_append_and_has_room_again_after_a_remova
     assert disk.read("f") == b"abcdEFGHIJ"
 
 
-def test_an_io_error_hits_the_operation_and_the_files_it_names() -> None:
+def test_an_io_error_affects_the_operation_and_files_it_names() -> None:
     disk = disk_of()
     disk.append("a/f", b"x")
     fault = disk.io_error("append", "a/", count=2)
@@ -689,7 +689,7 @@ def test_a_slow_disk_takes_longer() -> None:
     assert fault.hits == 1
 
 
-def test_a_stuck_disk_completes_nothing_until_healed_and_freezes_who_waits_for_it() -> None:
+def test_a_stuck_disk_completes_nothing_until_healed_and_freezes_waiting_processes() -> None:
     world, broker, client = pair()
     storage = client.host.storage
     fault = client.disk.stuck()
@@ -751,7 +751,7 @@ def test_a_lying_fsync_makes_nothing_durable() -> None:
     assert cut(disk) == {}
 
 
-def test_a_wiped_disk_is_another_disk() -> None:
+def test_a_wiped_disk_has_a_new_identity() -> None:
     disk = disk_of()
     disk.append("f", b"x")
     disk.fsync_blocking("f")

@@ -1,4 +1,4 @@
-"""A rename that stands behind a blocking fsync never survives a power cut without what was fsynced."""
+"""A rename that follows a blocking fsync never survives a power cut without what was fsynced."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ class Checkpointing:
 @pytest.mark.parametrize(
     "mode", ["lose_all", "prefix", "torn_sector", "zero_tail", "pages", "keep_all"]
 )
-def test_a_checkpoint_is_the_old_one_or_the_new_one_after_any_power_cut(mode):
+def test_a_checkpoint_is_either_old_or_new_after_any_power_cut(mode):
     survived = set()
     for seed in range(40):
         with World(seed, weather=SLOW_DISK) as world:

@@ -1,4 +1,4 @@
-"""The simulated disk: an fsync of what has not changed, and what kernels write back before anybody asks.
+"""The simulated disk: an fsync without changes, and what kernels write back unasked.
 
 All of it was observed on real ext4 and xfs: tests/containers/test_disk_calibration.py.
 """
@@ -66,7 +66,7 @@ def test_an_fsync_of_a_file_that_changed_in_any_way_commits_the_journal(
 
 @pytest.mark.parametrize("profile", JOURNALLING)
 @pytest.mark.parametrize("change", ["rename", "cut of bytes that were never durable"])
-def test_a_change_that_another_fsync_committed_is_no_change_any_more(
+def test_a_change_that_another_fsync_committed_is_no_longer_pending(
     profile: str, change: str
 ) -> None:
     disk = durable_disk(profile)
@@ -83,7 +83,7 @@ def test_a_change_that_another_fsync_committed_is_no_change_any_more(
 
 
 @pytest.mark.parametrize("profile", JOURNALLING)
-def test_what_the_journal_committed_by_itself_is_no_change_any_more(profile: str) -> None:
+def test_a_change_that_the_journal_committed_by_itself_is_no_longer_pending(profile: str) -> None:
     disk = disk_of(profile, background=True)
     disk.append("f", b"x")
     disk.fsync_blocking("f")
@@ -122,7 +122,7 @@ def test_an_fsync_of_a_changed_folder_commits_the_journal(profile: str, change: 
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_a_folder_that_went_with_its_last_file_cannot_be_synced(profile: str) -> None:
+def test_a_folder_removed_with_its_last_file_cannot_be_synced(profile: str) -> None:
     disk = durable_disk(profile)
     disk.remove("e/i")
     disk.fsync_dir("e")
@@ -182,7 +182,7 @@ def commit(disk: SimDisk) -> None:
 
 
 @pytest.mark.parametrize("mode", ["prefix", "torn_sector", "pages", "zero_tail"])
-def test_a_file_that_was_renamed_unsynced_may_end_where_it_ended_then(mode: str) -> None:
+def test_a_file_renamed_before_a_sync_may_keep_its_length_at_the_rename(mode: str) -> None:
     def script(disk: SimDisk, is_renamed: bool = True) -> None:
         disk.append("t" if is_renamed else "f", NEW[:5_000])
         if is_renamed:
@@ -208,7 +208,7 @@ def test_what_is_synced_is_not_written_back_early() -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("commits_the_cut", [False, True])
-def test_what_was_written_back_and_then_cut_may_come_back_until_the_cut_commits(
+def test_bytes_written_back_and_then_truncated_may_return_until_the_truncation_commits(
     profile: str, commits_the_cut: bool
 ) -> None:
     def script(disk: SimDisk) -> None:
@@ -226,7 +226,7 @@ def test_what_was_written_back_and_then_cut_may_come_back_until_the_cut_commits(
     assert max(len(one) for one in found) == (747 if commits_the_cut else 1_531)
 
 
-def test_what_a_log_grew_in_its_last_block_may_come_back_after_a_cut_on_ext4_alone() -> None:
+def test_growth_in_the_last_block_of_a_log_may_return_after_a_truncation_on_ext4_only() -> None:
     def script(disk: SimDisk) -> None:
         disk.append("f", NEW[:5_000])
         disk.fsync_blocking("f")
@@ -238,7 +238,7 @@ def test_what_a_log_grew_in_its_last_block_may_come_back_after_a_cut_on_ext4_alo
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_new_bytes_may_be_in_the_page_of_a_cut_that_is_undone(mode: str) -> None:
+def test_an_undone_truncation_may_expose_new_bytes_of_its_page(mode: str) -> None:
     def script(disk: SimDisk) -> None:
         disk.append("f", OLD)
         disk.fsync_blocking("f")

@@ -104,7 +104,7 @@ def test_everything_works_again_after_a_failed_run() -> None:
     assert time.time() > 0
 
 
-def test_the_harness_may_be_let_through(tmp_path: Path) -> None:
+def test_the_fence_can_exempt_the_harness(tmp_path: Path) -> None:
     world, _, _ = pair()
 
     async def writes_history() -> float:
@@ -200,7 +200,7 @@ def leaks_of(source: str) -> list[str]:
     return found
 
 
-def test_the_scan_sees_what_it_is_for() -> None:
+def test_the_scan_finds_forbidden_names() -> None:
     assert leaks_of("import time\nfrom random import randrange, Random") == ["time", "from random"]
     assert leaks_of("from uuid import UUID, uuid4\nopen('x')") == ["uuid4", "open()"]
     assert leaks_of("import datetime\ndatetime.datetime.now()") == ["datetime.now"]
@@ -208,7 +208,7 @@ def test_the_scan_sees_what_it_is_for() -> None:
 
 
 @pytest.mark.parametrize("package", ["system_under_test", "workloads", "nemesis"])
-def test_simulated_code_names_nothing_of_the_real_machine(package: str) -> None:
+def test_simulated_code_uses_no_real_time_randomness_or_io(package: str) -> None:
     leaks = {}
     for path in sorted((ROOT / package).rglob("*.py")):
         relative = path.relative_to(ROOT)

@@ -200,7 +200,7 @@ PROGRAMS = [
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 @pytest.mark.parametrize("lateness_ns", [0, 50_000])
-def test_a_program_says_the_same_on_the_simulated_and_on_a_real_loop(
+def test_a_program_behaves_the_same_on_the_simulated_and_on_a_real_loop(
     program: Program, lateness_ns: int
 ) -> None:
     real: list[Any] = []
@@ -273,7 +273,7 @@ def test_tasks_have_names_of_their_node_and_hashes_of_their_number() -> None:
 @pytest.mark.parametrize(
     "name", ["run_in_executor", "create_connection", "add_reader", "getaddrinfo", "sock_recv"]
 )
-def test_the_loop_refuses_the_real_world_and_names_the_door(name: str) -> None:
+def test_the_loop_refuses_real_io_and_names_the_replacement(name: str) -> None:
     world, _, _ = pair()
 
     async def program() -> None:
@@ -294,7 +294,7 @@ def test_two_nodes_cannot_share_a_future() -> None:
         call(world, "k1", program())
 
 
-def test_most_dead_timers_leave_the_heap() -> None:
+def test_most_cancelled_timers_are_removed_from_the_heap() -> None:
     world, _, _ = pair()
 
     async def program() -> int:

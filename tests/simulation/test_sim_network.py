@@ -254,15 +254,15 @@ def test_a_drop_at_the_sender_resumes_at_the_next_retransmission_like_any_other(
     connection = connect(world)
     cut = world.network.cut("k1", "b1", at=at)
     began = world.now
-    answer = ask(world, connection, 1)
+    response = ask(world, connection, 1)
     world.run_for(4 * S)
     world.network.heal(cut)
-    world.run(answer.done, limit_ns=60 * S)
+    world.run(response.done, limit_ns=60 * S)
     assert (world.now - began) / S == pytest.approx(4 + 2.72, abs=0.01)  # measured: 2.65 s late
 
 
 @pytest.mark.parametrize("at", ["sender", "receiver"])
-def test_after_a_drop_at_the_sender_the_next_write_goes_out_at_once_and_takes_the_rest_along(
+def test_after_a_drop_at_the_sender_the_next_write_is_sent_at_once_with_the_pending_frames(
     at: str,
 ) -> None:
     world, broker, _ = pair()
@@ -275,10 +275,10 @@ def test_after_a_drop_at_the_sender_the_next_write_goes_out_at_once_and_takes_th
     world.network.heal(cut)
     world.run_for(1 * S)
     assert received(broker) == [], "nothing is written, nothing is sent"
-    answer = ask(world, connection, 3)
+    response = ask(world, connection, 3)
     world.run_for(RTT)
     assert received(broker) == ([1, 2, 3] if at == "sender" else [])
-    world.run(answer.done, limit_ns=10 * S)
+    world.run(response.done, limit_ns=10 * S)
     assert received(broker) == [1, 2, 3]
 
 
@@ -306,15 +306,15 @@ def test_a_drop_at_the_receiver_before_or_after_one_at_the_sender_leaves_somethi
 def test_frames_in_flight_at_the_moment_of_a_cut_wait_too() -> None:
     world, broker, _ = pair()
     connection = connect(world)
-    answer = ask(world, connection, 1)
+    response = ask(world, connection, 1)
     world.run_for(ONE_WAY // 2)
     cut = world.network.cut("k1", "b1")
     world.run_for(1 * S)
     assert received(broker) == []
     assert cut.dropped_or_stalled == 1
     world.network.heal(cut)
-    world.run(answer.done, limit_ns=10 * S)
-    assert outcome(answer) == "('echo', 1)"
+    world.run(response.done, limit_ns=10 * S)
+    assert outcome(response) == "('echo', 1)"
 
 
 def test_an_idle_connection_does_not_notice_a_cut() -> None:
@@ -324,10 +324,10 @@ def test_an_idle_connection_does_not_notice_a_cut() -> None:
     world.run_for(30 * S)
     world.network.heal(cut)
     healed = world.now
-    answer = ask(world, connection, 1)
-    world.run(answer.done, limit_ns=10 * S)
+    response = ask(world, connection, 1)
+    world.run(response.done, limit_ns=10 * S)
     assert world.now - healed == RTT
-    assert cut.dropped_or_stalled == 0, "a fault that bit nothing says so"
+    assert cut.dropped_or_stalled == 0, "a fault without effect reports that"
 
 
 def test_tcp_gives_up_after_some_15_minutes_and_both_ends_see_a_reset() -> None:
@@ -335,16 +335,16 @@ def test_tcp_gives_up_after_some_15_minutes_and_both_ends_see_a_reset() -> None:
     connection = connect(world)
     world.network.cut("k1", "b1")
     began = world.now
-    answer = ask(world, connection, 1)
-    world.run(answer.done, limit_ns=2_000 * S)
-    assert outcome(answer) == "ConnectionResetError"
+    response = ask(world, connection, 1)
+    world.run(response.done, limit_ns=2_000 * S)
+    assert outcome(response) == "ConnectionResetError"
     assert (world.now - began) / S == pytest.approx(924.6)
     assert not connection.is_open
     assert world.network.connections == {}
 
 
 class Pusher(Echo):
-    """Answers a request with a value of the size that the request says."""
+    """Responds to a request with a value of the requested size."""
 
     def handle(self, message: Any, context: Any) -> Any:
         super().handle(message, context)
@@ -378,15 +378,15 @@ def test_overlapping_cuts_do_not_heal_one_another() -> None:
     connection = connect(world)
     first = world.network.cut("k1", "b1")
     second = world.network.isolate("b1")
-    answer = ask(world, connection, 1)
+    response = ask(world, connection, 1)
     world.network.heal(first)
     world.run_for(10 * S)
-    assert outcome(answer) == "pending"
+    assert outcome(response) == "pending"
     assert (first.dropped_or_stalled, second.dropped_or_stalled) == (1, 1)
     world.network.heal(second)
     world.network.heal(second)
-    world.run(answer.done, limit_ns=60 * S)
-    assert outcome(answer) == "('echo', 1)"
+    world.run(response.done, limit_ns=60 * S)
+    assert outcome(response) == "('echo', 1)"
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -417,16 +417,16 @@ def test_any_sequence_of_cuts_keeps_every_request_in_order_and_loses_none(seed: 
 # Ends of processes and machines
 
 
-def test_a_killed_process_is_seen_as_an_end_of_the_stream_within_one_round_trip() -> None:
+def test_peers_see_the_end_of_the_stream_within_one_round_trip_of_a_kill() -> None:
     world, broker, _ = pair()
     connection = connect(world)
     broker.pause()
-    answer = ask(world, connection, 1)
+    response = ask(world, connection, 1)
     world.run_for(1 * S)
     broker.kill()
     killed = world.now
-    world.run(answer.done, limit_ns=10 * S)
-    assert outcome(answer) == "ConnectionResetError"
+    world.run(response.done, limit_ns=10 * S)
+    assert outcome(response) == "ConnectionResetError"
     assert world.now - killed <= RTT
     assert not connection.is_open
 
@@ -448,27 +448,27 @@ def test_requests_of_a_killed_client_are_acted_upon_by_a_server_that_was_paused(
 def test_a_response_sent_before_the_kill_still_arrives() -> None:
     world, broker, _ = pair()
     connection = connect(world)
-    answer = ask(world, connection, 1)
+    response = ask(world, connection, 1)
     world.run(lambda: bool(received(broker)), limit_ns=1 * S)
     broker.kill()
-    world.run(answer.done, limit_ns=1 * S)
-    assert outcome(answer) == "('echo', 1)"
+    world.run(response.done, limit_ns=1 * S)
+    assert outcome(response) == "('echo', 1)"
 
 
-def test_power_loss_is_silence_until_the_restarted_host_answers_a_retransmission_with_a_reset() -> (
+def test_after_power_loss_peers_see_silence_until_the_restarted_host_resets_a_retransmission() -> (
     None
 ):
     world, broker, _ = pair()
     connection = connect(world)
     broker.power_off("lose_all")
     began = world.now
-    answer = ask(world, connection, 1)
+    response = ask(world, connection, 1)
     world.run_for(5 * S)
-    assert outcome(answer) == "pending"
+    assert outcome(response) == "pending"
     assert connection.is_open
     broker.start()
-    world.run(answer.done, limit_ns=60 * S)
-    assert outcome(answer) == "ConnectionResetError"
+    world.run(response.done, limit_ns=60 * S)
+    assert outcome(response) == "ConnectionResetError"
     since = world.now - began
     assert since == next_retransmission_ns(0, 5 * S) + RTT
     assert received(broker) == [], "nothing of an old connection reaches a new incarnation"
@@ -483,13 +483,13 @@ def test_an_idle_connection_to_a_host_that_lost_power_is_reset_at_the_next_send(
     world.run_for(60 * S)
     assert connection.is_open
     began = world.now
-    answer = ask(world, connection, 1)
-    world.run(answer.done, limit_ns=10 * S)
-    assert outcome(answer) == "ConnectionResetError"
+    response = ask(world, connection, 1)
+    world.run(response.done, limit_ns=10 * S)
+    assert outcome(response) == "ConnectionResetError"
     assert world.now - began == RTT
 
 
-def test_what_waits_in_the_buffer_of_a_host_that_loses_power_is_lost() -> None:
+def test_frames_buffered_on_a_host_that_loses_power_are_lost() -> None:
     world, broker, client = pair()
     connection = connect(world)
     cut = world.network.cut("k1", "b1")
@@ -501,19 +501,19 @@ def test_what_waits_in_the_buffer_of_a_host_that_loses_power_is_lost() -> None:
     assert received(broker) == []
 
 
-def test_a_reset_that_cannot_come_back_is_sent_again() -> None:
-    """The host restarted, and its answers are dropped: the sender learns of it after that heals."""
+def test_a_reset_that_cannot_be_delivered_is_sent_again() -> None:
+    """The host restarted, and its responses are dropped: the sender learns of it after that heals."""
     world, broker, _ = pair()
     connection = connect(world)
     broker.power_off("lose_all")
     broker.start()
     cut = world.network.cut("b1", "k1", direction="a_to_b")
-    answer = ask(world, connection, 1)
+    response = ask(world, connection, 1)
     world.run_for(3 * S)
-    assert outcome(answer) == "pending"
+    assert outcome(response) == "pending"
     world.network.heal(cut)
-    world.run(answer.done, limit_ns=10 * S)
-    assert outcome(answer) == "ConnectionResetError"
+    world.run(response.done, limit_ns=10 * S)
+    assert outcome(response) == "ConnectionResetError"
 
 
 def test_a_paused_process_gets_everything_in_order_when_it_is_resumed() -> None:
@@ -533,13 +533,13 @@ def test_a_paused_process_gets_everything_in_order_when_it_is_resumed() -> None:
 # Other rules
 
 
-def test_a_reject_resets_what_exists_and_refuses_what_is_new() -> None:
+def test_a_reject_resets_existing_connections_and_refuses_new_ones() -> None:
     world, _, _ = pair()
     connection = connect(world)
-    answer = ask(world, connection, 1)
+    response = ask(world, connection, 1)
     rule = world.network.reject("k1", "b1")
     world.run_for(1)
-    assert outcome(answer) == "ConnectionResetError"
+    assert outcome(response) == "ConnectionResetError"
     with pytest.raises(ConnectionRefusedError):
         connect(world)
     assert rule.dropped_or_stalled == 2
@@ -547,21 +547,21 @@ def test_a_reject_resets_what_exists_and_refuses_what_is_new() -> None:
     connect(world)
 
 
-def test_killed_sockets_abort_here_and_reset_there() -> None:
+def test_killed_sockets_are_aborted_locally_and_reset_remotely() -> None:
     world, _, _ = pair()
     connection = connect(world)
-    answer = ask(world, connection, 1)
+    response = ask(world, connection, 1)
     assert world.network.reset_connections(["k1"]) == 1
     world.run_for(1)
-    assert outcome(answer) == "ConnectionAbortedError"
+    assert outcome(response) == "ConnectionAbortedError"
     world.run_for(1 * S)
     assert world.network.connections == {}
 
     connection = connect(world)
-    answer = ask(world, connection, 1)
+    response = ask(world, connection, 1)
     assert world.network.reset_connections(["b1"]) == 1
     world.run_for(RTT)
-    assert outcome(answer) == "ConnectionResetError"
+    assert outcome(response) == "ConnectionResetError"
 
     connect(world)
     assert world.network.reset_connections() == 1
@@ -590,13 +590,13 @@ def test_a_delay_is_added_in_one_direction_only() -> None:
     connection = connect(world)
     rule = world.network.degrade("k1", "b1", delay_ns=100 * MS, direction="a_to_b")
     began = world.now
-    answer = ask(world, connection, 1)
-    world.run(answer.done, limit_ns=1 * S)
+    response = ask(world, connection, 1)
+    world.run(response.done, limit_ns=1 * S)
     assert world.now - began == RTT + 100 * MS
     world.network.heal(rule)
     began = world.now
-    answer = ask(world, connection, 2)
-    world.run(answer.done, limit_ns=1 * S)
+    response = ask(world, connection, 2)
+    world.run(response.done, limit_ns=1 * S)
     assert world.now - began == RTT
 
 
@@ -634,31 +634,31 @@ def test_a_response_can_be_held_after_the_request_was_acted_upon() -> None:
     world, broker, _ = pair()
     connection = connect(world)
     hold = world.network.hold("b1", None, "tuple")
-    answer = ask(world, connection, 1)
+    response = ask(world, connection, 1)
     world.run_for(1 * S)
     assert received(broker) == [1]
-    assert outcome(answer) == "pending"
+    assert outcome(response) == "pending"
     world.network.release(hold)
     world.run_for(RTT)
-    assert outcome(answer) == "('echo', 1)"
+    assert outcome(response) == "('echo', 1)"
 
 
 def test_a_drop_loses_the_message_and_its_connection() -> None:
     world, broker, _ = pair()
     connection = connect(world)
     drop = world.network.drop("b1", "k1", "tuple", count=1)
-    answer = ask(world, connection, 1)
+    response = ask(world, connection, 1)
     world.run_for(1 * S)
     assert received(broker) == [1]
-    assert outcome(answer) == "ConnectionResetError"
+    assert outcome(response) == "ConnectionResetError"
     assert drop.dropped_or_stalled == 1
     assert not drop.active
-    answer = ask(world, connect(world), 2)
+    response = ask(world, connect(world), 2)
     world.run_for(1 * S)
-    assert outcome(answer) == "('echo', 2)"
+    assert outcome(response) == "('echo', 2)"
 
 
-# Who is cut from whom
+# Which nodes are cut from which
 
 
 def cluster() -> World:
@@ -758,7 +758,7 @@ def test_misspelt_names_are_errors() -> None:
     assert world.network.faults == []
 
 
-def test_calm_latency_is_what_the_weather_says() -> None:
+def test_calm_latency_matches_the_weather() -> None:
     assert CALM.latency_base_ns == CALM.client_latency_base_ns == ONE_WAY
 
 
@@ -769,8 +769,8 @@ def test_a_jitter_spreads_the_delay_evenly_around_its_middle() -> None:
     took = []
     for number in range(200):
         began = world.now
-        answer = ask(world, connection, number)
-        world.run(answer.done, limit_ns=1 * S)
+        response = ask(world, connection, number)
+        world.run(response.done, limit_ns=1 * S)
         took.append(world.now - began - RTT)
     assert min(took) >= 40 * MS
     assert max(took) < 160 * MS
@@ -778,16 +778,16 @@ def test_a_jitter_spreads_the_delay_evenly_around_its_middle() -> None:
     assert sum(t < 70 * MS for t in took) > 30
 
 
-def test_a_delay_that_is_healed_lets_what_waits_arrive_at_once_and_in_order() -> None:
+def test_healing_a_delay_delivers_waiting_frames_at_once_and_in_order() -> None:
     world, broker, _ = pair()
     connection = connect(world)
     rule = world.network.impair("late", [("k1", "b1")], delay_ns=10 * S)
     answers = [ask(world, connection, number) for number in range(5)]
     world.run_for(1 * S)
-    assert not any(answer.done() for answer in answers)
+    assert not any(response.done() for response in answers)
     began = world.now
     world.network.heal(rule)
-    world.run(lambda: all(answer.done() for answer in answers), limit_ns=1 * S)
+    world.run(lambda: all(response.done() for response in answers), limit_ns=1 * S)
     assert world.now - began == RTT
     assert received(broker) == [0, 1, 2, 3, 4]
 
@@ -803,7 +803,7 @@ def test_a_delay_holds_up_the_packets_that_open_a_connection(
     assert world.now - began == RTT + 300 * MS
 
 
-def test_a_lossy_wire_loses_packets_that_open_connections_and_they_are_sent_again() -> None:
+def test_a_lossy_link_loses_connection_requests_and_they_are_sent_again() -> None:
     world, _, _ = pair()
     rule = world.network.impair("lossy", [("k1", "b1"), ("b1", "k1")], loss=0.3)
     took = []
@@ -817,19 +817,19 @@ def test_a_lossy_wire_loses_packets_that_open_connections_and_they_are_sent_agai
     assert rule.dropped_or_stalled >= sum(t > 0 for t in took)
 
 
-def test_a_wire_that_loses_everything_is_cut() -> None:
+def test_a_link_that_loses_everything_is_cut() -> None:
     world, _, _ = pair()
     connection = connect(world)
     rule = world.network.impair("gone", [("k1", "b1")], loss=1.0)
-    answer = ask(world, connection, 1)
+    response = ask(world, connection, 1)
     world.run_for(10 * S)
-    assert not answer.done()
+    assert not response.done()
     world.network.heal(rule)
-    world.run(answer.done, limit_ns=30 * S)
+    world.run(response.done, limit_ns=30 * S)
 
 
 @pytest.mark.parametrize("bad", [{"loss": 1.1}, {"loss": -0.1}, {"delay_ns": 5, "jitter_ns": 6}])
-def test_a_wire_cannot_be_worse_than_bad(bad: dict[str, Any]) -> None:
+def test_network_parameters_have_limits(bad: dict[str, Any]) -> None:
     world, _, _ = pair()
     with pytest.raises(ValueError, match="cannot be"):
         world.network.impair("bad", [("k1", "b1")], **bad)
@@ -841,52 +841,54 @@ def test_a_throttled_node_sends_at_its_rate_and_not_faster() -> None:
     rule = world.network.throttle("k1", bytes_per_s=50_000)
     began = world.now
     answers = [ask(world, connection, bytes(10_000)) for _ in range(10)]
-    world.run(lambda: all(answer.done() for answer in answers), limit_ns=60 * S)
+    world.run(lambda: all(response.done() for response in answers), limit_ns=60 * S)
     seconds = (world.now - began) / S
     assert 100_000 / 50_000 <= seconds < 2.1
     assert rule.dropped_or_stalled == 10
     assert client.is_alive
 
 
-def test_all_connections_of_a_throttled_node_share_its_wire_and_what_it_receives_is_free() -> None:
+def test_all_connections_of_a_throttled_node_share_its_bandwidth_and_receiving_is_not_limited() -> (
+    None
+):
     world, _, _ = pair()
     connections = [connect(world) for _ in range(4)]
     other = world.network.throttle("b1", bytes_per_s=1 << 30)
     world.network.throttle("k1", bytes_per_s=10_000)
     began = world.now
     answers = [ask(world, connection, bytes(5_000)) for connection in connections]
-    world.run(lambda: all(answer.done() for answer in answers), limit_ns=60 * S)
+    world.run(lambda: all(response.done() for response in answers), limit_ns=60 * S)
     assert 1.7 < (world.now - began) / S < 2.2
     assert other.dropped_or_stalled == 0
 
 
-def test_a_throttled_wire_that_was_idle_carries_a_small_frame_at_once() -> None:
+def test_an_idle_throttled_link_carries_a_small_frame_at_once() -> None:
     world, _, _ = pair()
     connection = connect(world)
     rule = world.network.throttle("k1", bytes_per_s=2_000)
     world.run_for(5 * S)
     began = world.now
-    answer = ask(world, connection, b"small")
-    world.run(answer.done, limit_ns=1 * S)
+    response = ask(world, connection, b"small")
+    world.run(response.done, limit_ns=1 * S)
     assert world.now - began == RTT
     assert rule.dropped_or_stalled == 0
 
 
-def test_healing_a_throttled_wire_empties_its_queue() -> None:
+def test_healing_a_bandwidth_limit_empties_the_queue() -> None:
     world, broker, _ = pair()
     connection = connect(world)
     rule = world.network.throttle("k1", bytes_per_s=1_000)
     answers = [ask(world, connection, bytes(2_000)) for _ in range(20)]
     world.run_for(3 * S)
-    assert sum(answer.done() for answer in answers) < 3
+    assert sum(response.done() for response in answers) < 3
     began = world.now
     world.network.heal(rule)
-    world.run(lambda: all(answer.done() for answer in answers), limit_ns=1 * S)
+    world.run(lambda: all(response.done() for response in answers), limit_ns=1 * S)
     assert world.now - began == RTT
     assert len(received(broker)) == 20
 
 
-def test_what_waits_for_a_slow_wire_is_lost_with_the_power_of_the_sender() -> None:
+def test_frames_queued_for_a_slow_link_are_lost_when_the_sender_loses_power() -> None:
     world, broker, client = pair()
     connection = connect(world)
     world.network.throttle("k1", bytes_per_s=1_000)
@@ -898,7 +900,7 @@ def test_what_waits_for_a_slow_wire_is_lost_with_the_power_of_the_sender() -> No
 
 
 @pytest.mark.parametrize("rule", ["isolate", "partition"])
-def test_what_is_dropped_at_the_sender_goes_out_with_the_next_write(rule: str) -> None:
+def test_frames_dropped_at_the_sender_are_sent_with_the_next_write(rule: str) -> None:
     world, _, _ = pair()
     connection = connect(world)
     token = (
@@ -906,11 +908,11 @@ def test_what_is_dropped_at_the_sender_goes_out_with_the_next_write(rule: str) -
         if rule == "isolate"
         else world.network.partition([["k1"], ["b1"]], at="sender")
     )
-    answer = ask(world, connection, 1)
+    response = ask(world, connection, 1)
     world.run_for(20 * S)
-    assert not answer.done()
+    assert not response.done()
     began = world.now
     world.network.heal(token)
     ask(world, connection, 2)
-    world.run(answer.done, limit_ns=1 * S)
+    world.run(response.done, limit_ns=1 * S)
     assert world.now - began == RTT

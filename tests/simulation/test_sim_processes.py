@@ -1,4 +1,4 @@
-"""Processes of the simulated world: how they start, stand still and end."""
+"""Processes of the simulated world: how they start, pause and end."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ def worker(weather: Weather = CALM) -> tuple[World, SimNode]:
     return world, node
 
 
-def test_the_program_lives_from_start_to_an_orderly_stop() -> None:
+def test_a_program_runs_from_start_to_a_clean_stop() -> None:
     world, node = worker()
     exits: list[tuple[str, str]] = []
     node.on_exit.append(lambda n, reason: exits.append((n.name, reason)))
@@ -85,7 +85,7 @@ def test_a_stop_that_takes_too_long_becomes_a_kill() -> None:
 
 
 @pytest.mark.parametrize("how", ["kill", "power_off"])
-def test_the_dead_run_no_code_not_even_finally(how: str) -> None:
+def test_dead_processes_run_no_code_not_even_finally(how: str) -> None:
     """Dropping a suspended coroutine runs its finally blocks; a killed machine must not flush then."""
     world, node = worker()
     exits: list[str] = []
@@ -110,7 +110,7 @@ def test_the_dead_run_no_code_not_even_finally(how: str) -> None:
     assert node.disk.read("lines") == b"w" * 5, "and its doors are shut"
 
 
-def test_a_coroutine_that_awaits_while_it_is_put_away_is_put_away_all_the_same() -> None:
+def test_a_coroutine_that_awaits_while_it_is_closed_is_still_closed() -> None:
     class Clinging(Worker):
         async def work(self) -> None:
             try:
@@ -130,7 +130,7 @@ def test_a_coroutine_that_awaits_while_it_is_put_away_is_put_away_all_the_same()
     assert coroutine.cr_frame is None
 
 
-def test_a_process_may_be_killed_from_within_and_stops_at_the_present_callback() -> None:
+def test_a_process_killed_from_within_stops_at_the_current_callback() -> None:
     world, node = worker()
     seen: list[str] = []
 
@@ -196,7 +196,7 @@ def test_pause_stops_the_process_and_resume_fires_expired_timers_in_due_order() 
     assert fired[-1][0] == "60.0"
 
 
-def test_a_stop_during_a_pause_is_heard_of_at_resume() -> None:
+def test_a_stop_during_a_pause_is_received_at_resume() -> None:
     world, node = worker()
     world.run_for(150 * MS)
     node.pause()
@@ -220,7 +220,7 @@ def test_a_paused_process_can_be_killed() -> None:
     assert not node.disk.exists("lines")
 
 
-def test_a_process_that_cannot_start_is_dead_and_says_why() -> None:
+def test_a_process_that_cannot_start_is_dead_and_reports_why() -> None:
     class Broken(Worker):
         async def start(self) -> None:
             raise RuntimeError("bad configuration")
@@ -245,7 +245,7 @@ def test_a_process_that_cannot_start_is_dead_and_says_why() -> None:
         (KeyError("bug"), True),
     ],
 )
-def test_a_process_may_die_of_its_disk_or_on_purpose_but_not_of_a_bug(
+def test_a_process_may_die_because_of_its_disk_or_on_purpose_but_not_because_of_a_bug(
     error: BaseException, is_failure: bool
 ) -> None:
     class Dies(Worker):
@@ -295,7 +295,7 @@ def test_the_wall_clock_steps_and_slides_and_the_monotonic_one_does_not() -> Non
     assert clock.monotonic_ns() == monotonic + 5 * S
 
 
-def test_a_fast_clock_makes_timers_come_early_in_true_time_also_those_already_set() -> None:
+def test_a_fast_clock_makes_timers_early_in_true_time_including_pending_ones() -> None:
     world, _, client = pair()
     task = world.spawn("k1", asyncio.sleep(10))
     world.run_for(5 * S)
@@ -337,7 +337,7 @@ def test_buggify_is_off_in_calm_and_fires_for_some_points_otherwise() -> None:
     assert sum(world.random.buggify_fired.values()) == sum(fired)
 
 
-def test_a_door_gives_the_same_stream_for_one_name_and_others_for_others() -> None:
+def test_a_random_source_gives_one_stream_per_name() -> None:
     _, broker, client = pair(main=Echo)
     stream = client.host.random.stream("jitter", 1)
     assert client.host.random.stream("jitter", 1) is stream

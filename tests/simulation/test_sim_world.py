@@ -51,7 +51,7 @@ def test_until_ends_the_run_at_once() -> None:
     assert 2 * S <= world.now < 2 * S + MS
 
 
-def test_the_limit_is_an_error_only_if_something_was_waited_for() -> None:
+def test_reaching_the_time_limit_is_an_error_only_if_a_result_was_awaited() -> None:
     world, _, _ = pair()
     world.spawn("k1", asyncio.sleep(100))
     world.run(limit_ns=1 * S)
@@ -60,13 +60,13 @@ def test_the_limit_is_an_error_only_if_something_was_waited_for() -> None:
     assert world.now == 2 * S
 
 
-def test_a_deadlock_names_who_waits_and_where() -> None:
+def test_a_deadlock_names_the_waiting_tasks_and_where_they_wait() -> None:
     world, _, _ = pair()
 
-    async def waits_for_nobody() -> None:
+    async def waits_forever() -> None:
         await asyncio.Event().wait()
 
-    task = world.spawn("k1", waits_for_nobody())
+    task = world.spawn("k1", waits_forever())
     with pytest.raises(Deadlock, match=r"k1\.1-2: Event\.wait, line \d+"):
         world.run(task.done, limit_ns=10 * S)
 
@@ -117,7 +117,7 @@ def test_an_invariant_violation_in_a_background_task_ends_the_run_and_the_proces
     assert kept.done()
 
 
-def test_an_invariant_violation_in_a_watched_task_surfaces_without_being_asked_for() -> None:
+def test_an_invariant_violation_in_a_watched_task_is_raised_without_awaiting_it() -> None:
     world, _, _ = pair(fatal_errors=(InvariantViolation,))
 
     async def breaks() -> None:
@@ -160,7 +160,7 @@ def test_failures_can_be_collected_instead_of_raised() -> None:
     assert kept.done()
 
 
-def test_a_failed_task_that_somebody_waits_for_is_no_crash() -> None:
+def test_a_failed_task_that_is_awaited_is_not_a_crash() -> None:
     world, broker, _ = pair()
 
     async def fails() -> None:
@@ -240,7 +240,7 @@ def test_with_sim_wire_every_kafka_message_arrives_decoded() -> None:
     assert world.network.wire_checks == 2
 
 
-def test_a_sample_goes_through_the_codec_and_the_rest_by_reference() -> None:
+def test_a_sample_of_messages_goes_through_the_codec_and_the_rest_by_reference() -> None:
     world, broker, client = pair(codec=KafkaCodec(), wire_sample=0.2)
     sent = fetch_request.FetchRequest(
         max_wait=CODEC_WAIT, min_bytes=1, topics=(), forgotten_topics_data=()

@@ -1,4 +1,4 @@
-"""A few dozen random storms: with ELR nothing is lost, without it the bug is found, and no checker stumbles.
+"""Dozens of runs with random faults: with ELR nothing is lost, without it the bug is found, and no checker fails.
 
 The experiment is the one that `laststand compare` and `laststand swarm` run by default.
 """

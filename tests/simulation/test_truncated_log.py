@@ -64,7 +64,7 @@ def verdict_of(profile: str, seed: int) -> Verdict:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_without_elr_the_last_replica_loses_what_was_cut_off_its_log(seed: int) -> None:
+def test_without_elr_the_last_replica_loses_the_truncated_records(seed: int) -> None:
     verdict = verdict_of("kafka-4.0", seed)
     assert verdict.validity == "invalid"
     assert verdict.unexcused_lost_records > 0
@@ -73,7 +73,7 @@ def test_without_elr_the_last_replica_loses_what_was_cut_off_its_log(seed: int) 
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_with_elr_it_fetches_the_end_of_its_log_from_the_others(seed: int) -> None:
+def test_with_elr_the_last_replica_fetches_the_end_of_its_log_from_the_others(seed: int) -> None:
     verdict = verdict_of("kafka-4.1", seed)
     assert verdict.validity == "valid"
     assert verdict.unexcused_lost_records == 0

@@ -14,7 +14,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     context = spark_context("tests", conf={"spark.local.dir": directory})
     yield context
     context.stop()
-    # The JVM would go with this process; ending it here leaves no open socket behind for a warning.
+    # The JVM would end with this process; ending it here leaves no open socket to warn about.
     gateway = context._gateway
     gateway.shutdown()
     gateway.proc.stdin.close()

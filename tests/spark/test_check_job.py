@@ -84,9 +84,9 @@ def test_a_truncated_file_is_an_error_of_the_history_not_of_the_harness(
     (path,) = (file.path for file in table_files(run) if file.table == "records_read")
     path.write_bytes(path.read_bytes()[:-100])
     arguments = plan([run], [asdict(CONTEXT)])
-    answer = result_of({"job": "check", "arguments": arguments})
-    assert list(answer) == ["history_error"]
-    text = f"something else\n{RESULT_PREFIX}{json.dumps(answer)}\n".encode()
+    response = result_of({"job": "check", "arguments": arguments})
+    assert list(response) == ["history_error"]
+    text = f"something else\n{RESULT_PREFIX}{json.dumps(response)}\n".encode()
     child = subprocess.CompletedProcess([], 0, stdout=text)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: child)
     with pytest.raises(HistoryError, match=r"records_read.*damaged or not a Parquet file"):
@@ -95,7 +95,7 @@ def test_a_truncated_file_is_an_error_of_the_history_not_of_the_harness(
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
-def test_a_job_that_breaks_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_job_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> Any:
         raise RuntimeError("first line\nsecond line")
 
@@ -103,7 +103,7 @@ def test_a_job_that_breaks_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) 
     assert result_of({"job": "check", "arguments": {}}) == {"failure": "RuntimeError: first line"}
 
 
-def test_a_child_that_dies_is_told_with_its_log(
+def test_a_child_that_dies_is_reported_with_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     child = subprocess.CompletedProcess([], -9, stdout=b"")
@@ -117,13 +117,15 @@ def test_an_unknown_job_fails_without_starting_spark(tmp_path: Path) -> None:
         run_in_child("nonsense", {}, log_path=tmp_path / "spark.log")
 
 
-def test_a_missing_history_is_said_before_spark_is_started(tmp_path: Path) -> None:
+def test_a_missing_history_is_reported_before_spark_is_started(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     with pytest.raises(HistoryError, match="holds no history"):
         plan([tmp_path / "run"], [asdict(CONTEXT)])
 
 
-def test_the_first_damaged_file_is_named_whatever_task_saw_it(tmp_path: Path) -> None:
+def test_the_first_damaged_file_is_named_regardless_of_the_task_that_found_it(
+    tmp_path: Path,
+) -> None:
     run = store(tmp_path / "run", synthetic(2, 50))
     for file in table_files(run):
         if file.table == "operations":
@@ -150,7 +152,7 @@ def test_a_checker_that_fails_gives_the_same_unknown_as_without_spark(
     assert same(verdict, judged_here(run))
 
 
-def test_what_is_not_read_is_not_looked_at(tmp_path: Path, real_run: Path) -> None:
+def test_columns_that_are_not_read_are_not_verified(tmp_path: Path, real_run: Path) -> None:
     run = store(tmp_path / "run", synthetic(1, 200))
     tables = read_tables(run)
     tables["operations"] = replaced(tables["operations"], "offset", 3, 1)
@@ -182,7 +184,7 @@ def test_the_largest_partitions_are_judged_first(
     assert [v["coverage"]["operations"] > 0 for v in verdicts] == [True] * 3
 
 
-def test_more_partitions_than_tasks_share_tasks(
+def test_partitions_share_tasks_when_there_are_fewer_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check, "TASKS_MAX", 2)

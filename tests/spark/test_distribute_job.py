@@ -83,21 +83,21 @@ def test_a_campaign_on_spark_and_a_local_one_have_the_same_rows(spark: Any, tmp_
         "progress": str(tmp_path / "progress"),
         "worker": WORKER_MODULE,
     }
-    answer = distribute_job(spark, arguments)
+    response = distribute_job(spark, arguments)
     (tmp_path / "local").mkdir()
     local = run_locally(requests, StandardErrorProgress(quiet=True), tmp_path / "local")
-    assert [(row["seed"], row["arm"]) for row in answer["rows"]] == [
+    assert [(row["seed"], row["arm"]) for row in response["rows"]] == [
         (request["seed"], request["arm"]) for request in requests
     ]
-    assert _timeless(answer["rows"]) == _timeless(local.rows)
-    assert not any(row["error"] for row in answer["rows"])
-    assert all(row["operations"] > 0 for row in answer["rows"])
+    assert _timeless(response["rows"]) == _timeless(local.rows)
+    assert not any(row["error"] for row in response["rows"])
+    assert all(row["operations"] > 0 for row in response["rows"])
     for arm in ARMS:
         counted = arm_totals([row for row in local.rows if row["arm"] == arm])
-        assert {**answer["totals"][arm], "wall_s": 0} == {**counted, "wall_s": 0}
+        assert {**response["totals"][arm], "wall_s": 0} == {**counted, "wall_s": 0}
     stored = pq.read_table(tmp_path / "rows.parquet")
     assert stored.schema.equals(ROWS)
-    assert [json.loads(row) for row in stored.column("row").to_pylist()] == answer["rows"]
+    assert [json.loads(row) for row in stored.column("row").to_pylist()] == response["rows"]
     assert (tmp_path / "progress").stat().st_size == len(requests)
 
 

@@ -138,7 +138,7 @@ def test_a_clean_partition_is_judged_by_its_buckets_alone(tmp_path: Path, width:
     assert json.dumps(judge_in_buckets(LocalSpark(), task, width=width)) == json.dumps(whole)
 
 
-def test_a_partition_with_anything_wrong_is_left_to_the_whole_kernel(tmp_path: Path) -> None:
+def test_a_partition_with_a_violation_is_left_to_the_whole_kernel(tmp_path: Path) -> None:
     rng = random.Random(3)
     clean = synthetic(1, 150, final_read_records=20)
     wrong = 0
@@ -187,7 +187,7 @@ def test_a_clean_partition_with_a_consumer_group_is_judged_by_its_buckets_alone(
     ("skip", "seen", "anomaly"),
     [((60,), None, "group-skipped-record"), ((), 7, "committed-offset-regressed")],
 )
-def test_what_a_consumer_group_missed_is_left_to_the_whole_kernel(
+def test_a_partition_with_records_that_a_group_missed_is_left_to_the_whole_kernel(
     tmp_path: Path, skip: tuple[int, ...], seen: int | None, anomaly: str
 ) -> None:
     clean = synthetic(1, 300, final_read_records=30)
@@ -196,15 +196,15 @@ def test_what_a_consumer_group_missed_is_left_to_the_whole_kernel(
     for width in WIDTHS:
         assert judge_in_buckets(LocalSpark(), task, width=width) is None
     arguments = plan([run], [asdict(GROUP_CONTEXT)])
-    answer = check_job(LocalSpark(), {**arguments, "huge_operations": 300, "bucket_width": 64})
-    assert answer["cut"] == 0
-    assert json.dumps(answer["verdicts"]) == json.dumps([judged_here(run, GROUP_CONTEXT)])
-    assert anomaly in {found["id"] for found in answer["verdicts"][0]["anomalies"]}
+    response = check_job(LocalSpark(), {**arguments, "huge_operations": 300, "bucket_width": 64})
+    assert response["cut"] == 0
+    assert json.dumps(response["verdicts"]) == json.dumps([judged_here(run, GROUP_CONTEXT)])
+    assert anomaly in {found["id"] for found in response["verdicts"][0]["anomalies"]}
     (without,) = tasks(run)
     assert judge_in_buckets(LocalSpark(), without) is not None, "no workload asked for the group"
 
 
-def test_operations_that_are_not_in_order_are_left_to_the_whole_kernel(tmp_path: Path) -> None:
+def test_operations_that_are_not_sorted_are_left_to_the_whole_kernel(tmp_path: Path) -> None:
     run = store(tmp_path, synthetic(1, 100), group_rows=30)
     (task,) = tasks(run)
     assert judge_in_buckets(LocalSpark(), task) is not None
@@ -218,7 +218,7 @@ def test_operations_that_are_not_in_order_are_left_to_the_whole_kernel(tmp_path:
 
 
 @pytest.mark.spark
-def test_huge_partitions_are_cut_on_spark_and_the_verdict_stays_the_same(
+def test_huge_partitions_are_split_on_spark_and_the_verdict_is_the_same(
     spark: Any, tmp_path: Path
 ) -> None:
     tables = synthetic(2, 600, final_read_records=50)
@@ -227,9 +227,9 @@ def test_huge_partitions_are_cut_on_spark_and_the_verdict_stays_the_same(
     for name, content, cut in (("clean", tables, 2), ("broken", broken, 1)):
         run = store(tmp_path / name, content, group_rows=100)
         arguments = plan([run], [asdict(CONTEXT)])
-        answer = check_job(spark, {**arguments, "huge_operations": 300, "bucket_width": 64})
-        assert answer["cut"] == cut
-        assert json.dumps(answer["verdicts"]) == json.dumps([judged_here(run)])
+        response = check_job(spark, {**arguments, "huge_operations": 300, "bucket_width": 64})
+        assert response["cut"] == cut
+        assert json.dumps(response["verdicts"]) == json.dumps([judged_here(run)])
 
 
 def _acked_row(operations: pa.Table) -> int:

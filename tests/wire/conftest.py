@@ -1,8 +1,8 @@
 """One real cluster for all tests of a worker that need one: three brokers and three controllers on loopback.
 
 Starting six processes takes seconds, so tests share them: each test uses topics and groups of its own, and may
-end, pause and restart nodes. Before the next test everything runs again, and a node that ended without having
-been told to fails the test in which it happened.
+end, pause and restart nodes. Before the next test everything runs again, and a node that ended
+unexpectedly fails the test in which it happened.
 """
 
 import gc
@@ -32,7 +32,7 @@ def cluster(_one_cluster: LocalCluster) -> Iterator[SharedCluster]:
     shared = SharedCluster(_one_cluster)
     shared.mend()
     yield shared
-    shared.check_nobody_died()
+    shared.check_no_node_died()
 
 
 @pytest.fixture

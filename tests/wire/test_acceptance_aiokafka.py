@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def run(story: Callable[[contextlib.AsyncExitStack], Awaitable[T]]) -> T:
-    """Runs a story on a loop of its own, within bounded time, and closes what it opened."""
+    """Runs a scenario on its own loop, within bounded time, and closes what it opened."""
 
     async def all_of_it() -> T:
         async with asyncio.timeout(60), contextlib.AsyncExitStack() as opened:
@@ -134,7 +134,7 @@ def test_seek_and_offsets_by_time(cluster: SharedCluster) -> None:
     place = TopicPartition(topic, 0)
 
     async def story(opened: contextlib.AsyncExitStack) -> None:
-        # The log end that clients are told is the high watermark, which acks=1 does not wait for.
+        # The log end that clients see is the high watermark, which acks=1 does not wait for.
         sender = await producer(cluster.bootstrap, opened, acks="all")
         for number in range(10):
             await sender.send_and_wait(
@@ -152,7 +152,7 @@ def test_seek_and_offsets_by_time(cluster: SharedCluster) -> None:
     run(story)
 
 
-def test_a_position_outside_of_the_log_is_an_error_if_the_user_wants_one(
+def test_a_position_outside_the_log_is_an_error_if_configured(
     cluster: SharedCluster,
 ) -> None:
     topic = cluster.topic()
@@ -189,7 +189,7 @@ def test_members_share_the_partitions_and_take_over_when_one_leaves(
     run(story)
 
 
-def test_committed_offsets_are_where_the_next_member_begins(cluster: SharedCluster) -> None:
+def test_the_next_member_starts_at_the_committed_offsets(cluster: SharedCluster) -> None:
     topic, group = cluster.topic(), new_name("group")
     place = TopicPartition(topic, 0)
 
@@ -216,7 +216,7 @@ def test_topics_are_created_described_and_deleted(cluster: SharedCluster) -> Non
         await admin.start()
         opened.push_async_callback(admin.close)
         await admin.create_topics([NewTopic(name, 2, 3)])
-        # aiokafka hands the answer over as it is: (topic, error code, error message).
+        # aiokafka returns the response unchanged: (topic, error code, error message).
         again = await admin.create_topics([NewTopic(name, 2, 3)])
         assert [error[:2] for error in again.topic_errors] == [
             (name, TopicAlreadyExistsError.errno)
@@ -233,7 +233,7 @@ def test_topics_are_created_described_and_deleted(cluster: SharedCluster) -> Non
     run(story)
 
 
-def test_a_topic_is_created_when_somebody_produces_to_it(cluster: SharedCluster) -> None:
+def test_a_topic_is_created_by_the_first_produce_request(cluster: SharedCluster) -> None:
     topic = new_name("auto")
 
     async def story(opened: contextlib.AsyncExitStack) -> int:

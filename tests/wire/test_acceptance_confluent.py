@@ -255,7 +255,7 @@ def test_the_end_of_a_partition_is_reported(
     assert error is not None and error.code() == KafkaError._PARTITION_EOF
 
 
-def test_a_position_outside_of_the_log_is_an_error_if_the_user_wants_one(
+def test_a_position_outside_the_log_is_an_error_if_configured(
     cluster: SharedCluster, consumers: list[Consumer]
 ) -> None:
     topic = cluster.topic()
@@ -323,7 +323,7 @@ def test_a_member_that_dies_is_replaced_after_its_session_timeout(
     survivor = consumer(cluster.bootstrap, consumers, **settings)
     survivor.subscribe([topic])
     eventually(lambda: is_shared(assignment_of(mortal[0], survivor), 2))
-    mortal.clear()  # a consumer that is dropped without close() says no goodbye
+    mortal.clear()  # a consumer that is dropped without close() does not leave its group
     eventually(lambda: is_shared(assignment_of(survivor), 2), what="the survivor has everything")
 
 
@@ -368,7 +368,7 @@ def test_committed_offsets_survive_the_restart_of_every_broker(
     assert found.offset == 6 and found.metadata in ("", None)
 
 
-def test_a_topic_made_anew_under_its_name_is_read_from_its_beginning(
+def test_a_recreated_topic_is_read_from_its_beginning(
     cluster: SharedCluster, admin: AdminClient, consumers: list[Consumer]
 ) -> None:
     topic, group = cluster.topic(), new_name("group")
@@ -452,7 +452,7 @@ def test_the_offsets_topic_is_replicated_in_full_even_if_brokers_are_away_when_i
         eventually(lambda: cluster.broker_ids() == [1], what="only one broker is left")
         member = consumer(cluster.bootstrap, consumers)
         member.subscribe([new_name("nothing")])
-        # Whoever looks for the group's coordinator creates the topic.
+        # A request for the group's coordinator creates the topic.
         eventually(lambda: member.poll(0.1) or cluster.describe(OFFSETS_TOPIC))
         assert {len(item.replica_nodes) for item in cluster.describe(OFFSETS_TOPIC)} == {3}
         consumers.remove(member)
@@ -484,7 +484,7 @@ def test_topics_are_created_listed_described_and_deleted(
     eventually(lambda: name not in admin.list_topics(timeout=5).topics)
 
 
-def test_a_topic_without_numbers_gets_the_clusters_defaults(
+def test_a_topic_without_counts_gets_the_cluster_defaults(
     cluster: SharedCluster, admin: AdminClient
 ) -> None:
     name = new_name("topic")
@@ -557,7 +557,7 @@ def test_topic_settings_are_described_and_changed(
 def test_a_description_shows_the_eligible_leader_replicas(
     cluster: SharedCluster, admin: AdminClient
 ) -> None:
-    """confluent-kafka describes topics with Metadata, which knows no ELR; our own client asks the newer way."""
+    """confluent-kafka describes topics with Metadata, which has no ELR; our own client uses the newer request."""
     topic = cluster.topic(replicas=(1, 2, 3), configs={"min.insync.replicas": "2"})
     described = admin.describe_topics(TopicCollection([topic]))[topic].result(10)
     (partition,) = described.partitions
@@ -572,19 +572,19 @@ def test_a_description_shows_the_eligible_leader_replicas(
         response_partition_limit=10,
         cursor=None,
     )
-    (answer,) = cluster.ask_any(request).topics
-    (found,) = answer.partitions
+    (response,) = cluster.ask_any(request).topics
+    (found,) = response.partitions
     assert tuple(found.isr_nodes) == (1,)
     assert len(found.eligible_leader_replicas) == 1
     assert set(found.eligible_leader_replicas) <= {2, 3}
     for name in ("b2", "b3"):
         cluster.start(name)
     cluster.wait_for_isr(topic, 3)
-    (answer,) = cluster.ask_any(request).topics
-    assert tuple(answer.partitions[0].eligible_leader_replicas or ()) == ()
+    (response,) = cluster.ask_any(request).topics
+    assert tuple(response.partitions[0].eligible_leader_replicas or ()) == ()
 
 
-def test_a_topic_is_created_when_somebody_produces_to_it(
+def test_a_topic_is_created_by_the_first_produce_request(
     cluster: SharedCluster, consumers: list[Consumer]
 ) -> None:
     topic = new_name("auto")

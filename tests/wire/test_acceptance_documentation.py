@@ -51,14 +51,14 @@ def example(package: str, line: str) -> str:
 
 
 def with_address(text: str, bootstrap: str) -> str:
-    """Returns an example that speaks to the cluster."""
+    """Returns an example that uses the cluster."""
     for address in ADDRESSES:
         text = text.replace(address, bootstrap)
     return text
 
 
 class Program:
-    """An example as a program of its own."""
+    """An example as a separate program."""
 
     def __init__(self, directory: Path, code: str) -> None:
         path = directory / f"{new_name('example')}.py"
@@ -239,7 +239,7 @@ def test_aiokafka_producer_and_consumer(start: Start) -> None:
     start(send).finish()
     reader = start(example("aiokafka", 'group_id="my-group"'))
     deadline_s = time.monotonic() + 40
-    # It begins at the end: send until it has seen something.
+    # It starts at the end: send until it has seen something.
     while "Super message" not in reader.printed() and time.monotonic() < deadline_s:
         start(send).finish()
     reader.wait_for("Super message")

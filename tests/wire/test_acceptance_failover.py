@@ -1,4 +1,4 @@
-"""Leaders die while clients produce and consume: nothing acknowledged is lost, nothing stands twice.
+"""Leaders die while clients produce and consume: no acknowledged record is lost or duplicated.
 
 Every story is the same: one idempotent producer with acks=all sends growing numbers to one partition, one consumer
 follows by assignment, the partition's leader ends in the middle and comes back, and then the log is read.
@@ -29,7 +29,7 @@ AFTERWARDS = 200
 
 @dataclass(slots=True, kw_only=True)
 class Journal:
-    """What the producer was told. Mutable; written by the producer's thread."""
+    """Delivery reports of the producer. Mutable; written by the producer's thread."""
 
     acknowledged: dict[int, int] = field(default_factory=dict)
     """Number to offset."""
@@ -138,7 +138,7 @@ def produce_with_aiokafka(
 
 
 class Follower:
-    """A consumer by assignment that reads everything from the start, on a thread of its own."""
+    """A consumer by assignment that reads everything from the start, on its own thread."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.records: list[tuple[int, int]] = []
@@ -200,7 +200,7 @@ def producing(
 
 
 class Run:
-    """A producer on a thread of its own."""
+    """A producer on its own thread."""
 
     def __init__(self, produce: Produce, bootstrap: str, topic: str, journal: Journal) -> None:
         self._stop = threading.Event()
@@ -225,7 +225,7 @@ class Run:
 
 
 def check(journal: Journal, follower: Follower) -> None:
-    """Compares what the producer was told with what the consumer read."""
+    """Compares the delivery reports with what the consumer read."""
     read = follower.records
     offsets = [offset for offset, _ in read]
     values = [value for _, value in read]
@@ -235,7 +235,7 @@ def check(journal: Journal, follower: Follower) -> None:
     assert values == sorted(values), "an idempotent producer's records lost their order"
     log = {value: offset for offset, value in read}
     wrong = {n: o for n, o in journal.acknowledged.items() if log.get(n) != o}
-    assert not wrong, f"acknowledged, but not where the producer was told: {wrong}"
+    assert not wrong, f"acknowledged, but not at the reported offset: {wrong}"
 
 
 CLIENTS = pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_a_paused_leader_that_comes_back_loses_nothing(
 ) -> None:
     topic = cluster.topic()
     with Follower(cluster.bootstrap, topic) as follower:
-        # librdkafka sends nothing to the new leader before the old one answers or the delivery timeout is over.
+        # librdkafka sends nothing to the new leader before the old one responds or the delivery timeout is over.
         run = producing(partial(produce_with_confluent, delivery_timeout_ms=5_000), topic)
         eventually(lambda: len(journal.acknowledged) > 100)
         leader = cluster.leader(topic)
@@ -310,7 +310,7 @@ def test_a_paused_leader_that_comes_back_loses_nothing(
     check(journal, follower)
 
 
-def test_killing_the_active_controller_stops_nobody(
+def test_killing_the_active_controller_stops_no_client(
     cluster: SharedCluster, journal: Journal, producing: Callable[..., Run]
 ) -> None:
     topic = cluster.topic()

@@ -215,7 +215,7 @@ def test_members_share_the_partitions_and_take_over_when_one_leaves(
                 thread.join(30)
 
 
-def test_committed_offsets_are_where_the_next_member_begins(
+def test_the_next_member_starts_at_the_committed_offsets(
     cluster: SharedCluster, producer: Any, consumer: Any
 ) -> None:
     topic, group = cluster.topic(), new_name("group")
@@ -270,11 +270,11 @@ def test_the_cluster_and_settings_are_described(
     assert sorted(broker["broker_id"] for broker in described["brokers"]) == [1, 2, 3]
     # It shows what differs from the defaults.
     topic = cluster.topic(configs={"min.insync.replicas": "1"})
-    answer = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
-    assert list(answer["topic"][topic]) == ["min.insync.replicas"]
+    response = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+    assert list(response["topic"][topic]) == ["min.insync.replicas"]
 
 
-def test_a_topic_is_created_when_somebody_produces_to_it(producer: Any, consumer: Any) -> None:
+def test_a_topic_is_created_by_the_first_produce_request(producer: Any, consumer: Any) -> None:
     topic = new_name("auto")
     assert producer(enable_idempotence=False).send(topic, b"v").get(timeout=30).offset == 0
     reader = consumer()

@@ -75,7 +75,7 @@ def test_compressed_batches_arrive_compressed_and_are_read_back(
     lines = "the same words again and again\n" * 2000
     kcat("-P", "-t", topic, "-z", codec, "-X", "linger.ms=100", stdin=lines)
     assert kcat("-C", "-t", topic, "-e", "-q") == lines
-    # Old librdkafka silently sends plain batches to brokers that do not say Produce v0.
+    # Old librdkafka silently sends plain batches to brokers that do not advertise Produce v0.
     leader = cluster.local.nodes[cluster.leader(topic)]
     eventually(lambda: list(leader.directory.glob(f"data/**/{topic}-0/*.log")))
     (segment,) = leader.directory.glob(f"data/**/{topic}-0/*.log")
@@ -110,7 +110,7 @@ def test_offsets_are_queried_by_time(kcat: Kcat, cluster: SharedCluster) -> None
     assert f"{topic} [0] offset 2" in kcat("-Q", "-t", f"{topic}:0:-1")
 
 
-def test_a_group_reads_everything_once_and_goes_on_where_it_stopped(
+def test_a_group_reads_everything_once_and_resumes_where_it_stopped(
     kcat: Kcat, cluster: SharedCluster
 ) -> None:
     topic, group = cluster.topic(partitions=2), new_name("group")
@@ -161,7 +161,7 @@ def test_two_members_of_a_group_share_the_work(
             thread.join(30)
 
 
-def test_a_topic_is_created_when_somebody_produces_to_it(kcat: Kcat) -> None:
+def test_a_topic_is_created_by_the_first_produce_request(kcat: Kcat) -> None:
     topic = new_name("auto")
     kcat("-P", "-t", topic, stdin="a\n")
     assert kcat("-C", "-t", topic, "-e", "-q") == "a\n"

@@ -1,10 +1,10 @@
 """Consumers notice that the log was cut below their position (KIP-320).
 
-One story, told with real processes: the leader is left alone (both followers are frozen, so they fall out of the
+One scenario with real processes: the leader is left alone (both followers are frozen, so they fall out of the
 ISR), commits records with an ISR of one, shows them to consumers, and is killed. Unclean elections are allowed, a
 follower without those records is elected, and new records take their offsets and *more*, so that every consumer's
-position lies inside the new log. Only OffsetForLeaderEpoch can tell such a consumer that its history is gone: one
-that does not ask reads on and skips what stands now where it has already been.
+position lies inside the new log. Only OffsetForLeaderEpoch shows such a consumer that its history is gone: one
+that does not send it reads on and skips the new records at offsets that it has already read.
 """
 
 from collections.abc import Iterator
@@ -40,10 +40,10 @@ NEW = 25
 
 
 class Story:
-    """One topic whose log is cut. Mutable: the story goes on.
+    """One topic whose log is cut. Mutable: the scenario continues.
 
     Args:
-        cluster: Whose nodes are hurt.
+        cluster: The cluster whose nodes are affected.
     """
 
     def __init__(self, cluster: SharedCluster) -> None:
@@ -132,9 +132,9 @@ class Story:
 
 @pytest.fixture
 def story(cluster: SharedCluster) -> Iterator[Story]:
-    told = Story(cluster)
-    yield told
-    for consumer in told.opened:
+    reported = Story(cluster)
+    yield reported
+    for consumer in reported.opened:
         consumer.close()
 
 
@@ -144,7 +144,9 @@ def truncation_error(reader: Consumer) -> str:
     return str(error.str()).lower()
 
 
-def test_consumers_of_librdkafka_find_out_and_go_on_as_they_were_told(story: Story) -> None:
+def test_librdkafka_consumers_detect_a_truncation_and_apply_their_reset_policy(
+    story: Story,
+) -> None:
     story.lead_alone()
     strict = story.consumer(auto_offset_reset="error")
     lenient = story.consumer(auto_offset_reset="earliest")
@@ -153,9 +155,9 @@ def test_consumers_of_librdkafka_find_out_and_go_on_as_they_were_told(story: Sto
         assert story.read(reader, SHOWN)[-1] == (SHOWN - 1, b"lost 9")
     story.cut()
 
-    # The broker's own answer: the old epoch ends where the new leader's log parted from it.
+    # The broker's own response: the old epoch ends where the new leader's log diverged from it.
     assert end_of_epoch(story) == KEPT
-    # Stands at 20 in the old epoch; offset 20 exists again, but it is not what would have come next.
+    # The position is 20 in the old epoch; offset 20 exists again, but with another record.
     assert "truncation" in truncation_error(strict)
     # Goes back to where the logs part and reads everything that it has not seen.
     assert story.read(lenient, NEW) == [(KEPT + n, b"new %d" % n) for n in range(NEW)]
@@ -166,7 +168,7 @@ def test_consumers_of_librdkafka_find_out_and_go_on_as_they_were_told(story: Sto
     story.read(seeker, 1)
     seeker.seek(TopicPartition(story.topic, 0, SHOWN, leader_epoch=story.old_epoch))
     assert "truncation" in truncation_error(seeker)
-    # Without the epoch nobody can tell: this is how consumers before KIP-320 lost records.
+    # Without the epoch a truncation is undetectable: consumers before KIP-320 lost records like this.
     blind = story.consumer(auto_offset_reset="error")
     blind.assign([TopicPartition(story.topic, 0, SHOWN)])
     assert story.read(blind, 1) == [(SHOWN, b"new 10")]
@@ -180,7 +182,7 @@ def test_consumers_of_librdkafka_find_out_and_go_on_as_they_were_told(story: Sto
     assert values == [b"kept %d" % n for n in range(KEPT)] + [b"new %d" % n for n in range(NEW)]
 
 
-def test_a_position_committed_with_its_epoch_is_checked_when_the_group_goes_on(
+def test_a_position_committed_with_its_epoch_is_checked_when_the_group_resumes(
     story: Story,
 ) -> None:
     group = new_name("group")
@@ -192,7 +194,7 @@ def test_a_position_committed_with_its_epoch_is_checked_when_the_group_goes_on(
     story.lead_alone()
     story.read(first, SHOWN - KEPT)
     story.cut()
-    # It is done with what it has read and says so, with the epoch in which it read.
+    # It commits what it has read, with the epoch in which it read.
     (committed,) = first.commit(
         offsets=[TopicPartition(story.topic, 0, SHOWN, leader_epoch=story.old_epoch)],
         asynchronous=False,
@@ -208,7 +210,7 @@ def test_a_position_committed_with_its_epoch_is_checked_when_the_group_goes_on(
 
 
 class Stopped:
-    """A consumer whose next seek is refused: it has stopped, and nobody was told why. Mutable; the rest passes."""
+    """A consumer whose next seek is refused: it has stopped without an error. Mutable; the rest passes."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -256,7 +258,7 @@ def test_the_harness_client_records_a_truncation_by_its_name(
         assert result.completion.outcome == Outcome.FAIL
         assert result.completion.error == "LOG_TRUNCATION"
         assert not is_stopped or client._reader.consumer.refused
-        # It carries on from the same position regardless, and is given what stands there now.
+        # It continues from the same position regardless, and gets the new records there.
         result = await poll(SHOWN)
         assert result.completion.outcome == Outcome.OK
         assert result.batches[0][1][0].value == b"new 10"
@@ -269,7 +271,7 @@ def test_the_harness_client_records_a_truncation_by_its_name(
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @pytest.mark.usefixtures("forgotten_sockets")
-def test_kafka_python_finds_out_as_well(story: Story) -> None:
+def test_kafka_python_detects_a_truncation(story: Story) -> None:
     kafka = pytest.importorskip("kafka", reason="kafka-python is not installed")
     from kafka.errors import LogTruncationError
 
@@ -300,7 +302,7 @@ def test_kafka_python_finds_out_as_well(story: Story) -> None:
 
 
 def end_of_epoch(story: Story) -> int:
-    """Asks the present leader where the lonely leader's epoch ends."""
+    """Queries the current leader for the end of the isolated leader's epoch."""
     leader = story.cluster.leader(story.topic)
     request = offset_for_leader_epoch_request.OffsetForLeaderEpochRequest(
         replica_id=-2,
@@ -315,7 +317,7 @@ def end_of_epoch(story: Story) -> int:
             ),
         ),
     )
-    answer = ask(story.cluster.local.nodes[leader].address, request)
-    result = answer.topics[0].partitions[0]
+    response = ask(story.cluster.local.nodes[leader].address, request)
+    result = response.topics[0].partitions[0]
     assert result.error_code == 0
     return int(result.end_offset)

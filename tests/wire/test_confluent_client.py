@@ -1,4 +1,4 @@
-"""The confluent-kafka adapter, against the mock cluster that librdkafka brings along."""
+"""The confluent-kafka adapter, against the mock cluster of librdkafka."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -63,7 +63,7 @@ def values(result: PollResult) -> list[tuple[int, bytes | None]]:
     return [(record.offset, record.value) for _, records in result.batches for record in records]
 
 
-def test_an_append_with_acks_all_or_one_tells_its_offset_and_one_without_acks_is_unknown(
+def test_an_append_with_acks_all_or_one_returns_its_offset_and_one_without_acks_is_unknown(
     mock_cluster: tuple[str, ...],
 ) -> None:
     async def story(client: ConfluentClient) -> list[Completion]:
@@ -116,7 +116,7 @@ def test_positions_may_jump_back_and_forth(mock_cluster: tuple[str, ...]) -> Non
     assert use(mock_cluster, story) == [[(2, b"2")], [(0, b"0")], [(3, b"3")], [(1, b"1")]]
 
 
-def test_a_position_beyond_the_end_is_a_failure_with_kafkas_code_and_reading_goes_on_elsewhere(
+def test_a_position_beyond_the_end_fails_with_kafkas_code_and_other_reads_continue(
     mock_cluster: tuple[str, ...],
 ) -> None:
     async def story(client: ConfluentClient) -> tuple[PollResult, PollResult]:
@@ -139,7 +139,7 @@ def test_latest_is_the_log_end(mock_cluster: tuple[str, ...]) -> None:
     assert use(mock_cluster, story) == Completion(outcome=Outcome.OK, offset=3)
 
 
-def test_an_append_that_nobody_answers_is_unknown_and_reads_fail() -> None:
+def test_an_append_without_a_response_is_unknown_and_reads_fail() -> None:
     async def story(client: ConfluentClient) -> list[Completion]:
         appended = await client.append("t", 0, batch(b"a"), -1)
         polled = await poll(client, 0)
@@ -159,7 +159,7 @@ def test_an_append_that_nobody_answers_is_unknown_and_reads_fail() -> None:
     assert latest.outcome == Outcome.FAIL and latest.error_code is None
 
 
-def test_what_produce_refuses_was_never_sent(mock_cluster: tuple[str, ...]) -> None:
+def test_a_record_that_produce_refuses_was_never_sent(mock_cluster: tuple[str, ...]) -> None:
     async def story(client: ConfluentClient) -> Completion:
         return await client.append("t", 0, batch(bytes(3000)), -1)
 
@@ -189,7 +189,7 @@ def test_an_error_is_definite_only_for_a_record_that_was_sent_at_most_once(
     assert classify_append_error(acks, code, name).outcome == outcome
 
 
-def test_the_reason_behind_an_offset_reset_gets_a_name_of_its_own() -> None:
+def test_the_reason_for_an_offset_reset_has_its_own_name() -> None:
     # The texts are those of librdkafka 2.x with auto.offset.reset=error.
     reset = "_AUTO_OFFSET_RESET"
     truncated = (
@@ -203,7 +203,7 @@ def test_the_reason_behind_an_offset_reset_gets_a_name_of_its_own() -> None:
     assert error_name(6, "NOT_LEADER_FOR_PARTITION", "") == "NOT_LEADER_OR_FOLLOWER"
 
 
-def test_without_the_package_one_sentence_says_what_to_install(
+def test_without_the_package_one_sentence_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(confluent, "confluent_kafka", None)

@@ -1,4 +1,4 @@
-"""What strangers do to a node with a socket: it must serve others meanwhile, and stay small."""
+"""Misbehaving clients: a node must keep serving others, and use little memory."""
 
 import contextlib
 import os
@@ -95,12 +95,12 @@ def produce(cluster: LocalCluster, value: bytes, *, records: bytes | None = None
             ),
         ),
     )
-    answer = ask(broker(cluster), request, timeout_s=10)
-    return int(answer.responses[0].partition_responses[0].error_code)
+    response = ask(broker(cluster), request, timeout_s=10)
+    return int(response.responses[0].partition_responses[0].error_code)
 
 
 def is_closed(connection: socket.socket, within_s: float) -> bool:
-    """Whether the other side closes the connection in time; what it says before does not matter."""
+    """Whether the other side closes the connection in time; what it sends before does not matter."""
     connection.settimeout(within_s)
     with contextlib.suppress(ConnectionError):
         try:
@@ -133,7 +133,7 @@ def test_a_frame_of_an_impossible_size_closes_its_connection(
         struct.pack(">hhih", 3, 1, 1, -1) + b"\x7f\xff\xff\xff",  # 2^31 - 1 topics
     ],
 )
-def test_a_frame_that_is_no_request_closes_its_connection_only(
+def test_a_frame_that_is_not_a_request_closes_only_its_connection(
     victim: LocalCluster, frame: bytes
 ) -> None:
     before_kb = resident_kb(victim)
@@ -144,7 +144,7 @@ def test_a_frame_that_is_no_request_closes_its_connection_only(
     assert resident_kb(victim) < before_kb + 20_000
 
 
-def test_half_a_frame_is_closed_after_its_time_and_others_are_served_meanwhile(
+def test_an_incomplete_frame_times_out_and_other_connections_are_served_meanwhile(
     victim: LocalCluster,
 ) -> None:
     with contextlib.ExitStack() as stack:
@@ -170,7 +170,7 @@ def test_a_slow_writer_is_served(victim: LocalCluster) -> None:
         assert len(connection.recv(4)) == 4
 
 
-def test_pipelined_requests_are_answered_in_order(victim: LocalCluster) -> None:
+def test_pipelined_requests_get_responses_in_order(victim: LocalCluster) -> None:
     request = metadata_request.MetadataRequest(
         topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False
     )
@@ -184,7 +184,7 @@ def test_pipelined_requests_are_answered_in_order(victim: LocalCluster) -> None:
                 assert struct.unpack_from(">i", frame)[0] == index
 
 
-def test_large_frames_that_never_become_whole_do_not_fill_the_memory(
+def test_large_incomplete_frames_do_not_fill_the_memory(
     victim: LocalCluster,
 ) -> None:
     """200 connections announce 15 MB each and send 1 MB: 200 MB in flight, of which 30 MB may be kept."""
@@ -203,7 +203,7 @@ def test_large_frames_that_never_become_whole_do_not_fill_the_memory(
     assert produce(victim, b"after") == 0
 
 
-def test_a_reader_that_never_reads_is_cut_off_and_does_not_fill_the_memory(
+def test_a_client_that_never_reads_is_disconnected_and_does_not_fill_the_memory(
     victim: LocalCluster,
 ) -> None:
     batch = encode_batch([(None, os.urandom(100_000))] * 8, timestamp_ms=1)
@@ -239,7 +239,7 @@ def test_a_reader_that_never_reads_is_cut_off_and_does_not_fill_the_memory(
             readers.append(connection)
         time.sleep(0.5)
         assert produce(victim, b"meanwhile") == 0
-        # One answer each may wait (10 MB), of 50 that were asked for.
+        # One response each may wait (10 MB), of 50 that were requested.
         assert resident_kb(victim) - before_kb < 250_000
         time.sleep(3.5)
         for connection in readers:
@@ -248,7 +248,7 @@ def test_a_reader_that_never_reads_is_cut_off_and_does_not_fill_the_memory(
     eventually(lambda: resident_kb(victim) - before_kb < 150_000)
 
 
-def test_ten_thousand_idle_connections_cost_little_and_hinder_nobody(
+def test_ten_thousand_idle_connections_cost_little_and_do_not_slow_others(
     victim: LocalCluster,
 ) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

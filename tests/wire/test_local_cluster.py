@@ -51,7 +51,7 @@ def states_in(text: str) -> dict[str, str]:
     return {row.split()[0]: row.replace(" (active)", "").split()[2] for row in rows}
 
 
-def test_a_cluster_comes_up_is_described_and_leaves_nothing(shell: Shell) -> None:
+def test_a_cluster_starts_is_described_and_leaves_nothing(shell: Shell) -> None:
     up = shell.json("up", "--timings", "fast", "--brokers", "3", "--controllers", "1")
     addresses = up["bootstrap"].split(",")
     assert len(addresses) == 3
@@ -137,7 +137,7 @@ def test_a_second_cluster_in_the_same_place_is_refused(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("action", [("status",), ("down",), ("kill", "b1")])
-def test_without_a_cluster_the_commands_say_how_to_start_one(
+def test_without_a_cluster_the_commands_explain_how_to_start_one(
     shell: Shell, action: tuple[str, ...]
 ) -> None:
     assert "`laststand cluster up` starts one" in shell(*action, expect=exit_codes.USAGE)
@@ -161,7 +161,7 @@ def test_wrong_numbers_and_names_are_refused(
 
 
 @pytest.mark.parametrize("place", ["/proc/nothing", "file/below", "file"])
-def test_a_place_that_cannot_hold_a_cluster_is_said(
+def test_a_path_that_cannot_hold_a_cluster_is_reported(
     shell: Shell, tmp_path: Path, place: str
 ) -> None:
     (tmp_path / "file").write_text("not a directory")
@@ -170,23 +170,23 @@ def test_a_place_that_cannot_hold_a_cluster_is_said(
     assert "`laststand cluster up` starts one" in shell("status", expect=exit_codes.USAGE)
 
 
-def test_a_port_that_is_taken_is_said(shell: Shell) -> None:
+def test_a_port_that_is_taken_is_reported(shell: Shell) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        said = shell("up", "--port", str(port), "--brokers", "1", expect=exit_codes.USAGE)
-        assert f"port {port} is taken" in said
+        output = shell("up", "--port", str(port), "--brokers", "1", expect=exit_codes.USAGE)
+        assert f"port {port} is taken" in output
 
 
-def test_a_damaged_state_file_is_said(shell: Shell) -> None:
+def test_a_damaged_state_file_is_reported(shell: Shell) -> None:
     shell.directory.mkdir()
     (shell.directory / "cluster.json").write_text("{")
     assert "is damaged" in shell("status", expect=exit_codes.USAGE)
     (shell.directory / "cluster.json").unlink()
 
 
-def test_down_works_when_every_node_is_dead_already(shell: Shell) -> None:
+def test_down_works_when_every_node_is_already_dead(shell: Shell) -> None:
     shell("up", "--timings", "fast", "--brokers", "1", "--controllers", "1")
     cluster = LocalCluster.attach(shell.directory)
     for name in cluster.nodes:
@@ -202,7 +202,7 @@ def test_down_works_when_every_node_is_dead_already(shell: Shell) -> None:
     assert not shell.directory.exists()
 
 
-def test_without_a_quorum_the_nodes_and_the_partitions_are_told(shell: Shell) -> None:
+def test_without_a_quorum_nodes_and_partitions_are_still_reported(shell: Shell) -> None:
     bootstrap = shell.json("up", "--timings", "fast")["bootstrap"]
     from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -211,7 +211,7 @@ def test_without_a_quorum_the_nodes_and_the_partitions_are_told(shell: Shell) ->
     eventually(lambda: shell.json("status")["partitions"])
     before = shell.json("status")
     assert before["unavailable"] == {}
-    # The leader goes first: as the only survivor it would lead until it notices that nobody fetches.
+    # The leader goes first: as the only survivor it would lead until it notices that no follower fetches.
     leader = f"c{before['quorum']['leader']}"
     killed = sorted([leader, "c12" if leader == "c11" else "c11"])
     for name in killed:
@@ -229,8 +229,8 @@ def test_without_a_quorum_the_nodes_and_the_partitions_are_told(shell: Shell) ->
     assert data["unavailable"].keys() == {"quorum"}
 
 
-def test_a_recycled_pid_is_left_alone(shell: Shell) -> None:
-    """The state file names this very process, with another start time: it is somebody else."""
+def test_a_recycled_pid_is_not_killed(shell: Shell) -> None:
+    """The state file names this very process, with another start time: it is another process."""
     import os
 
     shell("up", "--timings", "fast", "--brokers", "1", "--controllers", "1")
@@ -245,7 +245,7 @@ def test_a_recycled_pid_is_left_alone(shell: Shell) -> None:
     assert "stopped 0 nodes" in shell("down")
 
 
-def test_a_node_that_cannot_start_is_said_with_its_last_words(
+def test_a_node_that_cannot_start_is_reported_with_its_final_log_lines(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create = LocalCluster.create
@@ -257,7 +257,7 @@ def test_a_node_that_cannot_start_is_said_with_its_last_words(
         return cluster
 
     monkeypatch.setattr(LocalCluster, "create", broken)
-    said = shell("up", "--timings", "fast", "--controllers", "1", expect=exit_codes.FAILURE)
-    assert "b1 died while it started" in said
-    assert "king" in said
+    output = shell("up", "--timings", "fast", "--controllers", "1", expect=exit_codes.FAILURE)
+    assert "b1 died while it started" in output
+    assert "king" in output
     assert not (shell.directory / "cluster.json").exists()

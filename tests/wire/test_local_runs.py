@@ -65,7 +65,7 @@ def test_kill_9_and_restart_of_any_node_under_load_loses_nothing(tmp_path: Path)
 
 
 def test_a_defect_is_found_on_real_processes_as_well(tmp_path: Path) -> None:
-    """Without PROD-4 a leader acknowledges what only it has; killed, it takes that along."""
+    """Without PROD-4 a leader acknowledges what only it has; killed, it loses that."""
     experiment = local(
         Fault(id="p", fault="pause", targets=("b2", "b3"), at_ms=1000, for_ms=3000),
         fault("kill", "b1", 1350, 5000),
@@ -79,18 +79,18 @@ def test_a_defect_is_found_on_real_processes_as_well(tmp_path: Path) -> None:
     assert str(verdict.validity) == "invalid"
 
 
-def test_a_node_that_ends_by_itself_is_an_anomaly_and_no_crash_of_the_harness(
+def test_a_node_that_ends_unexpectedly_is_an_anomaly_and_not_a_harness_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     main_phase = Phases.main
 
-    async def somebody_else_kills(self: Phases, schedule: Any) -> None:
+    async def external_kill(self: Phases, schedule: Any) -> None:
         import os
 
         os.kill(self._cluster.local.nodes["b2"].pid, 9)  # type: ignore[attr-defined]
         await main_phase(self, schedule)
 
-    monkeypatch.setattr(Phases, "main", somebody_else_kills)
+    monkeypatch.setattr(Phases, "main", external_kill)
     experiment = local(duration_ms=3000)
     result = run_real(experiment, 1, directory=tmp_path)
     verdict, _ = judge_result(experiment, 1, result)
@@ -98,7 +98,9 @@ def test_a_node_that_ends_by_itself_is_an_anomaly_and_no_crash_of_the_harness(
     assert str(verdict.validity) == "invalid"
 
 
-def test_what_processes_cannot_suffer_is_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_faults_that_do_not_apply_to_processes_are_refused_before_anything_starts(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "power.toml"
     path.write_text(experiments.dumps(local(fault("power", "leader:t-0", 100))), encoding="utf-8")
     assert main(["run", str(path), "--results", str(tmp_path / "runs"), "--no-spark"]) == 254
@@ -117,14 +119,14 @@ def test_what_processes_cannot_suffer_is_refused_before_anything_starts(tmp_path
         ({"workload": AppendConfig(client="telnet")}, "telnet"),
     ],
 )
-def test_worlds_and_clients_that_do_not_fit_are_refused(
+def test_incompatible_environments_and_clients_are_refused(
     changes: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(UsageError, match=sentence):
         local(**changes)
 
 
-def test_a_killed_harness_leaves_its_history_and_no_node(tmp_path: Path) -> None:
+def test_a_killed_harness_leaves_its_history_and_no_nodes(tmp_path: Path) -> None:
     path = tmp_path / "long.toml"
     path.write_text(experiments.dumps(local(duration_ms=60_000)), encoding="utf-8")
     runs = tmp_path / "runs"
@@ -153,7 +155,7 @@ def test_a_killed_harness_leaves_its_history_and_no_node(tmp_path: Path) -> None
     assert verdict["coverage"]["appends_acked"] > 20
 
 
-def test_arms_of_a_comparison_live_in_one_world(
+def test_arms_of_a_comparison_share_one_environment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["compare", "--vary", "on=simulation,local", "--seeds", "2", "--no-spark"]

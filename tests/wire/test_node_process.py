@@ -80,7 +80,7 @@ def test_a_wrong_file_is_refused_in_one_sentence(
     assert "\n" not in str(refused.value)
 
 
-def test_a_node_may_listen_everywhere_if_it_says_where_it_is(tmp_path: Path) -> None:
+def test_a_node_may_listen_on_all_addresses_if_it_advertises_one(tmp_path: Path) -> None:
     text = GOOD.replace("127.0.0.1:19092", "0.0.0.0:19092") + 'advertised = "broker-1:19092"\n'
     node = read_node_file(write(tmp_path, text))
     assert (node.config.address, node.config.advertised_address) == (
@@ -109,7 +109,7 @@ def refusal(module: tuple[str, ...], *arguments: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("module", COMMANDS)
-def test_the_commands_say_what_is_wrong_and_exit_with_254(
+def test_the_commands_report_the_error_and_exit_with_254(
     tmp_path: Path, module: tuple[str, ...]
 ) -> None:
     path = write(tmp_path, GOOD.replace("broker", "king"))
@@ -143,7 +143,7 @@ def events_of(cluster: LocalCluster, name: str) -> list[str]:
     return [parse_event(line).event for line in lines]
 
 
-def test_sigterm_is_a_controlled_shutdown_that_leaves_the_clean_marker(pair: LocalCluster) -> None:
+def test_sigterm_is_a_controlled_shutdown_that_writes_the_clean_marker(pair: LocalCluster) -> None:
     marker = pair.nodes["b1"].directory / "data" / "data" / ".kafka_cleanshutdown"
     assert not marker.exists()
     assert pair.stop("b1") == 0
@@ -164,7 +164,7 @@ def test_sigkill_leaves_no_marker_and_the_node_comes_back(pair: LocalCluster) ->
 
 
 @pytest.mark.parametrize("module", COMMANDS)
-def test_a_node_that_cannot_start_here_says_why_and_exits_with_255(
+def test_a_node_that_cannot_start_reports_why_and_exits_with_255(
     pair: LocalCluster, tmp_path: Path, module: tuple[str, ...]
 ) -> None:
     node = pair.nodes["b1"]
@@ -188,12 +188,12 @@ def test_a_node_that_cannot_start_here_says_why_and_exits_with_255(
     assert "cannot be used" in said(text.replace('data_dir = "data"', 'data_dir = "file/data"'))
 
 
-def test_a_node_that_loses_its_disk_ends_loudly(pair: LocalCluster) -> None:
+def test_a_node_that_loses_its_disk_ends_with_an_error(pair: LocalCluster) -> None:
     node = pair.nodes["c11"]
     log = next((node.directory / "data").rglob("__cluster_metadata-0/*.log"))
     descriptors = Path(f"/proc/{node.pid}/fd")
     assert any(os.path.realpath(one) == str(log) for one in descriptors.iterdir())
-    # Every further append fails: the file system says that files may not grow.
+    # Every further append fails: files may not grow.
     import resource
 
     size = log.stat().st_size
@@ -225,7 +225,7 @@ def flip(node: LocalNode) -> None:
         ("stop", tear, "incomplete, "),
     ],
 )
-def test_a_node_says_what_it_cuts_off_its_logs(
+def test_a_node_reports_what_it_truncates_from_its_logs(
     pair: LocalCluster, ends: str, damages: Callable[[LocalNode], None], why: str
 ) -> None:
     from confluent_kafka import Producer
@@ -250,7 +250,7 @@ def test_a_node_says_what_it_cuts_off_its_logs(
     assert why in line
 
 
-def test_a_node_says_when_a_leader_makes_its_log_shorter(
+def test_a_node_reports_when_a_leader_shortens_its_log(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     observer = open_events(None, "b1")

@@ -1,8 +1,8 @@
-"""kafka-python and aiokafka as oracles: two codecs that nobody here wrote read what we write, and the other way.
+"""kafka-python and aiokafka as oracles: two third-party codecs read what we write, and the other way round.
 
 Records: what we encode they parse, what they build we parse, and compressed batches go through our log untouched.
-Messages: requests and answers in every version that they know too are decoded and encoded again by them, and must
-be the same bytes. Two codecs with a schema of their own do not agree on bytes by accident.
+Messages: requests and responses in every version that they know are also decoded and encoded again by them, and
+must be the same bytes. Two codecs with a schema of their own do not agree on bytes by accident.
 """
 
 import importlib
@@ -157,7 +157,7 @@ def test_we_read_the_batches_of_oracles(oracle, wanted):
 
 
 @pytest.mark.parametrize("oracle", BUILDERS)
-def test_we_read_who_produced_an_oracles_batch(oracle):
+def test_we_read_the_producer_of_an_oracles_batch(oracle):
     data = built_by(oracle, [(1, b"k", b"v", [])], producer=(2**40, 7, 2**31 - 1))
     header = header_at(data, 0)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (
@@ -168,7 +168,7 @@ def test_we_read_who_produced_an_oracles_batch(oracle):
 
 
 @pytest.mark.parametrize("oracle", READERS)
-def test_oracles_read_who_produced_our_batch(oracle):
+def test_oracles_read_the_producer_of_our_batch(oracle):
     data = encode_batch(
         [(b"k", b"v")], timestamp_ms=1, producer_id=2**40, producer_epoch=7, base_sequence=12
     )
@@ -196,7 +196,7 @@ def test_batches_go_through_our_log_untouched(oracle, codec):
     stored = content(log)
     position = 0
     for batch in sent:
-        # Behind base offset, length, leader epoch and magic begins what is the producer's.
+        # The producer's part starts after base offset, length, leader epoch and magic.
         assert stored[position + 16 : position + len(batch)] == batch[16:]
         position += len(batch)
     assert position == len(stored)
@@ -214,7 +214,7 @@ def test_batches_go_through_our_log_untouched(oracle, codec):
 @settings(max_examples=60, deadline=None)
 def test_a_batch_with_a_flipped_bit_is_not_appended(oracle, wanted, position, bit):
     data = bytearray(built_by(oracle, wanted))
-    # The checksum covers everything behind itself, and it must be right itself.
+    # The checksum covers everything after itself, and must itself be right.
     position = 17 + position % (len(data) - 17)
     data[position] ^= 1 << bit
     batch = READERS[oracle](bytes(data)).next_batch()
@@ -266,8 +266,8 @@ AIOKAFKA_IS_WRONG = {("ListOffsets", 4), ("ListOffsets", 5)}
 SEEDS = range(8)
 
 
-def asked_and_answered() -> Iterator[tuple[Any, int, bytes, bytes]]:
-    """Yields (API, version, request frame, answer frame) for everything that brokers serve."""
+def requests_and_responses() -> Iterator[tuple[Any, int, bytes, bytes]]:
+    """Yields (API, version, request frame, response frame) for everything that brokers serve."""
     for role, api, version in VERSIONS:
         if role != BROKER or api.name == "ApiVersions":
             continue
@@ -275,13 +275,13 @@ def asked_and_answered() -> Iterator[tuple[Any, int, bytes, bytes]]:
         for seed in SEEDS:
             frame = frame_of(api, arbitrary_request(api, version, seed))
             request = SERVER[role].decode_request(frame)
-            answer = arbitrary_response(canonical.response, seed)
-            yield api, version, frame, SERVER[role].encode_response(request, answer)
+            response = arbitrary_response(canonical.response, seed)
+            yield api, version, frame, SERVER[role].encode_response(request, response)
 
 
 def test_kafka_python_agrees_with_every_version_of_every_message():
     checked = set()
-    for api, version, frame, answer in asked_and_answered():
+    for api, version, frame, answer in requests_and_responses():
         request_class = KAFKA_PYTHON[(api.key, "request")]
         request = request_class.decode(frame, version=version, header=True)
         assert (request.header.correlation_id, request.header.client_id) == (7, "me")
@@ -289,7 +289,7 @@ def test_kafka_python_agrees_with_every_version_of_every_message():
         response_class = KAFKA_PYTHON[(api.key, "response")]
         response = response_class.decode(answer, version=version, header=True, framed=True)
         assert response.header.correlation_id == 7
-        response._header = None  # it cannot encode an answer that has one
+        response._header = None  # it cannot encode a response that has one
         body = bytes(response.encode(version=version))
         assert answer.endswith(body), (api.name, version)
         header_bytes = 9 if response_class.flexible_version_q(version) else 8
@@ -304,7 +304,7 @@ def test_kafka_python_agrees_with_every_version_of_every_message():
 
 def test_aiokafka_agrees_with_every_message_that_it_knows():
     checked = set()
-    for api, version, frame, answer in asked_and_answered():
+    for api, version, frame, response in requests_and_responses():
         request_class = AIOKAFKA.get((api.key, version, "request"))
         if request_class is None or (api.name, version) in AIOKAFKA_IS_WRONG:
             continue
@@ -313,10 +313,10 @@ def test_aiokafka_agrees_with_every_message_that_it_knows():
         request = request_class.decode(io.BytesIO(body))
         assert request.encode() == body, (api.name, version)
         response_class = AIOKAFKA[(api.key, version, "response")]
-        body = answer[9 if flexible else 8 :]
+        body = response[9 if flexible else 8 :]
         assert response_class.decode(io.BytesIO(body)).encode() == body, (api.name, version)
         checked.add((api.name, version))
-    # Those that it uses: it would be strange if it no longer had them.
+    # Those that it uses: it must still have them.
     assert {
         ("Produce", 7),
         ("Fetch", 11),
@@ -361,7 +361,7 @@ def read_by_kafka_python(name: str, version: int, sent: Any) -> Any:
     return KAFKA_PYTHON[(api_of(name).key, "request")].decode(body_of(sent), version=version)
 
 
-def test_what_we_say_is_what_an_oracle_understands():
+def test_oracles_read_our_messages_as_written():
     """Bytes that agree could still be called by wrong names: values are compared for the messages that matter."""
     for version in range(4, 13):
         sent = arbitrary_request(api_of("Fetch"), version, 3)

@@ -22,14 +22,14 @@ def off_by_ms(clock: RealClock) -> float:
 
 
 def is_off_by(clock: RealClock, wanted_ms: float) -> bool:
-    """Whether the clock says what it should, read between two looks at the machine's."""
+    """Whether the clock is as expected, read between two readings of the machine's clock."""
     before_ms = time.time_ns() / 1e6
     said_ms = clock.wall_ms()
     after_ms = time.time_ns() / 1e6
     return before_ms + wanted_ms - 2 <= said_ms <= after_ms + wanted_ms + 2
 
 
-def test_without_a_file_the_clock_is_true() -> None:
+def test_without_a_file_the_clock_is_correct() -> None:
     clock = RealClock()
     assert is_off_by(clock, 0)
     before_ns = time.monotonic_ns()
@@ -56,7 +56,7 @@ def test_a_rate_makes_both_clocks_run_faster_and_the_monotonic_one_never_steps(f
     elapsed_ns = time.monotonic_ns() - began_ns
     assert clock.monotonic_ns() - own_ns == pytest.approx(2 * elapsed_ns, rel=0.2)
     assert off_by_ms(clock) - wall_ms == pytest.approx(elapsed_ns / 1e6, rel=0.2)
-    write_skew(file, rate_ppb=-PPB)  # stands still
+    write_skew(file, rate_ppb=-PPB)  # stopped
     stopped_ns = clock.monotonic_ns()
     time.sleep(0.05)
     readings += [stopped_ns, clock.monotonic_ns()]

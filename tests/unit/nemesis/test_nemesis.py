@@ -125,14 +125,14 @@ def test_what_the_first_families_draw_does_not_change_with_new_ones():
     assert digest.hexdigest() == "1e24a6e8f30b7be7"
 
 
-def test_replicas_are_spoiled_seldom_and_only_on_brokers():
+def test_data_destroying_faults_are_drawn_rarely_and_only_on_brokers():
     drawn = [fault for seed in range(80) for fault in draw(seed)]
     spoiled = [fault for fault in drawn if fault.fault in ("wipe", "bit_flip")]
     assert 0 < len(spoiled) < len(drawn) / 20
     assert not any("controller" in target for fault in spoiled for target in fault.targets)
 
 
-def test_drawn_clocks_are_wrong_in_both_directions_and_by_very_different_amounts():
+def test_drawn_clock_errors_have_both_directions_and_very_different_sizes():
     steps = [f.params["ms"] for seed in range(200) for f in draw(seed) if f.fault == "clock_step"]
     assert min(steps) < -60_000
     assert max(steps) > 60_000
@@ -289,7 +289,7 @@ def test_starting_a_node_ends_the_fault_that_took_it_down():
 
 
 @pytest.mark.parametrize("selector", ["one", "follower:t-0"])
-def test_a_choice_of_one_prefers_nodes_that_are_up(selector):
+def test_choosing_one_node_prefers_nodes_that_are_up(selector):
     chosen = {resolve(selector, POPULATION, metadata(), Random(seed)) for seed in range(40)}
     assert ("b3",) not in chosen
 
@@ -378,7 +378,7 @@ def test_an_outage_is_over_when_the_node_is_started(fault):
         ("oom", "client-0", "client-0 is a client, and 'oom' is for brokers and controllers"),
     ],
 )
-def test_faults_that_are_not_for_a_node_are_refused_before_the_run(fault, selector, sentence):
+def test_faults_that_do_not_apply_to_a_node_are_refused_before_the_run(fault, selector, sentence):
     nemesis = nemesis_for()
     with pytest.raises(UsageError, match=sentence):
         nemesis.check([Fault(id="x", fault=fault, targets=(selector,))])
@@ -402,7 +402,7 @@ def test_the_controllers_among_the_nodes_that_are_down_are_not_wiped():
     assert injector.calls == [("inject", "wipe", ("b3",))]
 
 
-def test_the_traits_of_faults_agree_with_what_they_do_to_nodes():
+def test_fault_traits_agree_with_their_effects_on_nodes():
     assert names(where="ends_uncleanly") == {
         "kill",
         "oom",
@@ -428,7 +428,7 @@ def test_faults_that_are_over_at_once_neither_last_nor_excuse_anything():
     assert all(row.sentence and row.evidence for row in FAULTS.values())
 
 
-def test_a_schedule_is_carried_out_in_order_of_time_and_ties_in_the_order_of_the_file():
+def test_a_schedule_runs_in_order_of_time_and_ties_in_file_order():
     injector = FakeInjector()
     nemesis = nemesis_for(injector)
     schedule = (

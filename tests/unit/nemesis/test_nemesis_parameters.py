@@ -1,4 +1,4 @@
-"""What a fault may be told, and the sentence a user reads who told it something else."""
+"""The parameters of faults, and the error message for invalid ones."""
 
 from dataclasses import replace
 
@@ -30,13 +30,13 @@ def make(fault, targets=("b1", "b2"), **params):
 
 
 @pytest.mark.parametrize("fault", FAULT_NAMES)
-def test_every_fault_can_be_written_down_and_read_back(fault):
+def test_every_fault_survives_a_round_trip_through_json(fault):
     written = make(fault, **EXAMPLES.get(fault, {}))
     assert fault_from_json(written.to_json(), default_id="x") == written
 
 
 @pytest.mark.parametrize("fault", sorted(EXAMPLES))
-def test_a_fault_says_which_parameter_it_lacks(fault):
+def test_a_missing_fault_parameter_is_named(fault):
     needed = [name for name, parameter in FAULTS[fault].parameters.items() if parameter.is_needed]
     assert needed
     for name in needed:
@@ -79,24 +79,24 @@ def test_a_fault_says_which_parameter_it_lacks(fault):
         ("wipe", {"ms": 3}, "no parameter of fault 'wipe' is called 'ms'"),
     ],
 )
-def test_an_impossible_parameter_is_named_together_with_what_is_possible(fault, params, sentence):
+def test_an_impossible_parameter_is_named_with_the_possible_values(fault, params, sentence):
     with pytest.raises(UsageError, match=sentence):
         make(fault, **params)
 
 
 @pytest.mark.parametrize("fault", ["cut", "reject"])
-def test_what_lies_between_nodes_needs_two(fault):
+def test_a_fault_between_nodes_needs_two_nodes(fault):
     with pytest.raises(UsageError, match=f"a {fault} needs at least two targets"):
         make(fault, targets=("b1",))
 
 
 @pytest.mark.parametrize("fault", sorted(set(FAULT_NAMES) - {"heal", "cut", "reject"}))
-def test_nothing_but_a_heal_is_for_nobody(fault):
+def test_every_fault_except_a_heal_needs_a_target(fault):
     with pytest.raises(UsageError, match="needs at least one target"):
         make(fault, targets=(), **EXAMPLES.get(fault, {}))
 
 
-def test_every_word_that_is_possible_is_accepted():
+def test_every_allowed_word_is_accepted():
     for plane in PLANES:
         make("isolate", planes=[plane])
     for mode in POWER_MODES:
@@ -117,7 +117,7 @@ def test_a_parameter_that_is_not_given_has_the_default_of_the_table():
 
 
 @pytest.mark.parametrize("fault", FAULT_NAMES)
-def test_every_default_is_legal_and_what_has_none_is_explained(fault):
+def test_every_default_is_legal_and_parameters_without_one_are_explained(fault):
     for name, parameter in FAULTS[fault].parameters.items():
         if parameter.default is not None:
             make(fault, **{**EXAMPLES.get(fault, {}), name: parameter.default})
@@ -133,5 +133,5 @@ def test_a_partition_of_any_shape_has_groups_once_they_are_drawn(groups):
         replace(fault, params=params)
 
 
-def test_the_power_modes_are_those_of_both_worlds():
+def test_the_power_modes_are_those_of_simulation_and_agent():
     assert POWER_MODES == power_cut.MODES == synthesis.MODES

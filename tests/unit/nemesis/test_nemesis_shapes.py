@@ -1,4 +1,4 @@
-"""Who is split from whom, and whose packets a fault concerns: laws that hold for every draw."""
+"""Which nodes are separated, and which packets a fault affects: properties that hold for every draw."""
 
 from itertools import combinations
 from random import Random
@@ -54,14 +54,14 @@ def test_halves_are_halves():
         assert [len(group) for group in groups] == [len(nodes) // 2, (len(nodes) + 1) // 2]
 
 
-def test_a_minority_is_the_largest_that_there_is_and_the_rest_is_a_majority():
+def test_a_minority_is_as_large_as_possible_and_the_rest_is_a_majority():
     for nodes, (few, many) in draws("minority", least=3):
         assert sorted((*few, *many)) == sorted(nodes)
         assert len(few) == (len(nodes) - 1) // 2
         assert 2 * len(many) > len(nodes)
 
 
-def test_a_bridge_sees_everybody_and_the_halves_see_only_it():
+def test_a_bridge_reaches_every_node_and_each_half_reaches_only_itself_and_the_bridge():
     for nodes, groups in draws("bridge", least=3):
         bridge = nodes[0]
         assert all(bridge in group for group in groups)
@@ -71,7 +71,7 @@ def test_a_bridge_sees_everybody_and_the_halves_see_only_it():
         assert all(are_separated(a, b, groups) for a in left for b in right)
 
 
-def test_in_a_majorities_ring_everybody_sees_a_majority_and_no_two_the_same():
+def test_in_a_majorities_ring_every_node_reaches_a_different_majority():
     for nodes, groups in draws("majorities_ring", least=3):
         views = [frozenset(seen_by(node, nodes, groups)) for node in nodes]
         assert all(2 * len(view) > len(nodes) for view in views)
@@ -80,13 +80,13 @@ def test_in_a_majorities_ring_everybody_sees_a_majority_and_no_two_the_same():
 
 
 @pytest.mark.parametrize("count", [4, 5, 6, 8, 9, 10])
-def test_where_a_ring_of_bare_majorities_exists_nobody_sees_more(count):
+def test_where_a_ring_of_bare_majorities_exists_no_node_reaches_more(count):
     groups = split("majorities_ring", names(count), (), Random(1))
     for node in names(count):
         assert len(seen_by(node, names(count), groups)) == count // 2 + 1
 
 
-def test_groups_are_taken_as_they_are_but_for_nodes_that_are_not_to_be_split():
+def test_given_groups_are_used_except_for_nodes_that_must_not_be_split():
     groups = split("groups", ("a", "b", "c"), (("c", "a"), ("b",), ("z",)), Random(1))
     assert groups == (("a", "c"), ("b",))
     assert split("groups", ("a", "b"), (("a",), ("a", "b")), Random(1)) == ()
@@ -94,7 +94,7 @@ def test_groups_are_taken_as_they_are_but_for_nodes_that_are_not_to_be_split():
 
 
 @pytest.mark.parametrize("shape", ["halves", "minority", "bridge", "majorities_ring"])
-def test_a_split_is_a_draw(shape):
+def test_a_split_is_drawn_from_the_random_stream(shape):
     drawn = {split(shape, names(5), (), Random(seed)) for seed in range(20)}
     assert len(drawn) > 1
     assert split(shape, names(5), (), Random(3)) == split(shape, names(5), (), Random(3))
@@ -139,7 +139,7 @@ def test_pairs_are_of_known_hosts_on_the_right_planes_each_once(fault, nodes, pa
 
 
 @pytest.mark.parametrize(("fault", "nodes", "params"), list(cases()))
-def test_all_planes_together_are_no_plane_named(fault, nodes, params):
+def test_all_planes_together_mean_no_named_plane(fault, nodes, params):
     whole = {key: value for key, value in params.items() if key != "planes"}
     parts = [
         set(affected_pairs(fault, nodes, {**whole, "planes": (plane,)}, POPULATION))
@@ -149,41 +149,41 @@ def test_all_planes_together_are_no_plane_named(fault, nodes, params):
     assert sum(map(len, parts)) == len(set().union(*parts))
 
 
-def test_an_isolated_node_is_cut_from_everybody_in_both_directions():
+def test_an_isolated_node_is_cut_from_every_node_in_both_directions():
     pairs = affected_pairs("isolate", ("b1",), {}, POPULATION)
     others = set(HOSTS) - {"b1"}
     assert set(pairs) == {("b1", host) for host in others} | {(host, "b1") for host in others}
 
 
-def test_a_cut_lies_between_the_first_and_each_of_the_others_only():
+def test_a_cut_separates_only_the_first_node_from_each_of_the_others():
     both = affected_pairs("cut", ("b1", "b2", "b3"), {}, POPULATION)
     assert set(both) == {("b1", "b2"), ("b2", "b1"), ("b1", "b3"), ("b3", "b1")}
     one_way = affected_pairs("cut", ("b1", "b2", "b3"), {"direction": "one-way"}, POPULATION)
     assert one_way == (("b1", "b2"), ("b1", "b3"))
 
 
-def test_a_delay_concerns_what_arrives_at_the_node():
+def test_a_delay_affects_traffic_that_arrives_at_the_node():
     pairs = affected_pairs("delay", ("b1",), {}, POPULATION)
     assert set(pairs) == {(host, "b1") for host in HOSTS if host != "b1"}
 
 
-def test_a_slow_wire_concerns_what_the_node_sends():
+def test_a_bandwidth_limit_affects_traffic_that_the_node_sends():
     pairs = affected_pairs("bandwidth", ("b1",), {}, POPULATION)
     assert set(pairs) == {("b1", host) for host in HOSTS if host != "b1"}
 
 
-def test_a_partition_leaves_those_alone_that_are_in_no_group():
+def test_a_partition_does_not_affect_nodes_outside_its_groups():
     groups = (("b1", "c11"), ("b2", "b3"))
     pairs = affected_pairs("partition", ("b1", "c11", "b2", "b3"), {"groups": groups}, POPULATION)
     expected = {(a, b) for a in groups[0] for b in groups[1]}
     assert set(pairs) == expected | {(b, a) for a, b in expected}
 
 
-def test_clients_have_no_packets_for_one_another():
+def test_clients_send_no_packets_to_one_another():
     pairs = affected_pairs("isolate", ("client-0",), {}, POPULATION)
     assert not {name for pair in pairs for name in pair} & {"client-1", "harness"}
 
 
-def test_a_fault_that_is_about_no_packets_is_refused():
+def test_a_fault_without_packets_is_refused():
     with pytest.raises(ValueError, match="does not concern"):
         affected_pairs("kill", ("b1",), {}, POPULATION)

@@ -76,7 +76,7 @@ def test_an_exact_name_wins_over_longer_ones(store):
     assert store.find(f"lrs/{STAMP}-8") == first
 
 
-def test_a_miss_suggests_and_an_ambiguous_prefix_lists(store):
+def test_an_unknown_run_gets_suggestions_and_an_ambiguous_prefix_lists_candidates(store):
     for seed in range(8):
         store.create("lrs", seed, stamp=STAMP)
     with pytest.raises(HistoryError, match=rf"did you mean 'lrs/{STAMP}-3'\?"):
@@ -87,7 +87,7 @@ def test_a_miss_suggests_and_an_ambiguous_prefix_lists(store):
         store.find("")
 
 
-def test_an_empty_store_says_what_to_do(store):
+def test_an_empty_store_explains_what_to_do(store):
     with pytest.raises(HistoryError, match="`laststand run` makes one"):
         store.find("latest")
     assert store.list() == ()
@@ -116,7 +116,7 @@ def test_list_shows_verdicts_newest_first_and_survives_damage(store):
     assert entries[2].experiment == "lrs"
 
 
-def test_json_files_are_sorted_and_replaced_whole(tmp_path):
+def test_json_files_are_sorted_and_replaced_atomically(tmp_path):
     path = tmp_path / "x.json"
     write_json(path, {"b": "ü", "a": [1]})
     assert path.read_text(encoding="utf-8") == '{\n  "a": [\n    1\n  ],\n  "b": "ü"\n}\n'

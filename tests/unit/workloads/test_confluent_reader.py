@@ -75,7 +75,7 @@ class Queue:
         ((Message(20), Message(21)), [20, 21], None),
     ],
 )
-def test_records_behind_a_reported_log_end_are_left_to_the_next_poll(
+def test_records_beyond_a_reported_log_end_are_left_to_the_next_poll(
     messages: tuple[Message, ...], offsets: list[int], end: int | None
 ) -> None:
     reader = _Reader(consumer_settings(1000, 20))

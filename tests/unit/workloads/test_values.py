@@ -18,7 +18,7 @@ def read(value, run_id=7, topic="t", partition=1):
     )
 
 
-def test_a_value_says_who_wrote_it():
+def test_a_value_identifies_its_writer():
     got = read(encode_value(**MINE))
     assert (got.status, got.value, got.process, got.sequence, got.key) == ("ok", 99, 2, 5, "k1")
 
@@ -26,7 +26,7 @@ def test_a_value_says_who_wrote_it():
 @pytest.mark.parametrize(
     "elsewhere", [{"run_id": 8}, {"topic": "other"}, {"partition": 0}], ids=str
 )
-def test_an_intact_value_of_somewhere_else_is_foreign(elsewhere):
+def test_an_intact_value_of_another_run_is_foreign(elsewhere):
     got = read(encode_value(**MINE), **elsewhere)
     assert (got.status, got.value) == ("foreign", -1)
 

@@ -136,7 +136,9 @@ def test_a_swarm_has_one_arm_and_no_test(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "vary", ["profile", "profile=kafka-4.0", "profile=kafka-4.0,kafka-4.0", "=a,b", "nonsense=1,2"]
 )
-def test_what_cannot_be_varied_is_refused_before_anything_runs(tmp_path: Path, vary: str) -> None:
+def test_a_setting_that_cannot_be_varied_is_refused_before_anything_runs(
+    tmp_path: Path, vary: str
+) -> None:
     with pytest.raises(UsageError):
         compare(Experiment(), vary=vary, **_arguments(tmp_path, 1))
     assert not (tmp_path / "campaign").exists()

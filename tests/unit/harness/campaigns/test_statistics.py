@@ -25,7 +25,7 @@ def test_mcnemar_is_the_binomial_test_of_the_discordant_pairs() -> None:
     assert mcnemar_exact_p(20, 0) < 0.001
 
 
-def test_mcnemar_never_exceeds_one_and_says_nothing_without_discordant_pairs() -> None:
+def test_mcnemar_never_exceeds_one_and_is_one_without_discordant_pairs() -> None:
     assert mcnemar_exact_p(0, 0) == 1.0
     assert mcnemar_exact_p(3, 3) == 1.0
     assert mcnemar_exact_p(1, 0) == 1.0
@@ -53,7 +53,9 @@ def test_without_runs_every_rate_is_possible() -> None:
     assert paired_difference_interval(0, 0, 0, 0) == (-1.0, 1.0)
 
 
-def test_the_paired_interval_turns_around_with_the_arms_and_holds_the_difference() -> None:
+def test_the_paired_interval_is_mirrored_when_arms_are_swapped_and_contains_the_difference() -> (
+    None
+):
     for both, first, second, neither in product((0, 1, 5), repeat=4):
         runs = both + first + second + neither
         if not runs:
@@ -65,7 +67,7 @@ def test_the_paired_interval_turns_around_with_the_arms_and_holds_the_difference
         assert (first - second) / runs - 1e-12 <= high <= 1.0
 
 
-def test_the_paired_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+def test_the_paired_interval_has_about_its_nominal_coverage() -> None:
     """Every outcome of 24 pairs is enumerated, for arms that agree often, rarely and differ."""
     runs = 24
     for shares in ((0.2, 0.2, 0.05, 0.55), (0.05, 0.3, 0.3, 0.35), (0.4, 0.05, 0.05, 0.5)):

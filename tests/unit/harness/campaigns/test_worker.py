@@ -77,7 +77,7 @@ def test_a_child_that_hangs_is_killed_and_becomes_a_row(
         os.kill(int((tmp_path / "pid").read_text(encoding="utf-8")), 0)
 
 
-def test_a_bad_run_does_not_touch_the_next_one(
+def test_a_bad_run_does_not_affect_the_next_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def run(request: Any) -> Any:
@@ -96,7 +96,7 @@ def test_a_bad_run_does_not_touch_the_next_one(
     assert (tmp_path / "progress").read_bytes() == b"..."
 
 
-def test_a_progress_file_out_of_reach_costs_no_row(
+def test_a_progress_file_that_cannot_be_written_loses_no_row(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     _replaced(monkeypatch, lambda request: {"seed": request["seed"]})

@@ -49,7 +49,7 @@ def test_a_good_machine_has_only_good_findings(tmp_path: Path) -> None:
         ("1", "", True),
     ],
 )
-def test_versions_are_compared_number_by_number(version: str, bounds: str, fitting: bool) -> None:
+def test_versions_are_compared_numerically(version: str, bounds: str, fitting: bool) -> None:
     assert fits(version, bounds) is fitting
 
 
@@ -147,7 +147,7 @@ def test_the_command_examines_the_directory_of_its_results_option(
     assert "is not writable" in capsys.readouterr().out
 
 
-def test_results_that_are_a_file_cannot_be_written(tmp_path: Path) -> None:
+def test_a_results_path_that_is_a_file_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert not _named(examine(tmp_path / "file" / "runs"), "results").is_good
 

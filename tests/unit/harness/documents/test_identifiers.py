@@ -140,7 +140,7 @@ def test_the_exceptions_are_still_needed():
     assert set(NO_IDENTIFIERS) <= cited
 
 
-def test_no_text_outside_of_the_repository_is_cited():
+def test_no_text_outside_the_repository_is_cited():
     cited = {
         f"{name}:{number}": line.strip()
         for name, text in FILES

@@ -1,4 +1,4 @@
-"""The network of a run in containers: what the engine refuses for an overlap is taken by somebody else."""
+"""The network of a run in containers: a network that Docker refuses for an overlap is in use elsewhere."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,7 @@ OVERLAP = "invalid pool request: Pool overlaps with other one on this address sp
 
 
 class FakeEngine:
-    """An engine that does not list the networks that others are just making, and refuses to make them again."""
+    """A Docker engine that does not list networks in creation by others, and refuses to create them again."""
 
     def __init__(self, taken: set[str], refusal: str = OVERLAP) -> None:
         self.networks = self
@@ -42,21 +42,21 @@ def make(engine: FakeEngine) -> tuple[str, Any]:
     return docker.make_network(engine, "laststand-x", "ls0", {})
 
 
-def test_a_network_that_another_run_takes_at_the_same_moment_is_not_asked_for_again() -> None:
+def test_a_network_taken_by_another_run_at_the_same_moment_is_not_tried_again() -> None:
     engine = FakeEngine({"198.18.64.0/24", "198.18.65.0/24"})
     prefix, network = make(engine)
     assert (prefix, network.name) == ("198.18.66", "laststand-x")
     assert engine.asked == ["198.18.64.0/24", "198.18.65.0/24", "198.18.66.0/24"]
 
 
-def test_when_all_are_refused_that_is_said() -> None:
+def test_when_all_networks_are_refused_the_error_states_that() -> None:
     engine = FakeEngine({f"198.18.{number}.0/24" for number in range(256)})
     with pytest.raises(HarnessFailure, match="64 networks"):
         make(engine)
     assert len(engine.asked) == len(set(engine.asked)) == 64
 
 
-def test_another_refusal_is_not_tried_again() -> None:
+def test_a_refusal_for_another_reason_is_not_retried() -> None:
     engine = FakeEngine({"198.18.64.0/24"}, refusal="permission denied")
     with pytest.raises(APIError):
         make(engine)

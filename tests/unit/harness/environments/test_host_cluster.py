@@ -302,7 +302,7 @@ def test_a_heal_that_fails_is_reported_and_does_not_end_the_run() -> None:
     live(story)
 
 
-def test_a_fault_that_fails_half_way_is_undone_and_affects_no_node() -> None:
+def test_a_fault_that_fails_halfway_is_undone_and_affects_no_node() -> None:
     async def story(world: World) -> None:
         world.agent.fails.add("power_cut")
         in_force = await world.inject("power", ("b1",), {"mode": "lose_all"})
@@ -342,7 +342,7 @@ def test_healing_twice_removes_once() -> None:
     live(story)
 
 
-def test_packets_to_clients_are_caught_where_they_leave_if_no_agent_sees_them_arrive() -> None:
+def test_packets_to_clients_are_handled_at_the_sender_if_the_receiver_has_no_agent() -> None:
     async def story(world: World) -> None:
         await world.inject("isolate", ("b1",), {"planes": ["client"]})
         (applied,) = world.agent.asked("net_apply")
@@ -437,7 +437,7 @@ def test_settling_heals_what_is_in_force_and_retries_what_could_not_be_healed() 
     live(story)
 
 
-def test_packet_rules_of_a_fault_that_failed_half_way_are_removed_from_every_node() -> None:
+def test_packet_rules_of_a_fault_that_failed_halfway_are_removed_from_every_node() -> None:
     async def story(world: World) -> None:
         world.agent.fails.add("net_apply")
         fault = await world.inject("isolate", ("client-0",), {})

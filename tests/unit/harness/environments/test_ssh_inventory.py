@@ -60,7 +60,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(text: str, sentence: str, tmp_path: Path) -> None:
+def test_an_inventory_error_is_one_sentence(text: str, sentence: str, tmp_path: Path) -> None:
     path = tmp_path / "hosts.toml"
     path.write_text(text)
     with pytest.raises(UsageError, match=sentence) as error:
@@ -68,7 +68,7 @@ def test_what_is_wrong_is_said_in_one_sentence(text: str, sentence: str, tmp_pat
     assert "\n" not in str(error.value)
 
 
-def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_as_missing(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no file"):
         load_inventory(tmp_path / "none.toml")
 
@@ -79,7 +79,7 @@ def host(name: str, addresses: int) -> Host:
     )
 
 
-def test_nodes_are_dealt_out_in_turn_each_with_an_address_of_its_own() -> None:
+def test_nodes_are_assigned_round_robin_each_with_its_own_address() -> None:
     hosts = (host("a", 2), host("b", 2))
     nodes = [("controller", 11), ("broker", 1), ("broker", 2)]
     placed = [
@@ -90,21 +90,21 @@ def test_nodes_are_dealt_out_in_turn_each_with_an_address_of_its_own() -> None:
         assign([*nodes, ("broker", 3), ("broker", 4)], hosts)
 
 
-def test_hosts_together_can_what_the_weakest_can() -> None:
+def test_hosts_together_support_what_every_host_supports() -> None:
     strong = {"delay": Capability(level=YES), "oom": Capability(level=YES)}
     weak = {"delay": Capability(level=WEAKER, how="queue"), "oom": Capability(level=NO, why="v2")}
     assert weakest([strong, weak]) == weak
     assert weakest([strong, {}])["oom"].level == NO
 
 
-def test_every_fault_is_somewhere_in_the_table_of_capabilities() -> None:
+def test_every_fault_is_in_the_capability_table() -> None:
     assert set(fault_capabilities({})) == set(FAULT_NAMES)
     nothing = fault_capabilities({})
     assert nothing["power"].level == NO
     assert nothing["kill"].level == YES
 
 
-def test_delays_say_by_which_mechanism() -> None:
+def test_delays_report_their_mechanism() -> None:
     queue = {"level": "yes", "how": "NFQUEUE", "why": ""}
     no_netem = {"level": "no", "how": "", "why": "qdisc unknown"}
     found = host_capabilities({"nfqueue": queue, "netem": no_netem})["delay"]
@@ -116,7 +116,7 @@ def test_delays_say_by_which_mechanism() -> None:
     assert host_capabilities({"netem": no_netem})["delay"].level == NO
 
 
-def test_a_name_is_an_address_of_a_host_and_two_hosts_may_share_one(tmp_path: Path) -> None:
+def test_host_names_are_accepted_and_two_hosts_may_share_an_address(tmp_path: Path) -> None:
     path = tmp_path / "hosts.toml"
     path.write_text(
         GOOD.replace('"192.0.2.1"', '"localhost"').replace('"192.0.2.2"', '"localhost"')

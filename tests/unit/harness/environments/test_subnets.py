@@ -21,7 +21,7 @@ def little_endian(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.byteorder", "little")
 
 
-def test_routes_are_read_and_the_default_route_says_nothing() -> None:
+def test_routes_are_read_and_the_default_route_is_ignored() -> None:
     assert routed_networks(ROUTES) == [
         IPv4Network("192.0.2.0/24"),
         IPv4Network("198.18.64.0/24"),
@@ -36,6 +36,6 @@ def test_the_first_network_that_overlaps_nothing_is_taken() -> None:
     assert free_prefix("198.18.66", used) == "198.18.68"
 
 
-def test_when_all_are_taken_the_message_says_where_to_look() -> None:
+def test_when_all_networks_are_taken_the_message_names_the_commands_that_list_them() -> None:
     with pytest.raises(HarnessFailure, match=r"64 networks from 198.18.64.0/24 on .* `ip route`"):
         free_prefix("198.18.64", [IPv4Network("198.18.0.0/15")])

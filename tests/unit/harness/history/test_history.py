@@ -83,7 +83,7 @@ def test_an_append_is_one_row_with_its_invocation_and_its_completion():
     ]
 
 
-def test_an_open_operation_is_info_and_has_no_completion():
+def test_an_unfinished_operation_is_info_and_has_no_completion():
     writer = HistoryWriter(None)
     invoke(writer)
     row = writer.close()["operations"].to_pylist()[0]
@@ -95,7 +95,7 @@ def test_an_open_operation_is_info_and_has_no_completion():
     )
 
 
-def test_polls_and_latest_say_which_log_end_they_were_told():
+def test_polls_and_latest_record_the_reported_log_end():
     writer = HistoryWriter(None)
     poll = invoke(writer, OpKind.POLL, position=3)
     writer.complete(
@@ -160,7 +160,7 @@ def test_memory_journal_and_parquet_are_the_same_history(
             assert other[name].equals(expected[name]), name
 
 
-def test_completing_what_is_not_open_is_refused():
+def test_completing_an_operation_that_is_not_open_is_refused():
     writer = HistoryWriter(None)
     index = invoke(writer)
     writer.complete(index, 20, OK)
@@ -219,7 +219,7 @@ assert not refused, refused
     assert read_tables(tmp_path)["marks"].column("at_ns").to_pylist() == [0, 1, 2, 3]
 
 
-def test_a_journal_is_read_up_to_the_last_whole_frame(tmp_path):
+def test_a_journal_is_read_up_to_the_last_complete_frame(tmp_path):
     writer = HistoryWriter(tmp_path, frame_rows=1)
     for _ in range(4):
         writer.complete(invoke(writer), 20, OK)

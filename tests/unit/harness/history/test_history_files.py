@@ -86,7 +86,7 @@ def test_hostile_topic_names_stay_in_the_directory(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_a_missing_run_is_one_sentence(tmp_path):
+def test_a_missing_run_is_reported_in_one_sentence(tmp_path):
     with pytest.raises(HistoryError, match=r"there is no run at .*nowhere; `laststand list`"):
         read_tables(tmp_path / "nowhere")
     with pytest.raises(HistoryError, match="holds no history"):
@@ -134,7 +134,7 @@ def test_a_foreign_table_is_refused_with_the_column(tmp_path, tables):
         read_tables(tmp_path)
 
 
-def test_a_file_with_other_rows_than_the_manifest_says_is_refused(tmp_path, tables):
+def test_a_file_with_a_row_count_other_than_in_the_manifest_is_refused(tmp_path, tables):
     write_tables(tmp_path, tables)
     directory = tmp_path / "history" / "operations"
     shutil.copy(directory / "t-0.parquet", directory / "t-2.parquet")
@@ -162,7 +162,7 @@ def test_a_missing_file_and_a_foreign_manifest_are_refused(tmp_path, tables):
             read_tables(tmp_path)
 
 
-def test_writing_again_replaces_the_history_and_leaves_no_strays(tmp_path, tables):
+def test_rewriting_replaces_the_history_and_leaves_no_old_files(tmp_path, tables):
     write_tables(tmp_path, tables)
     assert "operations" in PARTITIONED_TABLES
     write_tables(tmp_path, {})

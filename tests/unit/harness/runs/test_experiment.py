@@ -13,7 +13,7 @@ from nemesis.fault import Fault
 ROOT = Path(__file__).parents[4]
 
 
-def test_an_experiment_survives_the_trip_through_toml():
+def test_an_experiment_survives_a_toml_round_trip():
     original = Experiment(
         name="trip",
         profile="kafka-3.9",
@@ -62,7 +62,7 @@ def test_an_experiment_survives_the_trip_through_toml():
         ("a = \nb = 2", "line 1"),
     ],
 )
-def test_bad_toml_is_one_sentence_with_a_hint(text, expected):
+def test_bad_toml_is_reported_in_one_sentence_with_a_hint(text, expected):
     with pytest.raises(UsageError) as error:
         loads(text, origin="x.toml")
     message = str(error.value)
@@ -87,7 +87,7 @@ def test_every_experiment_file_that_ships_can_be_read():
         assert experiments.load(file).name
 
 
-def test_what_flags_override_is_checked_together_with_the_file() -> None:
+def test_overridden_settings_are_checked_together_with_the_file() -> None:
     text = 'on = "ssh"\n[workload]\nclient = "confluent"\n'
     assert loads(text, origin="e.toml", inventory="hosts.toml").inventory == "hosts.toml"
     assert loads(text, origin="e.toml", on="local", inventory=None).on == "local"

@@ -85,7 +85,7 @@ def test_a_fault_must_take_effect_if_it_had_targets_or_could_not_be_injected(
         ({}, []),
     ],
 )
-def test_a_stop_that_did_not_finish_in_time_is_cut_short(
+def test_a_stop_that_did_not_finish_in_time_counts_as_unclean(
     ended: dict[str, Any], nodes: list[str]
 ) -> None:
     assert cut_short({"ended": ended}) == nodes

@@ -35,11 +35,13 @@ def summary(*forbidden: str, **more: Any) -> dict[str, Any]:
         (summary("lost-acked-write", outcome="loss(f)"), "loss(f)"),
     ],
 )
-def test_a_finding_is_what_the_verdict_names_first(stored: dict[str, Any], finding: str) -> None:
+def test_the_finding_is_the_first_anomaly_of_the_verdict(
+    stored: dict[str, Any], finding: str
+) -> None:
     assert finding_of(stored) == finding
 
 
-def test_other_anomalies_beside_it_do_not_matter() -> None:
+def test_additional_anomalies_do_not_matter() -> None:
     assert confirms(summary("phantom", "lost-acked-write"), "lost-acked-write")
     assert not confirms(summary("phantom"), "lost-acked-write")
     assert not confirms(summary(), "lost-acked-write")

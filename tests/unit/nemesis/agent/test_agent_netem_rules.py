@@ -1,4 +1,4 @@
-"""Delays by netem: which rules it is for, and what the filters look for."""
+"""Delays by netem: which rules it supports, and what the filters match."""
 
 from typing import Any
 
@@ -35,14 +35,14 @@ def delay(*pairs: list[str], **more: Any) -> dict[str, Any]:
         ([delay(), {"kind": "bandwidth", "pairs": [[ONE, "*"]], "rate_kib_s": 9}], ""),
     ],
 )
-def test_netem_is_for_most_rules_and_says_why_not_for_others(
+def test_netem_supports_most_rules_and_gives_a_reason_for_others(
     rules: list[dict[str, Any]], says: str
 ) -> None:
     why = unsuitable(parse_rules(rules), 0)
     assert (says in why) if says else (why == "")
 
 
-def test_filters_look_for_pairs() -> None:
+def test_filters_match_address_pairs() -> None:
     (rule,) = parse_rules([delay(PAIR, PAIR[::-1])])
     assert filter_matches(rule, None) == [
         (f"match ip src {ONE}/32 match ip dst {TWO}/32", True),
@@ -50,7 +50,7 @@ def test_filters_look_for_pairs() -> None:
     ]
 
 
-def test_what_a_node_sends_itself_passes_before_any_is_asked_for() -> None:
+def test_traffic_to_the_node_itself_passes_before_rules_for_any() -> None:
     (rule,) = parse_rules([delay(["*", TWO], [ONE, "*"])])
     assert filter_matches(rule, None) == [
         (f"match ip src {TWO}/32 match ip dst {TWO}/32", False),

@@ -52,12 +52,12 @@ def text_of(*rules: dict[str, Any], exempt: tuple[str, int] | None = None) -> st
         ({"kind": "bandwidth", "pairs": [PAIR]}, "needs rate_kib_s above 0"),
     ],
 )
-def test_a_rule_that_makes_no_sense_is_refused(rule: dict[str, Any], says: str) -> None:
+def test_an_invalid_rule_is_refused(rule: dict[str, Any], says: str) -> None:
     with pytest.raises(NetworkError, match=says):
         parse_rules([rule])
 
 
-def test_no_rules_are_refused() -> None:
+def test_an_empty_rule_list_is_refused() -> None:
     with pytest.raises(NetworkError, match="at least one rule"):
         parse_rules([])
 
@@ -78,13 +78,13 @@ def test_addresses_of_both_versions_match_as_pairs_and_are_not_mixed() -> None:
         text_of({"kind": "drop", "pairs": [["198.18.0.1", "fd00::2"]]})
 
 
-def test_any_is_everybody_else() -> None:
+def test_any_means_every_other_address() -> None:
     text = text_of({"kind": "drop", "pairs": [["*", "198.18.0.2"], ["198.18.0.1", "*"]]})
     assert "ip daddr 198.18.0.2 ip saddr != 198.18.0.2 counter drop" in text
     assert "ip saddr 198.18.0.1 ip daddr != 198.18.0.1 counter drop" in text
 
 
-def test_the_same_pair_twice_is_one() -> None:
+def test_duplicate_pairs_are_merged() -> None:
     assert text_of({"kind": "drop", "pairs": [PAIR, PAIR]}).count("198.18.0.1 . 198.18.0.2") == 1
 
 
@@ -96,7 +96,7 @@ def test_loss_is_a_share_of_ten_thousand(percent: float, says: str) -> None:
     assert says in text_of({"kind": "loss", "pairs": [PAIR], "percent": percent})
 
 
-def test_delays_queue_by_themselves_or_in_a_chain_for_the_older_target() -> None:
+def test_delays_are_queued_directly_or_through_a_chain_for_the_older_target() -> None:
     rule = {"kind": "delay", "pairs": [PAIR], "ms": 5}
     text = text_of(rule, rule)
     assert 'counter queue flags bypass to 7 comment "r0"' in text
@@ -105,7 +105,7 @@ def test_delays_queue_by_themselves_or_in_a_chain_for_the_older_target() -> None
     assert "chain delay0" not in text
 
 
-def test_delays_without_a_queue_are_not_for_tables() -> None:
+def test_delays_without_a_queue_are_not_in_the_table() -> None:
     rules = parse_rules(
         [{"kind": "delay", "pairs": [PAIR], "ms": 5}, {"kind": "drop", "pairs": [PAIR]}]
     )
@@ -144,7 +144,7 @@ def test_counters_are_summed_by_rule_and_foreign_rules_are_left_out() -> None:
     assert counters(listing) == {0: ((7, 420), (7, 420)), 1: ((10, 600), (2, 120))}
 
 
-def test_tokens_that_look_alike_get_tables_of_their_own() -> None:
+def test_similar_tokens_get_separate_tables() -> None:
     names = {table_name(token, "o") for token in ("a_b", "a-b", "A_b", "a b", "a_b2")}
     assert len(names) == 5
     assert all(name.startswith("laststand_o_a_b") for name in names)
@@ -165,7 +165,7 @@ def test_a_token_that_cannot_name_a_table_is_refused(token: str) -> None:
         ("", None),
     ],
 )
-def test_the_way_to_the_harness_is_what_ssh_says(
+def test_the_address_of_the_harness_comes_from_ssh(
     environment: str, way: tuple[str, int] | None
 ) -> None:
     assert way_to_harness(environment) == way

@@ -1,4 +1,4 @@
-"""The agent's protocol: JSON lines, one answer per request, nothing outside of the run's directory."""
+"""The agent's protocol: JSON lines, one response per request, nothing outside the run's directory."""
 
 import io
 import json
@@ -21,11 +21,11 @@ from nemesis.agent.server import Server
 
 
 def serve(run: Path, *lines: bytes) -> dict[Any, dict[str, Any]]:
-    """Lets a server answer lines; returns the answers by id."""
+    """Lets a server process lines; returns the responses by id."""
     sink = io.BytesIO()
     Server(run, io.BytesIO(b"".join(line + b"\n" for line in lines)), sink).serve()
     answers = [json.loads(line) for line in sink.getvalue().splitlines()]
-    return {answer["id"]: answer for answer in answers}
+    return {response["id"]: response for response in answers}
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def client(tmp_path: Path) -> Iterator[AgentClient]:
     client.close()
 
 
-def test_damaged_requests_get_a_sentence_and_end_nothing(tmp_path: Path) -> None:
+def test_damaged_requests_get_an_error_and_do_not_end_the_agent(tmp_path: Path) -> None:
     answers = serve(
         tmp_path,
         b"{not json",
@@ -57,17 +57,17 @@ def test_files_outside_of_the_run_are_refused(path: str, tmp_path: Path) -> None
     run = tmp_path / "run"
     run.mkdir()
     request = {"id": 1, "do": "write_file", "args": {"path": path, "text": "x"}}
-    answer = serve(run, json.dumps(request).encode())[1]
-    assert "not below the run's directory" in answer["error"]
+    response = serve(run, json.dumps(request).encode())[1]
+    assert "not below the run's directory" in response["error"]
 
 
-def test_a_tail_gives_whole_lines_and_where_to_go_on(tmp_path: Path) -> None:
+def test_a_tail_returns_complete_lines_and_the_next_position(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"one\ntwo\nthr")
     request = json.dumps({"id": 1, "do": "tail", "args": {"offsets": {"log": 4, "none": 0}}})
     assert serve(tmp_path, request.encode())[1]["ok"] == {"log": {"text": "two\n", "offset": 8}}
 
 
-def test_a_client_hears_answers_errors_and_the_end(client: AgentClient) -> None:
+def test_a_client_receives_responses_errors_and_the_end_of_the_agent(client: AgentClient) -> None:
     assert client.call("hello")["is_root"] == (os.geteuid() == 0)
     with pytest.raises(AgentError, match="no command"):
         client.call("dance")
@@ -92,7 +92,7 @@ def test_an_agent_ends_with_its_harness(tmp_path: Path) -> None:
     assert state.leftovers(tmp_path / "state") == ["run"]
 
 
-def test_a_process_is_told_apart_from_a_later_one_with_its_number() -> None:
+def test_a_process_is_distinguished_from_a_later_one_with_the_same_pid() -> None:
     with subprocess.Popen(["sleep", "60"]) as sleeper:
         process = signals.identify(sleeper.pid)
         other = signals.ProcessId(pid=process.pid, began=process.began + 1)
@@ -105,7 +105,7 @@ def test_a_process_is_told_apart_from_a_later_one_with_its_number() -> None:
         assert signals.wait_gone(process)
 
 
-def test_a_processor_is_taken_away_in_turns_where_there_is_no_quota(
+def test_cpu_is_limited_by_pausing_in_turns_without_a_quota(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(

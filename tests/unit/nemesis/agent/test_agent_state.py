@@ -1,4 +1,4 @@
-"""What a run leaves on a host: whom it belongs to is known from the first moment on."""
+"""What a run leaves on a host: its owner is recorded from the start."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from nemesis.agent import state
 
 
-def test_a_run_that_is_just_beginning_is_nobodys_leftover(
+def test_a_run_that_is_just_starting_is_not_a_leftover(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[list[str]] = []

@@ -50,7 +50,7 @@ class RecordingObserver(SilentObserver):
 
 
 class FakeRandom:
-    """Seeded streams; `buggify` says yes to the names it was given."""
+    """Seeded streams; `buggify` is true for the given names."""
 
     def __init__(self, *yes: str) -> None:
         self.yes = set(yes)
@@ -73,7 +73,7 @@ class FakeHost:
 
 
 class ScriptedChannel:
-    """A channel whose answers are a function of the request; raises what it returns if that is an error."""
+    """A channel whose responses are a function of the request; raises what it returns if that is an error."""
 
     def __init__(self, answer: Callable[[Any], Any]) -> None:
         self.answer = answer
@@ -82,12 +82,12 @@ class ScriptedChannel:
 
     async def send(self, message: Any, timeout_ms: float) -> Any:
         self.sent.append((now_ms(), message))
-        answer = self.answer(message)
-        if isinstance(answer, Awaitable):
-            answer = await answer
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        response = self.answer(message)
+        if isinstance(response, Awaitable):
+            response = await response
+        if isinstance(response, Exception):
+            raise response
+        return response
 
     def close(self) -> None:
         self.closed = True

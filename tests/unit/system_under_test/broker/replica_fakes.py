@@ -1,4 +1,4 @@
-"""One broker's replicas on fakes: a clock that stands still, metadata that say what the test says.
+"""One broker's replicas on fakes: a stopped clock, and metadata that the test sets.
 
 The broker is number 1, the topic is "t" with the partition 0 and the replicas 1, 2 and 3. Everything is real from
 the replica manager down to the log, which lies on a storage in memory.
@@ -92,7 +92,7 @@ class FakeMetadata:
 
 
 class FakeFetchers:
-    """Remembers who is fetched from whom."""
+    """Records which leader each partition is fetched from."""
 
     def __init__(self) -> None:
         self.following: dict[tuple[str, int], tuple[int, int]] = {}
@@ -108,7 +108,7 @@ class FakeFetchers:
 
 
 class FakeAlterPartition:
-    """Keeps proposals; the test answers."""
+    """Keeps proposals; the test responds."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[Any, Any]] = []
@@ -131,7 +131,7 @@ class FakeAlterPartition:
         self.sent[which][1](answer)
 
     def accept(self) -> None:
-        """Answers as a controller that agrees."""
+        """Responds as a controller that accepts."""
         proposal = self.last
         self.answer(
             IsrResponse(
@@ -193,7 +193,7 @@ class Broker:
     # --- what the controller does
 
     def register(self, *, publish_min_isr: int | None = None, **changes: Any) -> Any:
-        """Publishes a new registration; the partition epoch grows unless the test says otherwise."""
+        """Publishes a new registration; the partition epoch grows unless the test sets it."""
         changes.setdefault("partition_epoch", self.registration.partition_epoch + 1)
         self.registration = replace(self.registration, **changes)
         self.manager.publish_begins()
@@ -289,7 +289,7 @@ class Broker:
         )
 
     def follower_fetch(self, replica: int, offset: int, **options: Any) -> Any:
-        """Fetches as a follower and returns the partition's part of the answer, which is due at once."""
+        """Fetches as a follower and returns the partition's part of the response, which is due at once."""
         return only_fetched(self.fetch(offset, replica=replica, **options))
 
     def list_offsets(self, timestamp: int = -1, *, replica: int = -1, epoch: int = -1) -> Any:
@@ -340,7 +340,7 @@ class Broker:
             log_start_offset=0,
         )
 
-    # --- what the test asks
+    # --- queries of the test
 
     @property
     def marks(self) -> list[str]:

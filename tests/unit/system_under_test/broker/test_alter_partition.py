@@ -1,4 +1,4 @@
-"""The AlterPartition client: one request in flight, one proposal per partition, resent until answered."""
+"""The AlterPartition client: one request in flight, one proposal per partition, resent until a response."""
 
 import asyncio
 from typing import Any
@@ -31,7 +31,7 @@ def proposal(index: int = 0, **changes: Any) -> IsrProposal:
 
 
 def answer(request: Any, errors: dict[int, ErrorCode] | None = None, top: int = 0) -> Any:
-    """Answers every proposal of a request, accepted unless `errors` says otherwise."""
+    """Accepts every proposal of a request except those in `errors`."""
     errors = errors or {}
     return alter_partition_response.AlterPartitionResponse(
         throttle_time=NO_THROTTLE,
@@ -93,7 +93,7 @@ class Bench:
         ]
 
 
-def test_a_proposal_carries_epochs_and_its_answer_comes_back() -> None:
+def test_a_proposal_carries_epochs_and_receives_its_response() -> None:
     bench = Bench(answer)
     assert bench.submit()
     run_virtually(bench.run_for(0.01))
@@ -107,7 +107,7 @@ def test_a_proposal_carries_epochs_and_its_answer_comes_back() -> None:
     assert bench.manager.pending_count == 0
 
 
-def test_a_second_proposal_of_a_partition_is_refused_until_the_first_is_answered() -> None:
+def test_a_second_proposal_of_a_partition_is_refused_until_the_first_has_a_response() -> None:
     bench = Bench(answer)
     assert bench.submit()
     assert not bench.submit()
@@ -153,7 +153,7 @@ def test_one_request_is_in_flight_and_the_rest_waits_for_it() -> None:
     ],
     ids=str,
 )
-def test_what_nobody_decided_is_sent_again_after_a_pause(obstacle: Any) -> None:
+def test_an_undecided_proposal_is_sent_again_after_a_pause(obstacle: Any) -> None:
     def controller(request: Any) -> Any:
         if len(bench.channel.sent) > 1:
             return answer(request)
@@ -184,7 +184,7 @@ def test_a_refusal_reaches_its_partition_only_and_the_other_one_is_done() -> Non
     assert len(bench.channel.sent) == 1
 
 
-def test_an_owner_may_propose_again_from_within_the_answer_but_not_in_a_tight_loop() -> None:
+def test_an_owner_may_propose_again_from_the_response_callback_but_not_in_a_tight_loop() -> None:
     bench = Bench(lambda request: answer(request, errors={0: ErrorCode.UNKNOWN_SERVER_ERROR}))
 
     def again(_answer: IsrResponse) -> None:

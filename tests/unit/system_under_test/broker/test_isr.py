@@ -1,4 +1,4 @@
-"""How an ISR grows and shrinks: proposals, answers, and what the high watermark makes of them."""
+"""How an ISR grows and shrinks: proposals, responses, and their effect on the high watermark."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def test_a_pending_shrink_still_counts_the_old_members():
         (7, ResponseAction.RESEND),
     ],
 )
-def test_answers_follow_the_table(error, action):
+def test_responses_are_handled_as_in_the_table(error, action):
     assert action_for(error, Rules()) is action
 
 
@@ -190,14 +190,14 @@ def test_a_follower_joins_only_with_the_epoch_that_the_metadata_know():
     assert broker.alter.last.isr_with_epochs[-1] == (3, 203)
 
 
-def test_before_kip_903_nobody_asks_for_broker_epochs():
+def test_before_kip_903_broker_epochs_are_not_checked():
     broker = lead_with_followers_at(2, profile="kafka-3.4")
     broker.register(isr=(1, 2))
     broker.follower_fetch(3, 2, broker_epoch=99)
     assert broker.alter.last.isr_with_epochs == ((1, -1), (2, -1), (3, -1))
 
 
-def test_a_fetch_of_a_former_incarnation_changes_nothing():
+def test_a_fetch_by_a_former_incarnation_changes_nothing():
     broker = lead_with_followers_at(2)
     broker.register(isr=(1, 2))
     broker.metadata.epochs[3] = 203
@@ -232,7 +232,7 @@ def test_an_isr_below_min_isr_may_grow_at_the_gated_high_watermark():
     assert broker.alter.proposed == (1, 2)
 
 
-# --- answers
+# --- responses
 
 
 def pending_expansion(**options) -> Broker:
@@ -244,7 +244,7 @@ def pending_expansion(**options) -> Broker:
 
 
 @pytest.mark.parametrize("error", [107, 55])
-def test_what_was_certainly_not_applied_goes_back_to_the_committed_isr(error):
+def test_a_change_that_was_certainly_not_applied_returns_to_the_committed_isr(error):
     broker = pending_expansion()
     broker.alter.answer(IsrResponse(error=error))
     assert broker.partition.leadership.state.maximal_isr == (1, 2)
@@ -253,7 +253,7 @@ def test_what_was_certainly_not_applied_goes_back_to_the_committed_isr(error):
 
 
 @pytest.mark.parametrize("error", [3, 100, 74, 95, 42, 108])
-def test_what_may_have_been_applied_stays_pending_until_metadata_arrive(error):
+def test_a_change_that_may_have_been_applied_stays_pending_until_metadata_arrive(error):
     broker = pending_expansion()
     broker.alter.answer(IsrResponse(error=error))
     assert broker.partition.leadership.state.maximal_isr == (1, 2, 3)
@@ -278,14 +278,14 @@ def test_other_errors_send_the_same_proposal_again(error):
     assert broker.partition.leadership.state.isr == (1, 2, 3)
 
 
-def test_an_answer_for_a_state_that_metadata_replaced_is_ignored():
+def test_a_response_for_a_state_that_metadata_replaced_is_ignored():
     broker = pending_expansion()
     broker.register(isr=(1,))
     broker.alter.accept()
     assert broker.partition.leadership.state.isr == (1,)
 
 
-def test_an_answer_after_the_loss_of_leadership_is_ignored():
+def test_a_response_after_the_loss_of_leadership_is_ignored():
     broker = pending_expansion()
     leadership = broker.partition.leadership
     partition = broker.follow(2)
@@ -296,7 +296,7 @@ def test_an_answer_after_the_loss_of_leadership_is_ignored():
     assert partition.isr_changes.expands == 0
 
 
-def test_an_answer_of_an_older_partition_epoch_is_ignored():
+def test_a_response_of_an_older_partition_epoch_is_ignored():
     broker = pending_expansion()
     broker.alter.answer(
         IsrResponse(error=0, leader_id=1, leader_epoch=1, isr=(1, 2, 3), partition_epoch=0)
@@ -305,7 +305,7 @@ def test_an_answer_of_an_older_partition_epoch_is_ignored():
     assert broker.partition.isr_changes.failures == 1
 
 
-def test_an_answer_of_another_leader_epoch_is_ignored():
+def test_a_response_of_another_leader_epoch_is_ignored():
     broker = pending_expansion()
     broker.alter.answer(
         IsrResponse(error=0, leader_id=1, leader_epoch=2, isr=(1, 2, 3), partition_epoch=9)
@@ -323,7 +323,7 @@ def test_a_rolled_back_expansion_no_longer_holds_the_high_watermark():
     assert broker.high_watermark == 3
 
 
-def test_a_registration_that_an_answer_overtook_still_changes_the_assignment():
+def test_a_registration_overtaken_by_a_response_still_changes_the_assignment():
     broker = pending_expansion()
     broker.alter.accept()
     broker.register(
@@ -334,7 +334,7 @@ def test_a_registration_that_an_answer_overtook_still_changes_the_assignment():
     assert list(broker.partition.leadership.followers) == [2, 3, 4]
 
 
-def test_an_answer_of_an_equal_partition_epoch_ends_the_change():
+def test_a_response_with_an_equal_partition_epoch_ends_the_change():
     broker = pending_expansion()
     epoch = broker.partition.replica.partition_epoch
     broker.alter.answer(
@@ -360,14 +360,14 @@ def test_without_lead2_a_registration_does_not_cancel_a_change():
     assert broker.partition.leadership.state.is_pending
 
 
-def test_the_echo_of_an_answer_does_not_cancel_the_next_change():
-    """INV-3: the registration says what the answer said, and meanwhile the next proposal may be in force."""
+def test_the_metadata_record_of_a_completed_change_does_not_cancel_the_next_one():
+    """INV-3: the registration repeats the response, and the next proposal may already be in force."""
     broker = lead_with_followers_at(2)
     broker.register(isr=(1,))
     broker.follower_fetch(2, 2)
     broker.alter.accept()
     broker.follower_fetch(3, 2)
-    broker.register(isr=(1, 2))  # partition epoch as answered
+    broker.register(isr=(1, 2))  # partition epoch as in the response
     assert broker.registration.partition_epoch == broker.partition.replica.partition_epoch
     assert broker.partition.leadership.state.maximal_isr == (1, 2, 3)
     broker.alter.accept()

@@ -62,7 +62,7 @@ def beat(
 
 
 class Story:
-    """One broker and the controller that answers it."""
+    """One broker and its controller."""
 
     def __init__(self, controller: Callable[["Story", Any], Any]) -> None:
         self.host = FakeHost()
@@ -121,7 +121,7 @@ def test_registration_names_the_incarnation_its_directories_and_the_clean_epoch(
 
 
 def test_registration_is_retried_with_doubling_delays_up_to_the_session_timeout() -> None:
-    """The session of the incarnation before us must expire first (REG-1): 101 is an answer, not an end."""
+    """The session of the previous incarnation must expire first (REG-1): 101 is retried."""
 
     def controller(story: Story, message: Any) -> Any:
         if message_name(message) != "BrokerRegistrationRequest":
@@ -143,13 +143,13 @@ def test_registration_is_retried_with_doubling_delays_up_to_the_session_timeout(
     assert story.host.observer.names.count("registration-refused") == 4
 
 
-def test_a_broker_that_cannot_register_in_time_exits_and_says_why() -> None:
+def test_a_broker_that_cannot_register_in_time_exits_and_reports_why() -> None:
     story = Story(lambda _story, _message: refused(ErrorCode.INCONSISTENT_CLUSTER_ID))
     with pytest.raises(BrokerExit, match="could not register in time: INCONSISTENT_CLUSTER_ID"):
         run_virtually(story.lifecycle.run())
 
 
-def test_nothing_is_published_before_the_controller_says_caught_up() -> None:
+def test_nothing_is_published_before_the_controller_reports_the_broker_as_caught_up() -> None:
     """LIFE-1 steps 5 to 8: fenced heartbeats every 10 ms until caught up, then publish, then unfence."""
     story = Story(good_controller)
     story.offset = 2
@@ -191,7 +191,7 @@ def test_the_broker_is_running_only_when_it_is_unfenced() -> None:
     run_virtually(scenario())
 
 
-def test_heartbeats_come_at_the_interval_and_back_off_on_errors() -> None:
+def test_heartbeats_are_sent_at_the_interval_and_back_off_on_errors() -> None:
     def controller(story: Story, message: Any) -> Any:
         if 250 < now_ms() < 350:
             return TimeoutError()
@@ -256,7 +256,7 @@ def shutting_down_after(answers: int) -> Callable[[Story, Any], Any]:
     return controller
 
 
-def test_an_orderly_stop_waits_for_consent_and_asks_again_soon_only_once() -> None:
+def test_a_controlled_shutdown_waits_for_permission_and_retries_quickly_only_once() -> None:
     story = Story(shutting_down_after(2))
 
     async def scenario() -> tuple[float, float]:
@@ -274,7 +274,7 @@ def test_an_orderly_stop_waits_for_consent_and_asks_again_soon_only_once() -> No
         for at, message in story.channel.sent
         if message_name(message) == "BrokerHeartbeatRequest" and message.want_shut_down
     ]
-    # At once, 50 ms later, then at the interval; the third answer consents.
+    # At once, 50 ms later, then at the interval; the third response permits it.
     assert asked == pytest.approx([began, began + 50, began + 150])
     assert ended == pytest.approx(began + 150)
     assert story.events == ["published", "leaving"]
@@ -282,7 +282,7 @@ def test_an_orderly_stop_waits_for_consent_and_asks_again_soon_only_once() -> No
     assert story.times("BrokerHeartbeatRequest")[-1] == asked[-1]
 
 
-def test_an_orderly_stop_without_consent_goes_on_after_its_time() -> None:
+def test_a_controlled_shutdown_without_permission_continues_after_its_timeout() -> None:
     story = Story(shutting_down_after(10**9))
 
     async def scenario() -> float:

@@ -1,4 +1,4 @@
-"""A channel keeps one connection, replaces it when it breaks, and does not hammer whoever is down."""
+"""A channel keeps one connection, replaces it when it breaks, and does not overload a node that is down."""
 
 import asyncio
 import itertools
@@ -77,7 +77,7 @@ def test_requests_share_one_connection_even_when_they_begin_together() -> None:
     assert len(bench.network.attempts) == 1
 
 
-def test_a_timed_out_request_takes_its_connection_with_it() -> None:
+def test_a_timed_out_request_closes_its_connection() -> None:
     bench = Bench()
 
     async def scenario() -> None:
@@ -103,7 +103,7 @@ def test_reconnects_back_off_exponentially_up_to_the_limit() -> None:
     assert gaps == pytest.approx([11, 21, 41, 81, 101, 101, 101], rel=0.21)
 
 
-def test_a_success_forgets_the_failures_before_it() -> None:
+def test_a_success_resets_the_failure_count() -> None:
     bench = Bench()
 
     async def scenario() -> None:

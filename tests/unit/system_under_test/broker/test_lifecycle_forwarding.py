@@ -26,7 +26,7 @@ def request(timeout_ms: int = 100) -> Any:
 
 
 def forward(*answers: Any) -> tuple[list[int], float, int]:
-    """Returns the error codes, when they came, and how often the controller was asked."""
+    """Returns the error codes, when they came, and how many requests the controller got."""
     script = list(answers)
     channel = ScriptedChannel(lambda _request: script.pop(0) if len(script) > 1 else script[0])
     failures: list[BaseException] = []
@@ -41,9 +41,9 @@ def forward(*answers: Any) -> tuple[list[int], float, int]:
     return result
 
 
-def test_the_controllers_answer_is_the_brokers_answer() -> None:
-    answer = refuse(request(), ErrorCode.TOPIC_ALREADY_EXISTS)
-    assert forward(answer) == ([36, 36], 0, 1)
+def test_the_controllers_response_is_forwarded_to_the_client() -> None:
+    response = refuse(request(), ErrorCode.TOPIC_ALREADY_EXISTS)
+    assert forward(response) == ([36, 36], 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -55,18 +55,18 @@ def test_the_controllers_answer_is_the_brokers_answer() -> None:
     ],
     ids=["reset", "timeout", "not-controller"],
 )
-def test_a_request_is_repeated_until_an_active_controller_answers(obstacle: Any) -> None:
+def test_a_request_is_repeated_until_an_active_controller_responds(obstacle: Any) -> None:
     assert forward(obstacle, refuse(request(), ErrorCode.NONE)) == ([0, 0], 20, 2)
 
 
-def test_a_request_without_an_answer_in_its_time_has_timed_out() -> None:
+def test_a_request_without_a_response_in_time_has_timed_out() -> None:
     errors, at, asked = forward(ConnectionRefusedError())
     assert errors == [ErrorCode.REQUEST_TIMED_OUT] * 2
     assert at == pytest.approx(100)
     assert asked == 5
 
 
-def test_a_task_that_fails_tells_its_owner_and_a_cancelled_one_does_not() -> None:
+def test_a_task_that_fails_notifies_its_owner_and_a_cancelled_one_does_not() -> None:
     failures: list[BaseException] = []
 
     async def scenario() -> None:
@@ -86,22 +86,22 @@ def test_a_task_that_fails_tells_its_owner_and_a_cancelled_one_does_not() -> Non
     assert [str(error) for error in failures] == ["broken"]
 
 
-def test_a_scope_does_not_cancel_the_task_that_asks_for_it() -> None:
+def test_a_scope_does_not_cancel_the_task_that_closes_it() -> None:
     async def scenario() -> str:
         scope = TaskScope(lambda _error: None)
 
-        async def stop_everybody() -> str:
+        async def stop_all() -> str:
             scope.cancel_all()
             await asyncio.sleep(0.001)
             return "still here"
 
-        result: str = await scope.spawn(stop_everybody(), "stops")
+        result: str = await scope.spawn(stop_all(), "stops")
         return result
 
     assert run_virtually(scenario()) == "still here"
 
 
-def test_a_wait_ends_with_time_or_with_a_wake_and_remembers_an_early_one() -> None:
+def test_a_wait_ends_at_its_timeout_or_when_woken_even_if_woken_early() -> None:
     async def scenario() -> list[float]:
         waker = Waker()
         times = []

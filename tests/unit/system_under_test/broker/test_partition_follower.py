@@ -26,7 +26,7 @@ def following(*batches: bytes, high_watermark: int = 0, **options) -> Broker:
 
 
 def diverge(broker: Broker, epoch: int, end_offset: int) -> int:
-    """Hears of a divergence; returns the new log end."""
+    """Processes a divergence; returns the new log end."""
     broker.partition.replica.truncate_on_divergence(
         leader_epoch=9, epoch=epoch, end_offset=end_offset
     )
@@ -45,7 +45,7 @@ def diverge(broker: Broker, epoch: int, end_offset: int) -> int:
         ([(1, 0), (3, 4)], (1, 6), 4),
         # C: the leader's epoch ends where ours ends: only later epochs go.
         ([(1, 0), (2, 4)], (1, 4), 4),
-        # D: this log does not know the leader's epoch; cut to the end of the next older one and ask again.
+        # D: this log does not know the leader's epoch; truncate to the end of the next older one and fetch again.
         ([(1, 0), (3, 4)], (2, 8), 4),
         # E: the same with several older epochs.
         ([(0, 0), (1, 2), (4, 5), (5, 7)], (3, 9), 5),
@@ -66,14 +66,14 @@ def test_truncation_point(own_epochs, answer, expected):
     assert point == expected
 
 
-def test_truncation_point_never_lies_behind_the_log_end():
+def test_truncation_point_is_never_beyond_the_log_end():
     point = truncation_point(
         [(1, 0)], leader_epoch=1, leader_end_offset=50, log_start_offset=0, log_end_offset=10
     )
     assert point == 10
 
 
-def test_an_epoch_newer_than_all_of_ours_cuts_to_the_leaders_end():
+def test_an_epoch_newer_than_all_local_ones_truncates_to_the_leaders_end():
     point = truncation_point(
         [(1, 0)], leader_epoch=2, leader_end_offset=7, log_start_offset=0, log_end_offset=10
     )
@@ -89,7 +89,7 @@ def test_follower_truncates_to_the_leaders_epoch_boundary():
     assert "truncated" in broker.marks
 
 
-def test_truncation_iterates_down_the_epochs():
+def test_truncation_steps_down_through_the_epochs():
     """KIP-279: the leader {1: 0, 4: 3} knows neither 2 nor 3; two steps lead to the common prefix."""
     broker = following(*records(0, 5, epoch=1), *records(5, 8, epoch=2), *records(8, 10, epoch=3))
     # fetch(10, epoch 3): the leader's largest epoch not above 3 is 1, which ends at 3.
@@ -104,23 +104,23 @@ def test_an_epoch_that_the_follower_does_not_know_takes_two_steps():
     assert diverge(broker, 1, 2) == 2
 
 
-def test_a_log_of_unknown_epochs_is_cut_to_its_start():
+def test_a_log_of_unknown_epochs_is_truncated_to_its_start():
     broker = following(*records(0, 4, epoch=5), *records(4, 8, epoch=6))
     assert diverge(broker, 3, 7) == 0
     assert broker.partition.replica.fetch_position() == (0, -1, 0)
 
 
-def test_an_undefined_end_cuts_to_the_high_watermark():
+def test_an_undefined_end_truncates_to_the_high_watermark():
     broker = following(*records(0, 4, epoch=1), high_watermark=3)
     assert diverge(broker, -1, -1) == 3
 
 
-def test_a_batch_that_spans_the_point_is_cut_whole():
+def test_a_batch_that_spans_the_truncation_point_is_removed_completely():
     broker = following(batch("a", "b", "c", epoch=1), *records(3, 5, epoch=1))
     assert diverge(broker, 1, 2) == 0
 
 
-def test_answers_for_another_leader_epoch_are_ignored():
+def test_responses_for_another_leader_epoch_are_ignored():
     broker = following(*records(0, 4, epoch=1))
     partition = broker.partition
     partition.replica.truncate_on_divergence(leader_epoch=8, epoch=1, end_offset=0)
@@ -140,7 +140,7 @@ def test_a_leader_ignores_what_it_fetched_as_follower():
     assert broker.log_end == 2
 
 
-def test_without_trunc1_a_follower_cuts_to_its_high_watermark_on_every_new_epoch():
+def test_without_trunc1_a_follower_truncates_to_its_high_watermark_on_every_new_epoch():
     broker = following(*records(0, 4, epoch=1), high_watermark=2, without=("TRUNC-1",))
     assert broker.log_end == 4
     broker.follow(3, leader_epoch=10)
@@ -148,13 +148,13 @@ def test_without_trunc1_a_follower_cuts_to_its_high_watermark_on_every_new_epoch
     assert broker.partition.replica.fetch_position() == (2, -1, 0)
 
 
-def test_with_trunc1_a_new_epoch_cuts_nothing():
+def test_with_trunc1_a_new_epoch_truncates_nothing():
     broker = following(*records(0, 4, epoch=1), high_watermark=2)
     broker.follow(3, leader_epoch=10)
     assert broker.log_end == 4
 
 
-def test_a_log_without_epochs_is_cut_to_its_high_watermark():
+def test_a_log_without_epochs_is_truncated_to_its_high_watermark():
     """FOLL-4: without any epoch there is nothing to compare."""
     broker = following(*records(0, 4, epoch=-1), high_watermark=2)
     assert broker.partition.log.latest_epoch == -1
@@ -165,7 +165,7 @@ def test_a_log_without_epochs_is_cut_to_its_high_watermark():
 # --- the high watermark
 
 
-def test_a_follower_takes_the_leaders_high_watermark_up_to_its_own_log_end():
+def test_a_follower_adopts_the_leaders_high_watermark_up_to_its_own_log_end():
     broker = following(*records(0, 4, epoch=1), high_watermark=9)
     assert broker.high_watermark == 4
 
@@ -177,7 +177,7 @@ def test_a_followers_high_watermark_may_go_back():
     assert broker.observer.states[-1]["cause"] == "high-watermark"
 
 
-def test_an_empty_answer_that_changes_nothing_is_not_told():
+def test_an_empty_response_that_changes_nothing_is_not_reported():
     broker = following(*records(0, 4, epoch=1), high_watermark=4)
     count = len(broker.observer.states)
     broker.replicate(high_watermark=4)
@@ -200,20 +200,20 @@ def test_truncation_above_the_high_watermark_is_no_warning():
     assert "truncated-below-high-watermark" not in broker.marks
 
 
-def test_without_hw7_the_high_watermark_stays_behind_the_log_end():
+def test_without_hw7_the_high_watermark_stays_beyond_the_log_end():
     broker = following(*records(0, 4, epoch=1), high_watermark=3, without=("HW-7",))
     broker.partition.replica.truncate_to(leader_epoch=9, offset=1)
     assert (broker.high_watermark, broker.log_end) == (3, 1)
 
 
-def test_a_high_watermark_behind_the_log_end_breaks_an_invariant():
+def test_a_high_watermark_beyond_the_log_end_breaks_an_invariant():
     broker = following(*records(0, 4, epoch=1), high_watermark=3)
     broker.partition.replica.high_watermark = 5
     with pytest.raises(InvariantViolation, match="INV-9"):
         broker.partition.replica.check_high_watermark()
 
 
-def test_a_log_that_starts_anew_takes_its_high_watermark_along():
+def test_a_log_that_restarts_at_a_new_offset_moves_its_high_watermark_there():
     broker = following(*records(0, 4, epoch=1), high_watermark=3)
     broker.partition.replica.truncate_fully_and_start_at(leader_epoch=9, offset=20)
     assert broker.partition.replica.fetch_position() == (20, -1, 20)
@@ -221,7 +221,7 @@ def test_a_log_that_starts_anew_takes_its_high_watermark_along():
 
 
 @pytest.mark.parametrize(("without", "expected"), [((), 2), (("HW-8",), 4)])
-def test_the_checkpointed_high_watermark_is_clamped_to_what_is_left_of_the_log(without, expected):
+def test_the_checkpointed_high_watermark_is_clamped_to_the_remaining_log(without, expected):
     broker = following(*records(0, 4, epoch=1), high_watermark=4)
     broker.logs.write_high_watermarks(broker.manager.high_watermarks())
     broker.partition.log.truncate_to(2)
@@ -257,14 +257,14 @@ def test_every_new_leader_epoch_restarts_the_fetcher_even_with_the_same_leader()
     assert broker.fetchers.calls == [("follow", 2, 1), ("follow", 2, 2)]
 
 
-def test_the_same_leader_epoch_leaves_the_fetcher_alone():
+def test_the_same_leader_epoch_does_not_restart_the_fetcher():
     broker = Broker()
     broker.follow(2)
     broker.register(isr=(2, 3))
     assert broker.fetchers.calls == [("follow", 2, 1)]
 
 
-def test_without_a_leader_nothing_is_fetched_and_the_log_is_there():
+def test_without_a_leader_nothing_is_fetched_and_the_log_is_open():
     broker = Broker()
     broker.follow(-1, isr=(1, 3))
     assert broker.fetchers.calls == [("forget", "t", 0)]

@@ -47,7 +47,7 @@ def test_records_come_with_the_high_watermark_from_before_the_fetch():
     append(broker, "b")
     broker.follower_fetch(2, 2)
     broker.follower_fetch(3, 0)
-    # This fetch commits the first record, but its answer was read before it was recorded.
+    # This fetch commits the first record, but its response was read before it was recorded.
     assert broker.follower_fetch(3, 1).high_watermark == 0
     assert broker.high_watermark == 1
 
@@ -78,13 +78,13 @@ def test_the_gate_holds_the_high_watermark_while_the_isr_is_below_min_isr():
 @pytest.mark.parametrize("options", [{"profile": "kafka-3.6"}, {"without": ("HW-1",)}])
 def test_without_the_gate_a_lone_leader_commits(options):
     broker = lead_with_followers_at(2, **options)
-    broker.clock.now_ns += 2 * LAG_NS  # nobody is caught up any more (HW-4)
+    broker.clock.now_ns += 2 * LAG_NS  # no follower is caught up any more (HW-4)
     broker.register(isr=(1,))
     append(broker, "acks=1")
     assert broker.high_watermark == 3
 
 
-def test_the_gate_looks_at_the_committed_isr_not_at_a_pending_expansion():
+def test_the_gate_uses_the_committed_isr_not_a_pending_expansion():
     broker = lead_with_followers_at(2)
     broker.clock.now_ns += 2 * LAG_NS  # so that HW-4 does not wait for 3
     broker.register(isr=(1,))
@@ -94,11 +94,11 @@ def test_the_gate_looks_at_the_committed_isr_not_at_a_pending_expansion():
     assert broker.partition.leadership.state.maximal_isr == (1, 2)
     assert broker.high_watermark == 2
     broker.alter.accept()
-    # KAFKA-13091: the answer itself moves the mark; no other fetch is needed.
+    # KAFKA-13091: the response itself moves the high watermark; no other fetch is needed.
     assert broker.high_watermark == 3
 
 
-def test_without_lead5_a_committed_isr_change_leaves_the_high_watermark_alone():
+def test_without_lead5_a_committed_isr_change_does_not_move_the_high_watermark():
     broker = lead_with_followers_at(2, without=("LEAD-5",))
     broker.clock.now_ns += 2 * LAG_NS
     broker.register(isr=(1,))
@@ -115,7 +115,7 @@ def test_min_isr_is_capped_by_the_number_of_replicas():
 
 
 def test_a_new_leader_keeps_its_high_watermark_until_the_isr_has_fetched_up_to_it():
-    """HW-9: the new leader's mark is behind, and followers between it and the epoch's start raise it."""
+    """HW-9: the new leader's high watermark is behind, and followers between it and the epoch's start raise it."""
     broker = Broker()
     broker.follow(2)
     broker.replicate(batch("a", epoch=1), batch("b", base_offset=1, epoch=1), high_watermark=1)
@@ -168,7 +168,7 @@ def test_high_watermark_waits_for_a_caught_up_eligible_replica_outside_the_isr()
     assert broker.high_watermark == 4
 
 
-def test_without_hw4_nobody_outside_the_isr_is_waited_for():
+def test_without_hw4_the_high_watermark_does_not_wait_for_replicas_outside_the_isr():
     broker = lead_with_followers_at(2, without=("HW-4",))
     broker.metadata.fenced.add(3)
     broker.register(isr=(1, 2))
@@ -189,7 +189,7 @@ def test_an_older_registration_is_ignored():
     assert broker.partition.leadership.state.isr == (1, 2)
 
 
-def test_a_new_leader_forgets_what_it_knew_of_its_followers():
+def test_a_new_leader_forgets_earlier_follower_state():
     broker = lead_with_followers_at(2)
     broker.follow(2)
     broker.clock.now_ns = 5 * LAG_NS
@@ -252,22 +252,22 @@ def test_a_replica_that_is_added_and_one_that_is_removed_change_the_followers():
     assert broker.partition.leadership.followers[4].log_end_offset == -1
 
 
-def test_a_leader_outside_of_its_isr_is_refused():
+def test_a_leader_outside_its_isr_is_refused():
     with pytest.raises(InvariantViolation, match="INV-7"):
         Broker().lead(isr=(2, 3))
 
 
-def test_observers_hear_of_every_change():
+def test_observers_are_notified_of_every_change():
     broker = Broker()
     broker.lead()
     append(broker, "a")
     broker.follower_fetch(2, 1)
     broker.follower_fetch(3, 1)
-    told = [
+    reported = [
         (state["cause"], state["role"], state["log_end_offset"], state["high_watermark"])
         for state in broker.observer.states
     ]
-    assert told == [
+    assert reported == [
         ("load", "follower", 0, 0),
         ("role", "leader", 0, 0),
         ("append", "leader", 1, 0),

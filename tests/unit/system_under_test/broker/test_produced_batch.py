@@ -65,15 +65,15 @@ def test_a_sound_batch_becomes_a_verified_one():
         (batch(timestamp_ms=NEWEST_MS + 1), ErrorCode.INVALID_TIMESTAMP),
     ],
 )
-def test_anything_else_is_refused_with_its_reason(records, error):
+def test_other_batches_are_refused_with_a_reason(records, error):
     assert outcome(records) is error
 
 
-def test_a_record_may_be_as_new_as_allowed():
+def test_a_record_timestamp_may_be_at_the_limit():
     assert isinstance(outcome(batch(timestamp_ms=NEWEST_MS)), VerifiedBatches)
 
 
-def test_zstd_is_refused_only_to_clients_that_do_not_know_it():
+def test_zstd_is_refused_only_for_clients_that_do_not_support_it():
     compressed = with_attributes(4)
     assert outcome(compressed, api_version=6) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert isinstance(outcome(compressed, api_version=7), VerifiedBatches)

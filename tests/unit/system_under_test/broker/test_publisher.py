@@ -27,7 +27,7 @@ TOPIC = UUID(int=100)
 
 
 class RecordingTarget:
-    """Keeps what a replica manager would be told, and what the cache said at that moment."""
+    """Keeps what a replica manager would get, and the content of the cache at that moment."""
 
     def __init__(self, cache: MetadataCache) -> None:
         self.cache = cache
@@ -119,7 +119,7 @@ def test_nothing_is_published_before_it_is_allowed() -> None:
     assert bench.cache.image.last_offset == -1
 
 
-def test_the_first_publish_is_one_and_loads_the_logs_before_partitions_change() -> None:
+def test_the_first_publish_is_a_single_one_and_loads_logs_before_partitions_change() -> None:
     bench = Bench()
     bench.commit([topic(), partition()], [change(leader=2)], [change(leader=1)])
     bench.publisher.allow()
@@ -178,14 +178,14 @@ def test_a_lagging_broker_publishes_later_and_in_order() -> None:
     run_virtually(scenario())
 
 
-def test_partitions_of_others_are_nobodys_business_here() -> None:
+def test_partitions_without_a_local_replica_are_ignored() -> None:
     bench = published_bench()
     bench.target.deltas.clear()
     bench.commit([partition(index=5, replicas=(2, 3), leader=2)], [change(5, leader=3)])
     assert bench.target.deltas == []
 
 
-def test_a_partition_that_moves_away_is_deleted_and_one_of_a_removed_topic_says_so() -> None:
+def test_a_partition_that_moves_away_is_deleted_and_one_of_a_removed_topic_is_marked() -> None:
     bench = published_bench()
     bench.commit([change(replicas=(2, 3), isr=(2, 3), leader=2)])
     assert bench.last.deletes == (("t", 0, False),)

@@ -1,4 +1,4 @@
-"""What the metadata cache answers: to its own partitions, and to clients that ask for Metadata."""
+"""Metadata cache: what it returns to partitions of its broker, and to clients that request Metadata."""
 
 from typing import Any
 from uuid import UUID
@@ -22,7 +22,7 @@ OTHER = UUID(int=200)
 
 
 def cache() -> MetadataCache:
-    """Brokers 1 (alive), 2 (fenced), 3 (in controlled shutdown); "t" led by 1 and 2, "s" by nobody."""
+    """Brokers 1 (alive), 2 (fenced), 3 (in controlled shutdown); "t" led by 1 and 2, "s" without a leader."""
     made = MetadataCache(
         NodeConfig(
             node_id=1,
@@ -119,12 +119,12 @@ def test_a_leader_that_is_not_alive_is_no_leader_for_clients() -> None:
     assert (second.error_code, second.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
 
 
-def test_a_partition_without_a_leader_says_so() -> None:
+def test_a_partition_without_a_leader_is_reported_as_leaderless() -> None:
     (topic,) = ask((named("s"),)).topics
     assert topic.partitions[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def test_asking_for_no_topic_in_particular_gives_all_by_name() -> None:
+def test_requesting_no_particular_topic_returns_all_sorted_by_name() -> None:
     assert [topic.name for topic in ask(None).topics] == ["s", "t"]
 
 
@@ -144,6 +144,6 @@ def test_an_unknown_topic_is_an_error_of_that_topic_only(wanted: Any, error: Err
     assert known.error_code == ErrorCode.NONE
 
 
-def test_a_topic_may_be_asked_for_by_id() -> None:
+def test_a_topic_may_be_requested_by_id() -> None:
     wanted = metadata_request.MetadataRequestTopic(topic_id=OTHER, name=None)
     assert ask((wanted,)).topics[0].name == "s"

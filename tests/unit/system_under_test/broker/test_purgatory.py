@@ -1,4 +1,4 @@
-"""Deadlines of parked requests: in order, with one timer, and without a trace of what is done."""
+"""Deadlines of parked requests: in order, with one timer, and without keeping finished ones."""
 
 import asyncio
 
@@ -35,7 +35,7 @@ def test_operations_expire_in_the_order_of_their_deadlines():
     assert run_virtually(story()) == expected
 
 
-def test_what_is_done_does_not_expire():
+def test_a_completed_operation_does_not_expire():
     async def story() -> list:
         log: list = []
         purgatory = Purgatory()
@@ -51,7 +51,7 @@ def test_what_is_done_does_not_expire():
     assert run_virtually(story()) == [("waiting", 200.0)]
 
 
-def test_an_operation_without_patience_expires_on_the_next_turn():
+def test_an_operation_with_zero_timeout_expires_on_the_next_turn():
     async def story() -> list:
         log: list = []
         Purgatory().park(Operation("now", log), -5)
@@ -103,7 +103,7 @@ def test_one_timer_serves_all():
     run_virtually(story())
 
 
-def test_abandoned_operations_answer_in_order_and_the_timer_stops():
+def test_abandoned_operations_complete_in_order_and_the_timer_stops():
     async def story() -> list:
         log: list = []
         purgatory = Purgatory()

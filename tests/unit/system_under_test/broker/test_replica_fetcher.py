@@ -1,4 +1,4 @@
-"""The replica fetcher's conversation with a leader: what is asked, what is believed, when it waits."""
+"""The replica fetcher: what it requests from a leader, what it accepts, when it waits."""
 
 import asyncio
 from collections.abc import Callable
@@ -63,7 +63,7 @@ class FakePartition:
 
 
 class FakeConnection:
-    """Answers with a function of the request, after as long as it likes."""
+    """Responds with a function of the request, after any delay."""
 
     def __init__(self, leader: "FakeLeader") -> None:
         self.leader = leader
@@ -79,13 +79,13 @@ class FakeConnection:
 
     def _deliver(self, message: Any, future: "asyncio.Future[Any]") -> None:
         self.leader.in_flight -= 1
-        answer = self.leader.answer(message)
+        response = self.leader.answer(message)
         if future.done():
             return
-        if isinstance(answer, Exception):
-            future.set_exception(answer)
+        if isinstance(response, Exception):
+            future.set_exception(response)
         else:
-            future.set_result(answer)
+            future.set_result(response)
 
     def close(self) -> None:
         self.is_open = False
@@ -174,7 +174,7 @@ def failing(error: ErrorCode) -> Callable[[Any], Any]:
 
 
 def offsets(latest: int, earliest: int) -> Callable[[Any], Any]:
-    """A leader that has none of the offsets asked for, but says where its log is."""
+    """A leader that has none of the requested offsets, but reports the bounds of its log."""
 
     def answer(request: Any) -> Any:
         if message_name(request) == "FetchRequest":
@@ -202,7 +202,7 @@ def offsets(latest: int, earliest: int) -> Callable[[Any], Any]:
     return answer
 
 
-def test_a_fetch_says_who_asks_from_where_and_under_which_epochs() -> None:
+def test_a_fetch_carries_replica_offsets_and_epochs() -> None:
     bench = Bench(lambda _request: respond(entry(records=b"xx", high_watermark=1)))
     partition = FakePartition(end=5)
 
@@ -263,7 +263,7 @@ def test_every_entry_reaches_its_partition_whatever_the_order(reverse: bool) -> 
     assert [p.calls[0][1] for p in partitions] == [b"10", b"20", b"30", b"40"]
 
 
-def test_an_idle_follower_sends_the_very_same_request_again() -> None:
+def test_an_idle_follower_sends_an_identical_request_again() -> None:
     bench = Bench(lambda request: respond(*(entry(index) for index in entries(request))))
 
     async def scenario() -> None:
@@ -293,7 +293,7 @@ def test_a_diverging_entry_truncates_and_nothing_else_is_taken_from_it() -> None
 
 
 @pytest.mark.parametrize("change", ["new epoch", "forgotten", "moved"])
-def test_a_response_to_what_is_no_longer_asked_is_ignored(change: str) -> None:
+def test_a_response_to_an_obsolete_request_is_ignored(change: str) -> None:
     bench = Bench(lambda _request: respond(entry(records=b"xx", high_watermark=9)))
     partition = FakePartition(end=5)
 
@@ -315,7 +315,7 @@ def test_a_response_to_what_is_no_longer_asked_is_ignored(change: str) -> None:
     assert epochs[:2] == {"new epoch": [3, 4], "forgotten": [3], "moved": [3, 3]}[change]
 
 
-def test_without_foll_2_an_answer_of_the_old_epoch_is_taken_for_one_of_the_new() -> None:
+def test_without_foll_2_a_response_of_the_old_epoch_is_taken_for_one_of_the_new() -> None:
     """KAFKA-7164: the fetcher of the same leader keeps going, and never compares the logs again."""
     bench = Bench(
         lambda _request: respond(entry(records=b"xx", high_watermark=9)), Rules(["FOLL-2"])

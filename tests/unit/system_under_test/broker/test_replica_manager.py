@@ -21,7 +21,7 @@ def test_a_topic_that_was_created_again_starts_with_an_empty_log():
     assert broker.partition.topic_id == UUID(int=8)
 
 
-def test_a_removed_replica_takes_its_log_and_its_fetcher_along():
+def test_removing_a_replica_removes_its_log_and_its_fetcher():
     broker = Broker()
     broker.follow(2)
     broker.replicate(batch("a", epoch=1))
@@ -69,7 +69,7 @@ def test_a_checkpoint_that_cannot_be_written_is_a_storage_failure():
     run_virtually(story())
 
 
-def test_gauges_tell_the_state_of_the_isr():
+def test_gauges_show_the_state_of_the_isr():
     broker = lead_with_followers_at(1)
     gauges = broker.manager.gauges()
     assert (gauges["LeaderCount"], gauges["UnderReplicatedPartitions"]) == (1, 0)
@@ -152,12 +152,12 @@ def test_unknown_kinds_of_timestamps_are_refused():
     assert lead_with_followers_at(0).list_offsets(-6).error_code == 35
 
 
-def test_there_is_no_offset_in_a_tiered_storage_that_does_not_exist():
-    answer = lead_with_followers_at(3).list_offsets(-5)
-    assert (answer.error_code, answer.offset) == (0, -1)
+def test_tiered_storage_timestamps_have_no_offset():
+    response = lead_with_followers_at(3).list_offsets(-5)
+    assert (response.error_code, response.offset) == (0, -1)
 
 
-def test_offsets_are_told_by_the_leader_of_that_epoch_only():
+def test_offsets_are_reported_only_by_the_leader_of_that_epoch():
     broker = lead_with_followers_at(1)
     assert broker.list_offsets(epoch=0).error_code == 74
     assert broker.list_offsets(epoch=2).error_code == 75
@@ -174,12 +174,12 @@ def test_the_end_of_an_epoch_is_where_the_next_one_starts():
     broker.lead(leader_epoch=4)
     append(broker, "x")
     for asked, epoch, end in ((1, 1, 2), (3, 1, 2), (4, 4, 3), (5, -1, -1), (0, 0, 0)):
-        answer = broker.end_of_epoch(asked)
-        assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (0, epoch, end)
+        response = broker.end_of_epoch(asked)
+        assert (response.error_code, response.leader_epoch, response.end_offset) == (0, epoch, end)
     assert broker.end_of_epoch(1, current=1).error_code == 74
 
 
-def test_offset_answers_survive_the_codec():
+def test_offset_responses_survive_the_codec():
     broker = lead_with_followers_at(1)
     seen = []
     send = broker.send

@@ -1,4 +1,4 @@
-"""Fetch requests on the leader: checks, bounds, long polls, and what they say about a follower."""
+"""Fetch requests on the leader: checks, bounds, long polls, and follower state."""
 
 import asyncio
 from uuid import UUID
@@ -41,8 +41,8 @@ def test_a_consumer_between_high_watermark_and_log_end_gets_nothing_and_no_error
     append(broker, "b")
     append(broker, "c")
     for offset in (1, 2, 3):
-        answer = consume(broker, offset)
-        assert (answer.error_code, answer.records) == (0, b"")
+        response = consume(broker, offset)
+        assert (response.error_code, response.records) == (0, b"")
 
 
 def test_without_fetch6_a_consumer_reads_to_the_log_end():
@@ -52,7 +52,7 @@ def test_without_fetch6_a_consumer_reads_to_the_log_end():
 
 
 @pytest.mark.parametrize("offset", [-1, 4])
-def test_offsets_outside_of_the_log_are_out_of_range(offset):
+def test_offsets_outside_the_log_are_out_of_range(offset):
     broker = lead_with_followers_at(3)
     assert consume(broker, offset).error_code == 1
 
@@ -62,13 +62,13 @@ def test_a_batch_larger_than_the_limit_gets_through():
     assert values_of(consume(broker, 0, partition_max_bytes=1)) == ["r0"]
 
 
-def test_answers_survive_the_codec():
+def test_responses_survive_the_codec():
     broker = lead_with_followers_at(1)
     for response in (broker.fetch(0), broker.fetch(1), broker.fetch(9), broker.fetch(0, epoch=0)):
         assert decode(type(response), encode(response)) == response
 
 
-def test_the_same_question_gets_the_same_answer_until_something_changes():
+def test_the_same_request_gets_the_same_response_until_something_changes():
     broker = lead_with_followers_at(2)
     assert broker.fetch(0) is broker.fetch(0)
     append(broker, "c")
@@ -81,7 +81,7 @@ def test_the_same_question_gets_the_same_answer_until_something_changes():
     assert values_of(broker.follower_fetch(2, 0)) == ["r0", "x"]
 
 
-# --- who may read
+# --- which replicas may read
 
 
 def test_leader_epochs_are_compared():
@@ -95,25 +95,25 @@ def test_leader_epochs_are_compared():
     assert "fenced-fetch" in broker.marks
 
 
-def test_without_fetch2_any_leader_epoch_will_do():
+def test_without_fetch2_any_leader_epoch_is_accepted():
     broker = lead_with_followers_at(1, without=("FETCH-2",))
     broker.lead()
     assert broker.follower_fetch(2, 1, epoch=1).error_code == 0
 
 
-def test_a_follower_answers_nobody():
+def test_a_follower_refuses_fetches():
     broker = Broker()
     broker.follow(2)
-    answer = consume(broker, 0)
-    assert (answer.error_code, answer.current_leader.leader_id) == (6, 2)
+    response = consume(broker, 0)
+    assert (response.error_code, response.current_leader.leader_id) == (6, 2)
 
 
-def test_a_replica_that_is_not_assigned_comes_too_early():
+def test_a_fetch_by_an_unassigned_replica_is_refused():
     broker = lead_with_followers_at(1)
     assert broker.follower_fetch(4, 0, broker_epoch=104).error_code == 75
 
 
-def test_topics_are_known_by_their_ids():
+def test_fetches_refer_to_topics_by_id():
     broker = lead_with_followers_at(1)
     other = UUID(int=8)
     assert consume(broker, 0, topic_id=other).error_code == 100
@@ -140,23 +140,23 @@ def diverged() -> Broker:
     return broker
 
 
-def test_a_diverging_fetch_is_told_where_and_says_nothing_about_the_follower():
+def test_a_diverging_fetch_gets_the_point_of_divergence_and_does_not_update_follower_state():
     broker = diverged()
-    answer = broker.follower_fetch(2, 4, last_epoch=2)
-    assert (answer.error_code, answer.records) == (0, b"")
-    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (1, 2)
+    response = broker.follower_fetch(2, 4, last_epoch=2)
+    assert (response.error_code, response.records) == (0, b"")
+    assert (response.diverging_epoch.epoch, response.diverging_epoch.end_offset) == (1, 2)
     assert broker.partition.leadership.followers[2].log_end_offset == -1
     assert "diverging-fetch" in broker.marks
 
 
 def test_a_fetch_behind_the_end_of_its_epoch_diverges():
-    answer = diverged().follower_fetch(2, 3, last_epoch=1)
-    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (1, 2)
+    response = diverged().follower_fetch(2, 3, last_epoch=1)
+    assert (response.diverging_epoch.epoch, response.diverging_epoch.end_offset) == (1, 2)
 
 
 def test_an_unknown_epoch_diverges_even_below_the_end_of_the_epoch_before_it():
-    answer = diverged().follower_fetch(2, 1, last_epoch=2)
-    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (1, 2)
+    response = diverged().follower_fetch(2, 1, last_epoch=2)
+    assert (response.diverging_epoch.epoch, response.diverging_epoch.end_offset) == (1, 2)
 
 
 def test_below_the_log_start_a_diverging_fetch_is_out_of_range():
@@ -175,8 +175,8 @@ def test_below_the_log_start_a_diverging_fetch_is_out_of_range():
 @pytest.mark.parametrize(("offset", "last_epoch"), [(2, 1), (1, 1), (4, 3), (3, 3)])
 def test_a_prefix_does_not_diverge(offset, last_epoch):
     broker = diverged()
-    answer = broker.follower_fetch(2, offset, last_epoch=last_epoch)
-    assert (answer.error_code, answer.diverging_epoch.epoch) == (0, -1)
+    response = broker.follower_fetch(2, offset, last_epoch=last_epoch)
+    assert (response.error_code, response.diverging_epoch.epoch) == (0, -1)
     assert broker.partition.leadership.followers[2].log_end_offset == offset
 
 
@@ -185,8 +185,8 @@ def test_an_epoch_newer_than_all_is_out_of_range():
 
 
 def test_a_log_longer_than_the_leaders_diverges_in_the_same_epoch():
-    answer = diverged().follower_fetch(2, 9, last_epoch=3)
-    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (3, 4)
+    response = diverged().follower_fetch(2, 9, last_epoch=3)
+    assert (response.diverging_epoch.epoch, response.diverging_epoch.end_offset) == (3, 4)
 
 
 def test_without_fetch5_a_diverging_log_is_served():
@@ -194,8 +194,8 @@ def test_without_fetch5_a_diverging_log_is_served():
     broker.lead()
     for value in "abc":
         append(broker, value)
-    answer = broker.follower_fetch(2, 2, last_epoch=0)
-    assert values_of(answer) == ["c"]
+    response = broker.follower_fetch(2, 2, last_epoch=0)
+    assert values_of(response) == ["c"]
 
 
 def test_without_fs1_a_diverging_fetch_counts():
@@ -208,7 +208,7 @@ def test_without_fs1_a_diverging_fetch_counts():
     assert broker.partition.leadership.followers[2].log_end_offset == 3
 
 
-def test_a_fetch_out_of_range_says_nothing_about_the_follower():
+def test_a_fetch_out_of_range_does_not_update_follower_state():
     broker = lead_with_followers_at(2)
     broker.follower_fetch(2, 9)
     assert broker.partition.leadership.followers[2].log_end_offset == 2
@@ -272,15 +272,15 @@ def test_a_consumer_ahead_of_the_high_watermark_is_not_woken_by_its_arrival():
     on_loop(story)
 
 
-def test_a_long_poll_ends_at_its_deadline_with_the_present_high_watermark():
+def test_a_long_poll_ends_at_its_deadline_with_the_current_high_watermark():
     async def story() -> None:
         broker = lead_with_followers_at(0)
         append(broker, "a")
         broker.follower_fetch(3, 1)
         waiting = broker.fetch(1, replica=2, wait_ms=500)
-        answer = only_fetched(await waiting)
+        response = only_fetched(await waiting)
         assert now_ms() == 500
-        assert (answer.records, answer.high_watermark) == (b"", 1)
+        assert (response.records, response.high_watermark) == (b"", 1)
         assert broker.manager.fetch.purgatory.expired_count == 1
 
     run_virtually(story())
@@ -350,7 +350,7 @@ def test_errors_are_never_parked():
     assert consume(broker, 9, wait_ms=500).error_code == 1
 
 
-def test_a_stopping_broker_answers_long_polls():
+def test_a_stopping_broker_completes_long_polls():
     def story() -> None:
         broker = lead_with_followers_at(1)
         waiting = broker.fetch(1, wait_ms=500)
@@ -360,7 +360,7 @@ def test_a_stopping_broker_answers_long_polls():
     on_loop(story)
 
 
-def test_a_client_that_is_gone_disturbs_nobody():
+def test_a_disconnected_client_does_not_affect_others():
     def story() -> None:
         broker = lead_with_followers_at(1)
         gone, there = (broker.fetch(1, replica=2, wait_ms=500) for _ in range(2))
@@ -371,7 +371,7 @@ def test_a_client_that_is_gone_disturbs_nobody():
     on_loop(story)
 
 
-def test_a_failing_disk_is_told_to_the_reader():
+def test_a_failing_disk_is_reported_to_the_reader():
     broker = lead_with_followers_at(1)
     broker.storage.failing.add("read")
     assert consume(broker, 0).error_code == 56

@@ -25,7 +25,7 @@ def on_loop(story) -> None:
     asyncio.run(run())
 
 
-def test_acks_all_is_answered_when_the_high_watermark_passes_the_last_record():
+def test_acks_all_is_acknowledged_when_the_high_watermark_passes_the_last_record():
     def story() -> None:
         broker = Broker()
         broker.lead()
@@ -33,13 +33,13 @@ def test_acks_all_is_answered_when_the_high_watermark_passes_the_last_record():
         broker.follower_fetch(2, 2)
         assert not waiting.done()
         broker.follower_fetch(3, 2)
-        answer = only_produced(waiting)
-        assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (0, 0, 0)
+        response = only_produced(waiting)
+        assert (response.error_code, response.base_offset, response.log_start_offset) == (0, 0, 0)
 
     on_loop(story)
 
 
-def test_requests_are_answered_in_the_order_of_their_offsets():
+def test_requests_are_acknowledged_in_offset_order():
     def story() -> None:
         broker = Broker()
         broker.lead()
@@ -53,14 +53,14 @@ def test_requests_are_answered_in_the_order_of_their_offsets():
     on_loop(story)
 
 
-def test_acks_one_is_answered_after_the_local_append():
+def test_acks_one_is_acknowledged_after_the_local_append():
     broker = lead_with_followers_at(0)
-    answer = only_produced(broker.produce("a", acks=1))
-    assert (answer.error_code, answer.base_offset) == (0, 0)
+    response = only_produced(broker.produce("a", acks=1))
+    assert (response.error_code, response.base_offset) == (0, 0)
     assert broker.high_watermark == 0
 
 
-def test_acks_zero_has_no_answer():
+def test_acks_zero_has_no_response():
     broker = lead_with_followers_at(0)
     assert broker.produce("a", acks=0) is None
     assert broker.log_end == 1
@@ -116,7 +116,7 @@ def test_without_prod2_acks_all_is_accepted_below_min_isr():
     on_loop(story)
 
 
-def test_without_prod4_acks_all_is_answered_after_the_local_append():
+def test_without_prod4_acks_all_is_acknowledged_after_the_local_append():
     broker = lead_with_followers_at(2, without=("PROD-4",))
     assert only_produced(broker.produce("a")).error_code == 0
     assert broker.high_watermark == 2
@@ -140,8 +140,8 @@ def test_with_the_gate_a_request_in_flight_ends_as_timed_out():
         broker, waiting = shrink_with_a_request_in_flight("kafka-4.1")
         assert broker.high_watermark == 2
         assert not waiting.done()
-        answer = only_produced(await waiting)
-        assert (answer.error_code, answer.base_offset) == (7, -1)
+        response = only_produced(await waiting)
+        assert (response.error_code, response.base_offset) == (7, -1)
         assert now_ms() == 1000
         assert "produce-timed-out" in broker.marks
 
@@ -158,7 +158,7 @@ def test_without_the_gate_a_request_in_flight_ends_as_not_enough_replicas_after_
     run_virtually(story())
 
 
-def test_a_request_that_timed_out_is_not_answered_again_when_its_records_commit():
+def test_a_timed_out_request_gets_no_second_response_when_its_records_commit():
     async def story() -> None:
         broker = lead_with_followers_at(0)
         waiting = broker.produce("a", timeout_ms=100)
@@ -186,7 +186,7 @@ def test_a_deposed_leader_fails_its_pending_requests():
 
 
 def test_without_foll3_a_replaced_record_is_acknowledged():
-    """B-24: the test looks at the high watermark only, which moves again under the next leader."""
+    """B-24: the check uses only the high watermark, which moves again under the next leader."""
 
     def story() -> None:
         broker = lead_with_followers_at(1, without=("FOLL-3",))
@@ -224,7 +224,7 @@ def test_a_removed_partition_fails_its_pending_requests(topic_was_deleted, error
     on_loop(story)
 
 
-def test_a_stopping_broker_answers_what_waits():
+def test_a_stopping_broker_completes_pending_requests():
     def story() -> None:
         broker = lead_with_followers_at(1)
         waiting = broker.produce("a")
@@ -237,13 +237,13 @@ def test_a_stopping_broker_answers_what_waits():
 # --- refusals
 
 
-def test_a_follower_refuses():
+def test_a_follower_refuses_produce_requests():
     broker = Broker()
     broker.follow(2)
     assert only_produced(broker.produce("a", acks=1)).error_code == 6
 
 
-def test_a_partition_that_is_elsewhere_and_one_that_is_nowhere():
+def test_a_partition_on_another_broker_and_an_unknown_one_get_different_errors():
     broker = Broker()
     assert only_produced(broker.produce("a", acks=1)).error_code == 6
     broker.metadata.known.clear()
@@ -251,7 +251,7 @@ def test_a_partition_that_is_elsewhere_and_one_that_is_nowhere():
 
 
 @pytest.mark.parametrize("acks", [2, -2])
-def test_other_acks_do_not_exist(acks):
+def test_other_acks_values_are_refused(acks):
     broker = lead_with_followers_at(0)
     assert only_produced(broker.produce("a", acks=acks)).error_code == 21
     assert broker.log_end == 0
@@ -313,7 +313,7 @@ def test_a_failing_disk_takes_the_partition_offline():
     assert broker.manager.gauges()["OfflineReplicaCount"] == 1
 
 
-def test_a_failing_disk_fails_what_waits():
+def test_a_failing_disk_fails_pending_requests():
     def story() -> None:
         broker = lead_with_followers_at(1)
         waiting = broker.produce("a")
@@ -324,7 +324,7 @@ def test_a_failing_disk_fails_what_waits():
     on_loop(story)
 
 
-def test_a_client_that_is_gone_disturbs_nobody():
+def test_a_disconnected_client_does_not_affect_others():
     def story() -> None:
         broker = Broker()
         broker.lead()

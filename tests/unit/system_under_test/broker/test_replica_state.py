@@ -76,11 +76,11 @@ def test_any_other_transition_is_refused_and_changes_nothing(pair):
     assert replica.log is log
 
 
-def test_nothing_follows_a_removal():
+def test_removed_is_a_final_state():
     assert TRANSITIONS[REMOVED] == frozenset()
 
 
-def test_a_partition_begins_without_a_log_and_becomes_what_its_registration_names():
+def test_a_partition_starts_without_a_log_and_takes_the_role_of_its_registration():
     broker = Broker()
     assert broker.follow(2).replica.state is FOLLOWER
     assert broker.lead().replica.state is LEADER
@@ -88,7 +88,7 @@ def test_a_partition_begins_without_a_log_and_becomes_what_its_registration_name
     assert broker.follow(3).replica.state is FOLLOWER
 
 
-def test_only_a_leader_has_a_leadership():
+def test_only_a_leader_has_leader_state():
     broker = Broker()
     assert broker.follow(2).leadership is None
     first = broker.lead().leadership
@@ -99,7 +99,7 @@ def test_only_a_leader_has_a_leadership():
     assert broker.lead().leadership not in (None, first)
 
 
-def test_a_failed_disk_ends_the_leadership_and_takes_the_log_away():
+def test_a_failed_disk_ends_the_leadership_and_closes_the_log():
     broker = Broker()
     partition = broker.lead()
     broker.manager.context.on_disk_error("t", 0, OSError(5, "gone"))

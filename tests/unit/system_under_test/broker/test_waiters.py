@@ -66,7 +66,7 @@ def test_every_append_fails_once():
     assert not waiters.produces
 
 
-def test_fetches_may_leave_while_they_are_notified():
+def test_fetches_may_be_removed_while_they_are_notified():
     waiters = Waiters()
     followers = [Leaving(waiters.follower_fetches, number) for number in (1, 2)]
     consumers = [Leaving(waiters.consumer_fetches, number) for number in (3, 4)]

@@ -57,7 +57,7 @@ def asked(*topics: tuple[str, int], **options: Any) -> Any:
 
 
 class Handler:
-    """A handler by ids that keeps what it was asked."""
+    """A handler by ids that keeps its request."""
 
     def __init__(self, answer: Any = None) -> None:
         self.answer = answer
@@ -82,7 +82,7 @@ class Handler:
         )
 
 
-def test_everything_that_is_asked_reaches_the_handler():
+def test_every_request_field_reaches_the_handler():
     handler = Handler()
     FetchByName(IDS.get, handler).handle(asked(("a", 0), ("b", 5), session_epoch=0))
     request = handler.request
@@ -115,34 +115,34 @@ def test_everything_that_is_asked_reaches_the_handler():
     )
 
 
-def test_the_answer_names_the_topics():
-    answer = FetchByName(IDS.get, Handler()).handle(asked(("b", 5), ("a", 0)))
-    assert [(topic.topic, topic.partitions[0].partition_index) for topic in answer.responses] == [
+def test_the_response_names_the_topics():
+    response = FetchByName(IDS.get, Handler()).handle(asked(("b", 5), ("a", 0)))
+    assert [(topic.topic, topic.partitions[0].partition_index) for topic in response.responses] == [
         ("b", 5),
         ("a", 0),
     ]
-    (data,) = answer.responses[0].partitions
+    (data,) = response.responses[0].partitions
     assert (data.high_watermark, data.last_stable_offset, data.log_start_offset) == (9, 9, 1)
     assert (data.records, data.aborted_transactions) == (b"records", None)
 
 
-def test_an_unknown_topic_is_answered_at_once_with_the_others():
+def test_an_unknown_topic_gets_an_error_in_the_same_response():
     handler = Handler()
-    answer = FetchByName(IDS.get, handler).handle(asked(("gone", 1), ("a", 0)))
+    response = FetchByName(IDS.get, handler).handle(asked(("gone", 1), ("a", 0)))
     assert handler.request.max_wait == millis(0)
     assert {
         topic.topic: (one.partition_index, one.error_code, one.high_watermark)
-        for topic in answer.responses
+        for topic in response.responses
         for one in topic.partitions
     } == {"a": (0, 0, 9), "gone": (1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)}
 
 
 @pytest.mark.parametrize("error", [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID])
-def test_errors_about_ids_are_not_told_to_who_knows_names_only(error):
+def test_errors_about_ids_are_not_sent_to_clients_that_use_names(error):
     data = fetched_data(0, error, -1, -1, b"")
     handler = Handler(fetch_answer(ErrorCode.NONE, (fetched_topic(IDS["a"], (data,)),)))
-    answer = FetchByName(IDS.get, handler).handle(asked(("a", 0)))
-    assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    response = FetchByName(IDS.get, handler).handle(asked(("a", 0)))
+    assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_divergence_and_the_current_leader_are_passed_on():
@@ -156,13 +156,13 @@ def test_divergence_and_the_current_leader_are_passed_on():
         diverging_epoch=fetch_response.EpochEndOffset(epoch=2, end_offset=6),
     )
     handler = Handler(fetch_answer(ErrorCode.NONE, (fetched_topic(IDS["a"], (data,)),)))
-    (told,) = FetchByName(IDS.get, handler).handle(asked(("a", 0))).responses[0].partitions
-    assert (told.diverging_epoch.epoch, told.diverging_epoch.end_offset) == (2, 6)
-    assert (told.current_leader.leader_id, told.current_leader.leader_epoch) == (3, 8)
+    (reported,) = FetchByName(IDS.get, handler).handle(asked(("a", 0))).responses[0].partitions
+    assert (reported.diverging_epoch.epoch, reported.diverging_epoch.end_offset) == (2, 6)
+    assert (reported.current_leader.leader_id, reported.current_leader.leader_epoch) == (3, 8)
 
 
 @pytest.mark.parametrize("ending", ["answer", "cancelled", "error"])
-def test_a_parked_fetch_ends_as_the_handler_ends_it(ending):
+def test_a_parked_fetch_gets_the_handlers_result(ending):
     async def story() -> None:
         parked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         handler = Handler(parked)
@@ -185,7 +185,7 @@ def test_a_parked_fetch_ends_as_the_handler_ends_it(ending):
     run_virtually(story())
 
 
-def test_a_client_that_is_gone_disturbs_nobody():
+def test_a_disconnected_client_does_not_affect_others():
     async def story() -> None:
         parked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         handler = Handler(parked)
@@ -235,16 +235,16 @@ def session_fetch(session_id: int, session_epoch: int, **options: Any) -> Any:
 )
 def test_a_full_fetch_is_served_without_a_session(session_id, session_epoch):
     broker, by_names = led()
-    answer = by_names.handle(session_fetch(session_id, session_epoch))
-    assert (answer.error_code, answer.session_id) == (0, 0)
-    assert answer.responses[0].partitions[0].records != b""
+    response = by_names.handle(session_fetch(session_id, session_epoch))
+    assert (response.error_code, response.session_id) == (0, 0)
+    assert response.responses[0].partitions[0].records != b""
     assert broker.partition.is_leader
 
 
 @pytest.mark.parametrize(
     ("session_id", "session_epoch"), [(77, 1), (77, 2**31 - 1), (0, 1), (77, -2), (-5, 3)]
 )
-def test_a_fetch_in_a_session_that_was_never_given_is_told_so(session_id, session_epoch):
+def test_a_fetch_in_an_unknown_session_gets_an_error(session_id, session_epoch):
     _, by_names = led()
     forgotten = by_name.ForgottenTopic(topic=TOPIC, partitions=(0,))
     unknown = by_name.FetchTopic(topic="unknown", partitions=())
@@ -253,9 +253,9 @@ def test_a_fetch_in_a_session_that_was_never_given_is_told_so(session_id, sessio
         {"topics": (), "forgotten_topics_data": (forgotten,)},
         {"topics": (unknown,)},
     ):
-        answer = by_names.handle(session_fetch(session_id, session_epoch, **options))
-        assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        assert (answer.session_id, answer.responses) == (0, ())
+        response = by_names.handle(session_fetch(session_id, session_epoch, **options))
+        assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        assert (response.session_id, response.responses) == (0, ())
 
 
 def test_sessions_are_declined_by_id_as_well():

@@ -1,4 +1,4 @@
-"""The controller's event loop: commit before answer, activation, loss of leadership, timers."""
+"""The controller's event loop: commit before response, activation, loss of leadership, timers."""
 
 import asyncio
 import random
@@ -224,7 +224,7 @@ async def sleep_ms(duration_ms: float) -> None:
 
 
 @virtually
-async def test_a_controller_that_does_not_lead_answers_not_controller_to_everything():
+async def test_a_controller_that_does_not_lead_responds_not_controller_to_everything():
     node = Node()
     alter = alter_request(
         1, 1, registration_request(1).log_dirs[0], leader_epoch=0, partition_epoch=0, isr=()
@@ -296,23 +296,23 @@ async def test_the_first_activation_writes_the_features_and_later_ones_do_not():
 
 
 @virtually
-async def test_an_answer_waits_for_the_commit():
+async def test_a_response_waits_for_the_commit():
     node = Node()
     await node.begin()
     await settle()
     node.quorum.auto = False
-    answer = node.ask(registration_request(1))
+    response = node.ask(registration_request(1))
     await settle()
-    assert not answer.done()
+    assert not response.done()
     assert 1 in node.controller.latest.brokers
     assert 1 not in node.controller.image.brokers
     node.quorum.commit()
-    assert answer.result().error_code == 0
-    assert answer.result().broker_epoch == node.controller.image.brokers[1].broker_epoch
+    assert response.result().error_code == 0
+    assert response.result().broker_epoch == node.controller.image.brokers[1].broker_epoch
 
 
 @virtually
-async def test_an_answer_without_records_waits_for_what_it_rests_on():
+async def test_a_response_without_records_waits_for_the_commit_of_what_it_depends_on():
     node = Node()
     await node.begin(1)
     await settle()
@@ -330,7 +330,7 @@ async def test_an_answer_without_records_waits_for_what_it_rests_on():
 
 
 @virtually
-async def test_without_ctrl_1_it_answers_before_the_commit():
+async def test_without_ctrl_1_it_responds_before_the_commit():
     node = Node(without=("CTRL-1",))
     await node.begin()
     node.quorum.auto = False
@@ -339,7 +339,7 @@ async def test_without_ctrl_1_it_answers_before_the_commit():
 
 
 @virtually
-async def test_a_lost_leadership_fails_pending_answers_and_forgets_their_records():
+async def test_a_lost_leadership_fails_pending_requests_and_drops_their_records():
     node = Node()
     await node.begin(1)
     await settle()
@@ -437,7 +437,7 @@ async def test_silent_brokers_are_fenced_one_by_one_in_the_order_of_last_contact
 
 
 @virtually
-async def test_a_broker_that_beats_is_not_fenced():
+async def test_a_broker_that_sends_heartbeats_is_not_fenced():
     node = Node()
     await silent_cluster(node)
     for _ in range(30):
@@ -483,7 +483,7 @@ async def test_without_fence_3_they_are_fenced_in_one_event():
 
 
 @virtually
-async def test_a_new_active_controller_gives_everybody_a_fresh_session():
+async def test_a_new_active_controller_gives_every_broker_a_new_session():
     node = Node()
     await node.begin(1)
     await sleep_ms(SESSION_MS - 20)
@@ -564,7 +564,7 @@ async def test_the_sweep_runs_while_a_topic_that_allows_it_is_leaderless():
 
 
 @virtually
-async def test_an_orderly_stop_is_permitted_when_the_others_know():
+async def test_a_controlled_shutdown_is_permitted_when_the_other_brokers_know():
     node = Node()
     await silent_cluster(node)
     assert not (await node.beat(1, want_stop=True)).should_shut_down
@@ -588,7 +588,7 @@ async def test_topic_ids_are_distinct_and_of_version_4():
 
 
 @virtually
-async def test_a_heartbeat_of_a_settled_broker_is_answered_at_once_with_a_shared_response():
+async def test_a_heartbeat_of_a_settled_broker_gets_a_shared_response_at_once():
     node = Node()
     await node.begin(1)
     await settle()

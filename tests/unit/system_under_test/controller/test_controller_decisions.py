@@ -90,11 +90,11 @@ def built(
     )
 
 
-def test_no_target_and_nothing_to_elect_is_no_record():
+def test_no_target_and_nothing_to_elect_writes_no_record():
     assert built(registration()) is None
 
 
-def test_the_same_isr_in_another_order_is_no_record():
+def test_the_same_isr_in_another_order_writes_no_record():
     assert built(registration(), (3, 2, 1)) is None
 
 
@@ -105,7 +105,7 @@ def test_a_shrink_above_min_isr_writes_the_isr_alone():
     assert [mark.name for mark in change.marks()] == ["isr-shrunk"]
 
 
-def test_a_shrink_below_min_isr_remembers_who_left():
+def test_a_shrink_below_min_isr_remembers_the_removed_members():
     change = built(registration(isr=(1, 3), elr=()), (1,))
     assert change.record.eligible_leader_replicas == (3,)
     assert built(registration(isr=(1,), elr=(3,)), (1,)) is None
@@ -126,7 +126,7 @@ def test_without_elr_1_the_elr_outlives_an_isr_of_min_isr():
     assert built(registration(isr=(1,), elr=(2,)), (1, 2), without=("ELR-1",)).after.elr == ()
 
 
-def test_without_elr_2_nobody_is_remembered():
+def test_without_elr_2_no_replica_is_remembered():
     change = built(registration(isr=(1, 3)), (1,), without=("ELR-2",))
     assert change.after.elr == ()
 
@@ -171,7 +171,7 @@ def test_without_pcb_1_the_last_member_is_forgotten():
     assert (change.after.leader, change.after.isr, change.after.elr) == (-1, (), ())
 
 
-def test_without_elr_3_the_last_member_stays_unless_somebody_is_elected():
+def test_without_elr_3_the_last_member_stays_unless_another_replica_is_elected():
     stays = built(registration(isr=(1,), elr=(3,)), (), alive=(2,), without=("ELR-3",))
     assert (stays.after.leader, stays.after.isr, stays.after.elr) == (-1, (1,), (3,))
     elected = built(registration(isr=(1,), elr=(3,)), (), alive=(2, 3), without=("ELR-3",))
@@ -254,7 +254,7 @@ def test_old_metadata_versions_raise_the_leader_epoch_on_a_shrink_only():
     assert swapped.after.leader_epoch == 1
 
 
-def test_recovery_ends_with_the_proposal_that_says_so():
+def test_recovery_ends_with_the_proposal_that_requests_it():
     before = registration(isr=(1,), leader_recovery_state=1)
     change = built(before, (1,), recovery_state=0)
     assert change.after.leader_recovery_state == 0
@@ -372,7 +372,7 @@ def test_without_reg_4_the_same_hole_is_open_on_4_0():
 
 
 def lone_elr(s: Story) -> Story:
-    """ISR [], ELR {1, 3}, last-known leader 1; nobody is back yet."""
+    """ISR [], ELR {1, 3}, last-known leader 1; no broker is back yet."""
     s.fence(2, 3, 1)
     assert set(s.p.elr) == {1, 3}
     return s
@@ -400,7 +400,7 @@ def first_registration(s: Story, broker_id: int) -> RegisterBrokerRecord:
         ({"shutdown_detection": "none"}, -1, {1, 3}),
     ],
 )
-def test_only_proof_of_an_orderly_stop_keeps_the_place_in_the_elr(kwargs, previous_epoch, elr):
+def test_only_proof_of_a_clean_shutdown_keeps_the_elr_membership(kwargs, previous_epoch, elr):
     s = lone_elr(started(**kwargs))
     if previous_epoch == "own":
         previous_epoch = s.image.brokers[1].broker_epoch
@@ -484,7 +484,7 @@ def test_a_stopping_broker_does_not_wait_for_fenced_ones():
     assert s.beat(1, want_stop=True).should_shut_down
 
 
-def test_a_new_controller_does_not_let_a_stopping_broker_go_on_its_predecessors_word():
+def test_a_new_controller_does_not_release_a_stopping_broker_on_its_predecessors_decision():
     s = in_state(STOPPING, leads=False)
     s.sessions = sessions_at_activation(s.image, s.now_ns, s.policy)
     s.beat(2)
@@ -508,7 +508,7 @@ def test_a_heartbeat_of_another_epoch_is_refused_and_refreshes_nothing(broker_id
     assert s.sessions.get(1).last_contact_ns == before
 
 
-def test_unfencing_never_changes_the_epoch_and_enters_no_isr_but_by_election():
+def test_unfencing_never_changes_the_epoch_and_enters_the_isr_only_by_election():
     s = started()
     epoch = s.image.brokers[2].broker_epoch
     s.fence(2)
@@ -548,7 +548,7 @@ def test_sessions_expire_in_the_order_of_last_contact_then_of_ids():
     assert sessions.expired(s.image, 51 + SESSION_NS) == [1, 2, 3]
 
 
-def test_without_fence_4_a_new_controller_gives_no_grace():
+def test_without_fence_4_a_new_controller_grants_no_new_sessions():
     s = started(without=("FENCE-4",))
     sessions = sessions_at_activation(s.image, s.now_ns, s.policy)
     assert sessions.expired(s.image, s.now_ns) == [1, 2, 3]
@@ -568,9 +568,9 @@ def answer_of(s: Story, request) -> int:
     decision = alter_partition(s.image, request, s.policy)
     if decision.response.error_code:
         return decision.response.error_code
-    answer = decision.response.topics[0].partitions[0]
-    assert bool(answer.error_code) == (not decision.records)
-    return answer.error_code
+    response = decision.response.topics[0].partitions[0]
+    assert bool(response.error_code) == (not decision.records)
+    return response.error_code
 
 
 def proposal(s: Story, sender: int = 1, **fields):
@@ -638,7 +638,7 @@ def test_the_alter_partition_table(fields, error):
 
 
 @pytest.mark.parametrize("how", ["fenced", "stopping", "unregistered"])
-def test_replicas_that_are_away_are_ineligible(how):
+def test_fenced_stopping_or_unregistered_replicas_are_ineligible(how):
     s = middle()
     s.propose(1, 3)
     if how == "fenced":
@@ -677,24 +677,24 @@ def test_before_kip_903_the_broker_epoch_of_a_member_is_not_checked_but_its_live
         ("APC-3", {"isr": ((1, -1), (3, STALE))}),
     ],
 )
-def test_a_switched_off_rule_lets_its_request_through(rule, fields):
+def test_without_its_rule_a_request_is_accepted(rule, fields):
     s = middle(without=(rule,))
     assert answer_of(s, proposal(s, **fields)) == 0
 
 
-def test_an_accepted_change_is_answered_with_the_new_registration():
+def test_an_accepted_change_returns_the_new_registration():
     s = middle()
-    answer = s.propose(1, 3)
-    assert (answer.leader_id, answer.leader_epoch, answer.partition_epoch) == (1, 2, 5)
-    assert answer.isr == (1, 3)
+    response = s.propose(1, 3)
+    assert (response.leader_id, response.leader_epoch, response.partition_epoch) == (1, 2, 5)
+    assert response.isr == (1, 3)
 
 
 def test_a_proposal_that_changes_nothing_succeeds_without_a_record():
     s = middle()
     before = len(s.log)
-    answer = s.propose(2, 1, 3)
-    assert (answer.error_code, answer.partition_epoch) == (0, 4)
-    assert answer.isr == s.p.isr
+    response = s.propose(2, 1, 3)
+    assert (response.error_code, response.partition_epoch) == (0, 4)
+    assert response.isr == s.p.isr
     assert len(s.log) == before
 
 
@@ -709,7 +709,7 @@ def test_one_request_cannot_change_a_partition_twice():
     assert len(decision.records) == 1
 
 
-def test_answers_survive_the_codec():
+def test_responses_survive_the_codec():
     s = middle()
     responses = [
         alter_partition(s.image, proposal(s), s.policy).response,
@@ -755,7 +755,7 @@ def test_answers_survive_the_codec():
         ({"name": "u", "configs": {"retention.ms": "1"}}, ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_bad_topics_are_refused_with_a_sentence(topic, error):
+def test_invalid_topics_are_refused_with_a_message(topic, error):
     s = started()
     before = len(s.log)
     result = s.create(**topic)
@@ -819,7 +819,7 @@ def test_topics_of_one_request_succeed_or_fail_alone():
     assert len(decision.records) == 2
 
 
-def test_validate_only_answers_and_writes_nothing():
+def test_validate_only_responds_and_writes_nothing():
     s = started()
     request = create_request({"name": "a", "factor": 1}, validate_only=True)
     decision = create_topics(s.image, request, s.new_topic_id, s.policy)
@@ -848,7 +848,7 @@ def test_a_record_that_breaks_the_shape_of_a_partition_ends_the_run(fields, inva
         s.write(PartitionChangeRecord(topic_id=s.p.topic_id, partition_id=0, **fields))
 
 
-def test_a_fenced_broker_in_an_isr_ends_the_run_unless_the_profile_never_promised_otherwise():
+def test_a_fenced_broker_in_an_isr_ends_the_run_unless_the_profile_allows_it():
     def fence_without_cleaning(s: Story) -> None:
         epoch = s.image.brokers[2].broker_epoch
         s.write(BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=epoch, fenced=True))
@@ -881,7 +881,7 @@ def test_a_broker_epoch_that_goes_back_ends_the_run():
         s.write(older)
 
 
-def test_fencing_two_brokers_from_one_state_breaks_inv_7_and_is_what_fence_3_prevents():
+def test_fencing_two_brokers_from_one_state_breaks_inv_7_and_fence_3_prevents_it():
     s = started()
     decisions = [fence(s.image, s.policy, broker_id) for broker_id in (1, 2)]
     records = [record for decision in decisions for record in decision.records]

@@ -84,7 +84,7 @@ def test_v3_with_elr_on_a_complete_replica_leads():
     expect(s, 3, (3, 1, 2), {}, (), 2, 7)
 
 
-def test_v3_with_elr_on_and_3_back_before_1_registers():
+def test_v3_with_elr_on_and_broker_3_back_before_broker_1_registers():
     s = story(P3)
     s.fence(2, 3, 1)
     s.unfence(3)
@@ -93,7 +93,7 @@ def test_v3_with_elr_on_and_3_back_before_1_registers():
     expect(s, 3, (3,), {}, (), 2, 5)
 
 
-def test_v3_with_elr_on_and_3_back_before_1_is_fenced():
+def test_v3_with_elr_on_and_broker_3_back_before_broker_1_is_fenced():
     s = story(P3)
     s.fence(2, 3)
     s.unfence(3)
@@ -118,7 +118,7 @@ def test_v3_on_kafka_3_4_every_shrink_starts_a_leader_epoch():
     expect(s, 1, (1, 2), {}, (), 4, 5)
 
 
-def test_v3b_one_alter_partition_remembers_both_followers():
+def test_v3b_one_alter_partition_puts_both_followers_into_the_elr():
     s = story(P3)
     s.propose(1)
     expect(s, 1, (1,), {2, 3}, (), 0, 1)
@@ -129,7 +129,7 @@ def test_v3b_one_alter_partition_remembers_both_followers():
     expect(s, 2, (2,), {3}, (), 1, 3)
 
 
-def test_v3b_two_alter_partitions_remember_the_later_follower():
+def test_v3b_two_alter_partitions_put_the_later_follower_into_the_elr():
     s = story(P3)
     s.propose(1, 3)
     s.propose(1)
@@ -139,7 +139,7 @@ def test_v3b_two_alter_partitions_remember_the_later_follower():
 
 
 @pytest.mark.parametrize("profile", ELR_OFF)
-def test_v3b_with_elr_off_waits_for_the_dead_leader_and_then_trusts_it(profile):
+def test_v3b_with_elr_off_the_partition_waits_for_the_dead_leader_and_elects_it(profile):
     s = story(profile)
     s.propose(1)
     s.fence(1)
@@ -148,7 +148,7 @@ def test_v3b_with_elr_off_waits_for_the_dead_leader_and_then_trusts_it(profile):
     expect(s, 1, (1,), {}, (), 2, 3)
 
 
-def test_v3c_an_orderly_stop_keeps_the_place_in_the_elr():
+def test_v3c_a_controlled_shutdown_keeps_the_elr_membership():
     s = story(P3)
     s.stop(2)
     s.stop(3)
@@ -226,7 +226,7 @@ def test_v4c_after_an_orderly_stop_the_first_member_back_leads():
     assert s.p.leader_recovery_state == 0
 
 
-def test_v8_a_kill_costs_the_place_in_the_elr_like_a_power_loss():
+def test_v8_a_kill_ends_the_elr_membership_like_a_power_loss():
     s = story(P3)
     s.fence(2, 3, 1)
     s.restart(1)
@@ -268,7 +268,7 @@ def test_v7_with_elr_off_the_last_one_fenced_leads_again(profile):
 
 
 @pytest.mark.parametrize("last_to_register", [1, 3])
-def test_v9_two_lossy_members_end_with_the_last_known_leader_although_2_is_complete(
+def test_v9_two_lossy_members_end_with_the_last_known_leader_although_broker_2_is_complete(
     last_to_register,
 ):
     s = story(P3)
@@ -287,7 +287,7 @@ def test_v9_two_lossy_members_end_with_the_last_known_leader_although_2_is_compl
 
 
 @pytest.mark.parametrize("profile", ELR_OFF)
-def test_v12_with_elr_off_the_first_live_replica_is_taken_and_flagged(profile):
+def test_v12_with_elr_off_the_first_live_replica_is_elected_and_flagged(profile):
     s = story(profile, unclean=True)
     s.propose(1, 3)
     s.propose(1)
@@ -304,7 +304,7 @@ def test_v12_with_elr_on_a_live_elr_member_is_elected_cleanly():
     expect(s, 3, (3,), {1}, (), 1, 3)
 
 
-def test_v12_with_elr_on_and_the_elr_away_an_unclean_election_follows_at_once():
+def test_v12_with_elr_on_and_all_elr_members_fenced_an_unclean_election_follows_at_once():
     s = story(P3, unclean=True)
     s.propose(1, 3)
     s.propose(1)
@@ -318,7 +318,7 @@ def test_the_sweep_elects_uncleanly_only_where_the_topic_allows_it():
     s.create(name="u", assignment={0: (1, 2, 3)})
     s.fence(2, 3, 1)
     assert len(s.image.leaderless_partitions()) == 2
-    # 2 comes back while nobody looks: only the sweep finds it.
+    # 2 comes back unnoticed: only the sweep finds it.
     s.apply_without_election(2)
     s.sweep()
     assert (s.p.leader, s.p.isr, s.p.leader_recovery_state) == (2, (2,), 1)
@@ -347,7 +347,7 @@ def test_v13_five_replicas_with_min_isr_3():
 # --- replay
 
 
-def test_replaying_the_log_of_a_story_gives_the_same_image():
+def test_replaying_the_log_of_a_scenario_gives_the_same_image():
     s = story(P3)
     s.fence(2, 3, 1)
     s.restart(1)

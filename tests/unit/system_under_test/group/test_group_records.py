@@ -37,14 +37,14 @@ MEMBER = st.builds(
 
 
 @given(st.builds(OffsetKey, group=TEXT, topic=TEXT, partition=INT32) | TEXT)
-def test_keys_come_back(key: OffsetKey | str) -> None:
+def test_keys_survive_a_round_trip(key: OffsetKey | str) -> None:
     assert decode_key(encode_key(key)) == key
 
 
 @given(
     st.builds(CommittedOffset, offset=INT64, leader_epoch=INT32, metadata=TEXT, committed_ms=INT64)
 )
-def test_offsets_come_back(value: CommittedOffset) -> None:
+def test_offsets_survive_a_round_trip(value: CommittedOffset) -> None:
     assert decode_offset(encode_offset(value)) == value
 
 
@@ -59,11 +59,11 @@ def test_offsets_come_back(value: CommittedOffset) -> None:
         members=st.lists(MEMBER, max_size=3).map(tuple),
     )
 )
-def test_groups_come_back(value: StoredGroup) -> None:
+def test_groups_survive_a_round_trip(value: StoredGroup) -> None:
     assert decode_group(encode_group(value)) == value
 
 
-def test_the_bytes_are_kafkas() -> None:
+def test_the_bytes_match_kafkas() -> None:
     assert encode_key(OffsetKey(group="g", topic="t", partition=2)).hex() == (
         "0001" "000167" "000174" "00000002"
     )  # fmt: skip
@@ -90,7 +90,7 @@ def test_a_record_that_is_cut_short_is_refused(cut: int) -> None:
         decode_offset(data[:-cut])
 
 
-def test_groups_are_where_javas_hash_puts_them() -> None:
+def test_groups_are_placed_by_javas_hash() -> None:
     # Values of String.hashCode as Java's documentation defines it.
     assert java_hash("") == 0
     assert java_hash("a") == 97

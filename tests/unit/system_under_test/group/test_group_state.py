@@ -1,4 +1,4 @@
-"""The state machine of a classic group: what members are told, and when."""
+"""The state machine of a classic group: what members receive, and when."""
 
 import itertools
 from typing import Any
@@ -19,7 +19,7 @@ REBALANCE_MS = 10_000
 
 
 class Client:
-    """A member by hand: joins, syncs, and keeps what it was told."""
+    """A scripted member: joins, syncs, and keeps its responses."""
 
     def __init__(self, group: Group, name: str, instance_id: str | None = None) -> None:
         self.group = group
@@ -77,7 +77,7 @@ def joined(group: Group, *names: str, now_ms: int = 0) -> list[Client]:
         client.member_id = first.member_id
     waiters = {client.join(now_ms): client for client in clients}
     results = answers(group)
-    # The first one was alone for a moment; who joined after that started a new generation.
+    # The first one was alone for a moment; members that joined after that started a new generation.
     while group.state is GroupState.PREPARING_REBALANCE:
         for client in clients:
             if group.members[client.member_id].join_waiter is None:
@@ -88,7 +88,7 @@ def joined(group: Group, *names: str, now_ms: int = 0) -> list[Client]:
 
 
 def finish(group: Group, clients: list[Client], now_ms: int) -> dict[str, bytes]:
-    """Lets all sync and stores the leader's assignment; returns what each was told."""
+    """Lets all sync and stores the leader's assignment; returns the response of each."""
     shares = {client.member_id: client.name.encode() for client in clients}
     waiting = {}
     for client in clients:
@@ -96,16 +96,16 @@ def finish(group: Group, clients: list[Client], now_ms: int) -> dict[str, bytes]
         waiting[waiter] = client
         if stores:
             group.assignment_stored(group.generation, ErrorCode.NONE, now_ms)
-    told = {}
+    reported = {}
     for waiter, result in answers(group).items():
         if waiter in waiting:
             assert isinstance(result, SyncResult)
             assert result.error is ErrorCode.NONE, result
-            told[waiting[waiter].member_id] = result.assignment
-    return told
+            reported[waiting[waiter].member_id] = result.assignment
+    return reported
 
 
-def test_a_new_client_is_given_an_id_first_and_then_joins() -> None:
+def test_a_new_client_gets_a_member_id_first_and_then_joins() -> None:
     group = new_group()
     client = Client(group, "c")
     first = answers(group) or None
@@ -140,7 +140,7 @@ def test_a_member_id_that_is_never_used_is_forgotten() -> None:
     assert answers_after(group, client.join(SESSION_MS)).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_everybody_learns_of_the_generation_and_only_the_leader_of_the_members() -> None:
+def test_every_member_learns_the_generation_and_only_the_leader_learns_the_members() -> None:
     group = new_group()
     clients = joined(group, "a", "b", "c")
     assert group.state is GroupState.STABLE
@@ -202,11 +202,11 @@ def test_the_assignment_reaches_each_member_only_when_it_is_stored() -> None:
     assert stored
     assert answers(group) == {}
     group.assignment_stored(group.generation, ErrorCode.NONE, 13)
-    told = answers(group)
-    assert {told[waiter].assignment for waiter in waiters} == set(shares.values())
+    reported = answers(group)
+    assert {reported[waiter].assignment for waiter in waiters} == set(shares.values())
 
 
-def test_an_assignment_that_cannot_be_stored_is_told_to_nobody() -> None:
+def test_an_assignment_that_cannot_be_stored_is_sent_to_no_member() -> None:
     group = new_group()
     clients = joined(group, "a")
     clients[0].join(5, protocols=(("range", b"new"),))
@@ -217,7 +217,7 @@ def test_an_assignment_that_cannot_be_stored_is_told_to_nobody() -> None:
     assert answers(group)[waiter].error is ErrorCode.NOT_COORDINATOR
 
 
-def test_a_member_that_goes_silent_is_removed_and_the_others_are_told_by_their_heartbeats() -> None:
+def test_a_silent_member_is_removed_and_the_others_learn_of_it_by_their_heartbeats() -> None:
     group = new_group()
     a, b = joined(group, "a", "b")
     assert group.heartbeat(a.member_id, None, group.generation, 5000) is ErrorCode.NONE
@@ -233,7 +233,7 @@ def test_a_member_that_goes_silent_is_removed_and_the_others_are_told_by_their_h
     assert result.leader == a.member_id
 
 
-def test_a_member_that_waits_for_others_is_alive() -> None:
+def test_a_member_that_waits_for_others_is_not_removed() -> None:
     group = new_group()
     a, b = joined(group, "a", "b")
     a.join(100, protocols=(("range", b"new"),))
@@ -242,7 +242,7 @@ def test_a_member_that_waits_for_others_is_alive() -> None:
     assert a.member_id in group.members
 
 
-def test_who_does_not_join_in_time_is_out() -> None:
+def test_a_member_that_does_not_join_in_time_is_removed() -> None:
     group = new_group()
     a, b = joined(group, "a", "b")
     waiter = a.join(100, protocols=(("range", b"new"),))
@@ -254,7 +254,7 @@ def test_who_does_not_join_in_time_is_out() -> None:
     assert list(group.members) == [a.member_id]
 
 
-def test_who_does_not_sync_in_time_is_out() -> None:
+def test_a_member_that_does_not_sync_in_time_is_removed() -> None:
     group = new_group()
     a, b = joined(group, "a", "b")
     generation = group.generation
@@ -285,7 +285,7 @@ def test_another_generation_is_refused(state: str) -> None:
     assert answers(group)[waiter].error is ErrorCode.ILLEGAL_GENERATION
 
 
-def test_commits_while_shares_are_being_divided_are_refused() -> None:
+def test_commits_during_a_rebalance_are_refused() -> None:
     group = new_group()
     (a,) = joined(group, "a")
     assert group.commit_error(a.member_id, None, group.generation, 5) is ErrorCode.NONE
@@ -297,7 +297,7 @@ def test_commits_while_shares_are_being_divided_are_refused() -> None:
     )
 
 
-def test_a_consumer_without_a_group_commits_only_while_nobody_is_in_it() -> None:
+def test_a_consumer_without_membership_commits_only_while_the_group_is_empty() -> None:
     group = new_group()
     assert group.commit_error("", None, -1, 0) is ErrorCode.NONE
     joined(group, "a")
@@ -317,7 +317,7 @@ def test_protocols_must_have_something_in_common() -> None:
         assert result.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_the_protocol_that_all_know_and_most_prefer_wins() -> None:
+def test_the_protocol_that_all_support_and_most_prefer_wins() -> None:
     group = new_group()
     clients = [Client(group, name) for name in "abc"]
     clients[0].protocols = (("range", b""), ("sticky", b""), ("own", b""))
@@ -350,20 +350,20 @@ def test_a_group_has_a_largest_size() -> None:
     assert result.error is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_the_first_rebalance_waits_for_the_fleet() -> None:
+def test_the_first_rebalance_waits_for_more_members() -> None:
     group = new_group(group_initial_rebalance_delay_ms=3000)
     first = Client(group, "a").join(0, needs_known_member_id=False)
     assert group.next_deadline_ms() == 3000
     second = Client(group, "b").join(1000, needs_known_member_id=False)
     assert answers(group) == {}
     group.expire(3000)
-    assert answers(group) == {}  # somebody came meanwhile
+    assert answers(group) == {}  # a member joined meanwhile
     group.expire(6000)
     results = answers(group)
     assert {results[first].generation, results[second].generation} == {1}
 
 
-def test_a_static_member_that_comes_back_causes_no_rebalance_and_fences_its_ghost() -> None:
+def test_a_returning_static_member_causes_no_rebalance_and_fences_its_former_self() -> None:
     group = new_group()
     old = Client(group, "s", instance_id="i")
     result = answers_after(group, old.join(0))
@@ -383,7 +383,7 @@ def test_a_static_member_that_comes_back_causes_no_rebalance_and_fences_its_ghos
     assert group.state is GroupState.PREPARING_REBALANCE or not group.members
 
 
-def test_a_group_that_everybody_left_is_empty() -> None:
+def test_a_group_without_members_is_empty() -> None:
     group = new_group()
     a, b = joined(group, "a", "b")
     assert group.leave(a.member_id, None, 5) is ErrorCode.NONE
@@ -395,7 +395,7 @@ def test_a_group_that_everybody_left_is_empty() -> None:
 
 
 class GroupMachine(RuleBasedStateMachine):
-    """Members come, go, fall silent and answer late, in any order."""
+    """Members join, leave, fall silent and respond late, in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -410,7 +410,7 @@ class GroupMachine(RuleBasedStateMachine):
     def take(self) -> None:
         for waiter, result in self.group.take_results():
             client = self.waiting.pop(waiter, None)
-            assert client is not None, "nobody is answered twice"
+            assert client is not None, "no member gets two responses"
             if isinstance(result, JoinResult):
                 self._joined(client, result)
             elif result.error is ErrorCode.NONE:
@@ -421,7 +421,7 @@ class GroupMachine(RuleBasedStateMachine):
         if result.error is ErrorCode.MEMBER_ID_REQUIRED:
             client.member_id = result.member_id
         elif result.error is ErrorCode.NONE:
-            # One leader and one protocol per generation, whoever asks.
+            # One leader and one protocol per generation, for every member.
             assert self.leaders.setdefault(result.generation, result.leader) == result.leader
             protocol = result.protocol_name
             assert self.protocols.setdefault(result.generation, protocol) == protocol
@@ -430,13 +430,13 @@ class GroupMachine(RuleBasedStateMachine):
             client.member_id = ""
 
     @rule()
-    def somebody_comes(self) -> None:
+    def member_comes(self) -> None:
         if len(self.clients) < 5:
             self.clients.append(Client(self.group, f"c{len(self.clients)}"))
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data(), protocol=st.sampled_from(["range", "sticky", "both"]))
-    def somebody_joins(self, data: Any, protocol: str) -> None:
+    def member_joins(self, data: Any, protocol: str) -> None:
         client = data.draw(st.sampled_from(self.clients))
         if protocol != "both":
             client.protocols = ((protocol, b"1"), ("both", b"2"))
@@ -445,7 +445,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data(), stale=st.booleans())
-    def somebody_syncs(self, data: Any, stale: bool) -> None:
+    def member_syncs(self, data: Any, stale: bool) -> None:
         client = data.draw(st.sampled_from(self.clients))
         generation = self.group.generation - stale
         shares = {member: f"{generation} {member}".encode() for member in self.group.members}
@@ -463,14 +463,14 @@ class GroupMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data())
-    def somebody_beats(self, data: Any) -> None:
+    def member_beats(self, data: Any) -> None:
         client = data.draw(st.sampled_from(self.clients))
         self.group.heartbeat(client.member_id, None, self.group.generation, self.now_ms)
         self.take()
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data())
-    def somebody_leaves(self, data: Any) -> None:
+    def member_leaves(self, data: Any) -> None:
         client = data.draw(st.sampled_from(self.clients))
         self.group.leave(client.member_id, None, self.now_ms)
         self.take()

@@ -81,7 +81,7 @@ def group_with_a_waiting_member() -> Group:
     return group
 
 
-def test_a_group_that_was_given_up_ignores_a_late_write_and_late_timeouts() -> None:
+def test_an_abandoned_group_ignores_a_late_write_and_late_timeouts() -> None:
     """The assignment was being written when the leadership of the offsets partition was lost."""
     group = group_with_a_waiting_member()
     assert group.state is COMPLETING
@@ -97,7 +97,7 @@ def test_a_group_that_was_given_up_ignores_a_late_write_and_late_timeouts() -> N
     assert group.next_deadline_ms() == NEVER_MS
 
 
-def test_a_group_is_given_up_only_once() -> None:
+def test_a_group_is_abandoned_only_once() -> None:
     group = group_with_a_waiting_member()
     group.give_up(ErrorCode.NOT_COORDINATOR)
     with pytest.raises(InvariantViolation, match="INV-12"):

@@ -61,7 +61,7 @@ def test_a_new_log_is_empty():
     assert log.headers() == []
 
 
-def test_a_leader_gives_offsets_and_its_epoch():
+def test_a_leader_assigns_offsets_and_its_epoch():
     log = new_log()
     assert log.append_as_leader(VerifiedBatches.verify(batch("a", "b")), 3) == (
         0,
@@ -81,7 +81,7 @@ def test_a_leader_gives_offsets_and_its_epoch():
 
 
 @pytest.mark.parametrize("data", [b"", bytes(100), batch("a")[:-1], batch("a") + b"x"])
-def test_a_leader_appends_nothing_of_bytes_that_are_no_batches(data):
+def test_a_leader_does_not_append_bytes_that_are_not_batches(data):
     log = filled(count=1)
     with pytest.raises(CorruptBatchError):
         log.append_as_leader(VerifiedBatches.verify(data), 1)
@@ -95,7 +95,7 @@ def test_a_leader_refuses_a_damaged_batch():
         new_log().append_as_leader(VerifiedBatches.verify(bytes(damaged)), 1)
 
 
-def test_a_leader_refuses_a_batch_above_the_limit_and_all_that_came_with_it():
+def test_a_leader_refuses_a_batch_above_the_limit_and_the_batches_sent_with_it():
     log = new_log(max_message_bytes=100)
     with pytest.raises(BatchTooLargeError, match="exceeds 100"):
         log.append_as_leader(VerifiedBatches.verify(batch("a") + batch("x" * 100)), 1)
@@ -156,14 +156,14 @@ def test_reads_end_before_the_bound_with_a_whole_batch():
     assert ends == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3]
 
 
-def test_reads_keep_to_the_byte_limit_but_give_at_least_one_batch():
+def test_reads_respect_the_byte_limit_but_return_at_least_one_batch():
     log = filled(count=3)
     size = len(batch("0.0"))
     counts = [len(log.read(0, limit, 3)) // size for limit in (0, size - 1, size, 2 * size + 1)]
     assert counts == [1, 1, 1, 2]
 
 
-def test_reads_at_the_end_give_nothing_and_outside_of_the_log_are_errors():
+def test_reads_at_the_end_return_nothing_and_outside_the_log_are_errors():
     log = filled(count=3)
     assert log.read(3, EVERYTHING, 3) == b""
     with pytest.raises(ValueError, match=r"offset 4 is outside of \[0, 3\]"):
@@ -173,7 +173,7 @@ def test_reads_at_the_end_give_nothing_and_outside_of_the_log_are_errors():
 
 
 @pytest.mark.parametrize("limit_in_batches", [1, 2, 3, 4, 7, 100])
-def test_reads_go_on_across_segments(limit_in_batches):
+def test_reads_continue_across_segments(limit_in_batches):
     size = len(batch("0.0"))
     log = filled(count=7, segment_bytes=2 * size)
     for start in range(7):
@@ -201,7 +201,7 @@ def test_a_batch_larger_than_a_segment_gets_one_of_its_own():
 
 @pytest.mark.parametrize("segment_bytes", [1 << 30, 200])
 @pytest.mark.parametrize("offset", range(13))
-def test_truncation_cuts_the_batch_that_contains_the_offset(offset, segment_bytes):
+def test_truncation_removes_the_batch_that_contains_the_offset(offset, segment_bytes):
     log = filled(count=4, records_per_batch=3, segment_bytes=segment_bytes)
     before = values_of(log)
     log.truncate_to(offset)
@@ -211,7 +211,7 @@ def test_truncation_cuts_the_batch_that_contains_the_offset(offset, segment_byte
     assert values_of(log) == [*before[: log.log_end_offset - 1], "new"]
 
 
-def test_truncation_behind_the_end_forgets_epochs_without_records_only():
+def test_truncation_beyond_the_end_forgets_only_epochs_without_records():
     log = filled(count=3, epoch=1)
     log.assign_epoch(2, 3)
     log.truncate_to(7)
@@ -219,7 +219,7 @@ def test_truncation_behind_the_end_forgets_epochs_without_records_only():
     assert log.epochs.entries == ((1, 0),)
 
 
-def test_truncation_forgets_the_epochs_of_what_it_cuts():
+def test_truncation_forgets_the_epochs_of_removed_records():
     log = filled(count=3, epoch=1)
     log.append_as_leader(VerifiedBatches.verify(batch("x", "y")), 2)
     log.append_as_leader(VerifiedBatches.verify(batch("z")), 3)
@@ -311,7 +311,7 @@ def test_flushing_advances_the_recovery_point():
     assert log.unflushed_record_count == 0
 
 
-def test_a_flush_covers_what_was_there_when_it_began():
+def test_a_flush_covers_the_log_at_its_start():
     class SlowStorage(MemoryStorage):
         async def fsync(self, path):
             await asyncio.sleep(0)
@@ -368,7 +368,7 @@ def test_without_log1_every_append_is_durable():
     assert values_of(new_log(storage)) == ["a"]
 
 
-def test_a_full_segment_is_flushed_behind_the_appends():
+def test_a_full_segment_is_flushed_in_the_background():
     async def scenario():
         storage = MemoryStorage()
         log = filled(storage, count=5, segment_bytes=2 * len(batch("0.0")))

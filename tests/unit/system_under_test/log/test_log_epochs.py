@@ -18,8 +18,8 @@ def cache_of(*entries: tuple[int, int], storage: MemoryStorage | None = None) ->
 
 def truncation_point(follower, follower_end, leader, leader_end, last_fetched_epoch):
     """Runs TRUNC-1 to its end, as fetches of a follower do, and returns where the follower ends up."""
-    while (answer := leader.end_offset_for(last_fetched_epoch, leader_end)) is not None:
-        leader_epoch, epoch_end = answer
+    while (response := leader.end_offset_for(last_fetched_epoch, leader_end)) is not None:
+        leader_epoch, epoch_end = response
         if leader_epoch == last_fetched_epoch and epoch_end >= follower_end:
             return follower_end
         mine = follower.end_offset_for(leader_epoch, follower_end)
@@ -52,11 +52,11 @@ def test_the_latest_epoch_ends_at_the_log_end():
     assert cache_of((1, 0), (4, 9)).end_offset_for(4, 20) == (4, 20)
 
 
-def test_an_epoch_between_entries_is_answered_with_the_one_below():
+def test_the_end_of_an_epoch_between_entries_is_that_of_the_entry_below():
     assert cache_of((1, 0), (4, 9)).end_offset_for(3, 20) == (1, 9)
 
 
-def test_an_epoch_below_all_entries_is_answered_with_itself():
+def test_the_end_of_an_epoch_below_all_entries_keeps_the_requested_epoch():
     assert cache_of((5, 7), (6, 9)).end_offset_for(2, 20) == (2, 7)
 
 
@@ -73,12 +73,12 @@ def test_assigning_the_latest_epoch_again_changes_nothing():
     assert storage.calls == []
 
 
-def test_assigning_removes_what_would_not_increase():
+def test_assigning_removes_entries_that_would_not_increase():
     assert cache_of((1, 0), (2, 5), (4, 9), (3, 12)).entries == ((1, 0), (2, 5), (3, 12))
     assert cache_of((1, 0), (2, 5), (4, 9), (5, 5)).entries == ((1, 0), (5, 5))
 
 
-def test_an_epoch_without_records_gives_way_to_the_next_at_the_same_offset():
+def test_an_epoch_without_records_is_replaced_by_the_next_at_the_same_offset():
     assert cache_of((1, 0), (2, 5), (3, 5)).entries == ((1, 0), (3, 5))
 
 
@@ -87,7 +87,7 @@ def test_negative_numbers_are_refused():
         cache_of((-1, 0))
 
 
-def test_truncation_drops_the_epochs_that_begin_behind_it():
+def test_truncation_drops_the_epochs_that_start_beyond_it():
     cache = cache_of((1, 0), (2, 5), (4, 9))
     assert cache.truncate_from_end(9)
     assert cache.entries == ((1, 0), (2, 5))

@@ -79,7 +79,7 @@ class BrokenDirectory(MemoryStorage):
 # Identity
 
 
-def test_a_directory_is_given_an_identity_once_and_durably():
+def test_a_directory_gets_a_durable_identity_once():
     storage = MemoryStorage()
     [first] = start(storage, seed=7).directory_ids
     storage.power_cut()
@@ -101,7 +101,7 @@ def test_directory_ids_come_from_the_random_stream():
 
 
 @pytest.mark.parametrize("other", [{"node_id": 2}, {"cluster_id": "d"}])
-def test_a_directory_of_somebody_else_is_refused(other):
+def test_a_directory_of_another_broker_is_refused(other):
     storage = MemoryStorage()
     start(storage)
     with pytest.raises(LogDirectoryError, match="belongs to node 1 of cluster c"):
@@ -152,7 +152,7 @@ def test_logs_are_found_by_the_next_process():
     assert values_of(again.get("with-dash", 3)) == ["a", "b"]
 
 
-def test_what_is_not_a_partition_log_is_not_loaded():
+def test_folders_that_are_not_partition_logs_are_not_loaded():
     storage = MemoryStorage()
     for name in ("__cluster_metadata-0", "t-01", "t-x", "-1", "t", "t-٣"):
         storage.write(f"data/{name}/00000000000000000000.log", b"")
@@ -160,7 +160,7 @@ def test_what_is_not_a_partition_log_is_not_loaded():
     assert start(storage).partitions() == []
 
 
-def test_a_log_of_a_deleted_topic_does_not_live_on_under_its_name():
+def test_a_log_of_a_deleted_topic_does_not_survive_under_its_name():
     storage = MemoryStorage()
     append(start(storage), "old")
     manager = start(storage)
@@ -198,7 +198,7 @@ def test_a_deleted_log_is_gone_with_its_checkpoints_and_its_topic_id_last():
     assert OffsetCheckpoint(storage, HIGH_WATERMARKS).read() == {}
 
 
-def test_checkpoints_of_logs_that_are_gone_are_not_believed_of_new_ones():
+def test_checkpoints_of_deleted_logs_are_not_used_for_new_ones():
     storage = MemoryStorage()
     manager = start(storage)
     append(manager, "a", "b").flush_blocking()
@@ -305,7 +305,7 @@ def test_without_trunc3_the_checkpoint_stays_too_high():
     assert OffsetCheckpoint(storage, RECOVERY_POINTS).read() == {("t", 0): 3}
 
 
-def test_a_dropped_log_begins_where_it_was_told_after_a_power_cut():
+def test_a_log_reset_to_an_offset_still_starts_there_after_a_power_cut():
     storage = MemoryStorage()
     manager = start(storage)
     log = append(manager, "a", "b", "c")
@@ -316,7 +316,7 @@ def test_a_dropped_log_begins_where_it_was_told_after_a_power_cut():
     assert (log.log_start_offset, log.log_end_offset) == (100, 100)
 
 
-def test_what_was_cut_below_the_log_start_does_not_come_back_without_its_epoch():
+def test_records_cut_below_the_log_start_do_not_return_without_their_epoch():
     storage = MemoryStorage()
     manager = start(storage)
     log = append(manager, "a", "b")
@@ -335,7 +335,7 @@ def test_what_was_cut_below_the_log_start_does_not_come_back_without_its_epoch()
 # Orderly and other ends
 
 
-def test_an_orderly_shutdown_loses_nothing_in_a_power_cut_right_after_it():
+def test_a_clean_shutdown_loses_nothing_in_a_power_cut_right_after_it():
     storage = MemoryStorage()
     manager = start(storage)
     append(manager, "a", "b")
@@ -401,7 +401,7 @@ def test_without_cs3_the_marker_stays():
     assert start(storage, load=False).clean_broker_epoch() == 5
 
 
-def test_a_shutdown_before_the_logs_were_loaded_renews_the_marker_and_invents_none():
+def test_a_shutdown_before_the_logs_were_loaded_renews_an_existing_marker_and_creates_none():
     storage = MemoryStorage()
     stop(start(storage, load=False), 4)
     assert not storage.exists(MARKER)

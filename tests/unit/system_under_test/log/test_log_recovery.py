@@ -56,7 +56,7 @@ def test_a_clean_start_trusts_everything_and_an_unclean_one_only_the_checkpoint(
     storage, _ = written()
     assert load(storage, clean=True).recovery_point == 6
     assert load(storage, recovery_point=4).recovery_point == 4
-    # Behind the end of the log it proves that something durable is gone, and nothing else.
+    # Beyond the end of the log it only proves that something durable is gone.
     assert load(storage, recovery_point=9).recovery_point == 0
 
 
@@ -70,9 +70,9 @@ def test_a_torn_batch_at_the_end_is_cut(cut, clean):
     assert values_of(log) == digits(2)
     assert storage.size(path) == 2 * SIZE
     assert log.cut_bytes_at_load == SIZE - cut
-    (told,) = log.cuts_at_load
-    assert (told.end_offset, told.size_bytes) == (2, SIZE - cut)
-    assert f"the batch at byte {2 * SIZE} of 00000000000000000000.log: " in told.reason
+    (reported,) = log.cuts_at_load
+    assert (reported.end_offset, reported.size_bytes) == (2, SIZE - cut)
+    assert f"the batch at byte {2 * SIZE} of 00000000000000000000.log: " in reported.reason
 
 
 @pytest.mark.parametrize("zeros", [1, 12, 61, 4096])
@@ -85,7 +85,7 @@ def test_zeros_at_the_end_are_cut(zeros, clean):
     assert storage.size(segment_path(DIRECTORY, 0)) == 3 * SIZE
 
 
-def test_recovery_cuts_at_a_bad_checksum_and_deletes_what_follows():
+def test_recovery_truncates_at_a_bad_checksum_and_deletes_later_segments():
     storage, _ = written(segment_batches=2)
     storage.corrupt(segment_path(DIRECTORY, 2), 2 * SIZE - 1)
     log = load(storage)
@@ -100,7 +100,7 @@ def test_recovery_cuts_at_a_bad_checksum_and_deletes_what_follows():
     assert cut.reason.endswith("its checksum does not match")
 
 
-def test_a_cut_says_which_batch_or_segment_did_not_fit():
+def test_a_truncation_reports_the_batch_or_segment_that_did_not_fit():
     storage, _ = written(segment_batches=2)
     storage.remove(segment_path(DIRECTORY, 2))
     (cut,) = load(storage).cuts_at_load
@@ -122,13 +122,13 @@ def test_a_cut_says_which_batch_or_segment_did_not_fit():
     assert cut.reason == "it ended at offset 2, below the start of the log"
 
 
-def test_without_rec1_a_bad_checksum_is_believed():
+def test_without_rec1_a_bad_checksum_is_accepted():
     storage, _ = written()
     storage.corrupt(segment_path(DIRECTORY, 0), 4 * SIZE - 2)
     assert load(storage, rules=Rules(["REC-1"])).log_end_offset == 6
 
 
-def test_a_clean_start_does_not_look_at_checksums():
+def test_a_clean_start_does_not_verify_checksums():
     storage, _ = written()
     storage.corrupt(segment_path(DIRECTORY, 0), 4 * SIZE - 2)
     assert load(storage, clean=True).log_end_offset == 6
@@ -143,7 +143,7 @@ def test_segments_below_the_recovery_points_segment_are_not_verified():
     assert load(storage, recovery_point=3).log_end_offset == 0
 
 
-def test_a_cut_that_ends_a_segment_is_flushed_with_the_segments_behind_it():
+def test_a_truncation_that_ends_a_segment_is_flushed_with_the_later_segments():
     storage, log = written(count=2, epoch=1)
     log.flush_blocking()
     log.truncate_to(1)
@@ -171,7 +171,7 @@ def test_a_hole_inside_a_segment_ends_the_log():
     assert load(storage).log_end_offset == 2
 
 
-def test_a_power_cut_keeps_what_was_flushed():
+def test_a_power_cut_keeps_flushed_records():
     storage, log = written(count=4)
     log.flush_blocking()
     log.append_as_leader(VerifiedBatches.verify(batch(b"4")), 2)
@@ -189,7 +189,7 @@ def test_a_power_cut_of_a_log_that_was_never_flushed_leaves_an_empty_log():
     assert log.append_as_leader(VerifiedBatches.verify(batch(b"new")), 2).first_offset == 0
 
 
-def test_recovery_finds_epochs_that_only_the_records_know():
+def test_recovery_finds_epochs_that_only_the_records_contain():
     storage, log = written(count=2)
     log.append_as_leader(VerifiedBatches.verify(batch(b"2")), 4)
     log.append_as_leader(VerifiedBatches.verify(batch(b"3")), 5)
@@ -197,20 +197,20 @@ def test_recovery_finds_epochs_that_only_the_records_know():
     assert load(storage).epochs.entries == ((1, 0), (4, 2), (5, 3))
 
 
-def test_a_clean_start_believes_the_epoch_file():
+def test_a_clean_start_trusts_the_epoch_file():
     storage, log = written(count=2)
     log.append_as_leader(VerifiedBatches.verify(batch(b"2")), 4)
     storage.write(f"{DIRECTORY}/leader-epoch-checkpoint", b"0\n1\n1 0\n")
     assert load(storage, clean=True).epochs.entries == ((1, 0),)
 
 
-def test_loading_drops_epochs_that_begin_behind_the_log():
+def test_loading_drops_epochs_that_start_beyond_the_log():
     storage, log = written(count=2)
     log.assign_epoch(3, 2)
     assert load(storage).epochs.entries == ((1, 0),)
 
 
-def test_records_that_were_truncated_and_came_back_are_cut_again():
+def test_truncated_records_that_reappear_are_removed_again():
     """The cut of a file is undone by a power cut, but the new leader's epoch is durable.
 
     Old records under a new epoch would look, to the next leader, like records it shares with this replica.
@@ -226,7 +226,7 @@ def test_records_that_were_truncated_and_came_back_are_cut_again():
     assert survivor.epochs.entries == ((3, 0),)
 
 
-def test_a_truncation_that_came_back_whole_is_an_older_log_with_its_own_epochs():
+def test_a_completely_undone_truncation_is_an_older_log_with_its_own_epochs():
     storage, log = written(count=3, epoch=1)
     log.append_as_leader(VerifiedBatches.verify(batch(b"3")), 2)
     log.flush_blocking()
@@ -250,7 +250,7 @@ def test_flushed_records_are_not_taken_for_truncated_ones():
     assert survivor.epochs.entries == ((1, 0),)
 
 
-def test_a_log_that_ends_below_its_start_begins_anew_there():
+def test_a_log_that_ends_below_its_start_restarts_there():
     storage, _ = written(count=3)
     log = load(storage, log_start_offset=10)
     assert (log.log_start_offset, log.log_end_offset) == (10, 10)
@@ -282,7 +282,7 @@ def test_foreign_files_in_the_directory_are_left_alone():
     assert storage.exists(f"{DIRECTORY}/notes.log")
 
 
-def test_a_batch_larger_than_the_scan_window_is_read_whole():
+def test_a_batch_larger_than_the_scan_window_is_read_completely():
     storage = MemoryStorage()
     log = load(storage, config=LogConfig(max_message_bytes=4 * SCAN_WINDOW_BYTES))
     large = batch(b"x" * (SCAN_WINDOW_BYTES + 100))

@@ -53,7 +53,7 @@ def refusal(log: Log, data: bytes) -> ErrorCode:
     return refused.value.error
 
 
-def test_a_repeated_batch_is_answered_with_its_place() -> None:
+def test_a_repeated_batch_gets_the_offset_of_the_first() -> None:
     log = new_log()
     for sequence in range(0, 10, 2):
         log.append_as_leader(VerifiedBatches.verify(batch(sequence, 2)), 0)
@@ -63,7 +63,7 @@ def test_a_repeated_batch_is_answered_with_its_place() -> None:
     assert log.log_end_offset == 10
 
 
-def test_only_the_last_five_batches_are_known() -> None:
+def test_only_the_last_five_batches_are_remembered() -> None:
     log = new_log()
     for sequence in range(BATCHES_REMEMBERED + 1):
         log.append_as_leader(VerifiedBatches.verify(batch(sequence)), 0)
@@ -104,7 +104,7 @@ def test_sequences_wrap_around() -> None:
 
 
 @pytest.mark.parametrize("data", [batch(0) + batch(1), batch(-1), batch(0, epoch=-1)])
-def test_what_no_idempotent_producer_sends_is_refused(data: bytes) -> None:
+def test_batches_that_no_idempotent_producer_sends_are_refused(data: bytes) -> None:
     assert refusal(new_log(), data) is ErrorCode.INVALID_RECORD
 
 
@@ -116,7 +116,7 @@ def test_batches_without_a_producer_are_not_remembered() -> None:
     assert len(log.producers) == 0
 
 
-def test_a_follower_keeps_the_same_books() -> None:
+def test_a_follower_keeps_the_same_producer_state() -> None:
     leader, follower = new_log(), new_log()
     for sequence in range(7):
         leader.append_as_leader(VerifiedBatches.verify(batch(sequence)), 0)
@@ -125,7 +125,7 @@ def test_a_follower_keeps_the_same_books() -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_loading_rebuilds_the_books(clean: bool) -> None:
+def test_loading_rebuilds_the_producer_state(clean: bool) -> None:
     storage = MemoryStorage()
     log = new_log(storage)
     for sequence in range(12):
@@ -135,7 +135,7 @@ def test_loading_rebuilds_the_books(clean: bool) -> None:
     assert again.append_as_leader(VerifiedBatches.verify(batch(11)), 0).first_offset == 11
 
 
-def test_what_was_truncated_is_no_duplicate() -> None:
+def test_a_truncated_batch_is_not_a_duplicate() -> None:
     log = new_log()
     for sequence in range(8):
         log.append_as_leader(VerifiedBatches.verify(batch(sequence)), 0)
@@ -147,7 +147,7 @@ def test_what_was_truncated_is_no_duplicate() -> None:
     assert len(log.producers) == 0
 
 
-def test_silent_producers_are_forgotten_by_the_time_of_the_log(
+def test_idle_producers_expire_by_the_time_of_the_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("system_under_test.log.producer_state.SWEEP_EVERY", 3)
@@ -161,7 +161,7 @@ def test_silent_producers_are_forgotten_by_the_time_of_the_log(
     assert states.known(2) is not None
 
 
-def test_a_record_from_the_future_makes_no_producer_forgotten(
+def test_a_record_from_the_future_does_not_expire_a_producer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("system_under_test.log.producer_state.SWEEP_EVERY", 3)
@@ -175,7 +175,7 @@ def test_a_record_from_the_future_makes_no_producer_forgotten(
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 3), st.booleans()), max_size=25))
-def test_whatever_is_sent_the_log_has_every_sequence_once_and_in_order(
+def test_the_log_always_has_every_sequence_once_and_in_order(
     sent: list[tuple[int, int, bool]],
 ) -> None:
     log = new_log()

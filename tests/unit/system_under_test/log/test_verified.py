@@ -18,7 +18,7 @@ def test_the_spans_are_those_of_the_data():
 
 
 @pytest.mark.parametrize("data", [b"", ONE[:-1], ONE + b"\0", ONE[:-1] + b"\x07", TWO + ONE[:30]])
-def test_nothing_else_is_a_verified_batch(data):
+def test_other_data_is_not_a_verified_batch(data):
     with pytest.raises(CorruptBatchError):
         VerifiedBatches.verify(data)
 

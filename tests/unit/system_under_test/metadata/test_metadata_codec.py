@@ -210,7 +210,7 @@ def test_an_unchanged_partition_takes_24_bytes() -> None:
     assert encode_record(record) == b"\x01\x05\x02" + bytes(4) + TOPIC_ID.bytes + b"\0"
 
 
-def test_no_leader_and_leader_unchanged_are_told_apart() -> None:
+def test_no_leader_and_leader_unchanged_are_distinguished() -> None:
     gone = PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=0, leader=-1)
     unchanged = PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=0)
     assert decode_record(encode_record(gone)) == gone
@@ -231,7 +231,7 @@ def test_no_leader_and_leader_unchanged_are_told_apart() -> None:
         (LeaderChangeRecord(leader_id=1, voters=(1,)), "not a framed"),
     ],
 )
-def test_a_record_that_does_not_fit_is_refused_with_a_sentence(
+def test_a_record_that_does_not_fit_is_refused_with_a_message(
     record: MetadataRecord, reason: str
 ) -> None:
     with pytest.raises(ValueError, match=reason):

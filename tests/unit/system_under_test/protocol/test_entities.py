@@ -128,7 +128,7 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("name", list(PAIRS))
-def test_a_quickly_made_entity_is_the_entity_that_the_schema_makes(name: str) -> None:
+def test_the_fast_constructor_makes_the_same_entity_as_the_schema(name: str) -> None:
     made, expected = PAIRS[name]
     assert type(made) is type(expected)
     assert made == expected
@@ -137,7 +137,7 @@ def test_a_quickly_made_entity_is_the_entity_that_the_schema_makes(name: str) ->
 
 
 @pytest.mark.parametrize("name", list(PAIRS))
-def test_a_quickly_made_entity_is_frozen(name: str) -> None:
+def test_an_entity_from_the_fast_constructor_is_frozen(name: str) -> None:
     made: Any = PAIRS[name][0]
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(made, dataclasses.fields(made)[0].name, 0)
@@ -146,7 +146,7 @@ def test_a_quickly_made_entity_is_frozen(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["FetchRequest", "FetchResponse", "ProduceRequest", "ProduceResponse"]
 )
-def test_a_quickly_made_message_goes_through_the_codec(name: str) -> None:
+def test_a_message_from_the_fast_constructor_goes_through_the_codec(name: str) -> None:
     made, expected = PAIRS[name]
     assert encode(made) == encode(expected)
     assert decode(type(made), encode(made)) == made

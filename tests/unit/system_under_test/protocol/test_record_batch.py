@@ -42,7 +42,7 @@ def _with_crc(batch: bytearray) -> bytes:
     return bytes(batch)
 
 
-def test_a_batch_has_kafkas_bytes():
+def test_a_batch_has_the_same_bytes_as_in_kafka():
     assert _golden() == GOLDEN
 
 
@@ -56,7 +56,7 @@ def test_an_independent_reader_understands_a_batch():
     ]
 
 
-def test_the_header_says_what_was_encoded():
+def test_the_header_describes_the_encoded_records():
     header = header_at(GOLDEN, 0)
     assert header.base_offset == 7
     assert header.last_offset == 8
@@ -77,7 +77,7 @@ def test_decoding_returns_offsets_timestamps_keys_and_values():
     ]
 
 
-def test_a_control_batch_says_so():
+def test_a_control_batch_is_marked():
     assert header_at(encode_batch([(b"", b"")], timestamp_ms=0, is_control=True), 0).is_control
 
 
@@ -116,13 +116,13 @@ def test_stamping_too_few_bytes_is_refused():
         stamp(GOLDEN[:60], base_offset=0, leader_epoch=0)
 
 
-def test_headers_of_a_run_come_with_their_positions():
+def test_headers_of_consecutive_batches_have_their_positions():
     second = encode_batch([(None, b"x")], timestamp_ms=5, base_offset=9, leader_epoch=4)
     found = [(position, header.base_offset) for position, header in read_headers(GOLDEN + second)]
     assert found == [(0, 7), (len(GOLDEN), 9)]
 
 
-def test_nothing_is_a_run_of_no_batches():
+def test_empty_input_contains_no_batches():
     assert list(read_headers(b"")) == []
     assert spans(b"", verify_crc=True) == []
     assert decode_records(b"") == []
@@ -147,7 +147,7 @@ def test_a_flipped_bit_in_or_under_the_checksum_is_found(position):
         spans(bytes(damaged), verify_crc=True)
 
 
-def test_the_place_of_a_batch_is_not_under_the_checksum():
+def test_the_base_offset_is_not_covered_by_the_checksum():
     moved = bytearray(GOLDEN)
     moved[0:8] = (123).to_bytes(8, "big")
     moved[12:16] = (45).to_bytes(4, "big")
@@ -155,19 +155,19 @@ def test_the_place_of_a_batch_is_not_under_the_checksum():
     assert (span.base_offset, span.leader_epoch) == (123, 45)
 
 
-def test_other_magics_are_refused():
+def test_other_magic_values_are_refused():
     old = bytearray(GOLDEN)
     old[16] = 1
     with pytest.raises(CorruptBatchError, match="magic 1"):
         decode_records(bytes(old))
 
 
-def test_zeros_are_no_batch():
+def test_zeros_are_not_a_batch():
     with pytest.raises(CorruptBatchError, match="length 0 is too small"):
         list(read_headers(bytes(200)))
 
 
-def test_a_batch_whose_counts_disagree_is_no_batch_of_a_log():
+def test_a_batch_whose_counts_disagree_is_corrupt_for_a_log():
     batch = bytearray(GOLDEN)
     struct.pack_into(">i", batch, 57, 1)
     with pytest.raises(CorruptBatchError, match="1 records in 2 offsets"):

@@ -47,13 +47,13 @@ def can_be_read(batch: bytes) -> bool:
 
 
 @given(st.lists(st.tuples(some_bytes, some_bytes), min_size=1, max_size=5), st.integers(0, 2**42))
-def test_what_the_encoder_makes_is_sound(
+def test_encoder_output_is_sound(
     pairs: list[tuple[bytes | None, bytes | None]], at_ms: int
 ) -> None:
     assert newest_timestamp_ms(encode_batch(pairs, timestamp_ms=at_ms)) == at_ms
 
 
-def test_the_newest_record_counts_wherever_it_stands() -> None:
+def test_the_newest_record_is_found_at_any_position() -> None:
     late = bytes([2 * (len(HEADERED) - 1), *HEADERED[1:]])
     early = bytearray(late)
     early[2], early[3] = 1, 2  # one millisecond before the batch, and the second record
@@ -65,7 +65,7 @@ def test_the_newest_record_counts_wherever_it_stands() -> None:
     st.integers(min_value=0),
     st.integers(0, 255),
 )
-def test_what_was_changed_is_sound_only_if_it_can_be_read(
+def test_changed_records_are_sound_only_if_they_can_be_read(
     pairs: list[tuple[bytes | None, bytes | None]], place: int, byte: int
 ) -> None:
     body = bytearray(encode_batch(pairs, timestamp_ms=100)[HEADER:])
@@ -77,7 +77,7 @@ def test_what_was_changed_is_sound_only_if_it_can_be_read(
 @given(st.integers(1, 3), st.binary(max_size=60))
 def test_any_bytes_are_sound_only_if_they_can_be_read(count: int, body: bytes) -> None:
     batch = whole(count, body)
-    # A header whose name is not UTF-8 is for its consumer to understand.
+    # A header name that is not UTF-8 is left to the consumer.
     assert is_sound(batch) >= can_be_read(batch)
     if is_sound(batch) and not can_be_read(batch):
         with pytest.raises(CorruptBatchError, match="UTF-8"):
@@ -91,7 +91,7 @@ def test_records_that_end_too_early_are_refused(cut: int) -> None:
         newest_timestamp_ms(batch[:-cut])
 
 
-def test_compressed_records_are_not_opened() -> None:
+def test_compressed_records_are_not_decompressed() -> None:
     batch = bytearray(whole(1, b"whatever"))
     struct.pack_into(">h", batch, 21, 1)
     struct.pack_into(">q", batch, 35, 4711)

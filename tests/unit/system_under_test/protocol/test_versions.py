@@ -28,20 +28,20 @@ NONE = ErrorCode.NONE
 
 
 def received(name: str, version: int, /, **values: Any) -> Any:
-    """Returns the request as a handler gets it when a client says this in a version."""
+    """Returns the request as a handler gets it when a client sends this in a version."""
     kind = wire_type(api_of(name), version, "request")
     return CODEC.decode_request(frame_of(api_of(name), kind(**values))).message
 
 
 def told(name: str, version: int, answer: Any, /, **asked: Any) -> Any:
-    """Returns what a client reads of an answer when it has asked in a version."""
+    """Returns what a client reads from a response to a request of a version."""
     kind = wire_type(api_of(name), version, "request")
     request = CODEC.decode_request(frame_of(api_of(name), kind(**asked)))
     return answer_of(api_of(name), version, CODEC.encode_response(request, answer))[1]
 
 
 def nested(api: str, version: int, struct: str, /, **values: Any) -> Any:
-    """Returns a struct inside of the request of a version."""
+    """Returns a struct inside the request of a version."""
     module = importlib.import_module(wire_type(api_of(api), version, "request").__module__)
     return getattr(module, struct)(**values)
 
@@ -72,7 +72,7 @@ def test_a_version_with_a_tagged_field_less_is_read_but_not_written_by_the_newer
     assert layout(newer) != layout(older)
 
 
-def test_a_conversion_makes_an_entity_like_any_other():
+def test_a_converted_entity_is_like_any_other():
     source, target = (wire_type(api_of("Heartbeat"), version, "request") for version in (0, 4))
     made = converter(source, target)(source(group_id="g", generation_id=3, member_id="m"))
     assert made == target(group_id="g", generation_id=3, member_id="m", group_instance_id=None)
@@ -94,7 +94,7 @@ def test_every_field_of_a_converted_entity_is_set(name):
 # --- what old requests mean
 
 
-def test_metadata_version_0_asks_for_all_topics_by_naming_none():
+def test_metadata_version_0_requests_all_topics_by_naming_none():
     assert received("Metadata", 0, topics=()).topics is None
     assert received("Metadata", 1, topics=()).topics == ()
     assert received("Metadata", 1, topics=None).topics is None
@@ -144,7 +144,7 @@ def test_the_replica_of_fetch_13_and_14_has_no_epoch():
         (7, -3, True), (7, -4, False), (8, -4, True), (8, -5, False), (9, -5, True), (9, -6, False),
     ],
 )  # fmt: skip
-def test_list_offsets_answers_only_what_a_version_can_ask(version, timestamp, is_known):
+def test_list_offsets_supports_only_the_timestamps_of_its_version(version, timestamp, is_known):
     wanted = nested(
         "ListOffsets", version, "ListOffsetsPartition", partition_index=0, timestamp=timestamp
     )
@@ -155,17 +155,17 @@ def test_list_offsets_answers_only_what_a_version_can_ask(version, timestamp, is
     assert (asked.timestamp == timestamp) == (is_known or timestamp == -6)
     broker = Broker()
     broker.lead()
-    answer = broker.send(request).topics[0].partitions[0]
-    assert (answer.error_code != ErrorCode.UNSUPPORTED_VERSION) == is_known
+    response = broker.send(request).topics[0].partitions[0]
+    assert (response.error_code != ErrorCode.UNSUPPORTED_VERSION) == is_known
 
 
-def test_find_coordinator_until_3_is_about_one_group():
+def test_find_coordinator_up_to_version_3_is_about_one_group():
     assert received(
         "FindCoordinator", 0, key="g"
     ) == m.find_coordinator_request.FindCoordinatorRequest(key_type=0, coordinator_keys=("g",))
     assert received("FindCoordinator", 3, key="x", key_type=1).key_type == 1
     found = m.find_coordinator_response
-    answer = found.FindCoordinatorResponse(
+    response = found.FindCoordinatorResponse(
         throttle_time=millis(0),
         coordinators=(
             found.Coordinator(
@@ -175,12 +175,12 @@ def test_find_coordinator_until_3_is_about_one_group():
     )
     for version in (0, 1, 2, 3):
         read = told(
-            "FindCoordinator", version, answer, key="g", **({"key_type": 0} if version else {})
+            "FindCoordinator", version, response, key="g", **({"key_type": 0} if version else {})
         )
         assert (read.node_id, read.host, read.port, read.error_code) == (2, "h", 9, 0)
 
 
-def test_offset_fetch_until_7_is_about_one_group():
+def test_offset_fetch_up_to_version_7_is_about_one_group():
     topic = nested("OffsetFetch", 5, "OffsetFetchRequestTopic", name="t", partition_indexes=(0, 2))
     request = received("OffsetFetch", 5, group_id="g", topics=(topic,))
     ((group,), stable) = request.groups, request.require_stable
@@ -197,7 +197,7 @@ def _offsets(error: ErrorCode, topics: Any) -> Any:
     )
 
 
-def test_an_error_of_a_group_is_told_to_offset_fetch_1_partition_by_partition():
+def test_offset_fetch_version_1_gets_a_group_error_per_partition():
     topic = nested("OffsetFetch", 1, "OffsetFetchRequestTopic", name="t", partition_indexes=(0, 2))
     read = told(
         "OffsetFetch", 1, _offsets(ErrorCode.NOT_COORDINATOR, ()), group_id="g", topics=(topic,)
@@ -213,7 +213,7 @@ def test_an_error_of_a_group_is_told_to_offset_fetch_1_partition_by_partition():
     assert (newer.error_code, newer.topics) == (ErrorCode.NOT_COORDINATOR, ())
 
 
-def test_offsets_that_were_found_are_told_to_every_version():
+def test_every_version_gets_the_found_offsets():
     fetched = m.offset_fetch_response
     one = fetched.OffsetFetchResponsePartitions(
         partition_index=3,
@@ -233,29 +233,29 @@ def test_offsets_that_were_found_are_told_to_every_version():
         )
 
 
-def test_leave_group_until_2_is_about_one_member():
+def test_leave_group_up_to_version_2_is_about_one_member():
     request = received("LeaveGroup", 2, group_id="g", member_id="m")
     assert [(one.member_id, one.group_instance_id) for one in request.members] == [("m", None)]
     left = m.leave_group_response
     member = left.MemberResponse(
         member_id="m", group_instance_id=None, error_code=ErrorCode.UNKNOWN_MEMBER_ID
     )
-    answer = left.LeaveGroupResponse(throttle_time=millis(0), error_code=NONE, members=(member,))
+    response = left.LeaveGroupResponse(throttle_time=millis(0), error_code=NONE, members=(member,))
     for version in (0, 1, 2):
-        read = told("LeaveGroup", version, answer, group_id="g", member_id="m")
+        read = told("LeaveGroup", version, response, group_id="g", member_id="m")
         assert read.error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    refused = replace(answer, error_code=ErrorCode.NOT_COORDINATOR, members=())
+    refused = replace(response, error_code=ErrorCode.NOT_COORDINATOR, members=())
     assert told("LeaveGroup", 0, refused, group_id="g", member_id="m").error_code == 16
 
 
-def test_delete_topics_until_5_knows_names_only():
+def test_delete_topics_up_to_version_5_uses_names_only():
     request = received("DeleteTopics", 5, topic_names=("a", "b"), timeout=millis(9))
     assert [(one.name, one.topic_id) for one in request.topics] == [("a", None), ("b", None)]
     assert request.timeout == millis(9)
 
 
-def test_a_group_without_a_protocol_is_told_to_old_members_as_an_empty_name():
-    answer = m.join_group_response.JoinGroupResponse(
+def test_old_members_get_a_missing_group_protocol_as_an_empty_name():
+    response = m.join_group_response.JoinGroupResponse(
         throttle_time=millis(0), error_code=ErrorCode.UNKNOWN_MEMBER_ID, generation_id=-1,
         protocol_name=None, leader="", member_id="m", members=(),
     )  # fmt: skip
@@ -263,14 +263,14 @@ def test_a_group_without_a_protocol_is_told_to_old_members_as_an_empty_name():
         "group_id": "g", "session_timeout": millis(1), "rebalance_timeout": millis(1), "member_id": "m",
         "protocol_type": "consumer", "protocols": (),
     }  # fmt: skip
-    assert told("JoinGroup", 6, answer, **asked).protocol_name == ""
-    assert told("JoinGroup", 7, answer, **asked).protocol_name is None
+    assert told("JoinGroup", 6, response, **asked).protocol_name == ""
+    assert told("JoinGroup", 7, response, **asked).protocol_name is None
 
 
 # --- what old versions must not see
 
 
-def test_list_offsets_until_4_gets_an_error_that_its_clients_know():
+def test_list_offsets_up_to_version_4_gets_an_error_that_its_clients_know():
     found = m.list_offsets_response
     topics = (
         found.ListOffsetsTopicResponse(
@@ -283,38 +283,38 @@ def test_list_offsets_until_4_gets_an_error_that_its_clients_know():
             ),
         ),
     )
-    answer = found.ListOffsetsResponse(throttle_time=millis(0), topics=topics)
+    response = found.ListOffsetsResponse(throttle_time=millis(0), topics=topics)
     for version in range(1, 10):
         extra = {} if version == 1 else {"isolation_level": 0}
-        read = told("ListOffsets", version, answer, replica_id=-1, topics=(), **extra)
+        read = told("ListOffsets", version, response, replica_id=-1, topics=(), **extra)
         assert [one.error_code for one in read.topics[0].partitions] == [
             ErrorCode.LEADER_NOT_AVAILABLE if version < 5 else ErrorCode.OFFSET_NOT_AVAILABLE,
             ErrorCode.FENCED_LEADER_EPOCH,
         ]
 
 
-def test_fetch_until_5_is_told_of_a_failed_disk_as_of_a_leader_elsewhere():
+def test_fetch_up_to_version_5_gets_a_failed_disk_as_not_leader():
     found = m.fetch_by_name_response
     partition = found.PartitionData(
         partition_index=0, error_code=ErrorCode.KAFKA_STORAGE_ERROR, high_watermark=-1,
         aborted_transactions=None, records=b"",
     )  # fmt: skip
-    answer = found.FetchResponse(
+    response = found.FetchResponse(
         throttle_time=millis(0), error_code=NONE, session_id=0,
         responses=(found.FetchableTopicResponse(topic="t", partitions=(partition,)),),
     )  # fmt: skip
     for version in range(4, 13):
         later = {"forgotten_topics_data": ()} if version >= 7 else {}
         read = told(
-            "Fetch", version, answer, replica_id=-1, max_wait=millis(0), min_bytes=0, isolation_level=0, topics=(),
-            **later,
+            "Fetch", version, response, replica_id=-1, max_wait=millis(0), min_bytes=0, isolation_level=0,
+            topics=(), **later,
         )  # fmt: skip
         assert read.responses[0].partitions[0].error_code == (
             ErrorCode.NOT_LEADER_OR_FOLLOWER if version < 6 else ErrorCode.KAFKA_STORAGE_ERROR
         )
 
 
-def test_metadata_version_0_says_by_an_error_that_replicas_are_offline():
+def test_metadata_version_0_reports_offline_replicas_by_an_error():
     found = m.metadata_response
     topic = found.MetadataResponseTopic(
         error_code=NONE, name="t", topic_id=UUID(int=1),
@@ -328,10 +328,10 @@ def test_metadata_version_0_says_by_an_error_that_replicas_are_offline():
             )
         ),
     )  # fmt: skip
-    answer = found.MetadataResponse(
+    response = found.MetadataResponse(
         throttle_time=millis(0), brokers=(), cluster_id="c", controller_id=1, topics=(topic,)
     )
-    old = told("Metadata", 0, answer, topics=())
+    old = told("Metadata", 0, response, topics=())
     assert [
         (one.error_code, one.replica_nodes, one.isr_nodes) for one in old.topics[0].partitions
     ] == [
@@ -339,14 +339,14 @@ def test_metadata_version_0_says_by_an_error_that_replicas_are_offline():
         (ErrorCode.REPLICA_NOT_AVAILABLE, (1, 3), (1,)),
         (ErrorCode.LEADER_NOT_AVAILABLE, (2,), (2,)),
     ]
-    newer = told("Metadata", 1, answer, topics=())
+    newer = told("Metadata", 1, response, topics=())
     assert [one.error_code for one in newer.topics[0].partitions] == [NONE, NONE, 5]
 
 
-# --- what the version decides inside of a broker
+# --- what the version decides inside a broker
 
 
-def test_zstd_is_refused_from_clients_that_may_not_know_it():
+def test_zstd_is_refused_for_clients_that_may_not_support_it():
     broker = Broker()
     broker.lead()
     zstd = bytearray(encode_batch([(b"k", b"v")], timestamp_ms=1))
@@ -368,9 +368,9 @@ def test_zstd_is_refused_from_clients_that_may_not_know_it():
                     ),
                 ),
             )
-            answer = broker.manager.handle_request(request, context)
-            assert not isinstance(answer, asyncio.Future)
-            found.append(answer.responses[0].partition_responses[0].error_code)
+            response = broker.manager.handle_request(request, context)
+            assert not isinstance(response, asyncio.Future)
+            found.append(response.responses[0].partition_responses[0].error_code)
         return found
 
     refused, corrupt = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.CORRUPT_MESSAGE

@@ -56,17 +56,17 @@ def test_a_request_of_any_version_becomes_the_canonical_one(role, api, version):
 
 
 @pytest.mark.parametrize(("role", "api", "version"), WITHOUT_API_VERSIONS)
-def test_a_canonical_answer_can_be_read_in_any_version(role, api, version):
+def test_a_canonical_response_can_be_read_in_any_version(role, api, version):
     request = CODECS[role].decode_request(frame_of(api, arbitrary_request(api, version, 0)))
     is_by_hand = reshaped.find(reshaped.RESPONSES, api.key, version) is not None
     for seed in range(5):
-        answer = arbitrary_response(canonical_of(api, version).response, seed)
+        response = arbitrary_response(canonical_of(api, version).response, seed)
         correlation_id, read = answer_of(
-            api, version, CODECS[role].encode_response(request, answer)
+            api, version, CODECS[role].encode_response(request, response)
         )
         assert correlation_id == 7
         if not is_by_hand:
-            for path, mine, theirs in in_common(answer, read):
+            for path, mine, theirs in in_common(response, read):
                 assert mine == theirs, path
 
 
@@ -79,7 +79,7 @@ def test_a_request_that_ends_too_early_is_malformed(role, api, version):
 
 
 @pytest.mark.parametrize("role", [BROKER, CONTROLLER])
-def test_clients_and_servers_of_this_house_understand_one_another(role):
+def test_our_clients_and_servers_understand_one_another(role):
     client = ClientCodec()
     for api in APIS:
         for canonical in api.canonical:
@@ -90,12 +90,12 @@ def test_clients_and_servers_of_this_house_understand_one_another(role):
             assert struct.unpack_from(">i", frame) == (len(frame) - 4,)
             request = CODECS[role].decode_request(frame[4:])
             assert (request.message, request.client_id) == (sent, "native")
-            answer = arbitrary_response(canonical.response, 3)
-            back = CODECS[role].encode_response(request, answer)
-            assert client.decode_response(canonical.request, back[4:]) == (9, answer)
+            response = arbitrary_response(canonical.response, 3)
+            back = CODECS[role].encode_response(request, response)
+            assert client.decode_response(canonical.request, back[4:]) == (9, response)
 
 
-def test_a_client_refuses_what_is_no_answer():
+def test_a_client_refuses_bytes_that_are_not_a_response():
     for frame in (b"", b"\0\0\0", b"\0\0\0\1", b"\0\0\0\1\0\0\0\0\0\xff\xff\xff\xff\x07"):
         with pytest.raises(ValueError, match=r"header|cannot be read"):
             ClientCodec().decode_response(m.metadata_request.MetadataRequest, frame)
@@ -117,7 +117,7 @@ def test_a_client_id_may_be_null_or_empty():
         assert CODECS[BROKER].decode_request(heartbeat(client_id=client_id)).client_id == ""
 
 
-def test_a_client_id_must_be_text_and_inside_of_the_request():
+def test_a_client_id_must_be_text_and_inside_the_request():
     with pytest.raises(MalformedRequestError, match="UTF-8"):
         CODECS[BROKER].decode_request(heartbeat(client_id=b"\xff"))
     with pytest.raises(MalformedRequestError, match="longer"):
@@ -129,7 +129,7 @@ def test_tagged_fields_of_a_header_are_ignored():
     assert CODECS[BROKER].decode_request(heartbeat(tags=tags)).message.member_id == "m"
 
 
-def test_bytes_behind_a_message_are_ignored():
+def test_bytes_after_a_message_are_ignored():
     assert CODECS[BROKER].decode_request(heartbeat() + b"more").message.member_id == "m"
 
 
@@ -140,7 +140,7 @@ def test_tagged_fields_that_the_version_does_not_know_are_ignored():
         assert request.message == CODECS[BROKER].decode_request(plain).message
 
 
-def test_unknown_tagged_fields_go_and_known_ones_stay():
+def test_unknown_tagged_fields_are_removed_and_known_ones_stay():
     state = b"\0\0\0\5" + b"\0" * 7 + b"\6" + b"\0"
     sent = fetch_v17.FetchRequest(
         max_wait=millis(1), min_bytes=1, topics=(), forgotten_topics_data=(), rack_id="r"
@@ -152,7 +152,7 @@ def test_unknown_tagged_fields_go_and_known_ones_stay():
     assert message.rack_id == "r"
 
 
-def test_a_tagged_field_of_another_size_than_it_says_is_malformed():
+def test_a_tagged_field_with_a_wrong_announced_size_is_malformed():
     sent = fetch_v17.FetchRequest(
         max_wait=millis(1), min_bytes=1, topics=(), forgotten_topics_data=()
     )
@@ -215,15 +215,15 @@ def ask_for_versions(role, version, name="client", software="1.0"):
     )
     request = CODECS[role].decode_request(frame_of(api, sent))
     assert request.message is None
-    # The header of this answer has no tagged fields in any version, so that every client can read it.
+    # The header of this response has no tagged fields in any version, so that every client can read it.
     assert struct.unpack_from(">i", request.direct, 4) == (7,)
     return answer_of(api, version, request.direct)[1]
 
 
 def advertisement(role, version):
-    answer = ask_for_versions(role, version)
-    assert answer.error_code == 0
-    return answer.api_keys
+    response = ask_for_versions(role, version)
+    assert response.error_code == 0
+    return response.api_keys
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -242,10 +242,10 @@ def test_the_table_of_a_role_is_advertised_in_every_version(role, version):
 def test_an_unknown_version_of_apiversions_gets_version_0_and_the_range(version):
     frame = header(18, version, flexible=version >= 3) + b"whatever newer clients say"
     request = CODECS[BROKER].decode_request(frame)
-    correlation_id, answer = answer_of(api_of("ApiVersions"), 0, request.direct)
+    correlation_id, response = answer_of(api_of("ApiVersions"), 0, request.direct)
     assert correlation_id == 7
-    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert [(one.api_key, one.min_version, one.max_version) for one in answer.api_keys] == [
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert [(one.api_key, one.min_version, one.max_version) for one in response.api_keys] == [
         (18, 0, 4)
     ]
 
@@ -254,23 +254,23 @@ def test_an_unknown_version_of_apiversions_gets_version_0_and_the_range(version)
     ("name", "software"),
     [("", "1"), ("a", ""), ("-a", "1"), ("a-", "1"), ("a b", "1"), ("a", "1_0"), ("a\n", "1")],
 )
-def test_a_malformed_name_of_a_client_is_an_invalid_request(name, software):
-    answer = ask_for_versions(BROKER, 3, name, software)
-    assert (answer.error_code, answer.api_keys) == (ErrorCode.INVALID_REQUEST, ())
+def test_a_malformed_client_name_is_an_invalid_request(name, software):
+    response = ask_for_versions(BROKER, 3, name, software)
+    assert (response.error_code, response.api_keys) == (ErrorCode.INVALID_REQUEST, ())
 
 
-def test_names_of_usual_clients_are_accepted():
+def test_names_of_common_clients_are_accepted():
     for name, software in (("confluent-kafka-python", "2.16.1-rdkafka-2.16.0"), ("k", "0")):
         assert ask_for_versions(BROKER, 3, name, software).error_code == 0
 
 
-# --- answers
+# --- responses
 
 
-def test_an_answer_that_an_old_version_cannot_say_closes_the_connection():
+def test_a_response_that_an_old_version_cannot_express_closes_the_connection():
     """A flexible version may have brought a name into a group that is too long for the leader's own version."""
     join = m.join_group_response
-    answer = join.JoinGroupResponse(
+    response = join.JoinGroupResponse(
         throttle_time=millis(0),
         error_code=ErrorCode.NONE,
         generation_id=1,
@@ -283,7 +283,7 @@ def test_an_answer_that_an_old_version_cannot_say_closes_the_connection():
     for version, fits in ((5, False), (9, True)):
         request = CODECS[BROKER].decode_request(frame_of(api, arbitrary_request(api, version, 0)))
         if fits:
-            assert len(CODECS[BROKER].encode_response(request, answer)) > 40_000
+            assert len(CODECS[BROKER].encode_response(request, response)) > 40_000
         else:
             with pytest.raises(MalformedRequestError, match="JoinGroup version 5"):
-                CODECS[BROKER].encode_response(request, answer)
+                CODECS[BROKER].encode_response(request, response)

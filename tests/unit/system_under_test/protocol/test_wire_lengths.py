@@ -1,4 +1,4 @@
-"""The walk over lengths: whatever a frame announces, the native reader is never asked to make room for it."""
+"""The walk over lengths: whatever a frame announces, the native reader never allocates memory for it."""
 
 import random
 import struct
@@ -29,13 +29,13 @@ HUGE_LENGTHS = (b"\xff\xff\xff\xff\x07", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff
 
 
 @pytest.mark.parametrize(("role", "api", "version"), VERSIONS, ids=NAMES)
-def test_a_whole_message_passes_as_it_is(role, api, version):
+def test_a_complete_message_passes_unchanged(role, api, version):
     for seed in range(10):
         body = body_of(arbitrary_request(api, version, seed))
         assert skim(wire_type(api, version, "request"), body, 0) is body
 
 
-def test_answers_pass_as_they_are():
+def test_responses_pass_unchanged():
     for _, api, version in VERSIONS:
         for seed in range(3):
             response_type = wire_type(api, version, "response")
@@ -43,7 +43,7 @@ def test_answers_pass_as_they_are():
             assert skim(response_type, body, 0) is body
 
 
-# The native reader ends the process when it cannot have the memory that it asks for, so another process tries.
+# The native reader ends the process if it cannot allocate memory, so another process tries.
 _HOSTILE = """
 import resource
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
@@ -76,7 +76,7 @@ def read_hostile_frames() -> int:
     return count
 
 
-def test_no_announced_length_makes_the_reader_ask_for_memory():
+def test_no_announced_length_makes_the_reader_allocate_memory():
     done = subprocess.run(
         [sys.executable, "-c", _HOSTILE], capture_output=True, text=True, timeout=120, check=False
     )
@@ -85,7 +85,7 @@ def test_no_announced_length_makes_the_reader_ask_for_memory():
     assert int(done.stdout) > 1000
 
 
-def test_what_passes_has_no_more_elements_than_are_let_through():
+def test_accepted_messages_have_no_more_elements_than_allowed():
     offsets = m.offset_fetch_request
     for count, passes in ((ELEMENTS_MAX - 2, True), (ELEMENTS_MAX - 1, False)):
         group = offsets.OffsetFetchRequestGroup(
@@ -117,7 +117,7 @@ def test_a_large_hostile_frame_is_refused_at_once(tail):
     assert time.perf_counter() - began < 0.5
 
 
-def test_null_is_refused_where_something_must_be():
+def test_null_is_refused_where_a_value_is_required():
     api = api_of("Produce")
     legacy, flexible = wire_type(api, 7, "request"), wire_type(api, 9, "request")
     no_topics_legacy = struct.pack(">hhii", -1, 1, 1000, -1)
@@ -130,7 +130,7 @@ def test_null_is_refused_where_something_must_be():
         skim(legacy, no_name, 0)
 
 
-def test_an_unknown_tag_is_cut_out_and_nothing_else():
+def test_only_an_unknown_tag_is_removed():
     kind = fetch_v17.FetchRequest
     topic = fetch_v17.FetchTopic(
         topic_id=None,
@@ -141,7 +141,7 @@ def test_an_unknown_tag_is_cut_out_and_nothing_else():
     )
     sent = kind(max_wait=millis(1), min_bytes=1, topics=(topic,), forgotten_topics_data=())
     body = encode(sent)
-    # Behind every partition, behind the topic and behind the request stands a zero: no tagged fields.
+    # A zero follows every partition, the topic and the request: no tagged fields.
     mark = b"\x04\x09\x02zz\x0a\x00\xff\x01\x03abc\xff\xff\x7f\x00"
     size = 33
     start = body.index(b"\x04" + b"\0" * 4) + 1

@@ -70,7 +70,7 @@ def arbitrary_request(api: Api, version: int, seed: int) -> Any:
 def arbitrary_response(response_type: type[Any], seed: int) -> Any:
     """Returns a response of a type with legal values; error codes and times are as handlers give them.
 
-    Old versions are about one group or key: there is exactly one in the answer.
+    Old versions are about one group or key: there is exactly one in the response.
     """
     return _arbitrary(response_type, random.Random(f"{response_type.__name__} {seed}"))
 
@@ -155,7 +155,7 @@ def _pairs(name: str, mine: Any, theirs: Any) -> list[tuple[str, Any, Any]]:
 
 
 def element_types(kind: type[Any]) -> list[type[Any]]:
-    """Returns a message type and all struct types inside of it."""
+    """Returns a message type and all struct types inside it."""
     hints = [item.type for item in fields(kind)]
     found = [kind]
     while hints:

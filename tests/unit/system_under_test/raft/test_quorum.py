@@ -65,7 +65,7 @@ class Story:
         self.stored_at_transition.append(new)
 
 
-def test_a_legal_transition_is_stored_before_the_drivers_and_the_listener_hear_of_it() -> None:
+def test_a_legal_transition_is_stored_before_drivers_and_listener_are_notified() -> None:
     story = Story()
     follower = Follower(epoch=3, leader_id=12)
     story.quorum.transition(follower)

@@ -97,7 +97,7 @@ def test_a_candidate_restarts_as_candidate_only_without_pre_vote() -> None:
     assert start(stored, log_epoch=4, pre_vote=True) == Unattached(epoch=5, voted_id=11)
 
 
-def test_a_vote_for_another_survives_a_restart() -> None:
+def test_a_vote_for_another_node_survives_a_restart() -> None:
     assert start(Election(epoch=5, voted_id=12)) == Unattached(epoch=5, voted_id=12)
 
 
@@ -129,7 +129,7 @@ def test_an_older_epoch_changes_nothing(state: State) -> None:
     assert after_hearing(state, 4, 13, node_id=11) is None
 
 
-def test_a_leader_of_the_own_epoch_is_followed_and_the_vote_is_kept() -> None:
+def test_a_leader_of_the_current_epoch_is_followed_and_the_vote_is_kept() -> None:
     voted = Unattached(epoch=5, voted_id=13)
     assert after_hearing(voted, 5, 12, node_id=11) == Follower(epoch=5, leader_id=12, voted_id=13)
 
@@ -148,7 +148,7 @@ def test_two_leaders_of_one_epoch_are_a_violation(state: State) -> None:
         after_hearing(state, 5, 13, node_id=11)
 
 
-def test_somebody_elses_belief_that_this_node_leads_makes_no_leader() -> None:
+def test_a_claim_by_another_node_does_not_make_this_node_leader() -> None:
     assert after_hearing(Unattached(epoch=5), 5, 11, node_id=11) is None
     assert after_hearing(Unattached(epoch=5), 6, 11, node_id=11) == Unattached(epoch=6)
 
@@ -182,7 +182,7 @@ def test_a_majority_wins_and_an_impossible_majority_loses() -> None:
     assert once_rejected.with_response(13, False).is_lost
 
 
-def test_votes_of_strangers_and_second_thoughts_do_not_count() -> None:
+def test_votes_by_non_voters_and_repeated_votes_do_not_count() -> None:
     tally = Tally(voters=VOTERS, granted=frozenset({11}))
     assert not tally.with_response(99, True).is_won
     assert tally.with_response(12, True).with_response(12, False).is_won
@@ -227,7 +227,7 @@ def test_one_vote_per_epoch_and_the_same_again_for_the_same_candidate() -> None:
     assert not vote(state, candidate=13)
 
 
-def test_nobody_votes_in_an_epoch_whose_leader_is_known() -> None:
+def test_no_vote_is_granted_in_an_epoch_whose_leader_is_known() -> None:
     assert not vote(Prospective(epoch=5, tally=EMPTY_TALLY, leader_id=13))
     assert vote(Prospective(epoch=5, tally=EMPTY_TALLY))
 
@@ -241,7 +241,7 @@ def pre_vote(state: State, log: LogPosition = LOG) -> bool:
     return grants_pre_vote(state, candidate_log=log, own_log=LOG, rules=ALL_RULES)
 
 
-def test_a_pre_vote_is_refused_by_who_knows_the_leader_to_be_alive() -> None:
+def test_a_pre_vote_is_refused_by_a_node_that_knows_the_leader_is_alive() -> None:
     assert not pre_vote(Leader(epoch=5, voted_id=11, leader_id=11))
     assert not pre_vote(Follower(epoch=5, leader_id=12, has_fetched=True))
 
@@ -257,7 +257,7 @@ def test_a_pre_vote_is_refused_by_who_knows_the_leader_to_be_alive() -> None:
     ],
     ids=lambda s: type(s).__name__,
 )
-def test_a_pre_vote_is_granted_by_everybody_else_if_the_log_is_up_to_date(state: State) -> None:
+def test_a_pre_vote_is_granted_by_other_nodes_if_the_log_is_up_to_date(state: State) -> None:
     assert pre_vote(state)
     assert not pre_vote(state, LogPosition(last_epoch=3, end_offset=99))
 
@@ -284,7 +284,7 @@ def leadership(voters: tuple[int, ...] = VOTERS, *, start: int = 10, own_only: b
         (40, (100, 60), 60),
     ],
 )
-def test_the_high_watermark_is_what_a_majority_of_three_has(
+def test_the_high_watermark_is_the_offset_that_a_majority_of_three_has(
     own: int, others: tuple[int, int], committed: int
 ) -> None:
     leader = leadership()
@@ -308,7 +308,7 @@ def test_the_majority_of_other_sizes(
     assert leader.high_watermark == committed
 
 
-def test_nothing_is_committed_before_a_record_of_the_own_epoch_is() -> None:
+def test_nothing_is_committed_before_a_record_of_the_current_epoch() -> None:
     leader = leadership(start=10)
     leader.record_fetch(12, 10)
     assert not leader.advance(11)
@@ -334,7 +334,7 @@ def test_the_high_watermark_never_moves_back() -> None:
     assert leader.high_watermark == 50
 
 
-def test_observers_count_for_nothing() -> None:
+def test_observers_do_not_count() -> None:
     leader = leadership(start=0)
     leader.record_fetch(1, 50)
     assert not leader.advance(50)
@@ -357,7 +357,7 @@ def test_the_best_successor_has_the_longest_log() -> None:
     assert leader.preferred_successors() == [13, 12]
 
 
-def test_a_replica_on_a_new_connection_is_told_the_high_watermark_again() -> None:
+def test_a_replica_on_a_new_connection_gets_the_high_watermark_again() -> None:
     leader = leadership(start=0)
     assert leader.knows_high_watermark(1, 7)
     leader.record_fetch(12, 5)

@@ -73,7 +73,7 @@ def change(index: int, **columns: object) -> Callable[[Rows], None]:
         (change(3, partition=5), "phantom-value", "in t-5"),
     ],
 )
-def test_a_strange_record_gets_a_verdict_that_names_it(
+def test_an_unusual_record_gets_a_verdict_that_names_it(
     capsys: pytest.CaptureFixture[str],
     valid_run: Path,
     edit: Callable[[Rows], object],
@@ -109,7 +109,7 @@ def test_the_same_history_unchanged_is_valid(
         ({"faults": change(0, params="{", evidence="[")}, 0),
     ],
 )
-def test_the_strangest_history_gets_a_verdict(
+def test_a_random_malformed_history_gets_a_verdict(
     capsys: pytest.CaptureFixture[str],
     valid_run: Path,
     edits: dict[str, Callable[[Rows], object]],

@@ -1,6 +1,6 @@
 """Every fault in the simulation: it takes effect, healing leaves nothing behind, and a near miss has no effect.
 
-`FaultBench.close` checks each of these runs against the promises of Kafka 4.1, too.
+`FaultBench.close` also checks each of these runs against the guarantees of Kafka 4.1.
 """
 
 from typing import Any
@@ -52,7 +52,7 @@ EXAMPLES: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
 """Fault, targets, parameters."""
 
 
-def test_the_table_forgets_no_fault() -> None:
+def test_the_table_has_every_fault() -> None:
     assert {fault for fault, _, _ in EXAMPLES} == set(FAULT_NAMES) - {"heal"}
 
 
@@ -69,7 +69,7 @@ def test_a_fault_takes_effect_and_healing_leaves_nothing_behind(
         bench.let(1200)
         assert not bench.is_clean()
         bench.heal(injected)
-    assert bench.bit(injected), bench.evidence(injected)
+    assert bench.took_effect(injected), bench.evidence(injected)
     assert bench.is_clean()
     committed = bench.high_watermark()
     bench.until(bench.is_whole)
@@ -95,7 +95,7 @@ NEAR_MISSES: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("fault", "targets", "params"), NEAR_MISSES)
-def test_a_fault_that_met_nothing_took_no_effect(
+def test_a_fault_that_affected_no_operation_took_no_effect(
     fault: str, targets: tuple[str, ...], params: dict[str, Any]
 ) -> None:
     bench = FaultBench()
@@ -105,7 +105,7 @@ def test_a_fault_that_met_nothing_took_no_effect(
     assert bench.hit(injected)
     bench.let(1000)
     bench.heal(injected)
-    assert not bench.bit(injected), bench.evidence(injected)
+    assert not bench.took_effect(injected), bench.evidence(injected)
     assert bench.is_clean()
     bench.close()
 
@@ -117,7 +117,7 @@ ON_THE_DEAD = [
 
 
 @pytest.mark.parametrize("fault", ON_THE_DEAD)
-def test_a_fault_of_a_process_does_not_affect_a_node_that_has_none(fault: str) -> None:
+def test_a_process_fault_does_not_affect_a_node_without_a_process(fault: str) -> None:
     bench = FaultBench()
     dead = bench.inject("kill", "b3")
     params = {"slow_cpu": {"percent": 1}, "slow_disk": {"ms": 100}}.get(fault, {})
@@ -125,7 +125,7 @@ def test_a_fault_of_a_process_does_not_affect_a_node_that_has_none(fault: str) -
     assert bench.hit(missed) == []
     bench.let(500)
     bench.heal(missed)
-    assert not bench.bit(missed)
+    assert not bench.took_effect(missed)
     assert bench.cluster.down_nodes() == ("b3",)
     bench.heal(dead)
     assert bench.is_clean()
@@ -142,7 +142,7 @@ def test_a_fault_of_a_process_does_not_affect_a_node_that_has_none(fault: str) -
         ("clock_strobe", {"ms": 60_000, "period_ms": 20}),
     ],
 )
-def test_a_fault_of_the_machine_takes_no_effect_while_there_is_no_process(
+def test_a_machine_fault_takes_no_effect_while_no_process_runs(
     fault: str, params: dict[str, Any]
 ) -> None:
     bench = FaultBench()
@@ -151,21 +151,21 @@ def test_a_fault_of_the_machine_takes_no_effect_while_there_is_no_process(
     assert bench.hit(missed) == ["b3"]
     bench.let(500)
     bench.heal(missed)
-    assert not bench.bit(missed), bench.evidence(missed)
+    assert not bench.took_effect(missed), bench.evidence(missed)
     bench.heal(dead)
     assert bench.is_clean()
     bench.close()
 
 
-def test_starting_a_node_that_runs_affects_no_node() -> None:
+def test_starting_a_running_node_affects_no_node() -> None:
     bench = FaultBench()
     started = bench.inject("start", "b2")
     assert bench.hit(started) == []
-    assert not bench.bit(started)
+    assert not bench.took_effect(started)
     bench.close()
 
 
-def test_a_stop_that_ran_out_of_time_was_not_clean() -> None:
+def test_a_stop_that_timed_out_was_not_clean() -> None:
     bench = FaultBench()
     paused = bench.inject("pause", "b2")
     bench.let(200)
@@ -173,33 +173,33 @@ def test_a_stop_that_ran_out_of_time_was_not_clean() -> None:
     assert bench.evidence(stopped)["ended"] == {"b2": "stop-timeout"}
     bench.heal(stopped)
     bench.heal(paused)
-    assert not bench.bit(stopped)
-    assert bench.bit(paused)
+    assert not bench.took_effect(stopped)
+    assert bench.took_effect(paused)
     bench.close()
 
 
-def test_a_paused_process_is_slowed_by_nothing() -> None:
+def test_slow_cpu_does_not_affect_a_paused_process() -> None:
     bench = FaultBench()
     paused = bench.inject("pause", "b2")
     slowed = bench.inject("slow_cpu", "b2", percent=1)
     bench.let(500)
     bench.heal(slowed)
     bench.heal(paused)
-    assert not bench.bit(slowed)
+    assert not bench.took_effect(slowed)
     assert bench.evidence(slowed)["callbacks_slowed"] == {"b2": 0}
     bench.close()
 
 
-def test_a_disk_that_is_read_only_for_no_time_refused_nothing() -> None:
+def test_a_read_only_fault_of_zero_duration_refused_no_write() -> None:
     bench = FaultBench()
     injected = bench.inject("read_only", "b2")
     bench.heal(injected)
-    assert not bench.bit(injected)
+    assert not bench.took_effect(injected)
     assert bench.is_clean()
     bench.close()
 
 
-def test_a_bit_is_flipped_only_where_recovery_has_to_look() -> None:
+def test_a_bit_is_flipped_only_where_recovery_verifies() -> None:
     """After a clean stop everything is below the recovery point, so recovery would not find a flipped bit."""
     bench = FaultBench()
     for client in bench.cluster.clients:
@@ -211,11 +211,11 @@ def test_a_bit_is_flipped_only_where_recovery_has_to_look() -> None:
     assert bench.hit(flipped) == ["b2"]
     assert "no log has a whole batch" in bench.evidence(flipped)["b2"]["why"]
     bench.heal(flipped)
-    assert not bench.bit(flipped)
+    assert not bench.took_effect(flipped)
     bench.close()
 
 
-def test_settling_removes_whatever_is_in_force() -> None:
+def test_settling_removes_every_fault_in_force() -> None:
     bench = FaultBench()
     for fault, targets, params in EXAMPLES:
         if fault not in ("start", "heal"):
@@ -232,7 +232,7 @@ def test_settling_removes_whatever_is_in_force() -> None:
     bench.close()
 
 
-def test_every_fault_is_healed_by_its_own_injection_only() -> None:
+def test_a_fault_is_healed_only_through_its_own_injection() -> None:
     """Overlapping faults of one kind on one link: when the first is healed the second is still in force."""
     bench = FaultBench()
     first = bench.inject("delay", "b1", ms=100)
@@ -251,6 +251,6 @@ def test_every_fault_is_healed_by_its_own_injection_only() -> None:
     bench.heal(second)
     bench.heal(second)
     assert bench.is_clean()
-    assert bench.bit(first)
-    assert bench.bit(second)
+    assert bench.took_effect(first)
+    assert bench.took_effect(second)
     bench.close()

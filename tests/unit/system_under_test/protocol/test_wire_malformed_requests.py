@@ -1,4 +1,4 @@
-"""What clients on the wire may ask of a broker, and clients of this house never do."""
+"""Requests that third-party clients can send to a broker and that our clients never send."""
 
 import struct
 from typing import Any
@@ -40,7 +40,7 @@ def with_attributes(attributes: int, records: bytes = b"", *, timestamp_ms: int 
 
 
 def with_counts(said: int, have: int = 1) -> bytes:
-    """Returns a batch whose header says another number of records, and whose checksum is right."""
+    """Returns a batch whose header has a wrong number of records, and whose checksum is right."""
     made = bytearray(encode_batch([(b"k", b"v")] * have, timestamp_ms=1))
     struct.pack_into(">i", made, 23, said - 1)
     struct.pack_into(">i", made, 57, said)
@@ -55,7 +55,7 @@ def produced(broker: Broker, records: bytes | None, topic: str = TOPIC) -> Error
     return found
 
 
-def test_a_compressed_batch_is_stored_as_it_came():
+def test_a_compressed_batch_is_stored_unchanged():
     for codec in (1, 2, 3, 4):
         broker = leader()
         sent = with_attributes(codec, b"whatever the codec makes of it")
@@ -90,7 +90,7 @@ def test_a_compressed_batch_is_stored_as_it_came():
         "stamped-by-the-broker", "garbage", "2^30-records-of-one", "five-records-of-one", "one-record-of-two",
     ],
 )  # fmt: skip
-def test_what_is_no_single_intact_batch_of_a_client_is_refused(records, error):
+def test_anything_but_one_intact_client_batch_is_refused(records, error):
     broker = leader()
     assert produced(broker, records) == error
     assert broker.partition.log.log_end_offset == 0
@@ -108,7 +108,7 @@ def test_a_batch_with_a_wrong_checksum_is_refused(bit):
 
 
 @pytest.mark.parametrize("profile", ["kafka-3.9", "kafka-4.0", "kafka-4.1"])
-def test_from_kafka_4_on_a_record_may_be_an_hour_ahead_and_no_more(profile):
+def test_from_kafka_4_a_record_may_be_at_most_an_hour_ahead(profile):
     broker = Broker(min_isr=1, profile=profile)
     broker.lead(isr=(1,), replicas=(1,))
     limit_ms = broker.host.clock.wall_ms() + 3_600_000
@@ -117,7 +117,7 @@ def test_from_kafka_4_on_a_record_may_be_an_hour_ahead_and_no_more(profile):
     assert late == (ErrorCode.NONE if profile == "kafka-3.9" else ErrorCode.INVALID_TIMESTAMP)
 
 
-def test_nobody_but_the_coordinator_writes_committed_offsets():
+def test_only_the_coordinator_writes_committed_offsets():
     broker = leader()
     broker.register(topic=OFFSETS_TOPIC, topic_id=UUID(int=99))
     sent = encode_batch([(b"k", b"v")], timestamp_ms=1)
@@ -125,7 +125,7 @@ def test_nobody_but_the_coordinator_writes_committed_offsets():
     assert broker.manager.partitions[OFFSETS_TOPIC, 0].log.log_end_offset == 0
 
 
-def test_a_time_inside_of_a_batch_that_is_not_opened_is_answered_with_its_first_offset():
+def test_a_timestamp_inside_a_compressed_batch_maps_to_its_first_offset():
     broker = leader()
     plain = encode_batch([(b"k", b"a"), (b"k", b"b")], timestamp_ms=100)
     closed = with_attributes(1, b"compressed", timestamp_ms=200)
@@ -134,7 +134,7 @@ def test_a_time_inside_of_a_batch_that_is_not_opened_is_answered_with_its_first_
         assert produced(broker, records) == ErrorCode.NONE
     broker.partition.append_as_leader(
         VerifiedBatches.verify(nonsense), 1
-    )  # as a log may have it that others have written
+    )  # as in a log that another program wrote
     assert produced(broker, encode_batch([(b"k", b"z")], timestamp_ms=400)) == ErrorCode.NONE
     assert [
         (found.offset, found.timestamp)
@@ -156,7 +156,7 @@ def fetch_one(broker: Broker, *, min_bytes: int, max_bytes: int, wait_ms: int = 
     return broker.send(request)
 
 
-def test_nobody_waits_for_more_bytes_than_an_answer_may_have():
+def test_a_fetch_never_waits_for_more_bytes_than_a_response_may_have():
     async def story() -> list[bool]:
         broker = leader()
         produced(broker, encode_batch([(b"k", b"v" * 100)], timestamp_ms=1))
@@ -164,19 +164,19 @@ def test_nobody_waits_for_more_bytes_than_an_answer_may_have():
             fetch_one(broker, min_bytes=1 << 20, max_bytes=max_bytes)
             for max_bytes in (150, 1 << 20)
         ]
-        return [hasattr(answer, "responses") for answer in answers]
+        return [hasattr(response, "responses") for response in answers]
 
     assert run_virtually(story()) == [True, False]
 
 
-def test_an_answer_is_limited_whatever_is_asked_for(monkeypatch):
+def test_a_response_is_limited_whatever_is_requested(monkeypatch):
     monkeypatch.setattr(fetch, "FETCH_MAX_BYTES", 250)
     broker = leader()
     for _ in range(5):
         produced(broker, encode_batch([(b"k", b"v" * 30)], timestamp_ms=1))
     size = len(encode_batch([(b"k", b"v" * 30)], timestamp_ms=1))
-    answer = fetch_one(broker, min_bytes=1, max_bytes=2**31 - 1)
-    assert len(answer.responses[0].partitions[0].records) == 250 // size * size
+    response = fetch_one(broker, min_bytes=1, max_bytes=2**31 - 1)
+    assert len(response.responses[0].partitions[0].records) == 250 // size * size
 
 
 def test_the_first_batch_gets_through_any_limit():
@@ -184,8 +184,8 @@ def test_the_first_batch_gets_through_any_limit():
     sent = encode_batch([(b"k", b"v" * 1000)], timestamp_ms=1)
     produced(broker, sent)
     for max_bytes in (0, 1, -1, -(2**31)):
-        answer = fetch_one(broker, min_bytes=1, max_bytes=max_bytes)
-        assert len(answer.responses[0].partitions[0].records) == len(sent)
+        response = fetch_one(broker, min_bytes=1, max_bytes=max_bytes)
+        assert len(response.responses[0].partitions[0].records) == len(sent)
 
 
 def test_what_is_committed_is_stable_in_both_isolation_levels():
