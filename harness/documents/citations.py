@@ -20,7 +20,7 @@ TESTS = ROOT / "tests"
 _CATALOGUES = ("rules.py", "rule_catalogue", "defects.py")
 """They list every identifier and apply none."""
 
-_ABOUT_CATALOGUES = ("tests/mutations/test_mutations_coverage.py", "tests/unit/documents/")
+_ABOUT_CATALOGUES = ("tests/mutations/test_mutations_coverage.py", "tests/unit/harness/documents/")
 """Tests of the catalogues themselves; what they name they do not show."""
 
 _Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef

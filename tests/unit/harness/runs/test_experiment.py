@@ -95,8 +95,9 @@ def test_overridden_settings_are_checked_together_with_the_file() -> None:
         loads(text, origin="e.toml")
 
 
-EXAMPLES = sorted((ROOT / "examples").glob("*.toml")) + [
-    ROOT / "examples" / "tinylog" / "kill.toml"
+EXAMPLES = [
+    *sorted((ROOT / "examples").glob("*.toml")),
+    ROOT / "examples" / "tinylog" / "kill.toml",
 ]
 
 
