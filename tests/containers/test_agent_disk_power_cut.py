@@ -139,7 +139,7 @@ def test_names_that_nobody_made_durable_are_what_they_were(disk: NodeDisk) -> No
     assert (disk.data / "checkpoint").read_bytes() == b"old"
     assert report.returned == ("checkpoint.tmp", "marker")
     assert report.missing == ("t-0", "t-0/0.log")
-    assert report.has_bitten
+    assert report.took_effect
 
 
 def test_names_come_back_all_together(disk: NodeDisk) -> None:
@@ -150,7 +150,7 @@ def test_names_come_back_all_together(disk: NodeDisk) -> None:
     assert (disk.data / "t-0" / "0.log").read_bytes() == b"record"
     assert (disk.data / "t-0" / "0.log").stat().st_mode & 0o777 == 0o640
     assert (report.returned, report.missing, report.lost_bytes) == ((), (), 0)
-    assert not report.has_bitten
+    assert not report.took_effect
 
 
 def test_files_that_changed_places_come_back_in_their_new_places(disk: NodeDisk) -> None:
@@ -333,7 +333,7 @@ def test_a_disk_that_is_dead_already_is_mounted_again(disk: NodeDisk) -> None:
     assert report.notes == (
         "nothing was written back to this disk: it was shut down before the cut",
     )
-    assert not report.has_bitten
+    assert not report.took_effect
     assert (disk.data / "f").read_bytes() == b"x"
 
 
@@ -344,7 +344,7 @@ def test_a_read_only_disk_is_read_only_after_a_power_cut(disk: NodeDisk) -> None
     report = cut_one(disk, "keep_all")
     assert disk.is_read_only
     assert (disk.data / "f").read_bytes() == b"x"
-    assert not report.has_bitten
+    assert not report.took_effect
 
 
 @pytest.mark.parametrize("count", [1, 3])
