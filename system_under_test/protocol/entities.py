@@ -231,7 +231,7 @@ def fetched_topic(topic_id: UUID | None, partitions: tuple[Any, ...]) -> Any:
     return made
 
 
-def fetch_answer(error_code: int, responses: tuple[Any, ...]) -> Any:
+def fetch_response_of(error_code: int, responses: tuple[Any, ...]) -> Any:
     """Makes a `FetchResponse` without a session."""
     made: Any = _new(_FetchResponse)
     _fetched_throttle_time(made, NO_THROTTLE)
@@ -283,7 +283,7 @@ def produced_topic(name: str, partition_responses: tuple[Any, ...]) -> Any:
     return made
 
 
-def produce_answer(responses: tuple[Any, ...]) -> Any:
+def produce_response_of(responses: tuple[Any, ...]) -> Any:
     """Makes a `ProduceResponse`."""
     made: Any = _new(_ProduceResponse)
     _produced_responses(made, responses)
