@@ -21,7 +21,7 @@ _CATALOGUES = ("rules.py", "rule_catalogue", "defects.py")
 """They list every identifier and apply none."""
 
 _ABOUT_CATALOGUES = ("tests/mutations/test_mutations_coverage.py", "tests/unit/documents/")
-"""Tests of the catalogues themselves; what they name they do not show."""
+"""Tests of the catalogues themselves; they name identifiers without showing an effect."""
 
 _Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -123,7 +123,7 @@ def _switched_rule(call: ast.Call) -> str | None:
 
 
 def _prose(source: _Source) -> Iterator[tuple[int, str]]:
-    """Yields (first line, text) of every comment and of every string that stands as a statement."""
+    """Yields (first line, text) of every comment and of every string that is a statement."""
     for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string

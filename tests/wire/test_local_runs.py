@@ -112,7 +112,7 @@ def test_what_processes_cannot_suffer_is_refused_before_anything_starts(tmp_path
         ({"scenario": "last-replica-standing:V3b"}, "cuts links and power"),
         (
             {"on": "simulation", "workload": AppendConfig(client="confluent")},
-            "cannot live in a sim",
+            "cannot run in a sim",
         ),
         ({"workload": AppendConfig(client="telnet")}, "telnet"),
     ],
