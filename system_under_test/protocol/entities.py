@@ -4,8 +4,8 @@ The constructor of a frozen dataclass takes keyword arguments and sets every fie
 which looks it up by name; with a dozen fields that was a tenth of the time of a simulated cluster. Here the fields
 are set through their slots directly. The result is an ordinary entity: same type, equal, frozen.
 
-This module has only messages that are sent once per fetch or produce. `tests/unit/test_entities.py` compares every
-function with the constructor that it replaces, so that a field forgotten here, or added by kio, is found.
+This module has only messages that are sent once per fetch or produce. A test compares every function with the
+constructor that it replaces, so that a field forgotten here, or added by kio, is found.
 """
 
 from dataclasses import fields

@@ -13,8 +13,8 @@ which the checkers would call a duplicate. (librdkafka still repeats what a brok
 lead; such an attempt wrote nothing.) With one attempt, errors that refuse before the append are `fail`.
 
 **poll** reads by `assign`, never in a group, and begins with a seek, which drops what was fetched ahead: every
-record and every "end of partition" that a poll returns responds to a fetch request that was sent after the poll's
-invocation (librdkafka numbers its seeks and drops responses to older numbers). Otherwise a record fetched before
+record and every "end of partition" that a poll returns belongs to a fetch request that was sent after the poll's
+invocation (librdkafka numbers its seeks and drops responses for older numbers). Otherwise a record fetched before
 an election and returned after it would look as if it came from the new leader. `end_offset`, which the checkers
 read as "the log ended here at some moment after the invocation", is claimed only when the consumer reported the
 end of the partition; the cached high watermark, whose age is unknown, is never claimed. A poll without
