@@ -242,7 +242,7 @@ def test_an_exact_cut_never_takes_what_was_durable(disk: NodeDisk) -> None:
     report = cut_one(disk, keep_records=5)
     assert log.stat().st_size == 6 * BATCH_BYTES
     (note,) = report.notes
-    assert f"{6 * BATCH_BYTES} bytes were durable, more than the {5 * BATCH_BYTES} asked" in note
+    assert f"{6 * BATCH_BYTES} bytes were durable, more than the requested {5 * BATCH_BYTES}" in note
 
 
 def test_an_exact_cut_leaves_other_files_to_the_mode(disk: NodeDisk) -> None:
