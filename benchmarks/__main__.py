@@ -1,7 +1,7 @@
 """Runs all benchmarks and prints their tables: `python -m benchmarks`.
 
-Every benchmark runs in a process of its own, so that none inherits the memory and the caches of another.
-`bench_spark` is left out, and said to be, when the Spark jobs are not installed with their benchmark.
+Every benchmark runs in its own process, so that none inherits the memory and the caches of another. `bench_spark`
+is skipped, with a note, when the Spark jobs are not installed with their benchmark.
 """
 
 import importlib.util
@@ -17,7 +17,7 @@ def main() -> int:
     for name in BENCHMARKS:
         module = f"benchmarks.{name}"
         if importlib.util.find_spec(module) is None:
-            print(f"# {name}: not here", flush=True)
+            print(f"# {name}: skipped, not installed", flush=True)
             continue
         print(f"# {name}", flush=True)
         if subprocess.run([sys.executable, "-m", module], check=False).returncode:

@@ -22,7 +22,7 @@ TARGET_MS = {1_000_000: 100.0, 10_000_000: 1200.0}
 def timed_ms(work: Callable[[], object], repeats: int) -> dict[str, float]:
     """Returns the median wall time and the least processor time of several calls after one that warms up.
 
-    On a busy machine only the processor time says something about the code.
+    On a busy machine only the processor time measures the code.
     """
     work()
     wall, processor = [], []

@@ -19,7 +19,7 @@ CLIENTS_PER_NODE = 8
 
 
 class EchoServer:
-    """Answers every request with itself."""
+    """Responds to every request with the request itself."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -39,7 +39,7 @@ async def _client(host: Host, address: str) -> None:
 
 
 def build(seed: int, weather: Weather) -> World:
-    """Returns a world in which every node talks to its neighbour."""
+    """Returns a world in which every node sends requests to its neighbour."""
     world = World(seed, weather=weather)
     names = [f"b{i}" for i in range(NODES)]
     for name in names:

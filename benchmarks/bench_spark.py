@@ -71,16 +71,16 @@ def measure(
     def plain() -> dict[str, Any]:
         return verdict_to_json(judge_run(read_tables(run), CONTEXT))
 
-    first_s, answer = timed_s(on_spark)
-    if answer["verdicts"] != [plain()]:
+    first_s, result = timed_s(on_spark)
+    if result["verdicts"] != [plain()]:
         raise SystemExit("Spark and the plain kernels disagree")
     spark_s = statistics.median(timed_s(on_spark)[0] for _ in range(arguments.repeats))
     plain_s = statistics.median(timed_s(plain)[0] for _ in range(arguments.repeats))
     return {
         "operations": arguments.operations,
         "partitions": partitions,
-        "verdict": answer["verdicts"][0]["validity"],
-        "cut_into_buckets": answer["cut"],
+        "verdict": result["verdicts"][0]["validity"],
+        "cut_into_buckets": result["cut"],
         "first_s": round(first_s, 2),
         "warm_s": round(spark_s, 2),
         "target_s": TARGET_S.get(arguments.operations),
@@ -101,8 +101,8 @@ def history(operations: int, partitions: int) -> dict[str, pa.Table]:
 def timed_s(work: Callable[[], dict[str, Any]]) -> tuple[float, dict[str, Any]]:
     """Returns how long a call takes, and what it returns."""
     start = time.perf_counter()
-    answer = work()
-    return time.perf_counter() - start, answer
+    result = work()
+    return time.perf_counter() - start, result
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""What must hold: pure kernels, and the Spark jobs that feed them."""
+"""Checkers: pure kernels that judge histories, and the Spark jobs that feed them."""

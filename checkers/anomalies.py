@@ -12,7 +12,7 @@ the anomaly breaks:
 from dataclasses import dataclass
 
 LEVELS = ("durability", "integrity", "order", "fresh")
-"""From what matters most to what Kafka does not promise."""
+"""From the most important one to the one that Kafka does not promise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +215,7 @@ _ROWS = (
     (
         "nonmonotonic-poll",
         "order",
-        "A poll returned a record below the position it asked for, or one offset twice.",
+        "A poll returned a record below its requested position, or one offset twice.",
         "records",
         _JEPSEN,
     ),

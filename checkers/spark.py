@@ -1,9 +1,9 @@
 """The one place where Spark is started, and the child process in which Spark jobs of the command line run.
 
-Starting Spark costs more than most of what it does here, so the start is engineered: the first compiler tier and
+Starting Spark costs more than most of its work here, so the start is optimised: the first compiler tier and
 the serial collector for small jobs, a class-data archive (AppCDS) in the cache directory, keyed by Java, Spark and
 the place of the jars, made once by `python -m checkers.spark --warm`, and no SQL session for a job that only
-distributes paths. A missing or damaged archive costs time and nothing else.
+distributes paths. A missing or damaged archive only costs time.
 
 Spark writes to standard error what cannot be silenced. The command line therefore runs a job in a child process
 whose standard error is a log file; a request goes in as JSON, and the result comes back as JSON.
@@ -59,7 +59,7 @@ def spark_context(
 ) -> Any:
     """Returns a Spark context set up for this project; the process keeps one.
 
-    A job that only distributes paths needs no more. A job that runs SQL makes a session of it
+    This is enough for a job that only distributes paths. A job that runs SQL makes a session from it
     (`sql_session`), which loads another third of Spark's classes.
 
     Args:
@@ -213,7 +213,7 @@ def _base_archive(archive: Path) -> Path:
 def _make_archive() -> None:
     """Runs what jobs usually run once and keeps the loaded classes.
 
-    Runs in a process of its own: the archive is written when its JVM ends.
+    Runs in a separate process, because the archive is written when its JVM ends.
     """
     runtime = find_java()
     path = archive_path(runtime)
@@ -231,7 +231,7 @@ def _make_archive() -> None:
 
 
 def _make_base_archive(runtime: JavaRuntime, path: Path) -> None:
-    """Archives the runtime's own classes where it came without (a cut-down one does): ours is a layer on top."""
+    """Archives the runtime's own classes if it has no such archive; ours builds on it."""
     has_one = subprocess.run(
         [runtime.java, "-Xshare:on", "-version"], capture_output=True, check=False
     )

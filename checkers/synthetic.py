@@ -27,7 +27,7 @@ class Shape:
         operations: How many operations, without the final reads.
         clients: How many of them are in flight at a time.
         unknown_share: Which share of the appends ends `info`; half of those reached the log.
-        end_share: Which share of the observations asks for the log end.
+        end_share: Which share of the observations requests the log end.
         final_read_records: Records per poll of the final read; 0 for no final read.
         seed: Which history of this shape.
     """
@@ -88,7 +88,7 @@ def _main_phase(shape: Shape, rng: np.random.Generator) -> tuple[dict[str, I64],
         "kind": np.where(is_append, 0, np.where(is_poll, 1, 2))[order],
         "unknown": is_unknown[order].astype(np.int64),
         "place": place[order],
-        "told_end": np.where(is_latest, log_end, -1)[order],
+        "reported_end": np.where(is_latest, log_end, -1)[order],
         "log_end": np.maximum.accumulate(log_end[order]),
     }
     return columns, read[order]
@@ -108,8 +108,8 @@ def _final_reads(shape: Shape, columns: dict[str, I64], end: int) -> dict[str, I
     }
 
 
-def _words(codes: I64, words: list[str]) -> Any:
-    dictionary = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(words))
+def _strings(codes: I64, strings: list[str]) -> Any:
+    dictionary = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(strings))
     return dictionary.cast(pa.string())
 
 
@@ -147,11 +147,11 @@ def _tables(
     kind = np.concatenate((main["kind"], np.ones(final_count, dtype=np.int64)))
     unknown = np.concatenate((main["unknown"], np.zeros(final_count, dtype=np.int64)))
     place = np.concatenate((main["place"], np.full(final_count, -1)))
-    told = np.concatenate((main["told_end"], np.full(final_count, -1)))
+    reported = np.concatenate((main["reported_end"], np.full(final_count, -1)))
     completed = np.concatenate((main["completed_ns"], final["completed_ns"]))
     end_offset = np.concatenate((np.full(count, -1), final["end"]))
     width = final["stop"] - final["position"]
-    offset = np.where(kind == 0, place, told)
+    offset = np.where(kind == 0, place, reported)
     where: dict[str, Any] = {"topic": topic, "partition": partition}
     operations = _filled(
         "operations",
@@ -160,10 +160,10 @@ def _tables(
             **where,
             "op_index": op_index,
             "process": op_index % processes,
-            "kind": _words(kind, ["append", "poll", "latest"]),
+            "kind": _strings(kind, ["append", "poll", "latest"]),
             "invoked_ns": np.concatenate((main["invoked_ns"], final["invoked_ns"])),
             "completed_ns": _masked(completed, unknown > 0),
-            "outcome": _words(unknown, ["ok", "info"]),
+            "outcome": _strings(unknown, ["ok", "info"]),
             "acks": np.where(kind == 0, -1, 0),
             "sequence": np.where(kind == 0, op_index, -1),
             "position": np.concatenate((np.where(read >= 0, read, -1), final["position"])),
@@ -193,15 +193,15 @@ def _tables(
             "sequence": value,
         },
     )
-    ends = np.concatenate((np.flatnonzero(told[:count] >= 0), count + np.arange(final_count)))
+    ends = np.concatenate((np.flatnonzero(reported[:count] >= 0), count + np.arange(final_count)))
     seen = _filled(
         "end_offsets_seen",
         len(ends),
         {
             **where,
             "op_index": ends,
-            "end_offset": np.concatenate((told[:count][told[:count] >= 0], final["end"])),
-            "source": _words((ends >= count).astype(np.int64), ["list_offsets", "fetch"]),
+            "end_offset": np.concatenate((reported[:count][reported[:count] >= 0], final["end"])),
+            "source": _strings((ends >= count).astype(np.int64), ["list_offsets", "fetch"]),
             "node": "b1",
             "leader_epoch": -1,
         },

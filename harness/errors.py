@@ -1,8 +1,8 @@
-"""The exception tree of the harness: everything a user can cause, each with what to do about it."""
+"""The exception tree of the harness: every error that a user can cause, with how to fix it."""
 
 
 class HarnessError(Exception):
-    """Something the user can mend. The message is one sentence that says what to do. Exit code 254."""
+    """An error that the user can fix. The message is one sentence that states how. Exit code 254."""
 
 
 class UsageError(HarnessError):

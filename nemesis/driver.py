@@ -35,7 +35,7 @@ class _Active:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes that it affects; none of a heal."""
+        """The nodes that it affects; empty for a heal."""
         return self.injection.nodes if self.injection is not None else ()
 
 
@@ -43,7 +43,7 @@ class Nemesis:
     """Injects and heals faults. One per run; everything it does becomes rows of the `faults` table.
 
     Args:
-        cluster: The cluster that suffers the faults; the nemesis reads its metadata, its population and its clock.
+        cluster: The cluster that gets the faults; the nemesis reads its metadata, its population and its clock.
         injector: Injects the faults.
         record: Takes rows of `harness.history.schema.FAULTS`: one when a fault is in force, one when it is over
             (the last row of a fault id counts).
@@ -65,7 +65,7 @@ class Nemesis:
         self.resolved: dict[str, tuple[str, ...]] = {}
 
     def check(self, schedule: Sequence[Fault]) -> None:
-        """Raises `UsageError` if the cluster cannot suffer this schedule; called before the run."""
+        """Raises `UsageError` if the cluster does not support this schedule; called before the run."""
         population = self._cluster.population()
         supported = self._injector.supported_faults
         for fault in schedule:
@@ -127,7 +127,7 @@ class Nemesis:
         active = _Active(fault, injection, invoked_ns, self._cluster.now_ns())
         is_in_force = not fault.type.is_momentary and bool(injection.nodes)
         if not is_in_force or fault.type.is_outage:
-            # The evidence of other faults is only asked for when they are healed: they have hardly begun.
+            # Other faults have only just begun; their evidence is collected when they are healed.
             active.effect = await _effect_of(injection)
         if is_in_force:
             self._active[fault.id] = active

@@ -1,4 +1,4 @@
-"""The fault table: for every fault its parameters, its targets, its traits and its words.
+"""The fault table: the parameters, targets, traits and texts of every fault.
 
 The table describes faults and injects none: how a fault is injected is in `nemesis/simulated`, `nemesis/hosts` and
 `nemesis/local`. Everything that differs between faults and is needed outside of those modules is a trait in this
@@ -51,9 +51,9 @@ class Targets(StrEnum):
     LINKS = "links"
     """Two hosts or more: the fault lies between the first and each of the others."""
     SERVERS = "servers"
-    """Brokers and controllers. Clients are spared: a dead client reports nothing and is not started again."""
+    """Brokers and controllers. Clients are excluded: a dead client reports nothing and is not started again."""
     BROKERS = "brokers"
-    """Controllers are spared: a voter that forgets its vote is outside everything that Raft promises."""
+    """Controllers are excluded: Raft promises nothing if a voter forgets its vote."""
     NONE = "none"
 
 
@@ -82,17 +82,17 @@ class FaultType:
         packets: Which packets it is about, if it is about the packets between pairs of hosts.
         is_momentary: It is over as soon as it has happened. Other faults last until they are healed.
         is_outage: It takes the node down, and starting the node heals it.
-        excuses_death: A node that ends by itself while this fault is in force suffers its effect; the death is not
-            a finding.
+        excuses_death: If a node ends by itself while this fault is in force, the fault is the cause; the death is
+            not a finding.
         can_lose_data: It may destroy what a node had written.
         ends_uncleanly: A node that it takes down cannot stop cleanly.
         stops_cleanly: It gives a process time to stop cleanly, which may not be enough.
-        exclusive: A node suffers one fault at a time of those with the same word here; empty: any number.
-        is_repair: It mends something. It opens no fault window and needs no evidence.
+        exclusive: Of the faults with the same value here, a node has one at a time; empty: no limit.
+        is_repair: It repairs something. It opens no fault window and needs no evidence.
         ends_outages: It starts nodes, which heals the outages that took them down.
         heals_others: The driver heals the faults that it names, or all; no mechanism injects it.
         is_split_by_draw: The driver draws which nodes are separated, and adds the parameter `groups`.
-        sentence: What the report says; `{who}` are the nodes, `{groups}` the sides of a partition, other names are
+        sentence: Text for the report; `{who}` are the nodes, `{groups}` the sides of a partition, other names are
             parameters.
         evidence: What shows that it took effect, as in "took effect if ...".
         about_targets: What the targets mean, for the documents.
@@ -398,7 +398,7 @@ _ROWS = (
         can_lose_data=True,
         ends_uncleanly=True,
         sentence="Flipped a bit of a log of {who}",
-        evidence="a bit of a log was flipped where recovery has to look",
+        evidence="a bit of a log was flipped where recovery has to check",
     ),
     FaultType(
         name="truncate_file",

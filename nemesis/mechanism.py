@@ -2,7 +2,7 @@
 
 The driver resolves targets and passes a `Fault` with the nodes it is for to an `Injector`. The injector returns an
 `Injection`: the fault in force, with the means to heal it and to prove its effect. Each mechanism keeps its state
-in an injection class of its own.
+in its own injection class.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class Injection(Protocol):
     """A fault in force.
 
     Attributes:
-        nodes: The nodes that it affects; may be fewer than asked for (a dead node cannot be killed again).
+        nodes: The nodes that it affects; may be fewer than requested (a dead node cannot be killed again).
     """
 
     @property

@@ -42,13 +42,13 @@ class Parameter:
     """What a parameter may be.
 
     Attributes:
-        legal: In words, for the sentence "... must be <legal>".
+        legal: The legal values, as text for the sentence "... must be <legal>".
         is_legal: Whether a value is.
         is_needed: Whether the fault cannot be injected without it.
         kind: What a word is, where it must be one of `choices`.
         choices: The words that are possible; empty if any value that `is_legal` accepts is.
-        default: What it is if it is not given; None if its absence has a meaning of its own (see `absent`).
-        absent: In words, what its absence means where there is no default.
+        default: The value if it is not given; None if its absence has its own meaning (see `absent`).
+        absent: As text, what its absence means where there is no default.
     """
 
     legal: str

@@ -55,7 +55,7 @@ def split(
 def _ring(nodes: Sequence[str], ring: Sequence[str]) -> Groups:
     """Returns the edges of a ring in which every node sees its neighbours, and as many of theirs as it needs.
 
-    Links work both ways here (half a TCP connection is none), so with an odd number of links per node and an odd
+    Links work both ways here (TCP needs both directions), so with an odd number of links per node and an odd
     number of nodes there is no ring in which every node sees a bare majority; each then sees one node more.
     Three nodes make a path: the middle sees both others.
     """

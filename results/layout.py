@@ -5,10 +5,10 @@ results/runs/<experiment>/<yyyymmddThhmmssZ>-<seed>[-n]/
     replay.json       seed, schedule and code version: what `laststand replay` reads
     run.json          the summary: run, seed, profile, verdict, counts
     verdict.json      the judgement with every anomaly and its witnesses
-    summary.md        the same for people and job summaries
+    summary.md        the same as Markdown, for job summaries
     report.html       the report: one file, no network
     history/          the history (docs/results.md describes its tables)
-    spark.log         what Spark had to say, if it was asked
+    spark.log         what Spark logged, if it judged the run
 
 results/runs/latest   a link to the run that began last
 """
@@ -108,7 +108,7 @@ def run_name(stamp: str, seed: int | str, repetition: int = 1) -> str:
         repetition: Counts runs of one second and seed from 1.
 
     Raises:
-        ValueError: The stamp is none.
+        ValueError: It is not a stamp.
         UsageError: The seed cannot be part of a file name.
     """
     if not _STAMP.fullmatch(stamp):

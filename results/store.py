@@ -19,7 +19,7 @@ from results.layout import (
 )
 
 CANDIDATES_MAX = 5
-"""How many runs an error message names; more help nobody."""
+"""How many runs an error message names; a longer list does not help."""
 
 UNFINISHED = "unfinished"
 UNREADABLE = "unreadable"
@@ -175,7 +175,7 @@ class RunStore:
         return tuple(f"{experiment}/{name}" for name, experiment in sorted(found))
 
     def _point_latest(self, directory: Path) -> None:
-        """Replaces the link in one step. A file system without links loses the short cut and no more."""
+        """Replaces the link in one step. A file system without links only lacks the short cut."""
         partial = self.root / f".{LATEST}-{directory.parent.name}-{directory.name}"
         try:
             partial.symlink_to(directory.relative_to(self.root), target_is_directory=True)

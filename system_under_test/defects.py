@@ -458,7 +458,7 @@ _RELATED: tuple[RelatedBug, ...] = (
 )
 
 RELATED_BUGS: dict[str, RelatedBug] = {bug.id: bug for bug in _RELATED}
-"""Bugs that code or tests mention and that are no defects, by identifier."""
+"""Bugs that code or tests mention and that are not defects, by identifier."""
 
 
 def find_defect(name: str) -> Defect:

@@ -18,7 +18,7 @@ SWITCHABLE_RULES: dict[str, Rule] = {rule.id: rule for rule in RULES.values() if
 
 
 class Rules:
-    """Answers whether a rule applies in this node.
+    """Decides whether a rule applies in this node.
 
     Args:
         disabled: Identifiers of rules that are switched off.

@@ -1,4 +1,4 @@
-"""The `append` workload: what a replicated log promises, asked the simplest way.
+"""The `append` workload: tests the promises of a replicated log in the simplest way.
 
 Several logical processes work at once, each on one thing at a time:
 
@@ -6,15 +6,15 @@ Several logical processes work at once, each on one thing at a time:
   completes `ok` with an offset, `fail` or `info`;
 * **poll** fetches once from the process's own position in one partition and moves the position past what it got;
   out of range it starts again at the present log end;
-* **latest** asks for the log end.
+* **latest** requests the log end.
 
 A process whose append completed `info` is retired and a new process takes its place (Jepsen's rule: it
 may still be in the middle of something).
 
 When the faults are healed a **final phase** lets one process append to every partition with acks=all until
-one is acknowledged, then read it from offset 0 until it has reached the log end that it was told
-afterwards. Only then can a record that nobody read be called lost. Analyses (in `checkers`): one order for all
-(integrity, order, fresh), lost acknowledged records.
+one is acknowledged, then read it from offset 0 until it has reached the log end that was reported
+afterwards. Only then does a record that no process read count as lost. Analyses (in `checkers`): one order for
+all (integrity, order, fresh), lost acknowledged records.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from workloads.registry import CLIENTS
 from workloads.values import encode_value, read_record
 
 KEY_COUNT = 16
-"""Records carry one of a few keys, as real records do; nothing in the protocol looks at them."""
+"""Records carry one of a few keys, as real records do; the protocol ignores them."""
 
 FINAL_RETRY_MS = 50
 PROCESSES_MAX = 1000
@@ -49,7 +49,7 @@ class AppendConfig:
         appends_per_s, polls_per_s, latests_per_s: Mean rates while operations are quick; a process that
             waits for a response falls behind and does not catch up.
         acks: Drawn from for every append: "all", "1" or "0". A word that occurs twice is twice as likely.
-        client: Which kind of client speaks to the cluster (`workloads.registry.CLIENTS`).
+        client: Which kind of client connects to the cluster (`workloads.registry.CLIENTS`).
         request_timeout_ms: Client side; also the produce request's own timeout.
         connect_timeout_ms: After which a connection attempt is given up.
         poll_max_bytes, poll_max_wait_ms: As in Fetch.
@@ -86,7 +86,7 @@ class AppendConfig:
 
     @property
     def client_hosts(self) -> int:
-        """Every process has a client host of its own."""
+        """Every process has its own client host."""
         return self.processes
 
 
@@ -112,10 +112,10 @@ class AppendProcess:
     """One place in which processes do operations, one after the other. Mutable: it is the process.
 
     Args:
-        host: The client host it lives on.
+        host: The client host it runs on.
         config: Settings.
         recorder: Where the history goes.
-        run_id: Stands in every payload.
+        run_id: Part of every payload.
         topic_partitions: What to work on.
         bootstrap: Broker addresses.
         ids: Process numbers, shared by all places of the run.
@@ -238,7 +238,7 @@ class AppendProcess:
         return result.completion
 
     async def latest(self, topic: str, partition: int, *, final: bool = False) -> Completion:
-        """Asks for the log end and records the operation."""
+        """Requests the log end and records the operation."""
         op_index = self._recorder.invoke(
             process=self._process,
             kind=OpKind.LATEST,
@@ -253,7 +253,7 @@ class AppendProcess:
     async def read_to_end(
         self, topic: str, partition: int, keep_going: KeepGoing, *, final: bool
     ) -> bool:
-        """Polls from the present position until the log end that was asked for first is reached.
+        """Polls from the present position until the log end that was requested first is reached.
 
         Returns:
             False when `keep_going()` turned false before that.
@@ -356,7 +356,7 @@ class AppendWorkload:
         return await process.final_phase(keep_going)
 
     def counters(self) -> Mapping[str, int]:
-        """Counts nothing: the history says it all."""
+        """Counts nothing: the history contains everything."""
         return {}
 
 

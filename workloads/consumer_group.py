@@ -1,4 +1,4 @@
-"""The `consumer-group` workload: members that subscribe, process, commit and come and go.
+"""The `consumer-group` workload: members that subscribe, process, commit, join and leave.
 
 Several members of one group read a topic with confluent-kafka as its users do: subscribe, poll, process, commit
 what was processed (synchronously), and rebalance. From time to time a member leaves, or crashes without leaving
@@ -34,7 +34,7 @@ POLL_S = 0.2
 MESSAGES_MAX = 10_000
 DRAIN_LIFE_NS = 15_000_000_000
 HANDOVER_S = 10.0
-"""How long a member's thread waits for the event loop to take note of an event."""
+"""How long a member's thread waits for the event loop to handle an event."""
 
 Key = tuple[str, int]
 _T = TypeVar("_T")
@@ -51,7 +51,7 @@ class GroupWorkloadConfig:
         crash_share: How many of those ends are deaths, 0 to 1.
         session_timeout_ms, heartbeat_interval_ms: As in Kafka.
         assignor: `partition.assignment.strategy`.
-        request_timeout_ms: Of commits and other questions to the coordinator.
+        request_timeout_ms: For commits and other requests to the coordinator.
     """
 
     group: str = "laststand-group"
@@ -66,7 +66,7 @@ class GroupWorkloadConfig:
 
 
 class CommittedOffsets:
-    """The largest acknowledged commit of every partition. Mutable; one event loop uses it."""
+    """The largest acknowledged commit of every partition. Mutable; used by one event loop."""
 
     def __init__(self) -> None:
         self._acknowledged: dict[Key, int] = {}
@@ -81,7 +81,7 @@ class CommittedOffsets:
 
 
 class GroupMember:
-    """One member of the group at a time, with the thread that it lives on. Mutable: it is the member.
+    """One member of the group at a time, with its thread. Mutable: it is the member.
 
     Args:
         bootstrap: Addresses of brokers.
@@ -91,7 +91,7 @@ class GroupMember:
         run_id: Stands in every payload.
         topic: What to subscribe to.
         ids: Process numbers, shared by all places of the run.
-        random: Decides about its life.
+        random: Decides how long a member stays and how it ends.
         settings: Further librdkafka settings; they win.
 
     Raises:
@@ -126,11 +126,11 @@ class GroupMember:
         self._polls: dict[Key, int] = {}
         """The open poll of every assigned partition."""
         self._positions: dict[Key, int] = {}
-        """Where it stands in every assigned partition, -1 where nobody knows."""
+        """Its position in every assigned partition, -1 if unknown."""
         self._consumer: Any = None
 
     async def run(self, keep_going: Callable[[], bool]) -> None:
-        """Lives one life after the other until `keep_going()` is false."""
+        """Runs one member after the other until `keep_going()` is false."""
         config = self._config
         try:
             while keep_going():
@@ -141,7 +141,7 @@ class GroupMember:
             self._thread.shutdown(wait=False)
 
     async def drain(self, ends: Mapping[Key, int], keep_going: Callable[[], bool]) -> bool:
-        """Lives until everything below the given log ends is processed and committed; the last thing it does.
+        """Runs a last member until everything below the given log ends is processed and committed.
 
         Returns:
             False when `keep_going()` turned false before that.
@@ -292,7 +292,7 @@ class GroupMember:
     def _receive(self) -> list[Any]:
         first = self._consumer.poll(POLL_S)
         messages = [] if first is None else [first, *self._consumer.consume(MESSAGES_MAX, 0)]
-        # Errors without a partition (all brokers down, for example) tell nothing about any poll.
+        # Errors without a partition (all brokers down, for example) do not concern any poll.
         return [m for m in messages if m.error() is None or m.topic() is not None]
 
     def _die(self) -> None:
@@ -308,13 +308,15 @@ class GroupMember:
 
     def _on_assign(self, consumer: Any, places: list[Any]) -> None:
         keys = [(place.topic, place.partition) for place in places]
-        asked = self._on_loop(lambda: {key: self._note("committed-asked", key) for key in keys})
+        requests = self._on_loop(
+            lambda: {key: self._note("committed-requests", key) for key in keys}
+        )
         try:
             places = consumer.committed(places, timeout=self._config.request_timeout_ms / 1e3)
         except self._kafka.KafkaException:
-            pass  # librdkafka asks again by itself; until then the positions are unknown
+            pass  # librdkafka retries by itself; until then the positions are unknown
         else:
-            self._on_loop(lambda: self._note_committed(places, asked or {}))
+            self._on_loop(lambda: self._note_committed(places, requests or {}))
         self._on_loop(lambda: self._assigned(places))
         consumer.assign(places)
 
@@ -323,11 +325,11 @@ class GroupMember:
         self._on_loop(lambda: self._revoked(keys))
         consumer.unassign()
 
-    def _note_committed(self, places: list[Any], asked: dict[Key, int]) -> None:
+    def _note_committed(self, places: list[Any], requests: dict[Key, int]) -> None:
         for place in places:
             if place.error is None:
                 key = (place.topic, place.partition)
-                self._note("committed-seen", key, place.offset, asked.get(key, -1))
+                self._note("committed-seen", key, place.offset, requests.get(key, -1))
 
     def _on_loop(self, work: Callable[[], _T]) -> _T | None:
         """Does something on the event loop, which waits for this thread without being blocked."""
@@ -356,7 +358,7 @@ class ConsumerGroup:
         run_id: Stands in every payload.
         topic_partitions: Partitions of one topic.
         ids: Process numbers, shared by all places of the run.
-        random: Decides about the lives of members.
+        random: Decides how long members stay and how they end.
 
     Raises:
         UsageError: confluent-kafka is not installed.
@@ -393,7 +395,7 @@ class ConsumerGroup:
         self._member = member
 
     async def run(self, keep_going: Callable[[], bool]) -> None:
-        """Lets all members come and go until `keep_going()` is false."""
+        """Runs all members until `keep_going()` is false; they join and leave meanwhile."""
         async with asyncio.TaskGroup() as members:
             for _ in range(self._config.members):
                 members.create_task(self._member().run(keep_going))

@@ -2,12 +2,12 @@
 
 Replication factor 3, min ISR 2, acks=all. Three things are measured, each for records of 20 bytes and of 1 kB:
 
-* **single**: every produce request carries one record (`batch.num.messages=1`). A connection has one request at
-  work, as in Kafka, so a single producer is bound by latency; the load comes from many producers at once;
+* **single**: every produce request carries one record (`batch.num.messages=1`). A connection has one request
+  in flight, as in Kafka, so a single producer is bound by latency; the load comes from many producers at once;
 * **batched**: the same records with librdkafka's usual batching;
 * **consume**: one consumer reads all of it again from the start.
 
-The last column says where the time goes: CPU seconds of brokers, controllers and client per wall second. When
+The last column shows where the time goes: CPU seconds of brokers, controllers and client per wall second. When
 their sum is near the number of cores, the machine is the limit, not waiting.
 """
 
@@ -33,7 +33,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(slots=True)
 class Load:
-    """What producers have been told. Mutable: callbacks count."""
+    """Counts of delivery reports. Mutable: callbacks count."""
 
     acked: int = 0
     failed: int = 0
@@ -93,7 +93,7 @@ def producers(cluster: LocalCluster, count: int, **settings: Any) -> list[Produc
 def keep_busy(
     handles: list[Producer], topic: str, size: int, outstanding: int, until_s: float, load: Load
 ) -> int:
-    """Keeps a number of records under way per producer until a moment; returns how many were acknowledged."""
+    """Keeps a number of records in flight per producer until a moment; returns how many were acknowledged."""
     value = os.urandom(size)
     partition = 0
     acked_before = load.acked

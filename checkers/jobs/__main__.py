@@ -39,7 +39,7 @@ def result_of(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _first_line(error: Exception) -> str:
-    """Returns the readable part of an error; JVM errors go on for pages."""
+    """Returns the readable part of an error; JVM errors fill pages."""
     lines = str(error).splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
 

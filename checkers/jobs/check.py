@@ -7,7 +7,7 @@ differ.
 
 An RDD rather than a data frame with `mapInArrow`: what is distributed is a list of paths and what returns is a
 list of lines, so the planner, Arrow and the columnar classes would be loaded for nothing (three seconds of
-processor time). The largest partitions start first, so that none is left over when the others are done. A
+processor time). The largest partitions start first, so that none is still running when the others are done. A
 partition too large for one task is cut by offsets (`checkers.jobs.huge`).
 """
 
@@ -158,7 +158,7 @@ def _distributed(spark: Any, tasks: list[Task]) -> list[Row]:
     largest_first = sorted(tasks, key=lambda task: -task["size"])
     lines = [json.dumps(task) for task in largest_first]
     slices = min(len(lines), TASKS_MAX)
-    # Dealt like cards: neighbours in size must not share a task.
+    # Dealt in turn: partitions of similar size must not share a task.
     packs = [lines[first::slices] for first in range(slices)]
     results = spark.parallelize(packs, slices).flatMap(judge_tasks).collect()
     return [json.loads(line) for line in results]

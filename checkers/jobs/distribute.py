@@ -1,4 +1,4 @@
-"""Distributes run requests: a task hands its slice to a worker process and returns one row per run.
+"""Distributes run requests: a task passes its slice to a worker process and returns one row per run.
 
 The job does not know how a run is made: lines go in, lines come out. The rows are also written as Parquet, and the
 numbers of every arm come from that file in plain SQL, so that later campaigns and other tools can query many of

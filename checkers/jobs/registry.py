@@ -1,4 +1,4 @@
-"""Every Spark job by the name under which the command line asks for it."""
+"""Every Spark job by the name that the command line uses."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -41,7 +41,7 @@ def tasks_of(directory: Path, run: int, context: Mapping[str, Any]) -> list[Task
 
     Args:
         directory: The run's directory.
-        run: Index of the run, handed back with every judgement.
+        run: Index of the run, returned with every judgement.
         context: The run's context as plain data (`dataclasses.asdict`).
 
     Raises:

@@ -303,9 +303,9 @@ def _revealed_present(
     parts: Sequence[Part], free: FreeAppends, revealed: I64, offset: I64
 ) -> Times:
     """Returns "existed by then", also for revealed appends that are known to have succeeded."""
-    told = free.status[revealed] == OK_SOMEWHERE
-    at = revealed[told]
-    pinned = Times(offset=offset[told], time_ns=free.res[at], op=free.op[at])
+    succeeded = free.status[revealed] == OK_SOMEWHERE
+    at = revealed[succeeded]
+    pinned = Times(offset=offset[succeeded], time_ns=free.res[at], op=free.op[at])
     return _merged([*(part.present for part in parts), pinned], latest=False)
 
 
@@ -340,7 +340,7 @@ def _holes(
     mentioned = mentioned[(mentioned >= first) & (mentioned < stop)]
     below = np.full(len(mentioned) + 1, NEVER_NS, dtype=np.int64)
     for times in absent.values():
-        # Slot i + 1 holds what is said at mentioned[i]; slot i bounds everything just below it.
+        # Slot i + 1 holds the facts at mentioned[i]; slot i bounds everything just below it.
         inside = times.offset < stop
         at = np.searchsorted(mentioned, times.offset[inside]) + 1
         np.maximum.at(below, at, times.time_ns[inside])

@@ -118,8 +118,8 @@ def _judge(
             found = [_anomaly(topic, partition, finding) for finding in report.findings]
         except Exception as failure:
             # The edge where a checker's own failure is caught: what the others found still counts.
-            said = f"{type(failure).__name__}: {failure}"
-            unknown.append(f"{where}the checker failed ({checker.name}: {said})")
+            failed = f"{type(failure).__name__}: {failure}"
+            unknown.append(f"{where}the checker failed ({checker.name}: {failed})")
             continue
         anomalies += found
         unknown += [f"{where}{reason}" for reason in report.unknown_reasons]
@@ -223,7 +223,7 @@ def compose(
         judgements: One per partition, and one of the whole-run checkers if there are any; in any order.
         acked_during: Sum of `acked_during_faults` over the partitions.
         faults: The run's faults.
-        violations: What nodes did that no node may do.
+        violations: Forbidden behaviour of nodes.
         context: What the run declares about itself.
     """
     judgements = sorted(

@@ -47,7 +47,7 @@ class Regression:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
-    """What one group's events of one partition say.
+    """What one group's events of one partition show.
 
     Attributes:
         group: Its name.
@@ -91,7 +91,7 @@ class Records:
 
 
 def group_facts(events: pa.Table) -> tuple[GroupFacts, ...]:
-    """Returns what each group's events say, by name of the group.
+    """Returns what each group's events show, by name of the group.
 
     Args:
         events: Rows of `group_events` of one partition, in any order.
@@ -108,13 +108,13 @@ def _facts(group: str, events: pa.Table) -> GroupFacts:
     offset = events.column("offset").to_numpy()
     kind = events.column("event")
     is_sent, is_acked = is_word(kind, "commit-sent"), is_word(kind, "commit-acknowledged")
-    is_asked, is_seen = is_word(kind, "committed-asked"), is_word(kind, "committed-seen")
+    is_request, is_seen = is_word(kind, "committed-asked"), is_word(kind, "committed-seen")
     acked_index, acked_offset = index[is_acked], offset[is_acked]
     largest = np.maximum.accumulate(acked_offset)
-    asked = events.column("refers_to").to_numpy()[is_seen]
+    request = events.column("refers_to").to_numpy()[is_seen]
     # How many commits were acknowledged before each request; a request that is not in the record proves nothing.
-    count = np.searchsorted(acked_index, asked, side="left")
-    count[~np.isin(asked, index[is_asked])] = 0
+    count = np.searchsorted(acked_index, request, side="left")
+    count[~np.isin(request, index[is_request])] = 0
     at_least = np.append(-1, largest)[count]
     regressions = []
     for row in np.flatnonzero((at_least >= 0) & (offset[is_seen] < at_least)):

@@ -1,6 +1,6 @@
-"""The judgement of a partition that was cut into buckets, when nothing at all is wrong with it.
+"""The judgement of a partition that was cut into buckets, if it has no anomaly.
 
-The buckets decide whether anything is wrong. If something is, or if a checker is asked for that cannot be folded,
+The buckets decide whether anything is wrong. If something is, or if a requested checker cannot be folded,
 the partition is judged as a whole instead: naming every anomaly with its witnesses and excuses needs joins that
 only the kernels on the whole history make.
 """

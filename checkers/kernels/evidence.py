@@ -1,4 +1,4 @@
-"""The smallest set of operations that shows an anomaly, in words that a reader can verify with no tool."""
+"""The smallest set of operations that shows an anomaly, described so that a reader can verify it by hand."""
 
 from typing import Any
 
@@ -130,7 +130,7 @@ _SENTENCES = {
         " {other}"
     ),
     "nonmonotonic-poll": (
-        "op {first} asked for offset {other} on, but returned offset {offset} below it or twice"
+        "op {first} polled from offset {other}, but returned offset {offset} below it or twice"
     ),
     "stale-end": (
         "op {first} was acknowledged at offset {offset}; op {second}, begun {gap} later, received"

@@ -36,7 +36,7 @@ class Places:
 
     Positions are the offsets themselves (minus the start of the log) when that costs little memory. A history with
     an absurd offset, or a very sparse one, gets one position per offset that some fact mentions instead; all rules
-    only ask for the order of offsets, so nothing else changes.
+    only use the order of offsets, so nothing else changes.
 
     Args:
         start: First offset that counts.
@@ -233,8 +233,8 @@ class _Claims:
 
     Shape:
         One row per claim at first, one per (place, value) once grouped. `witness` is the op index behind it,
-        `by_ns` when it was known; `is_acked` and `was_read` say who claims it, `is_strong` whether it must
-        be kept.
+        `by_ns` when it was known; `is_acked` and `was_read` give the source of the claim, `is_strong`
+        whether it must be kept.
     """
 
     place: I64
@@ -466,10 +466,10 @@ def _skips(history: PartitionHistory, start: int) -> tuple[I64, I64]:
     inner = np.flatnonzero(is_inner & (offset[1:] - offset[:-1] > 1)) + 1
     head = np.append(0, np.flatnonzero(~is_inner) + 1)
     # Without a known position the first record of a poll proves nothing about what is before it.
-    asked = history.poll_position[poll[head]]
-    skips = (asked >= 0) & (offset[head] > asked)
+    requested = history.poll_position[poll[head]]
+    skips = (requested >= 0) & (offset[head] > requested)
     rows = np.concatenate((head[skips], inner))
-    previous = np.concatenate((asked[skips] - 1, offset[inner - 1]))
+    previous = np.concatenate((requested[skips] - 1, offset[inner - 1]))
     counts = (poll[rows] >= 0) & (offset[rows] > start)
     return rows[counts], previous[counts]
 

@@ -1,11 +1,11 @@
 """One partition's tables as arrays.
 
-This is the only module of the linearizability kernel that reads tables, words and nulls; everything after it
+This is the only module of the linearizability kernel that reads tables, strings and nulls; everything after it
 works on integers. Rows are put into one order (by `op_index`), so that no later result depends on how a table was
 written, split or shuffled.
 
-What cannot be believed is set aside here and named later: offsets outside [0, 2^62], records whose payload is not
-what the run wrote. A history is never refused.
+Implausible values are set aside here and reported later: offsets outside [0, 2^62], and records whose payload the
+run did not write. A history is never refused.
 """
 
 from collections.abc import Callable
@@ -168,9 +168,9 @@ def _append_status(is_ok: Bools, is_fail: Bools, acks: I64, offset: I64) -> tupl
     status = np.full(len(acks), INFO, dtype=np.int8)
     status[is_fail] = FAIL
     # Without acknowledgements a success only means that the bytes left; that is an `info`.
-    told = is_ok & (acks != 0) & ~impossible
-    status[told & (offset == ABSENT)] = OK_SOMEWHERE
-    status[told & (offset >= 0)] = OK_AT
+    has_response = is_ok & (acks != 0) & ~impossible
+    status[has_response & (offset == ABSENT)] = OK_SOMEWHERE
+    status[has_response & (offset >= 0)] = OK_AT
     return status, impossible
 
 
@@ -264,15 +264,15 @@ def read_history(
         records = _keep(records, believable)
 
     # The log end in each operation's response, then what only the table of observations holds.
-    told = np.where(is_latest, offset, end)
-    told[is_append | ~is_ok] = ABSENT
+    reported_end = np.where(is_latest, offset, end)
+    reported_end[is_append | ~is_ok] = ABSENT
     seen_op, seen_end = _ints(end_offsets_seen, "op_index"), _ints(end_offsets_seen, "end_offset")
     row = lookup(op)(seen_op)
     known = row >= 0
     row, seen_end = row[known], seen_end[known]
-    extra = told[row] != seen_end
-    e = np.concatenate((np.flatnonzero(told != ABSENT), row[extra]))
-    end_offset = np.concatenate((told[told != ABSENT], seen_end[extra]))
+    extra = reported_end[row] != seen_end
+    e = np.concatenate((np.flatnonzero(reported_end != ABSENT), row[extra]))
+    end_offset = np.concatenate((reported_end[reported_end != ABSENT], seen_end[extra]))
     bad = (end_offset < 0) | (end_offset > OFFSET_MAX)
     if bad.any():
         odd_op.append(op[e][bad])
@@ -295,7 +295,9 @@ def read_history(
         poll_ok=is_ok[p],
         poll_final=final[p],
         poll_position=_ints(operations, "position")[p],
-        poll_end=np.where(told[p] <= OFFSET_MAX, np.maximum(told[p], ABSENT), ABSENT),
+        poll_end=np.where(
+            reported_end[p] <= OFFSET_MAX, np.maximum(reported_end[p], ABSENT), ABSENT
+        ),
         poll_last=_last_offsets(records.poll, records.offset, len(p)),
         record_poll=records.poll,
         record_offset=records.offset,

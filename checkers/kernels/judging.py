@@ -1,4 +1,4 @@
-"""Kernel findings against the expectation matrix: what each one means, and its worst example in words."""
+"""Kernel findings against the expectation matrix: what each one means, and its worst example as a sentence."""
 
 from typing import Any
 

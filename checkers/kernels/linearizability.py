@@ -63,7 +63,7 @@ class PartitionReport:
     Attributes:
         findings: Not yet judged, one per anomaly.
         history, facts, holes: What they were derived from, for other kernels.
-        coverage: Counts that say how much was tested.
+        coverage: Counts that show how much was tested.
     """
 
     findings: tuple[Finding, ...]

@@ -69,20 +69,20 @@ def final_log(
         append = history.append_at(history.record_value[rows & history.record_trusted])
         present[append[append >= 0]] = True
     polls = np.flatnonzero(final & (history.poll_last >= 0))
-    asked = history.poll_position[polls]
-    start = np.where(asked >= 0, np.minimum(asked, history.poll_last[polls]), first[polls])
+    requested = history.poll_position[polls]
+    start = np.where(requested >= 0, np.minimum(requested, history.poll_last[polls]), first[polls])
     starts, stops = _merged(start, history.poll_last[polls] + 1)
     ends = history.end_offset[history.end_final]
     end = max(
         int(ends.max(initial=ABSENT)), int(history.poll_last[polls].max(initial=ABSENT - 1)) + 1
     )
-    told = len(ends) > 0
+    has_end = len(ends) > 0
     reached = end <= log_start_offset or bool(
         len(starts) and ((starts <= log_start_offset) & (stops >= end)).any()
     )
     return FinalLog(
         end_offset=end,
-        is_complete=phase_complete and told and reached,
+        is_complete=phase_complete and has_end and reached,
         present=present,
         starts=starts,
         stops=stops,
@@ -107,7 +107,7 @@ class LossReport:
     Attributes:
         findings: Not yet judged.
         final: What the final reads showed.
-        coverage: Counts that say how much was tested.
+        coverage: Counts that show how much was tested.
     """
 
     findings: tuple[Finding, ...]

@@ -1,6 +1,6 @@
 """The real-time check as a monoid, for a partition too large for one task.
 
-Offsets are cut into ranges of fixed width. What the check needs of a range is six numbers: the latest "did not
+Offsets are cut into ranges of fixed width. The check needs six numbers per range: the latest "did not
 exist yet", the earliest "existed", and the worst contradiction inside, each with the operation behind it. Elements
 of neighbouring ranges combine associatively; the partition is consistent iff the slack of the whole is not
 positive, and the operations of the worst contradiction come out with it (linearizability of a log, corollary of

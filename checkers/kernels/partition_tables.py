@@ -9,7 +9,7 @@ _T = TypeVar("_T")
 
 
 class PartitionTables(Mapping[str, pa.Table]):
-    """A mapping of tables by name. Mutable: it remembers what was derived.
+    """A mapping of tables by name. Mutable: it caches derived values.
 
     Args:
         tables: The tables.

@@ -62,10 +62,10 @@ def not_after(history: PartitionHistory, facts: Facts) -> list[NotAfter]:
     places = facts.places
     append, place = facts.acked, facts.acked_place
     # A read showed the place of an append that succeeded without learning its offset.
-    told = np.flatnonzero(history.append_status[facts.pinned] == OK_SOMEWHERE)
-    if len(told):
-        append = np.concatenate((append, facts.pinned[told]))
-        place = np.concatenate((place, facts.pinned_place[told]))
+    succeeded = np.flatnonzero(history.append_status[facts.pinned] == OK_SOMEWHERE)
+    if len(succeeded):
+        append = np.concatenate((append, facts.pinned[succeeded]))
+        place = np.concatenate((place, facts.pinned_place[succeeded]))
     groups = [
         NotAfter(
             kind=APPEND,

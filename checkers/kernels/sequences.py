@@ -53,7 +53,7 @@ def _swaps(history: PartitionHistory, appends: I64) -> tuple[I64, I64]:
 
 
 def check_poll_order(history: PartitionHistory) -> list[Finding]:
-    """Finds polls that returned a record below the position they asked for, or one offset twice."""
+    """Finds polls that returned a record below their requested position, or one offset twice."""
     poll, offset = history.record_poll, history.record_offset
     if not len(offset) or not len(history.poll_op):
         return []

@@ -63,7 +63,7 @@ class LiveMonitor:
         self._known_end = max(self._known_end, offset + 1)
 
     def forget(self, op: int) -> None:
-        """Drops an operation of which nothing more can be learnt: completed, and its place known."""
+        """Drops an operation that is completed and whose place is known."""
         self._noted.pop(op, None)
         self._is_append.pop(op, None)
 

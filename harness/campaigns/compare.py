@@ -1,6 +1,6 @@
 """Campaigns: many seeds, one setting (`swarm`) or several on the same seeds (`compare`).
 
-The same seed means the same weather, the same fault schedule and the same decisions of the clients in every
+The same seed means the same weather, the same fault schedule and the same client decisions in every
 arm, so the arms are compared pair by pair (McNemar's exact test on the seeds on which they differ). Runs are
 distributed by Spark, or by two local processes (`harness.campaigns.distribution`). Each run returns one row,
 kept in `runs.jsonl` next to the report. Runs worth a closer look are listed with the command that repeats them.
@@ -28,7 +28,7 @@ from harness.runs.experiment import Experiment
 
 DISCORDANT_LISTED_MAX = 100
 ATTENTION_LISTED_MAX = 100
-"""More of either would not be read; `runs.jsonl` has every run."""
+"""A longer list would not be read; `runs.jsonl` has every run."""
 
 RUNS_FILE = "runs.jsonl"
 RESULT_FILE = "compare.json"
@@ -52,7 +52,7 @@ def compare(
         seeds: How many seeds.
         first_seed: The first of them.
         spark: Where to run.
-        progress: Told how many runs are done.
+        progress: Called with the number of finished runs.
         directory: Where rows and result are kept.
 
     Returns:
@@ -71,7 +71,7 @@ def compare(
     arms = {f"{key}={name}": experiments.vary(experiment, key, name) for name in names}
     if len({arm.on for arm in arms.values()}) > 1:
         raise UsageError(
-            "the arms of a comparison live in one world; to compare worlds, replay a run in another "
+            "the arms of a comparison run in one environment; to compare environments, replay a run in another "
             "(`laststand replay RUN --on docker`)"
         )
     campaign = _run(arms, seeds, first_seed, spark, progress, directory)
@@ -119,7 +119,7 @@ def _run(
         campaign = run_locally(requests, progress, directory)
     rows = campaign.rows
     if len(rows) != len(requests):
-        raise HarnessFailure(f"{len(requests)} runs were asked for, but {len(rows)} came back")
+        raise HarnessFailure(f"{len(requests)} runs were requested, but {len(rows)} came back")
     order = {name: index for index, name in enumerate(arms)}
     rows.sort(key=lambda row: (row["seed"], order[row["arm"]]))
     with (directory / RUNS_FILE).open("w", encoding="utf-8") as file:
@@ -154,9 +154,9 @@ def _result(
 
 
 def arm_totals(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the numbers of one arm; `checkers.jobs.distribute.totals_of` asks the same in SQL.
+    """Returns the numbers of one arm; `checkers.jobs.distribute.totals_of` does the same in SQL.
 
-    Runs that ended in an error count as runs and as nothing else.
+    Runs that ended in an error count only as runs.
     """
     judged = [row for row in rows if not row["error"]]
     return {
@@ -230,7 +230,7 @@ def _paired(
 
 
 def _attention(rows: Sequence[Mapping[str, Any]], command: "_Commands") -> list[dict[str, Any]]:
-    """Runs that somebody should look at, the harness's own troubles first, each with its command."""
+    """Runs that need attention, failures of the harness first, each with its command."""
 
     def urgency(row: Mapping[str, Any]) -> int:
         return 0 if row["error"] else 1 if row["violations"] else 2
@@ -250,7 +250,7 @@ def _attention(rows: Sequence[Mapping[str, Any]], command: "_Commands") -> list[
 
 
 class _Commands:
-    """Says how to repeat one run: stores every arm's experiment next to the result."""
+    """Provides commands that repeat one run; stores every arm's experiment next to the result."""
 
     def __init__(self, arms: Mapping[str, Experiment], directory: Path) -> None:
         self._files = {}

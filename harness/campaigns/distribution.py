@@ -1,4 +1,4 @@
-"""Hands run requests to `harness.campaigns.worker` processes: through Spark, or two of them here."""
+"""Passes run requests to `harness.campaigns.worker` processes: through Spark, or to two local ones."""
 
 import json
 import os
@@ -23,11 +23,11 @@ ROWS_FILE = "rows.parquet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
-    """What came back of a campaign.
+    """The results of a campaign.
 
     Attributes:
         rows: One per run, in any order (`harness.campaigns.worker.run_seed`).
-        totals: The numbers of every arm by its name, if somebody counted them already (Spark does).
+        totals: The numbers of every arm by its name, if they were counted already (Spark does).
     """
 
     rows: list[dict[str, Any]]
@@ -51,7 +51,7 @@ def run_on_spark(
     with request_path.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(request, sort_keys=True) + "\n" for request in requests)
     with _Watching(lambda: progress_path.stat().st_size, len(requests), progress):
-        answer = run_in_child(
+        result = run_in_child(
             "distribute",
             {
                 "requests": str(request_path.resolve()),
@@ -65,7 +65,7 @@ def run_on_spark(
         )
     progress_path.unlink()
     request_path.unlink()
-    return Campaign(rows=answer["rows"], totals=answer["totals"])
+    return Campaign(rows=result["rows"], totals=result["totals"])
 
 
 def run_locally(
@@ -79,7 +79,7 @@ def run_locally(
     progress_path = directory / "progress"
     progress_path.write_bytes(b"")
     environment = {**os.environ, "LASTSTAND_PROGRESS": str(progress_path)}
-    answers: list[list[str]] = [[] for _ in range(LOCAL_WORKERS)]
+    outputs: list[list[str]] = [[] for _ in range(LOCAL_WORKERS)]
     failures: list[str] = []
     workers = [
         subprocess.Popen(
@@ -95,7 +95,7 @@ def run_locally(
     def work(slot: int) -> None:
         mine = "".join(json.dumps(request) + "\n" for request in requests[slot::LOCAL_WORKERS])
         with workers[slot] as worker:
-            answers[slot] = worker.communicate(mine)[0].splitlines()
+            outputs[slot] = worker.communicate(mine)[0].splitlines()
         if worker.returncode != 0:
             failures.append(f"a worker process ended with code {worker.returncode}")
 
@@ -114,7 +114,7 @@ def run_locally(
     progress_path.unlink()
     if failures:
         raise HarnessFailure(failures[0])
-    return Campaign(rows=[json.loads(line) for lines in answers for line in lines])
+    return Campaign(rows=[json.loads(line) for lines in outputs for line in lines])
 
 
 class _Watching:

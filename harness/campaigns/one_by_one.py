@@ -1,4 +1,4 @@
-"""Campaigns in real worlds: one run after the other, because two at a time would disturb each other's clocks.
+"""Campaigns in real environments: one run at a time, because concurrent runs would disturb each other's clocks.
 
 Every run is stored like any other, below the campaign's folder, and judged before the next begins; a run that
 fails becomes a row with an error.
@@ -25,7 +25,7 @@ RUNS_FOLDER = "runs"
 def run_one_by_one(
     requests: Sequence[Mapping[str, Any]], progress: ProgressDisplay, directory: Path
 ) -> Campaign:
-    """Carries out every request in its real world; same rows as a simulated campaign, without a trace hash."""
+    """Runs every request in its real environment; same rows as a simulated campaign, without a trace hash."""
     store = RunStore(directory / RUNS_FOLDER)
     store.root.mkdir(parents=True, exist_ok=True)
     rows = []

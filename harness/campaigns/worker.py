@@ -1,4 +1,4 @@
-"""Runs seeds in a process of its own: JSON lines in, JSON lines out.
+"""Runs seeds in a separate process: JSON lines in, JSON lines out.
 
     {"experiment": {...}, "seed": 7, "arm": "profile=kafka-4.1"}  ->  {"seed": 7, "arm": ..., "verdict": ...}
 
@@ -7,7 +7,7 @@ Python and Arrow a second, and no run can leave anything behind for the next. A 
 a row with an error; nothing is lost silently. Spark tasks start this worker as a subprocess, because forking
 inside Spark's own Python worker would copy its sockets.
 
-After every run one byte is added to the file that LASTSTAND_PROGRESS names, so that whoever waits can count.
+After every run one byte is added to the file that LASTSTAND_PROGRESS names, so that the parent can count.
 """
 
 import contextlib
@@ -86,7 +86,7 @@ def run_seed_forked(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def failed_row(request: Mapping[str, Any], error: str) -> dict[str, Any]:
-    """Returns the row of a run that came to no end: unknown, with nothing counted."""
+    """Returns the row of a run that did not finish: unknown, with nothing counted."""
     return {
         "seed": request["seed"],
         "arm": request["arm"],
@@ -109,18 +109,18 @@ def failed_row(request: Mapping[str, Any], error: str) -> dict[str, Any]:
     }
 
 
-def main(requests: TextIO, answers: TextIO) -> None:
-    """Answers requests until the input ends."""
+def main(requests: TextIO, responses: TextIO) -> None:
+    """Serves requests until the input ends."""
     progress_path = os.environ.get("LASTSTAND_PROGRESS")
-    # What is loaded by now is never garbage; not looking at it saves every child from copying its pages.
+    # What is loaded by now is never garbage; without scanning it, no child has to copy its pages.
     gc.collect()
     gc.freeze()
     for line in requests:
         if line.strip():
-            answers.write(json.dumps(run_seed_forked(json.loads(line)), sort_keys=True) + "\n")
-            answers.flush()
+            responses.write(json.dumps(run_seed_forked(json.loads(line)), sort_keys=True) + "\n")
+            responses.flush()
             if progress_path:
-                # On another machine the file may be out of reach; the runs count all the same.
+                # On another machine the file may not be accessible; the runs count all the same.
                 with contextlib.suppress(OSError), open(progress_path, "ab") as progress:
                     progress.write(b".")
 
@@ -131,13 +131,13 @@ def _be_child(request: Mapping[str, Any], reading: int, writing: int) -> NoRetur
         os.close(reading)
         try:
             text = json.dumps(run_seed(request), sort_keys=True)
-        except BaseException as error:  # the edge: whatever it was becomes a row
+        except BaseException as error:  # the outermost handler: every error becomes a row
             text = json.dumps(failed_row(request, f"{type(error).__name__}: {error}"))
         data = text.encode()
         while data:
             data = data[os.write(writing, data) :]
     finally:
-        # Whatever happens, the child must never go on as if it were the parent.
+        # Whatever happens, the child must never continue as if it were the parent.
         os._exit(0)
 
 

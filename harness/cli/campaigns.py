@@ -61,7 +61,7 @@ def run_campaign(options: argparse.Namespace, experiment: "Experiment", *, vary:
 
 
 def _exit_code(result: Mapping[str, Any], *, is_comparison: bool) -> int:
-    """A completed comparison is valid whatever it found; a swarm is as bad as its worst run."""
+    """A completed comparison is valid whatever it found; a swarm has the verdict of its worst run."""
     arms = result["arms"]
     if any(arm["errors"] for arm in arms):
         return exit_codes.FAILURE

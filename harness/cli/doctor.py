@@ -30,7 +30,7 @@ FREE_DISK_MB_MIN = 500
 DISTRIBUTION = "laststand"
 
 STATES = {YES: "ok", WEAKER: "~", NO: "--"}
-"""What stands before the line of a fault, by its level of support."""
+"""The label before the line of a fault, by its level of support."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +41,8 @@ class Finding:
         name: What it is, for example "java".
         is_good: False if laststand cannot work like this.
         text: What was found.
-        hint: What to do about it; empty if nothing has to be done.
-        state: What stands before the line; by default "ok" or "BAD".
+        hint: How to fix it; empty if nothing has to be done.
+        state: The label before the line; by default "ok" or "BAD".
     """
 
     name: str

@@ -153,7 +153,7 @@ def build_parser() -> CommandParser:
 
 
 class _ShowVersion(argparse.Action):
-    """Prints the version; reads it only when asked, because that takes as long as the rest of the start."""
+    """Prints the version; reads it only when needed, because that takes as long as the rest of the start."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, *_: Any, option_string: str | None = None

@@ -1,1 +1,1 @@
-"""The small protocols that others implement."""
+"""The protocols that other packages implement."""

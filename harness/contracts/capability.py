@@ -27,7 +27,7 @@ class Capability:
         return self.level != NO
 
     def line(self) -> str:
-        """Returns it in words."""
+        """Returns it as one line of text."""
         parts = [self.level]
         if self.how:
             parts.append(self.how)

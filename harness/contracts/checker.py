@@ -46,7 +46,7 @@ class CheckerReport:
     Attributes:
         findings: Everything found.
         unknown_reasons: Why the verdict cannot be better than unknown, one sentence each; usually empty.
-        coverage: Numbers that say how much was tested, JSON-compatible; integers are summed over partitions.
+        coverage: Numbers that show how much was tested, JSON-compatible; integers are summed over partitions.
     """
 
     findings: tuple[CheckerFinding, ...] = ()
@@ -59,7 +59,7 @@ class Checker(Protocol):
 
     @property
     def name(self) -> str:
-        """The name by which a workload asks for it."""
+        """The name under which a workload lists it."""
         ...
 
     @property

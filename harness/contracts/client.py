@@ -1,4 +1,4 @@
-"""What a workload's process talks to the log with: one operation at a time, and no operation ever raises.
+"""The client through which a workload's process uses the log: one operation at a time; no operation ever raises.
 
 A client decides how an operation ended, and that decision is the most delicate of the whole harness: `fail`
 means that the operation certainly did not happen, `info` that it may have happened or may still happen. A
@@ -76,7 +76,7 @@ class LogClient(Protocol):
         ...
 
     def close(self) -> None:
-        """Closes connections and whatever else the client has."""
+        """Closes connections and all other resources of the client."""
         ...
 
 
@@ -91,10 +91,10 @@ class MakeClient(Protocol):
         request_timeout_ms: int,
         connect_timeout_ms: int,
     ) -> LogClient:
-        """Returns a client that lives on a host.
+        """Returns a client that runs on a host.
 
         Args:
-            host: Where it lives.
+            host: Its host.
             bootstrap: Addresses of nodes to begin with.
             request_timeout_ms: After which a request counts as lost.
             connect_timeout_ms: After which a connection attempt is given up.
@@ -112,8 +112,7 @@ class ClientType:
     Attributes:
         name: As in `[workload] client`.
         make: Makes one.
-        runs_in_simulation: Whether it lives on the host alone. A client with sockets or threads of its own does
-            not.
+        runs_in_simulation: Whether it uses only its host. A client with its own sockets or threads does not.
     """
 
     name: str

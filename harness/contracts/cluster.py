@@ -68,12 +68,12 @@ class Cluster(Protocol):
 
 
 class Deployment(Cluster, Protocol):
-    """A cluster together with the hosts on which clients live.
+    """A cluster together with the hosts on which clients run.
 
     Attributes:
         brokers: Node ids by name.
         clients: Names of client hosts.
-        harness_host: Name of the host from which the harness itself talks to the cluster.
+        harness_host: Name of the host from which the harness itself connects to the cluster.
         bootstrap: Addresses of all brokers.
     """
 

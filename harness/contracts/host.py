@@ -16,7 +16,7 @@ class Clock(Protocol):
         ...
 
     def wall_ms(self) -> int:
-        """Returns milliseconds since the Unix epoch, as this host believes them to be."""
+        """Returns milliseconds since the Unix epoch, according to this host."""
         ...
 
 
@@ -74,7 +74,7 @@ class Network(Protocol):
         Raises:
             ConnectionRefusedError: No process listens there.
             OSError: The host is unreachable.
-            TimeoutError: No answer within `timeout_ms`.
+            TimeoutError: No response within `timeout_ms`.
         """
         ...
 

@@ -1,6 +1,6 @@
 """Committed metadata as the harness sees it: the only thing scenarios and nemeses ever wait for.
 
-A cluster (simulated or real) feeds committed changes in order of their offsets; everybody else reads the
+A cluster (simulated or real) feeds committed changes in order of their offsets; all other code reads the
 view or waits for a condition on it. Nothing here depends on how the cluster is reached.
 """
 
@@ -42,11 +42,11 @@ class BrokerState:
 
 @dataclass(slots=True)
 class CommittedMetadata:
-    """The newest committed metadata, and callbacks for those who wait. Mutable; one per cluster.
+    """The newest committed metadata, and callbacks for waiters. Mutable; one per cluster.
 
     Attributes:
         offset: Offset of the newest record that was applied; -1 before the first.
-        active_controller: Node id of the quorum leader as last heard, -1 unknown.
+        active_controller: Last known node id of the quorum leader, -1 if unknown.
     """
 
     partitions: dict[str, PartitionState] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class CommittedMetadata:
         self._watchers.remove(callback)
 
     def changed(self) -> None:
-        """Tells the watchers; called by the cluster after it changed the view."""
+        """Calls the watchers; called by the cluster after it changed the view."""
         for callback in tuple(self._watchers):
             callback()
 

@@ -1,8 +1,8 @@
-"""What a cluster of real processes reports about the life of its nodes.
+"""What a cluster of real processes reports about starts and ends of its nodes.
 
-An environment starts and ends processes; the nemesis breaks them. Some faults depend on when a process comes and
-goes: a pause can be observed only while its process exists, and a node whose disk is full may end by itself. The
-nemesis registers a `NodeListener`, and the environment calls it.
+An environment starts and ends processes; the nemesis breaks them. Some faults depend on when a process starts
+and ends: a pause can be observed only while its process exists, and a node whose disk is full may end by itself.
+The nemesis registers a `NodeListener`, and the environment calls it.
 """
 
 from collections.abc import Callable, Iterable

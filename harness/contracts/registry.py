@@ -1,6 +1,6 @@
 """Registries of systems, workloads, clients and checkers: built in by a table, third-party through entry points.
 
-Both are loaded only when they are asked for, so that a command that needs none of them starts fast.
+Both are loaded only when requested, so that a command that needs none of them starts fast.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a run declares about itself: the part of the record that says what was promised and how far the run got.
+"""What a run declares about itself: the part of the record with its promises and its progress.
 
 The same values are columns of the table `run_facts`. The harness writes a row when the run begins and another one
 when it ends; the last row counts, so a harness that is killed leaves a run whose final phase is incomplete.

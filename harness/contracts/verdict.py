@@ -1,4 +1,4 @@
-"""What a checker answers: anomalies, each with a witness, and one verdict."""
+"""What a checker returns: anomalies, each with a witness, and one verdict."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -73,7 +73,7 @@ class Verdict:
         anomalies: Everything found, also what is allowed, excused or informational.
         unexcused_lost_records: Acknowledged (acks=all) records that are gone without an excuse.
         excused_lost_records: The same with the excuse of a flagged election.
-        coverage: Numbers that say how much was tested (acked, read back, info, faults in effect ...).
+        coverage: Numbers that show how much was tested (acked, read back, info, faults that took effect ...).
     """
 
     validity: Validity

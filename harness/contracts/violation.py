@@ -1,4 +1,4 @@
-"""What a node did that no node may do: broke an invariant, crashed, ended without a fault."""
+"""Forbidden behaviour of a node: it broke an invariant, crashed, or ended without a fault."""
 
 from dataclasses import dataclass
 from typing import Any

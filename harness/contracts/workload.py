@@ -71,7 +71,7 @@ class Workload(Protocol):
 
 
 class ScriptedProcess(Protocol):
-    """A process that does what a scripted scenario asks for."""
+    """A process that a scripted scenario drives."""
 
     async def append(self, topic: str, partition: int, acks: int) -> Completion:
         """Appends one record and records the operation."""

@@ -123,7 +123,7 @@ def _switched_rule(call: ast.Call) -> str | None:
 
 
 def _prose(source: _Source) -> Iterator[tuple[int, str]]:
-    """Yields (first line, text) of every comment and of every string that stands as a statement."""
+    """Yields (first line, text) of every comment and of every string that is a statement."""
     for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string

@@ -40,8 +40,8 @@ _TRAITS = """
 not a finding. Healing the fault starts the node again. |
 | can lose data | It may destroy what the node had written. |
 | unclean end | A node that it takes down cannot stop cleanly. |
-| exclusive | A node has one fault at a time of those that share the word. A second one does not affect it. |
-| repair | It mends something, and needs no evidence. |
+| exclusive | A node has at most one fault with the same word at a time. A second one does not affect it. |
+| repair | It repairs something, and needs no evidence. |
 """
 
 _ABOUT: dict[Group, tuple[str, str, str]] = {
@@ -77,8 +77,8 @@ file commits nothing, and on xfs neither does one of an unchanged directory. Fil
 they are renamed, removed or truncated, so even bytes that were never fsynced can return after they were cut
 off.
 
-`truncate_file` cuts the newest segment of the largest partition log, at most to nothing. The log of the
-metadata is spared.
+`truncate_file` cuts the newest segment of the largest partition log, at most to nothing. The metadata
+log is never cut.
 """,
     ),
     Group.REPAIR: ("Repairs", "", ""),

@@ -90,7 +90,7 @@ def _section(rule: Rule, places: list[Place], tests: list[Place]) -> list[str]:
 def _applied(places: list[Place]) -> str:
     """Returns functions and classes; modules only if there are none."""
     named = [place for place in places if place.name] or places
-    return ", ".join(f"`{_function(place)}`" for place in named) or "no code of its own"
+    return ", ".join(f"`{_function(place)}`" for place in named) or "no separate code"
 
 
 def _function(place: Place) -> str:

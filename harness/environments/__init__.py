@@ -1,1 +1,1 @@
-"""Where a cluster lives."""
+"""The environments in which a cluster can run."""

@@ -1,6 +1,6 @@
-"""What every cluster of real processes has in common, wherever its nodes live.
+"""The common part of all clusters of real processes, independent of where the nodes run.
 
-Clients live in this process and use TCP. Committed metadata, marks and replica states come from the nodes' event
+Clients run in this process and use TCP. Committed metadata, marks and replica states come from the nodes' event
 logs, stamped with the machine's monotonic clock. A node that ends by itself is a finding, unless a fault explains
 its end.
 """
@@ -24,7 +24,7 @@ HOLD_BACK_NS = 30_000_000
 
 
 class RealCluster:
-    """The part of `harness.contracts.cluster.Deployment` that does not depend on where nodes live.
+    """The part of `harness.contracts.cluster.Deployment` that does not depend on where nodes run.
 
     Args:
         request: What to make.
@@ -124,11 +124,11 @@ class RealCluster:
         self._observation.topic_created(topic, self.now_ns())
 
     def went_up(self, name: str) -> None:
-        """Notes that a node was started; observers learn it in the order of time."""
+        """Notes that a node was started; observers see it in the order of time."""
         self._changes.append((time.monotonic_ns(), name, True))
 
     def went_down(self, names: Iterable[str]) -> None:
-        """Notes that nodes are down; observers learn it after all events that the nodes had written."""
+        """Notes that nodes are down; observers see it after all events that the nodes had written."""
         at_ns = time.monotonic_ns()
         self._changes.extend((at_ns, name, False) for name in names)
 

@@ -1,4 +1,4 @@
-"""Where a cluster can live. Only this module compares names of environments; all others read these values.
+"""The environments of a cluster. Only this module compares their names; all others read these values.
 
 Importing it is cheap: what an environment needs (Docker, SSH) is loaded when a cluster is made.
 """

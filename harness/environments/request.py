@@ -34,7 +34,7 @@ class ClusterRequest(EnvironmentRequest):
         disk: Kind of file system of the nodes' disks, where the environment makes disks.
         logs_to: Where the nodes' files and logs go.
         add_row: Takes history rows.
-        on_violation: Called with everything that no node may do: end by itself, contradict another.
+        on_violation: Called with every violation by a node: it ended by itself, or contradicted another.
         seed: For draws inside a fault; the same for the same seed.
     """
 

@@ -9,7 +9,7 @@ and a payload is a sequence of sections, one for every table that has rows since
     table number (u8) | section length (u32) | one Arrow record batch in IPC form, without its schema
 
 All integers are little-endian. A frame holds *everything* that was recorded since the last one, so the journal
-up to any whole frame is a consistent cut of the history: whoever reads stops at the first frame that is not
+up to any whole frame is a consistent cut of the history: a reader stops at the first frame that is not
 whole. The schemas are not repeated, because a frame may hold a single row; the fingerprint in the header
 makes sure that they are ours.
 
@@ -176,7 +176,7 @@ def _decode(payload: bytes, path: Path) -> dict[str, pa.RecordBatch]:
             frame[name] = batch
             position += length
     except (IndexError, struct.error, OSError, pa.ArrowException) as error:
-        # The checksum holds, so this is no torn write: somebody else wrote the frame.
+        # The checksum is right, so this is not a torn write: another program wrote the frame.
         raise HistoryError(f"{path} holds a frame that is not ours: {error}") from None
     return frame
 

@@ -22,7 +22,7 @@ class OpKind(StrEnum):
     POLL = "poll"
     """Reads from an assigned position."""
     LATEST = "latest"
-    """Asks the partition leader for its log end (list offsets, latest)."""
+    """Requests the log end from the partition leader (list offsets, latest)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +32,11 @@ class Completion:
     Attributes:
         outcome: ok, fail or info.
         offset: append: the acknowledged offset; latest: the log end; None where unknown.
-        end_offset: poll: the log end (high watermark) that the answer carried; None where absent.
+        end_offset: poll: the log end (high watermark) in the response; None where absent.
         error_code: Kafka's error code, 0 for none, None for a connection error or a client timeout.
         error: A short word for the report, empty when ok.
-        node: The broker that answered (or was asked last), for example "b1"; empty when none was asked.
-        leader_epoch: Leader epoch known from the answer, -1 when unknown.
+        node: The broker that responded (or was contacted last), for example "b1"; empty when none was contacted.
+        leader_epoch: Leader epoch known from the response, -1 when unknown.
     """
 
     outcome: Outcome
@@ -55,9 +55,9 @@ class ReadRecord:
     Attributes:
         offset: Its offset in the partition.
         value: The op index of the append that wrote it (`workloads.values`), or -1 when the payload cannot be
-            trusted; then `status` says why.
+            trusted; then `status` gives the reason.
         status: "ok", "corrupt" (checksum or form is wrong) or "foreign" (of another run, topic or partition).
-        process, sequence, key: What the payload says of itself; -1 and "" when corrupt.
+        process, sequence, key: What the payload claims; -1 and "" when corrupt.
         leader_epoch: Epoch stamped on the batch.
     """
 

@@ -82,7 +82,7 @@ def in_order(name: str, table: pa.Table) -> pa.Table:
     if name == "run_facts":
         table = table.slice(max(table.num_rows - 1, 0))
     keys: Any = [(column, "ascending") for column in CANONICAL_ORDER[name]]
-    # Most tables are recorded in order already; sorting costs far more than looking.
+    # Most tables are recorded in order already; sorting costs far more than this check.
     if len(keys) == 1 and _is_sorted(table.column(keys[0][0])):
         return table.combine_chunks()
     return table.take(pc.sort_indices(table, sort_keys=keys)).combine_chunks()
@@ -187,7 +187,7 @@ def read_file(file: TableFile, columns: list[str] | None = None) -> pa.Table:
         raise HistoryError(f"{file.path} is damaged or not a Parquet file: {reason}") from None
     if table.num_rows != file.rows:
         raise HistoryError(
-            f"{file.path} holds {table.num_rows} rows, but the manifest says {file.rows}"
+            f"{file.path} holds {table.num_rows} rows, but the manifest lists {file.rows}"
         )
     wanted = TABLES[file.table]
     return table.cast(pa.schema([wanted.field(column) for column in table.column_names]))
@@ -282,7 +282,7 @@ def _require_schema(found: pa.Schema, name: str, where: str) -> None:
 
 
 def _remove_strays(directory: Path, written: set[Path]) -> None:
-    """Removes files of an earlier attempt, so that a directory listing is the truth."""
+    """Removes files of an earlier attempt, so that a directory listing is accurate."""
     for path in sorted(directory.rglob("*.parquet")):
         if path not in written:
             path.unlink()

@@ -39,7 +39,7 @@ OPERATIONS = pa.schema(
         _field("acks", _I32, "append: 0, 1 or -1 (all); 0 for other kinds"),
         _field("sequence", _I64, "append: counts the process's appends; -1 for other kinds"),
         _field("key", _STR, "append: record key; empty for other kinds"),
-        _field("position", _I64, "poll: offset asked for; -1 for other kinds"),
+        _field("position", _I64, "poll: requested offset; -1 for other kinds"),
         _field(
             "offset",
             _I64,
@@ -103,7 +103,9 @@ FAULTS = pa.schema(
         _field("took_effect", _BOOL, "whether the evidence shows that it took effect"),
         _field("evidence", _STR, "the evidence, as JSON with sorted keys"),
         _field(
-            "heals", _BOOL, "whether the entry mends something instead of breaking it (start, heal)"
+            "heals",
+            _BOOL,
+            "whether the entry repairs something instead of breaking it (start, heal)",
         ),
         _field("can_lose_data", _BOOL, "whether a node may come back with less data than it had"),
         _field("unclean_end", _BOOL, "whether it ends its nodes uncleanly when it is injected"),

@@ -1,12 +1,12 @@
-"""The history writer: everything that clients were told, and everything that was done to them.
+"""The history writer: everything that clients received, and every fault that was injected.
 
 Operations are recorded as they happen: an invocation before its request can leave, a completion after its
-answer was decoded. Rows wait in plain lists and go, `frame_rows` at a time, as one frame into a journal
+response was decoded. Rows wait in plain lists and go, `frame_rows` at a time, as one frame into a journal
 (`harness.history.journal`), so that a harness that is killed leaves a history that can be judged. Closing
 turns the journal into Parquet (`harness.history.parquet`).
 
 The simulation records some ten rows for every acknowledged append, hence the style of `invoke` and
-`complete`: they append tuples and look at nothing. A frame is checked when it is built.
+`complete`: they append tuples without any check. A frame is checked when it is built.
 """
 
 import os
@@ -36,7 +36,7 @@ FRAMES_MERGED_AT = 2000
 class HistoryWriter:
     """Records one run.
 
-    One thread uses it. Not for the world's own use: nothing that is simulated may call it.
+    Used by one thread. Code inside the simulated world must not call it.
 
     Args:
         directory: The run's directory (the journal and the tables go into its `history/`), or None to
@@ -97,7 +97,7 @@ class HistoryWriter:
             acks: append: 0, 1 or -1.
             sequence: append: counts the process's appends.
             key: append: record key.
-            position: poll: offset asked for.
+            position: poll: requested offset.
             final: Whether it belongs to the final phase.
 
         Returns:
@@ -133,11 +133,11 @@ class HistoryWriter:
         completion: Completion,
         records: Sequence[ReadRecord] = (),
     ) -> None:
-        """Records how an operation ended, what it read, and which log end it was told.
+        """Records how an operation ended, what it read, and which log end it received.
 
         Args:
             op_index: What `invoke` returned.
-            completed_ns: Nanoseconds since the start of the run, taken after the answer was decoded.
+            completed_ns: Nanoseconds since the start of the run, taken after the response was decoded.
             completion: The end.
             records: poll: what it returned, in order.
 

@@ -35,10 +35,10 @@ def check_on_spark(directories: Sequence[Path], spark: SparkOptions) -> list[dic
         HarnessFailure: The job failed; the sentence names its log.
     """
     contexts = [asdict(stored_context(directory)) for directory in directories]
-    answer = run_in_child(
+    result = run_in_child(
         "check",
         {**plan(directories, contexts), "master": spark.master, "conf": dict(spark.conf)},
         log_path=RunFiles(directories[0]).spark_log,
     )
-    verdicts: list[dict[str, Any]] = answer["verdicts"]
+    verdicts: list[dict[str, Any]] = result["verdicts"]
     return verdicts

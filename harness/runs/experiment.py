@@ -1,4 +1,4 @@
-"""An experiment: one frozen value that says everything about a run except its seed.
+"""An experiment: one frozen value that describes a run completely, except for its seed.
 
 It is read from TOML, flags override the file, and the resolved experiment is stored with the run as TOML that
 can be run again (`harness.runs.experiment_file`). Unknown keys are errors with a suggestion: a misspelt key
@@ -123,9 +123,9 @@ class Experiment:
         system: The system under test, by name (`harness.systems.registry`).
         on: The environment: "simulation", "local" (processes on this machine), "docker" (containers) or "ssh"
             (hosts).
-        profile: Which release the system plays; "" is the system's default.
+        profile: Which release the system behaves like; "" is the system's default.
         timings: The system's timeouts: "fast" (about a tenth of the defaults) or for the reference system "kafka".
-        weather: "calm", "light" or "stormy": how unruly the simulated world is between the faults.
+        weather: "calm", "light" or "stormy": how irregular the simulated world is apart from the faults.
         duration_ms: Time of the main phase, in which the workload runs and faults are injected; virtual in the
             simulation.
         final_phase_ms: Bound on healing, catching up and final reads.
@@ -139,7 +139,7 @@ class Experiment:
         sim_wire: Send every simulated message through the codec.
 
     Raises:
-        UsageError: Something is wrong that can be seen without a cluster.
+        UsageError: Something is wrong that can be detected without a cluster.
     """
 
     name: str = "experiment"
@@ -184,7 +184,7 @@ class Experiment:
 
     @property
     def environment(self) -> Environment:
-        """Where its cluster lives."""
+        """The environment of its cluster."""
         return ENVIRONMENTS[self.on]
 
     @property
@@ -209,7 +209,7 @@ class Experiment:
         environment = self.environment
         if self.on not in system.environments:
             raise UsageError(
-                f"the system {self.system!r} cannot live in {self.on!r} (it can: "
+                f"the system {self.system!r} cannot run in {self.on!r} (it can: "
                 f"{', '.join(sorted(system.environments))}); choose one with on or --on"
             )
         if self.cluster.brokers > system.brokers_max:

@@ -45,7 +45,7 @@ def judge_record(tables: Mapping[str, pa.Table], experiment: Experiment) -> Verd
 
     Args:
         tables: All tables of the run.
-        experiment: What was run; it counts only if the record does not say what the run promised.
+        experiment: What was run; it counts only if the record does not contain what the run promised.
     """
     context = context_from_facts(tables["run_facts"]) or promised_context(experiment)
     return judge_run(tables, context)
@@ -136,10 +136,10 @@ def stored_context(directory: Path) -> RunContext:
     """Returns what a stored run declares about itself.
 
     If the history was never finished, the harness died and the final phase counts as incomplete. If it died before
-    it recorded anything, the experiment says what was promised.
+    it recorded anything, the experiment determines what was promised.
 
     Raises:
-        HistoryError: The history is missing, truncated or not ours, or nothing says what the run promised.
+        HistoryError: The history is missing, truncated or not ours, or its promises are unknown.
         UsageError: The run names a checker that is not installed.
     """
     context = context_from_facts(read_table(directory, "run_facts"))
@@ -147,7 +147,7 @@ def stored_context(directory: Path) -> RunContext:
         try:
             experiment = experiments.load(RunFiles(directory).experiment)
         except UsageError as error:
-            raise HistoryError(f"{directory} is no run that can be judged: {error}") from None
+            raise HistoryError(f"{directory} is not a run that can be judged: {error}") from None
         context = promised_context(experiment)
     find_checkers(context.checkers)
     return context if is_finished(directory) else without_end(context)

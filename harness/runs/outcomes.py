@@ -84,7 +84,7 @@ def forbidden_anomalies(summary: Mapping[str, Any]) -> frozenset[str]:
 
 
 def confirms(summary: Mapping[str, Any], finding: str) -> bool:
-    """Returns whether a run shows what another had found, whatever else it shows."""
+    """Returns whether a run has the finding of another one, possibly among others."""
     return finding == finding_of(summary) or finding in forbidden_anomalies(summary)
 
 

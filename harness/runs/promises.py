@@ -1,7 +1,7 @@
 """What a run promises and how far it got, written into its own record.
 
 The first row of `run_facts` goes into the history before anything else happens: a harness that is killed leaves a
-record that says so. The second row says how the run ended.
+record that shows it. The second row records how the run ended.
 """
 
 from dataclasses import replace

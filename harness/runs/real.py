@@ -1,7 +1,8 @@
 """One run against real nodes: the phases in order, driven by the real clock.
 
-Where the nodes live is the experiment's `on`: processes on this machine ("local"), containers ("docker"), hosts
-over SSH ("ssh"). The history is written row by row, so a harness that is killed leaves everything recorded so far.
+The experiment's `on` determines where the nodes run: as processes on this machine ("local"), in containers
+("docker"), or on hosts over SSH ("ssh"). The history is written row by row, so a harness that is killed
+leaves everything recorded so far.
 What happens after the last operation (collecting logs, taking everything down) can neither prevent nor change a
 verdict.
 """
@@ -45,7 +46,7 @@ class RealInjector(Injector, Protocol):
     """What a run needs of an injector in a real world."""
 
     def describe(self) -> dict[str, Any]:
-        """Returns what the run's record says about how faults are injected."""
+        """Returns, for the run's record, how faults are injected."""
         ...
 
 
@@ -61,7 +62,7 @@ class RealDeployment(Deployment, Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Returns what the run's record says about this world."""
+        """Returns, for the run's record, facts about this environment."""
         ...
 
 
@@ -129,18 +130,18 @@ def run_real(
         experiment: What to run.
         seed: Decides the schedule, and is part of every payload. Time is real, so no two runs are the same.
         directory: The run directory; the nodes' logs go to `nodes/`, their data is removed at the end.
-        progress: Told about phases.
+        progress: Called with the progress of the phases.
 
     Returns:
         The history and what else is known; the trace hash is empty, because nothing could repeat it.
 
     Raises:
-        UsageError: The experiment asks for something that this world cannot do.
-        HarnessFailure: The world could not be made.
+        UsageError: The experiment requires something that this environment does not support.
+        HarnessFailure: The environment could not be set up.
     """
     history = HistoryWriter(directory, frame_rows=1)
     run = _RealRun(experiment, seed, history, directory, progress or (lambda *_: None))
-    return asyncio.run(run.carry_out())
+    return asyncio.run(run.run())
 
 
 class _RealRun:
@@ -173,13 +174,13 @@ class _RealRun:
         self.phases = Phases(experiment, seed, self.cluster, self.nemesis, history, progress)
         self.progress = progress
 
-    async def carry_out(self) -> RunResult:
+    async def run(self) -> RunResult:
         """Runs all phases, ends everything, and returns the result."""
         result = self.result
         record_promises(self.history, self.experiment)
         has_ended = False
         try:
-            # Here, because a world that refuses the schedule has to be ended, too.
+            # Here, because the environment has to be removed even if it refuses the schedule.
             self.nemesis.check(result.schedule)
             await self._phases()
             result.final_phase_complete = has_ended = True
@@ -187,7 +188,7 @@ class _RealRun:
             result.stuck = str(late)
             has_ended = True
         finally:
-            # Whatever went wrong: nothing stays, and what was recorded is written.
+            # After any error, everything is removed, and what was recorded is written.
             result.elapsed_ms = self.cluster.now_ns() / 1e6
             await self.cluster.end()
             if has_ended:

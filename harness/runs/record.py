@@ -2,8 +2,8 @@
 
     simulate -> history/ -> check (Spark, or kernels in this process) -> verdict.json, run.json -> report.html
 
-Each arrow leaves its result on disk before the next begins, so whatever fails later, the history is there and
-`laststand check` and `laststand report` go on from it.
+Each arrow leaves its result on disk before the next begins, so the history exists whatever fails later, and
+`laststand check` and `laststand report` continue from it.
 """
 
 from datetime import datetime

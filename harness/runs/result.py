@@ -10,13 +10,13 @@ from nemesis.fault import Fault
 
 @dataclass(slots=True, kw_only=True)
 class RunResult:
-    """What one run left behind. Mutable while the run goes on.
+    """What one run left behind. Mutable during the run.
 
     Attributes:
         tables: The history, one Arrow table per name of `harness.history.schema.TABLES`.
         schedule: The faults as planned, and `resolved` the nodes that each affected.
         final_phase_complete: Whether everything was healed, appended to and read to its end in time.
-        stuck: Why a phase did not come to its end; empty when all did.
+        stuck: Why a phase did not end; empty when all did.
         trace_hash: Of the whole run; empty where time is real.
         elapsed_ms: How long it lasted, in the run's own time.
         counters: What was counted: messages, callbacks and events of a simulation, operations elsewhere.

@@ -1,4 +1,4 @@
-"""What a scripted scenario came to, in the words of its table of expected outcomes."""
+"""The outcome of a scripted scenario, in the terms of its table of expected outcomes."""
 
 from harness.contracts.verdict import Judgement, Validity, Verdict
 from harness.errors import UsageError
@@ -28,24 +28,24 @@ def outcome_word(verdict: Verdict) -> str:
 
     A record that was read and is gone is mentioned only where it is not the same acknowledged record that "loss"
     names already: the tables list it for records that were never acknowledged with acks=all. A run that cannot
-    be judged, or whose white-box invariants were broken, is none of the outcomes of the tables.
+    be judged, or whose white-box invariants were broken, has none of the outcomes in the tables.
     """
     if any(anomaly.id == INVARIANT for anomaly in verdict.anomalies):
         return INVARIANT
     if verdict.validity is Validity.UNKNOWN:
         return "unknown"
-    words = []
+    outcomes = []
     if verdict.unexcused_lost_records:
-        words.append("loss")
+        outcomes.append("loss")
     elif verdict.excused_lost_records:
-        words.append("loss(f)")
+        outcomes.append("loss(f)")
     if any(anomaly.id == LOST_WEAK for anomaly in verdict.anomalies):
-        words.append("weak")
+        outcomes.append("weak")
     regress = [
         anomaly
         for anomaly in verdict.anomalies
         if anomaly.id == VISIBLE and anomaly.judgement is Judgement.FORBIDDEN
     ]
-    if regress and "loss" not in words:
-        words.append("visible")
-    return "+".join(words) or "ok"
+    if regress and "loss" not in outcomes:
+        outcomes.append("visible")
+    return "+".join(outcomes) or "ok"

@@ -1,4 +1,4 @@
-"""Scripted scenarios: steps as data, and the interpreter that carries them out.
+"""Scripted scenarios: steps as data, and the interpreter that runs them.
 
 A step waits for conditions on committed metadata, never for time, so a scenario means the same on every machine
 and in every world. The steps of a scenario are stored with the run.
@@ -20,13 +20,13 @@ WAIT_LIMIT_MS = 120_000
 """Longest wait for a condition, in (virtual) time: far more than any protocol timeout."""
 
 
-class ScenarioStuck(Exception):  # noqa: N818 - it is a finding, not a fault of the harness
+class ScenarioStuck(Exception):  # noqa: N818 - it is a finding, not a harness error
     """A condition did not come true in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Waits until committed metadata is as described; None means "anything".
+    """Waits until committed metadata matches; None means "anything".
 
     Attributes:
         isr, elr: Exact sets.
@@ -65,7 +65,7 @@ class Append:
         count: How many.
         acks: -1 (all), 1 or 0.
         until_ok: Whether each must be acknowledged, with new records appended until `count` were.
-        in_background: Starts the appends and goes on; `Join` waits for them.
+        in_background: Starts the appends and continues; `Join` waits for them.
     """
 
     count: int
@@ -81,12 +81,12 @@ class Join:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """The consumer reads from where it is to the log end."""
+    """The consumer reads from its position to the log end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poll:
-    """The consumer polls a number of times from where it is, whatever comes back."""
+    """The consumer polls a number of times from its position, whatever the result."""
 
     count: int = 1
 
@@ -119,7 +119,7 @@ class Scenario:
 
 
 class Story:
-    """Carries out the steps of a scenario. Mutable: it knows what runs in the background.
+    """Runs the steps of a scenario. Mutable: it keeps track of what runs in the background.
 
     Args:
         cluster: Where it happens.
@@ -149,7 +149,7 @@ class Story:
         self._background: list[asyncio.Future[Any]] = []
 
     async def run(self, steps: Sequence[Step]) -> None:
-        """Carries out the steps in order.
+        """Runs the steps in order.
 
         Raises:
             ScenarioStuck: A condition did not come true within `WAIT_LIMIT_MS`.
@@ -203,11 +203,11 @@ class Story:
         loop = asyncio.get_running_loop()
         came_true: asyncio.Future[None] = loop.create_future()
 
-        def look() -> None:
+        def check() -> None:
             if not came_true.done() and wait.holds(metadata, name):
                 loop.call_soon(_set, came_true)
 
-        metadata.watch(look)
+        metadata.watch(check)
         try:
             await asyncio.wait_for(came_true, WAIT_LIMIT_MS / 1e3)
         except TimeoutError:
@@ -216,7 +216,7 @@ class Story:
                 f"{metadata.partitions.get(name)}"
             ) from None
         finally:
-            metadata.unwatch(look)
+            metadata.unwatch(check)
 
 
 def _set(future: "asyncio.Future[None]") -> None:

@@ -169,7 +169,7 @@ class SimConnection:
     def on_frame(self, flight: Flight) -> None:
         """Processes a response that arrived."""
         if self.gone:
-            _answer_with_reset(self.down, flight, self.up, self.server)
+            _respond_with_reset(self.down, flight, self.up, self.server)
             return
         if flight is FIN:
             self.broken(ConnectionResetError("the other side closed the connection"))
@@ -257,7 +257,7 @@ class ServerEnd:
         """Processes a request that arrived."""
         if self.gone:
             connection = self.connection
-            _answer_with_reset(connection.up, flight, connection.down, connection)
+            _respond_with_reset(connection.up, flight, connection.down, connection)
             return
         # The end of the stream is queued too: requests that the client sent before it are still processed.
         self._queue.append(flight)
@@ -353,7 +353,7 @@ class ServerEnd:
             self.connection.report_gone()
 
 
-def _answer_with_reset(
+def _respond_with_reset(
     pipe: Pipe, frame: Flight, reverse: Pipe, sender: SimConnection | ServerEnd
 ) -> None:
     """Responds as the kernel does to a segment for a socket that does not exist."""

@@ -113,7 +113,7 @@ class Device:
     """The state of one disk: the cached files, the durable files, the journal, syncs in flight, and faults.
 
     Args:
-        timeline: The timeline of the timeline.
+        timeline: The timeline of the world.
         node_name: The node that owns the disk.
 
     Attributes:

@@ -66,7 +66,7 @@ class SimDisk(Device, NodeStorage):
             every: Only every n-th of these calls fails.
         """
         if operation not in IO_OPERATIONS:
-            raise ValueError(f"{operation!r} is none of {', '.join(sorted(IO_OPERATIONS))}")
+            raise ValueError(f"{operation!r} is not one of {', '.join(sorted(IO_OPERATIONS))}")
         return self.add_fault(
             DiskFault(
                 kind="io-error",

@@ -22,7 +22,7 @@ class Livelock(SimulationError):  # noqa: N818 - the project's word for it
 
 
 class LimitReached(SimulationError):  # noqa: N818 - the project's word for it
-    """A run exceeded a limit. That is an outcome of its own, never a pass."""
+    """A run exceeded a limit. That is a separate outcome, never a pass."""
 
 
 class CodecMismatch(SimulationError):  # noqa: N818 - the project's word for it

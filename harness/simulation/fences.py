@@ -55,7 +55,7 @@ _FUNCTIONS: tuple[tuple[Any, str, str], ...] = (
     *((random, name, _RANDOM) for name in random.__all__ if name not in ("Random", "SystemRandom")),
     *((os, name, _RANDOM) for name in ("urandom", "getrandom")),
     *((os, name, _DISK) for name in ("fsync", "fdatasync")),
-    (os, "fork", "a node of its own"),
+    (os, "fork", "a separate node"),
     *((uuid, name, _RANDOM) for name in ("uuid1", "uuid4")),
     *(
         (secrets, name, _RANDOM)

@@ -382,7 +382,7 @@ _FORBIDDEN = {
         ("run_in_executor", "set_default_executor", "shutdown_default_executor"),
         "a task, since there are no threads",
     ),
-    **dict.fromkeys(("subprocess_exec", "subprocess_shell"), "a node of its own"),
+    **dict.fromkeys(("subprocess_exec", "subprocess_shell"), "a separate node"),
     **dict.fromkeys(
         ("add_signal_handler", "remove_signal_handler"), "SimNode.stop and SimNode.kill"
     ),

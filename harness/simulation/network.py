@@ -235,7 +235,7 @@ class SimNetwork:
         return self._apply(NetworkFault(STALL, label, self._among(pairs), at_sender=at_sender))
 
     def refuse(self, label: str, pairs: Pairs) -> NetworkFault:
-        """Answers the packets of ordered pairs of nodes with resets, as a firewall rule `REJECT tcp-reset` does.
+        """Responds to packets between ordered pairs of nodes with resets, as the firewall rule `REJECT tcp-reset`.
 
         Args:
             label: For traces.
@@ -513,5 +513,5 @@ def _planes(planes: Iterable[str] | None) -> frozenset[str]:
 
 def _choose(word: str, **choices: Any) -> Any:
     if word not in choices:
-        raise ValueError(f"{word!r} is none of {', '.join(choices)}")
+        raise ValueError(f"{word!r} is not one of {', '.join(choices)}")
     return choices[word]

@@ -47,7 +47,7 @@ _set_running_loop = asyncio._set_running_loop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of one run. Exceeding one of them is an outcome of its own and never a pass.
+    """Limits of one run. Exceeding one of them is a separate outcome and never a pass.
 
     Attributes:
         callbacks: Number of callbacks.

@@ -26,7 +26,7 @@ Response = dict[str, Any]
 
 
 class AgentGoneError(Exception):
-    """The agent ended, or cannot be reached any more."""
+    """The agent ended, or is no longer reachable."""
 
 
 class Stream(Protocol):
@@ -159,7 +159,7 @@ class AgentClient:
                 f"the agent on {self.name} did not respond to {command!r} within {limit_s:g} s"
             ) from None
 
-    async def ask(
+    async def request(
         self, command: str, *, limit_s: float = RESPONSE_LIMIT_S, **arguments: Any
     ) -> Any:
         """Sends a command and awaits its response; raises as `call` does."""

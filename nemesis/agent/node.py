@@ -103,7 +103,7 @@ class AgentNode:
     def disk(self) -> NodeDisk:
         """The node's disk."""
         if self.disk_or_none is None:
-            raise AgentError(f"{self.name} has no disk of its own here")
+            raise AgentError(f"{self.name} has no separate disk here")
         return self.disk_or_none
 
     @property

@@ -78,7 +78,7 @@ class Agent:
         try:
             return self.nodes[name]
         except KeyError:
-            raise AgentError(f"the agent knows no node {name!r}") from None
+            raise AgentError(f"the agent has no node {name!r}") from None
 
     def run_command(self, command: str, arguments: Mapping[str, Any]) -> Any:
         """Runs one command.

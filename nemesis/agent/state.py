@@ -90,9 +90,9 @@ def add_addresses(run: Path, addresses: list[str], interface: str) -> dict[str, 
 def interface_of(address: str) -> str:
     """Returns the interface that has an address; "" if there is none."""
     for line in _ip("-o", "-4", "addr", "show").stdout.splitlines():
-        words = line.split()
-        if words[3].partition("/")[0] == address:
-            return words[1]
+        fields = line.split()
+        if fields[3].partition("/")[0] == address:
+            return fields[1]
     return ""
 
 

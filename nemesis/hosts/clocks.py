@@ -96,7 +96,7 @@ class ClockDrift(ClockInjection):
 
 
 class ClockStrobe(ClockInjection):
-    """The wall clock moves to and fro."""
+    """The wall clock moves back and forth."""
 
     _set_back: Mapping[str, int] | None = None
 

@@ -37,7 +37,7 @@ class Wipe(OfflineDamage):
 
     async def damage(self, name: str) -> Any:
         """Replaces the disk of a node."""
-        return await self.hosts.ask(name, "wipe")
+        return await self.hosts.request(name, "wipe")
 
     def evidence(self) -> dict[str, Any]:
         """Returns how much each disk held before and after, and the ids of its file systems."""
@@ -54,7 +54,7 @@ class BitFlip(OfflineDamage):
     async def damage(self, name: str) -> Any:
         """Flips a bit in a log of a node."""
         seed = zlib.crc32(f"{self.token}/{name}".encode())
-        return await self.hosts.ask(name, "flip_bit", seed=seed)
+        return await self.hosts.request(name, "flip_bit", seed=seed)
 
     def evidence(self) -> dict[str, Any]:
         """Returns where a bit was flipped, or why there was none to flip."""
@@ -66,7 +66,7 @@ class BitFlip(OfflineDamage):
 
 
 class TruncateFile(OfflineDamage):
-    """The end of the largest partition log is cut off; the log of the metadata is spared."""
+    """The end of the largest partition log is cut off; the metadata log is never cut."""
 
     def select(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
         """Returns all nodes, also those that are down already; what took them down starts them."""
@@ -74,7 +74,7 @@ class TruncateFile(OfflineDamage):
 
     async def damage(self, name: str) -> Any:
         """Cuts off the end of a log of a node."""
-        return await self.hosts.ask(name, "truncate_file", size=int(self.fault.params["bytes"]))
+        return await self.hosts.request(name, "truncate_file", size=int(self.fault.params["bytes"]))
 
     def evidence(self) -> dict[str, Any]:
         """Returns which file of each node was cut, and its sizes; nothing for a node without a partition log."""
@@ -143,7 +143,7 @@ class TracedDisk(HostInjection):
 
     @property
     def claims(self) -> frozenset[str]:
-        """The tracer, besides what the fault table says."""
+        """The tracer, in addition to the claim in the fault table."""
         return super().claims | {TRACER}
 
     async def begin(self) -> None:
@@ -194,10 +194,10 @@ class DeadDisk(HostInjection):
     async def remove(self) -> None:
         """Mounts the disks again, unless a power cut has done so."""
         for name in self.nodes:
-            if (await self.hosts.ask(name, "probe_write"))["errno"] != errno.EIO:
+            if (await self.hosts.request(name, "probe_write"))["errno"] != errno.EIO:
                 continue
             await self.hosts.cluster.end_process(name, "kill")
-            await self.hosts.ask(name, "disk_revives")
+            await self.hosts.request(name, "disk_revives")
             if not self.hosts.is_kept_down(name):
                 await self.hosts.cluster.start_node(name)
 
@@ -266,7 +266,7 @@ class ReadOnly(HostInjection):
         """Mounts the disks for writing."""
         for name in self.nodes:
             await self.hosts.cluster.end_process(name, "kill")
-            await self.hosts.ask(name, "remount", read_only=False)
+            await self.hosts.request(name, "remount", read_only=False)
 
     def evidence(self) -> dict[str, Any]:
         """Returns the errors of writes."""

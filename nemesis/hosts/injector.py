@@ -1,6 +1,6 @@
 """Injects faults on hosts through their agents (`nemesis.mechanism.Injector`).
 
-The mechanisms are in modules of their own; this one chooses among them and deals with what all of them share: an
+The mechanisms are in separate modules; this one selects the mechanism and handles what all of them share: an
 injection that fails half-way, nodes that end because of a fault, and what is left at the end of the main phase.
 """
 
@@ -54,10 +54,10 @@ def impossible_faults(found: Sequence[Mapping[str, Mapping[str, Any]]]) -> Mappi
 
 
 class HostInjector:
-    """Injects faults on hosts. Mutable: it knows what is in force.
+    """Injects faults on hosts. Mutable: it keeps the faults in force.
 
     Args:
-        cluster: The cluster whose nodes suffer the faults.
+        cluster: The cluster into whose nodes faults are injected.
         capabilities: Whether, and how, each fault can be injected here.
     """
 
@@ -106,7 +106,7 @@ class HostInjector:
         for names in by_agent.values():
             with contextlib.suppress(AgentError, AgentGoneError):
                 agent = self._cluster.nodes[names[0]].agent
-                await agent.ask("reset_connections", nodes=names)
+                await agent.request("reset_connections", nodes=names)
 
     # -- harness.contracts.node_events.NodeListener
 

@@ -25,7 +25,7 @@ class Hosts:
     """The nodes, their agents, and the faults in force on them. Mutable.
 
     Args:
-        cluster: The cluster whose nodes suffer the faults.
+        cluster: The cluster into whose nodes faults are injected.
 
     Attributes:
         in_force: All injections in force, by token, oldest first.
@@ -88,14 +88,16 @@ class Hosts:
         """Starts nodes side by side; does nothing for those that are alive."""
         await asyncio.gather(*(self.cluster.start_node(name) for name in nodes))
 
-    async def ask(self, name: str, command: str, **arguments: Any) -> Any:
+    async def request(self, name: str, command: str, **arguments: Any) -> Any:
         """Runs a command for one node and returns the agent's response."""
-        return await self.node(name).agent.ask(command, node=name, **arguments)
+        return await self.node(name).agent.request(command, node=name, **arguments)
 
     async def each(self, nodes: Iterable[str], command: str, **arguments: Any) -> dict[str, Any]:
         """Runs a command for several nodes side by side; returns the responses by node."""
         names = list(nodes)
-        responses = await asyncio.gather(*(self.ask(name, command, **arguments) for name in names))
+        responses = await asyncio.gather(
+            *(self.request(name, command, **arguments) for name in names)
+        )
         return dict(zip(names, responses, strict=True))
 
     async def per_agent(
@@ -118,7 +120,10 @@ class Hosts:
         for name in nodes:
             by_agent.setdefault(id(self._agent(name)), []).append(name)
         return await asyncio.gather(
-            *(self._agent(names[0]).ask(command, **arguments(names)) for names in by_agent.values())
+            *(
+                self._agent(names[0]).request(command, **arguments(names))
+                for names in by_agent.values()
+            )
         )
 
     async def merged(
@@ -150,7 +155,7 @@ class HostInjection:
     Attributes:
         nodes: The nodes that it affects.
         is_begun: Whether it is in force on all its nodes.
-        is_removed: Whether everything that it added is gone; nothing is asked of agents from then on.
+        is_removed: Whether everything that it added is gone; no agent is queried from then on.
         ended_by_itself: Final log line of each node that ended because of it.
         error: Why it could not be injected, observed or healed; "" if all went well.
         took_ms: How long injecting it took.
@@ -174,7 +179,7 @@ class HostInjection:
 
     @property
     def claims(self) -> frozenset[str]:
-        """What it claims of a node; two injections with a claim in common never affect the same node."""
+        """What it claims on a node; two injections with a claim in common never affect the same node."""
         return frozenset({self.fault.type.exclusive} - {""})
 
     def select(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
@@ -192,7 +197,7 @@ class HostInjection:
         """Removes what a failed `begin` may have left on a node."""
 
     async def observe(self) -> None:
-        """Asks the agents for evidence that was not there when the fault was injected."""
+        """Queries the agents for evidence that arose after the fault was injected."""
 
     def evidence(self) -> dict[str, Any]:
         """Returns what is known about its effect (JSON-compatible)."""
@@ -251,13 +256,13 @@ class HostInjection:
         for name in self.hosts.servers(nodes):
             with contextlib.suppress(AgentError, AgentGoneError):
                 await self.undo_on(name)
-                if (await self.hosts.ask(name, "status"))["alive"]:
+                if (await self.hosts.request(name, "status"))["alive"]:
                     self.hosts.cluster.is_expected_up(name)
                 else:
                     self.hosts.cluster.process_is_gone(name)
 
     async def effect(self) -> Effect:
-        """Returns whether the fault took effect, after asking the agents that saw it."""
+        """Returns whether the fault took effect, after querying the agents that observed it."""
         if not self.nodes:
             return Effect(took_effect=False, evidence=self._common())
         try:

@@ -127,7 +127,7 @@ class PacketInjection(HostInjection):
 
     async def _connect(self, source: str, target: str) -> dict[str, Any]:
         node = self.hosts.node(target)
-        response = await self.hosts.ask(
+        response = await self.hosts.request(
             source, "probe", address=node.address, port=node.port, timeout_ms=PROBE_LIMIT_MS
         )
         return {"from": source, "to": target, **response}

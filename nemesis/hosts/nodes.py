@@ -20,7 +20,7 @@ ClockReading = tuple[int, int, int]
 class Agent(Protocol):
     """The agent of a host."""
 
-    async def ask(self, command: str, **arguments: Any) -> Any:
+    async def request(self, command: str, **arguments: Any) -> Any:
         """Runs a command on the host and returns its response.
 
         Raises:
@@ -65,7 +65,7 @@ class Node(Protocol):
 
 
 class Cluster(Protocol):
-    """A cluster whose nodes live on hosts with agents."""
+    """A cluster whose nodes run on hosts with agents."""
 
     @property
     def nodes(self) -> Mapping[str, Node]:

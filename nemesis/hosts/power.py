@@ -37,7 +37,7 @@ class PowerCut(HostInjection):
     async def undo_on(self, name: str) -> None:
         """Ends the silence of a node and resumes its process."""
         await remove_rules(self, (name,))
-        await self.hosts.ask(name, "resume")
+        await self.hosts.request(name, "resume")
 
     def evidence(self) -> dict[str, Any]:
         """Returns the mode, what each node kept and lost, and how long the steps took."""
@@ -53,7 +53,7 @@ class PowerCut(HostInjection):
 
     async def _power_on(self, name: str) -> None:
         """Ends the silence of a node that is about to be started."""
-        await self.hosts.node(name).agent.ask("power_on", nodes=[name], token=self.token)
+        await self.hosts.node(name).agent.request("power_on", nodes=[name], token=self.token)
 
     @property
     def _mode(self) -> str:

@@ -42,16 +42,16 @@ class Pause(HostInjection):
     async def remove(self) -> None:
         """Resumes the processes; a node that was started again is left alone."""
         for name in self.nodes:
-            await self.hosts.ask(name, "resume", pid=self._pids[name])
+            await self.hosts.request(name, "resume", pid=self._pids[name])
 
     async def undo_on(self, name: str) -> None:
         """Resumes whatever process a node has."""
-        await self.hosts.ask(name, "resume")
+        await self.hosts.request(name, "resume")
 
     async def observe(self) -> None:
         """Compares the CPU time of the processes that are still stopped with what it was at the start."""
         for name in self.nodes:
-            status = await self.hosts.ask(name, "status")
+            status = await self.hosts.request(name, "status")
             if status["state"] in STOPPED_STATES and status["pid"] == self._pids[name]:
                 self._stood_still[name] = status["cpu_ticks"] == self._cpu_ticks[name]
 
@@ -68,7 +68,7 @@ class Pause(HostInjection):
 
 
 class Stop(HostInjection):
-    """Processes are asked to stop with SIGTERM, and killed if they take too long."""
+    """Processes are stopped with SIGTERM, and killed if they take too long."""
 
     _ended: Mapping[str, Any]
     _exit_codes: Mapping[str, int | None]
@@ -89,7 +89,7 @@ class Stop(HostInjection):
 
 
 class Restart(Stop):
-    """Processes are stopped like that, and started again at once."""
+    """Processes are stopped with SIGTERM, and started again at once."""
 
     _starts: Mapping[str, int]
 

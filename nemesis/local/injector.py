@@ -33,10 +33,10 @@ def impossible_faults(found: Sequence[Mapping[str, Mapping[str, Any]]]) -> Mappi
 
 
 class LocalInjector:
-    """Injects faults on local processes. Mutable: it knows what is in force.
+    """Injects faults on local processes. Mutable: it keeps the faults in force.
 
     Args:
-        cluster: The cluster whose nodes suffer the faults.
+        cluster: The cluster into whose nodes faults are injected.
     """
 
     supported_faults = SUPPORTED_FAULTS

@@ -1,4 +1,4 @@
-"""Clock faults in the simulated world. A node suffers one at a time; the nemesis guarantees that."""
+"""Clock faults in the simulated world. A node has one at a time; the nemesis guarantees that."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class Skew(Protocol):
         ...
 
     def end(self) -> None:
-        """Makes it right again."""
+        """Corrects the clock."""
         ...
 
     def reading(self) -> float | None:
@@ -50,7 +50,7 @@ class _Step:
         self._node.clock.step_wall(-self._by_ms)
 
     def reading(self) -> float | None:
-        """Returns by how much more than before the node's own wall clock is ahead of the truth."""
+        """Returns by how much more than before the node's own wall clock is ahead of the true time."""
         node = self._node
         ahead_ms = node.host.clock.wall_ms() - (TRUE_EPOCH_MS + node.timeline.now / 1e6)
         return round(ahead_ms - self._offset_before_ns / 1e6, 3)
@@ -89,7 +89,7 @@ class _Drift:
 
 
 class _Strobe:
-    """A wall clock that is stepped to and fro, from its own timer."""
+    """A wall clock that is stepped back and forth by its own timer."""
 
     def __init__(self, node: SimNode, by_ms: int, period_ms: int) -> None:
         self._node = node
@@ -173,7 +173,7 @@ class SkewedClocks:
         self.correct()
 
     def correct(self) -> None:
-        """Corrects the clocks; the correction is a step of its own."""
+        """Corrects the clocks; the correction is itself a step."""
         for witness in self.witnesses.values():
             witness.read_if_alive()
         for name, witness in self.witnesses.items():
@@ -200,7 +200,7 @@ class SkewedClocks:
 
 
 class ClockFaults:
-    """Steps, bends and strobes the clocks of hosts.
+    """Steps, skews and strobes the clocks of hosts.
 
     Args:
         world: The world in which the nodes live.

@@ -16,7 +16,7 @@ from system_under_test.log.checkpoints import RECOVERY_POINT_CHECKPOINT, OffsetC
 from system_under_test.runtime import Storage
 
 AFTERMATH_NS = 1_000_000_000
-"""An error that a process met may end it a little after its disk was healed; then it is started again."""
+"""A disk error may end a process shortly after its disk was healed; the process is then started again."""
 
 CHECKSUMMED_FROM = 21
 """The checksum of a record batch covers it from this byte on; what lies before is not protected by it."""
@@ -46,7 +46,7 @@ class _BrokenDisk:
             node.start()
 
     def aftermath(self) -> None:
-        """Ends the watch over a node whose disk was healed."""
+        """Stops watching a node whose disk was healed."""
         if self.node_ended in self.node.on_exit:
             self.node.on_exit.remove(self.node_ended)
         self.start_if_it_crashed()
@@ -56,7 +56,7 @@ class _BrokenDisk:
 class BrokenDisks:
     """A disk fault that lasts until it is healed.
 
-    A node that ends by itself meanwhile suffers the effect of the fault: that is evidence, and healing the fault
+    A node that ends by itself meanwhile ends because of the fault: that is evidence, and healing the fault
     starts the node again.
 
     Attributes:
@@ -77,7 +77,7 @@ class BrokenDisks:
         return tuple(self.broken)
 
     async def heal(self) -> None:
-        """Mends the disks, and starts the nodes that the fault ended."""
+        """Repairs the disks, and starts the nodes that the fault ended."""
         for broken in self.broken.values():
             if not broken.fault.active:
                 continue
@@ -160,7 +160,7 @@ class DiskFaults:
         }
 
     def settle(self) -> None:
-        """Mends every disk."""
+        """Repairs every disk."""
         for node in self._world.nodes.values():
             node.disk.heal_all()
 
@@ -235,7 +235,7 @@ class DiskFaults:
         return Outage(world=self._world, nodes=living, facts=facts, took_effect=took_effect)
 
     def _flipped(self, node: SimNode) -> tuple[dict[str, Any], bool]:
-        """Flips a bit where recovery has to find it: in a batch beyond the recovery point, under its checksum."""
+        """Flips a bit where recovery must detect it: in a batch beyond the recovery point, under its checksum."""
         random = self._world.random.stream("bit-flip", node.name).random
         places = _places_to_flip(node.disk)
         if not places:
@@ -289,14 +289,14 @@ def _truncated(disk: SimDisk, size: int) -> dict[str, Any]:
     path = largest[-1]
     bytes_before = len(disk.files[path].data)
     bytes_after = max(0, bytes_before - size)
-    with disk.timeline.inspecting():  # other faults of the disk are for the node, not for this one
+    with disk.timeline.inspecting():  # other disk faults apply to the node, not to this injection
         disk.truncate(path, bytes_after)
         disk.fsync_blocking(path)
     return {"path": path, "bytes_before": bytes_before, "bytes_after": bytes_after}
 
 
 def _partition_segments(disk: SimDisk) -> list[str]:
-    """Returns the paths of all segments of partition logs in order; the log of the metadata is none."""
+    """Returns the paths of all segments of partition logs in order; the metadata log is not one of them."""
     found = []
     for path in sorted(disk.files):
         folder, _, name = path.rpartition("/")
@@ -317,7 +317,7 @@ def _draw_byte(places: list[tuple[str, int, int]], drawn: float) -> tuple[str, i
 
 
 class _Peek:
-    """The reading half of a storage that meets no fault."""
+    """Read access to a storage, unaffected by faults."""
 
     def __init__(self, disk: SimDisk) -> None:
         self.exists = disk.files.__contains__

@@ -33,7 +33,7 @@ class SimulatedNodes(Protocol):
         ...
 
     def log_ends(self, name: str) -> dict[str, int]:
-        """Returns the log ends of a node's partitions by name; empty if it is no running broker."""
+        """Returns the log ends of a node's partitions by name; empty if it is not a running broker."""
         ...
 
 

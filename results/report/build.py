@@ -15,8 +15,8 @@ from results.layout import RunFiles
 from results.report.charts import Operations, latency_figure, outcome_figure
 from results.report.fault_words import fault_sentence
 from results.report.lanes import partition_figure
-from results.report.run import RunData, said, seconds
-from results.report.story import Loss, Story, place_name, tell
+from results.report.run import RunData, details_text, seconds
+from results.report.story import Loss, Story, place_name, story_of
 from results.report.summary import markdown
 
 PARTITION_FIGURES_MAX = 12
@@ -31,7 +31,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Banner:
-    """What stands on top of everything.
+    """The banner at the top of the page.
 
     Attributes:
         validity: valid, invalid, unknown, or "not judged".
@@ -72,7 +72,7 @@ def build_report(run_dir: Path) -> Path:
         HistoryError: The run is missing or damaged.
     """
     run = RunData(run_dir)
-    story = tell(run)
+    story = story_of(run)
     operations = Operations(run)
     files = RunFiles(run_dir)
     page = environment().get_template("report.html")
@@ -112,12 +112,12 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters["seconds"] = seconds
-    templates.filters["said"] = said
+    templates.filters["details_text"] = details_text
     return templates
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file in one step: whoever opens it sees the old one or the new one."""
+    """Writes a file in one step: a reader sees the old content or the new one."""
     partial = path.with_name(f".{path.name}.partial")
     # Text from a foreign history may hold lone surrogates; a report never fails on a detail.
     partial.write_text(text, encoding="utf-8", errors="replace")
@@ -169,7 +169,7 @@ def facts_of(run: RunData) -> list[tuple[str, str]]:
 
 
 def world_of(run: RunData) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Returns what a real world says about itself: tables of names and values, by title."""
+    """Returns what a real environment reports about itself: tables of names and values, by title."""
     world = run.summary.get("environment")
     if not isinstance(world, dict):
         return []
@@ -217,7 +217,7 @@ def anomalies_of(run: RunData) -> list[dict[str, Any]]:
 
 
 def coverage_of(run: RunData) -> list[tuple[str, str]]:
-    """Returns the numbers that say how much was tested."""
+    """Returns the numbers that show how much was tested."""
     return [
         (str(key).replace("_", " "), _number_text(value))
         for key, value in _coverage(run).items()
@@ -268,7 +268,7 @@ def _number_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.4g}"
     if isinstance(value, Mapping):
-        return said(value)
+        return details_text(value)
     if isinstance(value, list):
         shown = ", ".join(str(item) for item in value[:LIST_MAX]) or "none"
         return shown if len(value) <= LIST_MAX else f"{shown} and {len(value) - LIST_MAX} more"

@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from results.report.lanes import fault_bands
-from results.report.run import RunData, numbers, seconds, words
+from results.report.run import RunData, numbers, seconds, texts
 from results.report.svg import LEFT, RIGHT, WIDTH, TimeAxis, element, figure, joined, ticks, titled
 
 BUCKETS = 160
@@ -50,9 +50,9 @@ class Operations:
 
     def __init__(self, run: RunData) -> None:
         table = run.tables["operations"]
-        self.kind = words(table, "kind")
-        self.outcome = words(table, "outcome")
-        self.error = words(table, "error")
+        self.kind = texts(table, "kind")
+        self.outcome = texts(table, "outcome")
+        self.error = texts(table, "error")
         self.invoked_ns = numbers(table, "invoked_ns")
         self.completed_ns = numbers(table, "completed_ns")
         self.bucket_ns = max(1, math.ceil((run.end_ns + 1) / BUCKETS))
@@ -149,8 +149,8 @@ def _outcome_row(axis: TimeAxis, operations: Operations, kind: str, top: float) 
         x = axis.x(begin_ns)
         width = max(axis.x(begin_ns + operations.bucket_ns) - x - 1, 0.8)
         column = counts[:, bucket].tolist()
-        told = ", ".join(f"{n} {name}" for n, name in zip(column, OUTCOMES, strict=True) if n)
-        title = f"{kind} from {seconds(begin_ns)}: {told}"
+        outcomes = ", ".join(f"{n} {name}" for n, name in zip(column, OUTCOMES, strict=True) if n)
+        title = f"{kind} from {seconds(begin_ns)}: {outcomes}"
         y = bottom
         for outcome, count in zip(OUTCOMES, column, strict=True):
             if count:

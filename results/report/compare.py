@@ -16,7 +16,7 @@ DISCORDANT_MAX = 200
 """Discordant seeds that the page lists; more of them show nothing new."""
 
 SIGNIFICANT = 0.05
-"""Below this p-value the page says that the arms differ."""
+"""Below this p-value the page states that the arms differ."""
 
 _ROUNDING = 1e-9
 _OTHERS = ("invalid", "unknown", "errors", "violations")
@@ -83,7 +83,7 @@ def build_compare_report(path: Path, result: Mapping[str, Any]) -> Path:
         mcnemar_p: float or null, optional; of the first two arms.
         discordant: optional list of seeds, or of {seed, losses: {arm: lost records}, commands: {arm: command},
         or command}.
-        attention: optional list of {seed, arm, reason, command}: runs that deserve a look.
+        attention: optional list of {seed, arm, reason, command}: runs to inspect.
     """
     try:
         arms = [_arm(data) for data in result["arms"]]
@@ -147,7 +147,7 @@ def _arm(data: Mapping[str, Any]) -> Arm:
         unavailable_ms_median=_measured(unavailable),
         others={name: int(data[name]) for name in _OTHERS if data.get(name) is not None},
     )
-    # The interval came from elsewhere: a rounding error is none, a wrong count is.
+    # The interval was computed elsewhere: a rounding error is accepted, a wrong count is not.
     if arm.runs and not arm.low - _ROUNDING <= arm.rate <= arm.high + _ROUNDING:
         raise ValueError(
             f"{arm.runs_with_loss} of {arm.runs} runs do not fit the interval {low} to {high}"

@@ -1,10 +1,10 @@
-"""How the report words and colours faults. The words themselves are in the table `nemesis.faults`."""
+"""How the report describes and colours faults. The texts are in the table `nemesis.faults`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nemesis.faults import FAULTS, Group, Targets
-from results.report.run import said
+from results.report.run import details_text
 
 _STYLES = {Group.NETWORK: "network", Group.DISK: "power"}
 """Style of a fault's bars; faults of processes and clocks have the usual one."""
@@ -17,7 +17,7 @@ def fault_style(fault: str) -> str:
 
 
 def is_repair(fault: str) -> bool:
-    """Whether a fault mends something."""
+    """Whether a fault is a repair."""
     row = FAULTS.get(fault)
     return row is not None and row.is_repair
 
@@ -27,19 +27,19 @@ def fault_sentence(row: Mapping[str, Any]) -> str:
     name, params = row["fault"], row["params"]
     kind = FAULTS.get(name)
     template = kind.sentence if kind is not None else ""
-    words = {"who": _who(row), "groups": _groups(row), "faults": _healed(row)}
-    words |= {key: str(value) for key, value in params.items() if isinstance(value, int)}
+    values = {"who": _who(row), "groups": _groups(row), "faults": _healed(row)}
+    values |= {key: str(value) for key, value in params.items() if isinstance(value, int)}
     try:
-        sentence = template.format_map(words)
-    except KeyError:  # a number that the sentence needs is not there: another version wrote the run
+        sentence = template.format_map(values)
+    except KeyError:  # a number that the sentence needs is missing: another version wrote the run
         sentence = ""
-    sentence = sentence or f"{name} {words['who']}"
+    sentence = sentence or f"{name} {values['who']}"
     rest = {
         key: value
         for key, value in params.items()
         if key not in ("direction", "groups") and f"{{{key}}}" not in template
     }
-    return f"{sentence} ({said(rest)})" if rest else sentence
+    return f"{sentence} ({details_text(rest)})" if rest else sentence
 
 
 def _who(row: Mapping[str, Any]) -> str:
@@ -62,5 +62,5 @@ def _healed(row: Mapping[str, Any]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Returns names as in a sentence: "b1, b2 and b3"."""
+    """Joins names as in a sentence: "b1, b2 and b3"."""
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from harness.contracts.verdict import Judgement
 from results.report.fault_words import fault_style
-from results.report.run import FaultWindow, RunData, numbers, rows_of, seconds, words
+from results.report.run import FaultWindow, RunData, numbers, rows_of, seconds, texts
 from results.report.story import Loss, broker_name, place_name
 from results.report.svg import (
     LEFT,
@@ -345,7 +345,7 @@ def _roles(axis: TimeAxis, rows: pa.Table, broker: int, end_ns: int, top: float)
     plain = [
         {"at_ns": at_ns, "role": role}
         for at_ns, role in zip(
-            numbers(rows, "at_ns").tolist(), words(rows, "role").tolist(), strict=True
+            numbers(rows, "at_ns").tolist(), texts(rows, "role").tolist(), strict=True
         )
     ]
     parts = []
@@ -377,7 +377,7 @@ def _drops(axis: TimeAxis, rows: pa.Table, height: Callable[[float], float]) -> 
     if len(indices) > TRUNCATIONS_MAX:
         indices = np.sort(indices[np.argsort(-fall[indices], kind="stable")[:TRUNCATIONS_MAX]])
     times = numbers(rows, "at_ns")
-    causes = words(rows, "cause")
+    causes = texts(rows, "cause")
     parts = []
     for index in indices.tolist():
         x, y = axis.x(times[index + 1]), height(ends[index + 1])
@@ -393,7 +393,7 @@ def _drops(axis: TimeAxis, rows: pa.Table, height: Callable[[float], float]) -> 
 def _loss_markers(
     axis: TimeAxis, losses: Sequence[Loss], top: float, bottom: float
 ) -> list[Markup]:
-    """Marks losses; words that would stand on one another are stacked, what matters most at the bottom."""
+    """Marks losses; labels that would overlap are stacked, the most important at the bottom."""
     parts = []
     floor, last_x = 0, -math.inf
     for loss in losses:
@@ -404,7 +404,7 @@ def _loss_markers(
     return parts
 
 
-def _loss_marker(axis: TimeAxis, loss: Loss, top: float, bottom: float, words_y: float) -> Markup:
+def _loss_marker(axis: TimeAxis, loss: Loss, top: float, bottom: float, label_y: float) -> Markup:
     x = axis.x(loss.at_ns)
     count = len(loss.records)
     offsets = [record.offset for record in loss.records if record.offset is not None]
@@ -412,14 +412,14 @@ def _loss_marker(axis: TimeAxis, loss: Loss, top: float, bottom: float, words_y:
     title = f"{count} acknowledged records lost{where} at {seconds(loss.at_ns)}"
     excused = "" if loss.judgement == Judgement.FORBIDDEN else f" ({loss.judgement})"
     text = f"{count} lost{excused}"
-    # The words stand on whichever side has room.
+    # The label is on the side that has space.
     right = x + len(text) * 7 + 8 < WIDTH
     label = element(
         "text",
         text,
         class_="loss-text",
         x=x + 5 if right else x - 5,
-        y=words_y,
+        y=label_y,
         text_anchor="start" if right else "end",
     )
     return titled("line", title, class_="loss", x1=x, x2=x, y1=top, y2=bottom) + label

@@ -73,13 +73,13 @@ class RunData:
     def world(self) -> str:
         """Where it ran; if the harness died, only the experiment has it."""
         experiment = self.replay.get("experiment")
-        for said in (
+        for value in (
             self.summary.get("on"),
             experiment.get("on") if isinstance(experiment, dict) else None,
             _world_in(self.experiment_text),
         ):
-            if isinstance(said, str) and said:
-                return said
+            if isinstance(value, str) and value:
+                return value
         return SIMULATION
 
     @property
@@ -97,7 +97,7 @@ class RunData:
 
     @property
     def again_word(self) -> str:
-        """How that is called: only in the simulation a run repeats another."""
+        """The label of `again_command`: only in the simulation a run repeats another."""
         return "replay" if self.world == SIMULATION else "again"
 
     def fact(self, name: str, default: str = "unknown") -> str:
@@ -204,14 +204,14 @@ def numbers(table: pa.Table, column: str) -> Any:
     return np.asarray(values.fill_null(-1).to_numpy(), dtype=np.int64)
 
 
-def words(table: pa.Table, column: str) -> Any:
+def texts(table: pa.Table, column: str) -> Any:
     """Returns a text column as a NumPy array of objects."""
     return np.asarray(table.column(column).to_numpy(zero_copy_only=False), dtype=object)
 
 
 def rows_of(table: pa.Table, topic: str, partition: int) -> pa.Table:
     """Returns the rows of one topic-partition."""
-    here = (numbers(table, "partition") == partition) & (words(table, "topic") == topic)
+    here = (numbers(table, "partition") == partition) & (texts(table, "topic") == topic)
     return table.filter(pa.array(here.astype(bool), type=pa.bool_()))
 
 
@@ -224,9 +224,9 @@ def parsed(text: str) -> dict[str, Any]:
     return data if isinstance(data, dict) else {"text": text}
 
 
-def said(data: Mapping[str, Any]) -> str:
-    """Returns details as words: "frames held: 12, b1 (lost bytes: 612)"."""
-    return ", ".join(_said(str(key).replace("_", " "), value) for key, value in data.items())
+def details_text(data: Mapping[str, Any]) -> str:
+    """Returns details as text: "frames held: 12, b1 (lost bytes: 612)"."""
+    return ", ".join(_detail_text(str(key).replace("_", " "), value) for key, value in data.items())
 
 
 def seconds(time_ns: int | None) -> str:
@@ -239,11 +239,11 @@ def shell_word(text: str) -> str:
     return shlex.quote(text)
 
 
-def _said(name: str, value: Any) -> str:
+def _detail_text(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return f"{name}: {'yes' if value else 'no'}"
     if isinstance(value, dict):
-        return f"{name} ({said(value)})" if value else f"{name}: none"
+        return f"{name} ({details_text(value)})" if value else f"{name}: none"
     if isinstance(value, list) and not any(isinstance(item, dict | list) for item in value):
         return f"{name}: {' '.join(str(item) for item in value) or 'none'}"
     return f"{name}: {json.dumps(value, sort_keys=True) if isinstance(value, list) else value}"

@@ -1,6 +1,6 @@
 """The story of a run: faults, committed metadata, replicas and losses as one list in order of time.
 
-An entry is text, made here; the template only lays it out. What is *interesting* is decided here too: a
+An entry is text, made here; the template only lays it out. The selection is made here too: a
 replica's log end is listed only where it goes back, and a mark that was hit a thousand times is listed once.
 """
 
@@ -14,7 +14,15 @@ import pyarrow as pa
 
 from harness.contracts.verdict import Judgement
 from results.report.fault_words import fault_sentence, is_repair, listed
-from results.report.run import RunData, judgement_rank, numbers, parsed, rows_of, said, words
+from results.report.run import (
+    RunData,
+    details_text,
+    judgement_rank,
+    numbers,
+    parsed,
+    rows_of,
+    texts,
+)
 
 STORY_MAX = 800
 """Entries that a page shows. Faults, elections and losses come first; the page states how many are left out."""
@@ -23,13 +31,13 @@ LOST_SHOWN_MAX = 60
 """Lost records named one by one; the others are counted (verdict.json has them all)."""
 
 LOST_TOLD_MAX = 5000
-"""Lost records whose moment is looked for; a run that loses more has one cause, and these show it."""
+"""Lost records whose moment is searched for; a run that loses more has one cause, and these show it."""
 
 MARK_REPEATS_MAX = 5
 """A mark hit more often than this is listed the first time only."""
 
 _LAST = 2**63
-"""Order of what follows from everything else that happened at the same time."""
+"""Sorts consequences after everything else that happened at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +110,7 @@ class Story:
     losses: tuple[Loss, ...]
 
 
-def tell(run: RunData) -> Story:
+def story_of(run: RunData) -> Story:
     """Returns the story of a run."""
     losses = find_losses(run)
     entries = [
@@ -176,7 +184,7 @@ def _faults(run: RunData) -> Iterator[Entry]:
     for row in run.faults:
         selectors = ", ".join(target for target in row["targets"] if target not in row["resolved"])
         aimed = f"aimed at {selectors}; " if selectors else ""
-        tone, evidence = "", said(row["evidence"]) or "no evidence recorded"
+        tone, evidence = "", details_text(row["evidence"]) or "no evidence recorded"
         if not row["took_effect"]:
             tone, evidence = "odd", f"it did not take effect; {evidence}"
         yield Entry(
@@ -307,10 +315,10 @@ def _brokers(run: RunData) -> Iterator[Entry]:
 
 
 def _replicas(run: RunData) -> Iterator[Entry]:
-    """Tells where a replica's log end went back: truncations, and what a crash took."""
+    """Describes where a replica's log end went back: truncations, and data lost in a crash."""
     for topic, partition in run.partitions:
         here = rows_of(run.tables["replica_states"], topic, partition)
-        nodes = words(here, "node")
+        nodes = texts(here, "node")
         for node in sorted(set(nodes)):
             rows = here.filter(pa.array((nodes == node).astype(bool), type=pa.bool_()))
             ends = numbers(rows, "log_end_offset")
@@ -344,19 +352,19 @@ def _went_back(node: str, name: str, old: Mapping[str, Any], new: Mapping[str, A
 def _marks(run: RunData) -> Iterator[Entry]:
     table = run.tables["marks"]
     counts = Counter(table.column("mark").to_pylist())
-    told: set[str] = set()
+    seen: set[str] = set()
     for row in table.to_pylist():
         name = row["mark"]
-        if name in told and counts[name] > MARK_REPEATS_MAX:
+        if name in seen and counts[name] > MARK_REPEATS_MAX:
             continue
         many = counts[name] > MARK_REPEATS_MAX
-        told.add(name)
+        seen.add(name)
         yield Entry(
             at_ns=row["at_ns"],
             order=_LAST,
             kind="mark",
             title=f"{row['node']}: {name}" + (f" (first of {counts[name]})" if many else ""),
-            detail=said(parsed(row["details"] or "{}")),
+            detail=details_text(parsed(row["details"] or "{}")),
             weight=2,
         )
 
@@ -441,11 +449,11 @@ class _Leaderships:
         self._rows: dict[tuple[str, int], tuple[Any, Any, Any]] = {}
         for place in run.partitions:
             table = rows_of(run.tables["replica_states"], *place)
-            leading = np.flatnonzero(words(table, "role") == "leader")
+            leading = np.flatnonzero(texts(table, "role") == "leader")
             self._rows[place] = (
                 numbers(table, "at_ns")[leading],
                 numbers(table, "log_end_offset")[leading],
-                words(table, "node")[leading],
+                texts(table, "node")[leading],
             )
 
     def loss_of(self, record: LostRecord) -> tuple[int, str]:

@@ -24,7 +24,7 @@ INTERNAL_TOPICS = frozenset(
 """Topics that are created when a broker needs them, never because a client named them."""
 TIMEOUT_MS = 10_000
 UNDER_WAY_MAX = 100
-"""No more topics than that are being created at the same time because clients named them."""
+"""Limit on the topics that are being created at the same time because clients named them."""
 
 
 class AutoCreation:

@@ -9,7 +9,7 @@
     active controller <-- BrokerLifecycle (registration, heartbeats)       |
     clients, followers --> BrokerNode.handle ------------------------------'
 
-Every arrow to another node has a channel of its own (AP-2).
+Every arrow to another node has its own channel (AP-2).
 """
 
 import asyncio
@@ -121,11 +121,11 @@ class BrokerNode:
         return self.lifecycle.state
 
     async def start(self) -> None:
-        """Starts to listen, to follow the metadata and to register; returns before any of it is done."""
+        """Starts listening, following the metadata and registering; returns before any of these is complete."""
         await self.raft.start()  # LIFE-1: before the broker registers
         self._accepting = True
         self._host.network.listen(self.handle)
-        # LIFE-1: without the rule the broker begins with the old metadata of its own log.
+        # LIFE-1: without the rule the broker starts with the old metadata in its own log.
         if not self._config.rules("LIFE-1"):
             self.raft.deliver_local_log()
         self._scope.spawn(self.alter_partition.run(), "alter-partition")
@@ -258,8 +258,8 @@ class BrokerNode:
         self.groups.roles_changed()
 
     def _first_publish_done(self) -> None:
-        # LIFE-1: checkpoints start only now; before it they would overwrite what the previous
-        # incarnation wrote with nothing.
+        # LIFE-1: checkpoints start only now; earlier ones would replace the content that the
+        # previous incarnation wrote by nothing.
         self.replica_manager.start()
         self._arm_checkpoint()
 
@@ -277,7 +277,7 @@ class BrokerNode:
         self._arm_checkpoint()
 
     def _failed(self, error: BaseException) -> None:
-        """Ends the node: the first failure wins, and surfaces as the failure of a task of its own."""
+        """Ends the node: the first failure wins, and is raised by a separate task."""
         if self.failure is not None:
             return
         if isinstance(error, OSError):

@@ -2,8 +2,8 @@
 
 Mirrors what Kafka's `NetworkClient` does for one destination: connections come up on demand, failures are
 followed by exponential back-off, and a request that times out closes its connection, because later responses on
-it could not be distinguished from the missing one. Heartbeats, AlterPartition and every replica fetcher have a
-channel of their own, so that one can be delayed without the others (AP-2).
+it could not be distinguished from the missing one. Heartbeats, AlterPartition and every replica fetcher have
+their own channels, so that one can be delayed without the others (AP-2).
 """
 
 import asyncio

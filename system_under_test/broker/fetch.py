@@ -7,7 +7,7 @@ in another way: a fetcher uses one connection with one outstanding request, a co
 new leader epoch or broker epoch fences what an older connection may still hold (FETCH-2, FS-2).
 
 This is the hottest path of a broker. A fetch that finds nothing builds no response; it waits, and reads when it is
-woken. Entities are immutable, so two followers that keep up with one log get one and the same response.
+woken. Entities are immutable, so two followers that keep up with a log get the same response object.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from system_under_test.broker.partition import Partition
 from system_under_test.broker.purgatory import Purgatory
 from system_under_test.broker.replica_context import ReplicaContext
 from system_under_test.log.log import Log
-from system_under_test.protocol.entities import fetch_answer, fetched_data, fetched_topic
+from system_under_test.protocol.entities import fetch_response_of, fetched_data, fetched_topic
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import fetch_response
 
 CONSUMER = -1
 """What a consumer gives as its replica id."""
 FETCH_MAX_BYTES = 55 * 1024 * 1024
-"""No response has more than that, whatever is requested; Kafka's fetch.max.bytes."""
+"""Upper bound of a response, whatever the request allows; Kafka's fetch.max.bytes."""
 FULL_FETCH_EPOCHS = (-1, 0)
 """Session epochs of a request that names everything it wants: without a session, or to get one (KIP-227)."""
 
@@ -124,7 +124,7 @@ class _Fetch:
                 self._respond()
 
     def finish(self) -> None:
-        """Reads again, and responds with what there is."""
+        """Reads again, and responds with the available data."""
         if not self.is_done:
             self._handler.read_again(self)
             self._respond()
@@ -181,7 +181,7 @@ class _Fetch:
         return self._build()
 
     def _build(self) -> Any:
-        return fetch_answer(
+        return fetch_response_of(
             _NONE,
             tuple(
                 [
@@ -213,7 +213,7 @@ class FetchHandler:
         """
         if request.session_epoch not in FULL_FETCH_EPOCHS:
             # An incremental fetch in a session that was never granted. The client then sends a full fetch.
-            return fetch_answer(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ())
+            return fetch_response_of(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ())
         fetch = _Fetch(self, request)
         arrival_ns = self._context.monotonic_ns() if fetch.is_follower else None
         for topic in request.topics:

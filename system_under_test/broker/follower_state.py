@@ -49,7 +49,7 @@ class FollowerState:
         leader_leo: int,
         broker_epoch: int,
     ) -> None:
-        """Takes a good, non-diverging fetch into account (FS-3, FS-4).
+        """Records a successful, non-diverging fetch (FS-3, FS-4).
 
         Args:
             fetch_offset: Where the fetch began, which is the follower's log end. It may be lower than

@@ -26,9 +26,9 @@ from system_under_test.protocol.messages import (
 )
 
 DEFAULT_TIMEOUT_MS = 30_000
-"""For requests that have no timeout of their own; Kafka's request.timeout.ms."""
+"""For requests without a timeout; Kafka's request.timeout.ms."""
 IN_FLIGHT_MAX = 1000
-"""More forwarded requests than that do not wait in one broker; they are refused."""
+"""At most so many forwarded requests wait in one broker; further ones are refused."""
 _CONTROLLER_MOVED = (ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 

@@ -1,7 +1,7 @@
 """The group coordinator of a broker: for the groups whose offsets partition it leads.
 
-The state machine of a group is `group/state.py`, what is remembered is in `offsets_log.py`; this module brings
-requests to the right group, answers when the time has come, and moves groups in and out with the leadership of
+The state machine of a group is in `group/state.py`, its stored records in `offsets_log.py`; this module dispatches
+requests to the right group, responds when a result is due, and loads and unloads groups with the leadership of
 their partition.
 """
 
@@ -48,10 +48,10 @@ from system_under_test.runtime import Host, RequestContext
 NS_PER_MS = 1_000_000
 GROUP_KEY_TYPE = 0
 FORGOTTEN_AT_ONCE = 1000
-"""Offsets that one batch removes, so that it stays far below the largest that a log takes."""
+"""Number of offsets that one batch removes, so that the batch stays far below the size limit of a log."""
 CREATE_TIMEOUT_MS = 10_000
 MEMBER_ID_REQUIRED_SINCE = 4
-"""Version of JoinGroup from which on a new client is given an id first (KIP-394)."""
+"""First version of JoinGroup in which a new client gets an id first (KIP-394)."""
 
 _STORE_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -72,18 +72,18 @@ class _Shard:
         self.groups: dict[str, Group] = {}
         self.timers: dict[str, asyncio.TimerHandle] = {}
         self.removed_meanwhile: set[str] = set()
-        """Topics that were removed while this was loaded."""
+        """Topics that were removed while the groups were loaded."""
 
 
 class GroupCoordinator:
-    """Answers the requests of consumer groups.
+    """Serves the requests of consumer groups.
 
     Args:
-        host: The node's doors.
+        host: The node's interfaces to the outside.
         config: Group settings, rules, timings.
-        metadata: Where offsets partitions are led, and which topics there are.
-        replicas: The offsets partitions that are here.
-        forward: Takes a CreateTopicsRequest to the active controller.
+        metadata: The leaders of the offsets partitions, and the existing topics.
+        replicas: The offsets partitions on this broker.
+        forward: Sends a CreateTopicsRequest to the active controller.
         scope: Runs the tasks that load partitions.
     """
 
@@ -109,7 +109,7 @@ class GroupCoordinator:
         self._is_stopped = False
 
     def services(self) -> dict[type, Callable[[Any, RequestContext], Any]]:
-        """Returns which request is answered how."""
+        """Returns the handler of every type of request."""
         return {
             find_coordinator_request.FindCoordinatorRequest: self._find_coordinator,
             join_group_request.JoinGroupRequest: self._join,
@@ -123,7 +123,7 @@ class GroupCoordinator:
     # --- leadership ------------------------------------------------------------------------------------
 
     def roles_changed(self) -> None:
-        """Is called after every publish that changed replicas here: takes up and gives up groups."""
+        """Loads and unloads groups; called after every publish that changed replicas of this broker."""
         if self._is_stopped:
             return
         led = dict(led_partitions(self._replicas.partitions, OFFSETS_TOPIC))
@@ -142,7 +142,7 @@ class GroupCoordinator:
                 self._scope.spawn(self._load(index, shard), f"load-offsets-{index}")
 
     def topics_removed(self, names: Collection[str]) -> None:
-        """Forgets what groups have committed for topics that are no more.
+        """Removes the offsets that groups have committed for deleted topics.
 
         Otherwise they would skip the beginning of topics that get the same names later.
         """
@@ -159,11 +159,11 @@ class GroupCoordinator:
             gone = every[start : start + FORGOTTEN_AT_ONCE]
             forget = partial(_remove_offsets, shard.log, gone)
             forget(ErrorCode.NONE)
-            # And once more when that is in the log: a commit that was under way has been entered since.
+            # Once more after the append: a commit that was in flight may have been stored meanwhile.
             shard.log.append([(encode_key(key), None) for key in gone], forget)
 
     def stop(self) -> None:
-        """Gives up all groups; nothing is taken up any more."""
+        """Unloads all groups; none is loaded afterwards."""
         self._is_stopped = True
         for index in list(self._shards):
             self._give_up(index)
@@ -180,7 +180,7 @@ class GroupCoordinator:
         if not await shard.log.load() or self._shards.get(index) is not shard:
             return
         topics = self._metadata.image.topics_by_name
-        # Whoever led before had no chance to forget what was removed while nobody led.
+        # The previous leader could not remove the offsets of topics that were deleted while there was no leader.
         self._forget(
             shard,
             shard.log.keys_of(lambda name: name not in topics or name in shard.removed_meanwhile),
@@ -210,7 +210,7 @@ class GroupCoordinator:
                     rebalance_timeout_ms=member.rebalance_timeout_ms,
                     protocol_type=stored.protocol_type,
                     protocols=((stored.protocol_name or "", member.subscription),),
-                    # Whoever was alive under the coordinator before has a whole session to be heard again.
+                    # Every member that was alive under the previous coordinator gets a full session timeout.
                     heard_ms=now_ms,
                     assignment=member.assignment,
                     has_synced=True,
@@ -246,7 +246,7 @@ class GroupCoordinator:
     def _create_topic(self) -> None:
         if self._creation is not None and not self._creation.done():
             return
-        answer = self._forward(
+        response = self._forward(
             create_topics_request.CreateTopicsRequest(
                 topics=(
                     create_topics_request.CreatableTopic(
@@ -263,10 +263,10 @@ class GroupCoordinator:
                 validate_only=False,
             )
         )
-        self._creation = answer if isinstance(answer, asyncio.Future) else None
+        self._creation = response if isinstance(response, asyncio.Future) else None
 
     def _shard_of(self, group_id: str) -> _Shard | ErrorCode:
-        """Returns where a group is coordinated here, or why it is not."""
+        """Returns the loaded partition that holds a group, or why this broker does not coordinate it."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         topic = self._metadata.image.topics_by_name.get(OFFSETS_TOPIC)
@@ -370,7 +370,7 @@ class GroupCoordinator:
         return shard, ErrorCode.UNKNOWN_MEMBER_ID if group is None else group
 
     def _result(self, shard: _Shard, group: Group, waiter: "asyncio.Future[Any]") -> Any:
-        """Delivers what has come about; returns the answer if it is there, else its future."""
+        """Delivers all available results; returns the response, or its future if it is not available yet."""
         self._after_input(shard, group, None)
         return waiter.result() if waiter.done() else waiter
 
@@ -391,7 +391,7 @@ class GroupCoordinator:
         return self._host.clock.monotonic_ns() // NS_PER_MS
 
     def _arm(self, shard: _Shard, group: Group) -> None:
-        """Sets the group's one timer to when something is due."""
+        """Sets the group's timer to the next deadline."""
         timer = shard.timers.pop(group.group_id, None)
         if timer is not None:
             timer.cancel()
@@ -451,7 +451,7 @@ class GroupCoordinator:
         group = shard.groups.get(request.group_id)
         generation = request.generation_id_or_member_epoch
         if group is None:
-            # GRP-2: a generation that is not known cannot be the present one.
+            # GRP-2: an unknown generation cannot be the current one.
             if generation >= 0 and self._config.rules("GRP-2"):
                 return responses.commit(request, lambda *_: ErrorCode.ILLEGAL_GENERATION)
             group = shard.groups[request.group_id] = self._new_group(request.group_id)

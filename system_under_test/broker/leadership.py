@@ -3,7 +3,7 @@
 A leader watches its followers fetch, proposes changes of the ISR to the controller, and moves the high watermark
 (HW) to the smallest log end among all brokers that might be in the ISR. A `Leadership` is created when the broker
 becomes leader, survives later leader epochs of the same broker, and is discarded when the broker no longer leads;
-a follower has none. Role changes and waiting requests are the business of `partition.py`.
+a follower has none. Role changes and waiting requests are handled by `partition.py`.
 """
 
 from collections.abc import Callable
@@ -95,8 +95,8 @@ class Leadership:
         self.followers: dict[int, FollowerState] = {}
         self._take_assignment(registration)
         self._begin_epoch(registration, is_new_leader=True)
-        # HW-9: what this log has above the high watermark was promised to no client, and other replicas may not
-        # have it.
+        # HW-9: records above the high watermark were not promised to any client, and other replicas may not
+        # have them.
         if not context.rules("HW-9"):
             replica.high_watermark = self.epoch_start_offset
 
@@ -188,7 +188,7 @@ class Leadership:
         leader_leo: int,
         broker_epoch: int,
     ) -> ErrorCode:
-        """Takes a follower's fetch into account: its progress, the ISR, the high watermark (FS-2).
+        """Records a follower's fetch: its progress, the ISR, the high watermark (FS-2).
 
         Args:
             follower: The follower that fetches.

@@ -6,8 +6,8 @@ connects it with the broker node: callbacks for changes of state, and a query fo
 Theory. A broker moves forward only. NOT_RUNNING becomes STARTING when the registration begins, RECOVERY when
 the broker has loaded its own registration record and may publish metadata (LIFE-1), RUNNING when the controller
 has unfenced it. A later fencing changes `is_fenced`, not the state. A broker in service leaves through
-PENDING_CONTROLLED_SHUTDOWN, in which it asks for the controller's consent (LIFE-3). A broker that is not in
-service shuts down without asking, because no client and no partition depends on it. SHUTTING_DOWN is final: a
+PENDING_CONTROLLED_SHUTDOWN, in which it requests the controller's consent (LIFE-3). A broker that is not in
+service shuts down without consent, because no client and no partition depends on it. SHUTTING_DOWN is final: a
 restart is a new process with a new incarnation id.
 
 Source:

@@ -108,7 +108,7 @@ class LocalReplica:
         """Returns the log.
 
         Raises:
-            OSError: There is none: the disk failed, or the replica was removed.
+            OSError: There is no log: the disk failed, or the replica was removed.
         """
         if self.log is None:
             raise OSError(f"partition {self.topic}-{self.index} is offline")
@@ -156,7 +156,7 @@ class LocalReplica:
         if self.high_watermark <= self.log_end_offset:
             return
         # When HW-7 or HW-8, which keep the promise, is switched off on purpose, a checker must find the
-        # consequences, so the run goes on.
+        # consequences, so the run continues.
         rules = self.context.rules
         check_invariant(
             not (rules("HW-7") and rules("HW-8")),

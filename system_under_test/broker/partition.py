@@ -75,7 +75,7 @@ class Partition:
         self.last_read: Any = None
         self.last_response: Any = None
 
-    # --- What others may know.
+    # --- Read by other parts.
 
     @property
     def topic(self) -> str:

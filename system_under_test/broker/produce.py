@@ -3,7 +3,7 @@
 What a response means to a producer: NONE, 2, 3, 10, 19 and 21 are definite. 6, 7, 20 and 56 are not: the records
 may have been appended, and may yet survive or vanish.
 
-A batch is validated once, by `produced_batch.py`; behind it only the validated value is passed on.
+A batch is validated once, by `produced_batch.py`; from there on only the validated value is passed.
 """
 
 import asyncio
@@ -95,7 +95,7 @@ class ProduceHandler:
             newest_allowed_ms=context.wall_ms() + context.features.message_timestamp_after_max_ms,
         )
         if isinstance(batch, ErrorCode):
-            # PROD-1: a damaged batch is reported by the leader only; a broker that does not lead says so instead.
+            # PROD-1: only the leader reports a damaged batch; any other broker reports that it does not lead.
             refusal = partition.refusal_to_append(acks) if batch is _DAMAGED else None
             return ProduceWait(index, refusal or batch)
         info: AppendInfo | ErrorCode

@@ -122,7 +122,7 @@ class DelayedProduce:
 
 def produce_response(parts: Parts) -> Any:
     """Returns the response to a produce request."""
-    return entities.produce_answer(
+    return entities.produce_response_of(
         tuple(
             [
                 entities.produced_topic(

@@ -24,9 +24,9 @@ from system_under_test.protocol.messages import (
 
 NO_PRODUCER_ID = -1
 PREFETCH_AT = 100
-"""The next block is requested when so many ids are left."""
+"""The next block is requested when this many ids are left."""
 WAITING_MAX = 10_000
-"""No more producers than that wait at one broker; others get an error and retry."""
+"""Limit on the producers that wait at one broker; others get an error and retry."""
 
 
 class ProducerIds:

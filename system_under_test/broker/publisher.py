@@ -1,8 +1,8 @@
 """The metadata publisher: applies committed records to this broker.
 
 The publisher listens to the Raft observer. Until the broker may act on metadata (LIFE-1) it only
-collects; the first publish then applies everything at once. Afterwards every committed batch is a publish of its
-own, in order (META-2), and never less than a batch (META-4). The simulation can make it lag, or merge several
+collects; the first publish then applies everything at once. Afterwards every committed batch is a separate
+publish, in order (META-2), and never less than a batch (META-4). The simulation can make it lag, or merge several
 batches into one change of which the replicas see only the end points (META-3): both are legal at any time.
 """
 
@@ -116,7 +116,7 @@ class MetadataPublisher:
         """Does nothing: channels query the Raft observer for the leader when they need it."""
 
     def on_commit(self, batches: Sequence[MetadataBatch]) -> None:
-        """Takes committed batches, and publishes them if publishing is allowed and not delayed."""
+        """Accepts committed batches, and publishes them if publishing is allowed and not delayed."""
         if not batches or self._stopped:
             return
         self._queue.extend(batches)
@@ -162,7 +162,7 @@ class MetadataPublisher:
                 self._publish([queue.popleft() for _ in range(count)])
         except Exception as error:
             # One of the edges where everything is caught: a broker whose replicas and metadata may
-            # disagree must not go on. The owner ends the process with this very error.
+            # disagree must not continue. The owner ends the process with this very error.
             self._stopped = True
             self._on_failure(error)
 

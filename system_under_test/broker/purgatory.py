@@ -1,4 +1,4 @@
-"""Where requests wait: one ordered list of deadlines and one timer, whatever the number of requests.
+"""Waiting requests: one ordered list of deadlines and one timer, whatever the number of requests.
 
 What a request waits for is known to the partitions, which keep the waiting parts; the purgatory only knows the
 deadlines. An operation that completed early stays in the heap until its deadline or until the next clean-up,

@@ -84,7 +84,7 @@ class ReplicaManager:
             fetchers: Copy the partitions that this broker follows.
             alter_partition: Sends proposed ISR changes to the controller.
             on_storage_failure: Called when the disk failed under a request. The partition is offline then, and
-                responds with KAFKA_STORAGE_ERROR; whether the broker goes on without it is its owner's decision.
+                responds with KAFKA_STORAGE_ERROR; its owner decides whether the broker continues without it.
         """
         self.context.fetchers = fetchers
         self.context.alter_partition = alter_partition

@@ -1,7 +1,7 @@
 """The tasks and waits of a node: long-lived loops that must not die silently, and a wait that can be cut short.
 
 A node runs a handful of tasks as long as it runs (heartbeats, one fetcher per leader, the AlterPartition
-client). None of them may end with an error unnoticed: a broker without heartbeats would be fenced and go on.
+client). None of them may end with an error unnoticed: a broker without heartbeats would be fenced but continue.
 `TaskScope` therefore reports every failure to its owner, which ends the process.
 """
 
@@ -14,7 +14,7 @@ class TaskScope:
     """Owns tasks; reports the first error of any of them, and cancels them together.
 
     Args:
-        on_failure: Called once per task that ended with an exception (cancellation is none).
+        on_failure: Called once per task that ended with an exception (not for a cancellation).
     """
 
     def __init__(self, on_failure: Callable[[BaseException], None]) -> None:

@@ -1,4 +1,4 @@
-"""AllocateProducerIds: a broker gets a block of producer ids of its own (KIP-730).
+"""AllocateProducerIds: a broker gets its own block of producer ids (KIP-730).
 
 The next free id is in the metadata log, so no id is assigned twice, not even by different controllers.
 """

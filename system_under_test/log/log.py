@@ -220,7 +220,7 @@ class Log:
         """Appends fetched batches unchanged; their epochs go to the epoch cache (EC-2, FF-2, PID-4).
 
         Raises:
-            CorruptBatchError: The bytes are no run of whole, intact batches. Nothing was appended.
+            CorruptBatchError: The bytes are not a run of whole, intact batches. Nothing was appended.
             OutOfOrderOffsetError: They do not continue the log without a gap. Nothing was appended.
             OSError: The disk failed; nothing is readable of the append.
         """
@@ -413,7 +413,7 @@ class Log:
     async def flush(self) -> None:
         """Makes everything up to the present log end durable, then advances the recovery point to there.
 
-        The log goes on working meanwhile. If it is truncated meanwhile, the recovery point stays.
+        The log can be used meanwhile. If it is truncated meanwhile, the recovery point stays.
 
         Raises:
             OSError: The disk failed, now or earlier; what is durable is unknown from then on.

@@ -1,7 +1,7 @@
 """What a log knows of its idempotent producers: enough to distinguish a retry from a new batch.
 
 A producer numbers its records per partition. The log remembers, for every producer id, the epoch and the last
-five batches; five, because a producer may have that many requests under way. From this follows, for a batch
+five batches; five, because a producer may have that many requests in flight. From this follows, for a batch
 that a producer sends:
 
 * PID-1: one of the five again (same epoch and sequences) is a *duplicate*: nothing is appended, and the response

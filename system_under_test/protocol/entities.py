@@ -4,8 +4,8 @@ The constructor of a frozen dataclass takes keyword arguments and sets every fie
 which looks it up by name; with a dozen fields that was a tenth of the time of a simulated cluster. Here the fields
 are set through their slots directly. The result is an ordinary entity: same type, equal, frozen.
 
-This module has only messages that are sent once per fetch or produce. `tests/unit/system_under_test/protocol/test_entities.py` compares every
-function with the constructor that it replaces, so that a field forgotten here, or added by kio, is found.
+This module has only messages that are sent once per fetch or produce. A test compares every function with the
+constructor that it replaces, so that a field forgotten here, or added by kio, is found.
 """
 
 from dataclasses import fields
@@ -231,7 +231,7 @@ def fetched_topic(topic_id: UUID | None, partitions: tuple[Any, ...]) -> Any:
     return made
 
 
-def fetch_answer(error_code: int, responses: tuple[Any, ...]) -> Any:
+def fetch_response_of(error_code: int, responses: tuple[Any, ...]) -> Any:
     """Makes a `FetchResponse` without a session."""
     made: Any = _new(_FetchResponse)
     _fetched_throttle_time(made, NO_THROTTLE)
@@ -283,7 +283,7 @@ def produced_topic(name: str, partition_responses: tuple[Any, ...]) -> Any:
     return made
 
 
-def produce_answer(responses: tuple[Any, ...]) -> Any:
+def produce_response_of(responses: tuple[Any, ...]) -> Any:
     """Makes a `ProduceResponse`."""
     made: Any = _new(_ProduceResponse)
     _produced_responses(made, responses)

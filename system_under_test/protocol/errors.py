@@ -6,7 +6,7 @@ from enum import IntEnum
 class ErrorCode(IntEnum):
     """Error codes in responses.
 
-    `kio` has an enumeration of its own with other names; both are integers and compare equal.
+    `kio` has its own enumeration with other names; both are integers and compare equal.
     """
 
     UNKNOWN_SERVER_ERROR = -1

@@ -1,6 +1,6 @@
 """The Kafka messages that the reference system's handlers use, one version of each: the canonical one.
 
-Every request and response is a frozen, deeply immutable `kio` entity, which is why the simulation may pass it by
+Every request and response is a frozen, deeply immutable `kio` entity, so the simulation may pass it by
 reference. Nested types repeat names across APIs (`PartitionData`), so the schema modules are exported rather than
 their classes: `fetch_request.FetchPartition(...)`. Durations are `datetime.timedelta`, made by `millis`; records
 are opaque `bytes`, uuids are `uuid.UUID`.

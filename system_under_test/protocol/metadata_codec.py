@@ -10,7 +10,7 @@ distinguish the two in `BrokerRegistrationChangeRecord`), and only the listed ve
 because older versions are never stored.
 
 A batch of records is one record batch v2 whose values are framed records. A `LeaderChangeRecord` is a
-control batch of its own: key (version, type 2), value a LeaderChangeMessage.
+separate control batch: key (version, type 2), value a LeaderChangeMessage.
 
 Source:
     Kafka's `MetadataRecordSerde`, `common/metadata/*.json`, `LeaderChangeMessage.json`.

@@ -1,7 +1,7 @@
 """Field types of Kafka's flexible encoding, as far as metadata records use them.
 
-A `FieldType` writes a value and reads it back; `Reader` is a position in bytes that cannot be led outside of
-them. Whatever does not fit is a ValueError. `metadata_codec.py` puts fields together to records.
+A `FieldType` writes a value and reads it back; `Reader` is a position in bytes that never leaves them.
+Whatever does not fit is a ValueError. `metadata_codec.py` combines fields into records.
 """
 
 import struct

@@ -60,7 +60,7 @@ def _without_offline(partition: Any, offline: tuple[int, ...]) -> Any:
 
 
 def fetch_request(message: Any, target: type[Any]) -> Any:
-    """Up to version 14 the replica id has a field of its own; later versions add the broker epoch."""
+    """Up to version 14 the replica id is a separate field; later versions add the broker epoch."""
     converted = converter(type(message), target)(message)
     state = m.fetch_request.ReplicaState(replica_id=message.replica_id, replica_epoch=-1)
     return replace(converted, replica_state=state)
@@ -172,8 +172,8 @@ def list_offsets_request(version: int) -> ReshapeRequest:
 
     def reshape(message: Any, target: type[Any]) -> Any:
         converted = converter(type(message), target)(message)
-        asked = [one.timestamp for topic in message.topics for one in topic.partitions]
-        if not any(timestamp in too_new for timestamp in asked):
+        requested = [one.timestamp for topic in message.topics for one in topic.partitions]
+        if not any(timestamp in too_new for timestamp in requested):
             return converted
         return replace(
             converted,

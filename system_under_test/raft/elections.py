@@ -164,14 +164,14 @@ class Elections:
         match state:
             case Follower():
                 self._mark("quorum-fetch-timeout", epoch=state.epoch, leader=state.leader_id)
-                self._stand()
+                self._begin_pre_vote_or_election()
             case Unattached():
-                self._stand()
+                self._begin_pre_vote_or_election()
             case Prospective():
                 self._quorum.transition(give_up_pre_vote(state))
             case Candidate():
                 if self._pre_vote or self._is_backing_off:
-                    self._stand()
+                    self._begin_pre_vote_or_election()
                 else:
                     self._back_off()
             case Resigned():
@@ -179,7 +179,7 @@ class Elections:
             case Leader():
                 pass
 
-    def _stand(self) -> None:
+    def _begin_pre_vote_or_election(self) -> None:
         quorum = self._quorum
         if self._pre_vote:
             quorum.transition(

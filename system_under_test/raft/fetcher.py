@@ -1,10 +1,10 @@
 """The follower's work: fetch from the leader, append, make durable, learn what is committed.
 
 One task, one outstanding fetch. A voter fetches only while it follows a leader. An observer (a broker) takes no
-part in elections, so it queries one voter after the other until it hears of a leader: a voter that does not
+part in elections, so it queries one voter after the other until it learns of a leader: a voter that does not
 lead responds with an error that names the leader it knows.
 
-The task only waits for futures of its own, so a change of state ends every wait at once.
+The task only waits for its own futures, so a change of state ends every wait at once.
 """
 
 import asyncio

@@ -241,7 +241,7 @@ def build_fetch_response(
         else fetch_response.EpochEndOffset(epoch=diverging[0], end_offset=diverging[1]),
     )
     topic = entities.fetched_topic(METADATA_TOPIC_ID, (partition,))
-    return entities.fetch_answer(ErrorCode.NONE, (topic,))
+    return entities.fetch_response_of(ErrorCode.NONE, (topic,))
 
 
 @lru_cache(maxsize=256)

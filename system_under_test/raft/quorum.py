@@ -213,7 +213,7 @@ class Quorum:
         """Cuts the log after a divergence from the leader.
 
         Raises:
-            InvariantViolation: The leader asks to remove records that are known to be committed.
+            InvariantViolation: The leader requests the removal of records that are known to be committed.
         """
         check_invariant(
             offset >= self.committed_end,

@@ -3,7 +3,7 @@
 Six states, as frozen values:
 
     Unattached   knows an epoch but no leader; may have voted
-    Prospective  asks in the same epoch whether it would win an election (pre-vote, RAFT-6)
+    Prospective  requests pre-votes in the same epoch: whether it would win an election (pre-vote, RAFT-6)
     Candidate    stands for election in a new epoch, with its own vote
     Leader       leads its epoch
     Follower     follows a known leader

@@ -1,7 +1,7 @@
 """Legal transitions between the states of a quorum member, as data.
 
 Theory. The states are defined in `state.py`. Within one epoch a member moves towards a leader: it learns the
-leader (Follower), or asks whether an election is useful (Prospective), stands for election (Candidate) and wins
+leader (Follower), or checks whether an election is useful (Prospective), stands for election (Candidate) and wins
 (Leader). A higher epoch overrides everything: any member that hears of one becomes Unattached, or Follower if
 it hears the leader's name as well. Three rules follow, and the table is their consequence:
 

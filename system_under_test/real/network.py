@@ -29,7 +29,7 @@ class RealNetwork:
         mark: Called for connections that this side closed.
         on_failure: Called when a handler raises an unexpected error.
         source: Address from which this host connects; None lets the kernel choose. Packets of several nodes on one
-            host can be told apart only if each node uses an address of its own.
+            host can be distinguished only if each node uses its own address.
     """
 
     def __init__(

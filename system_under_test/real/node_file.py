@@ -134,7 +134,7 @@ def _resolve(data: Mapping[str, Any], folder: Path) -> NodeFile:
     if config.role == "broker" and is_voter:
         raise NodeFileError(
             f"node_id {config.node_id} is also the id of a controller in voters; "
-            "give every node of the cluster an id of its own"
+            "give every node of the cluster a different id"
         )
     return NodeFile(
         config=config,
@@ -213,7 +213,7 @@ def _advertised(data: Mapping[str, Any]) -> str:
     if data["role"] == "broker" and _is_unspecified(address):
         raise NodeFileError(
             f"{key} is {address!r}, to which clients cannot connect; "
-            'set advertised to the "host:port" under which others reach this broker'
+            'set advertised to the "host:port" under which other machines reach this broker'
         )
     return address
 
@@ -236,7 +236,7 @@ def _voters(entries: list[Any]) -> tuple[Voter, ...]:
             raise NodeFileError(f"voters contains {entry!r}; use an id of {INT32_MAX} or less")
         if _is_unspecified(address):
             raise NodeFileError(
-                f"voters contains {entry!r}; write the address under which others reach that controller"
+                f"voters contains {entry!r}; write the address under which other machines reach that controller"
             )
         voters.append(Voter(node_id=int(node_id), address=address))
     if not voters:

@@ -241,7 +241,7 @@ _QUORUM = (
     ),
     always(
         "RAFT-6",
-        "Before an election a voter asks for pre-votes in the same epoch. A voter that hears from a leader "
+        "Before an election a voter requests pre-votes in the same epoch. A voter that hears from a leader "
         "refuses.",
         "KIP-996",
     ),

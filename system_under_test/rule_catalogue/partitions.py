@@ -12,7 +12,7 @@ _ISR_CHANGES = (
     ),
     always(
         "AP-2",
-        "A broker has at most one AlterPartition request in flight, on a connection of its own, and at most "
+        "A broker has at most one AlterPartition request in flight, on a separate connection, and at most "
         "one queued proposal per partition.",
         "KIP-497",
     ),

@@ -58,13 +58,13 @@ def scripted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def with_a_broken_invariant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    look = InvariantMonitor.look
+    check = InvariantMonitor.check
 
     def breaks(self: InvariantMonitor) -> None:
-        look(self)
-        check_invariant(self.look_count < 20, "INV-9", "this test lets it hold", looks=20)
+        check(self)
+        check_invariant(self.check_count < 20, "INV-9", "this test lets it hold", checks=20)
 
-    monkeypatch.setattr(InvariantMonitor, "look", breaks)
+    monkeypatch.setattr(InvariantMonitor, "check", breaks)
     return run_short(tmp_path, code=1)
 
 
@@ -95,7 +95,7 @@ def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (simulated, "valid", ""),
         (scripted, "invalid", "lost-acked-write in t-0 (5)"),
-        (with_a_broken_invariant, "invalid", "INV-9: this test lets it hold (looks=20)"),
+        (with_a_broken_invariant, "invalid", "INV-9: this test lets it hold (checks=20)"),
         (ended_early, "unknown", "the run ended early: "),
         (killed, "unknown", "the run ended early: the harness died before the run was over"),
     ],

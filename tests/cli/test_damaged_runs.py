@@ -70,7 +70,7 @@ def remove(path: Path) -> None:
         (empty, "is damaged or not a Parquet file"),
         (replace_with_text, "is damaged or not a Parquet file"),
         (replace_with_foreign, "is not a table of ours: column"),
-        (drop_last_row, "but the manifest says"),
+        (drop_last_row, "but the manifest lists"),
         (remove, "is missing from the history"),
     ],
 )
@@ -216,7 +216,7 @@ def test_a_damaged_run_json_is_refused(
     [
         (halve, "is damaged or not a Parquet file"),
         (replace_with_foreign, "is not a table of ours: column"),
-        (drop_last_row, "but the manifest says"),
+        (drop_last_row, "but the manifest lists"),
         (remove, "is missing from the history"),
     ],
 )

@@ -38,7 +38,7 @@ def leave(root: Path, name: str, *, in_containers: bool) -> None:
 
 def must_fail(outcome: Outcome) -> str:
     assert outcome.code == FAILURE, outcome
-    assert "nothing was left behind" not in outcome.out
+    assert "nothing was left to remove" not in outcome.out
     (line,) = outcome.err.splitlines()
     return line
 

@@ -278,7 +278,7 @@ def round_trips_ms(near: socket.socket, far: socket.socket, count: int) -> list[
 
 def helper_pid(net: Namespace) -> int:
     """Returns the process that does the work in a namespace."""
-    return int(net._ask("hello")["pid"])
+    return int(net._request("hello")["pid"])
 
 
 def wait_for(condition: Any, limit_s: float = 3.0) -> bool:

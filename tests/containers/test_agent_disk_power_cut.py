@@ -139,7 +139,7 @@ def test_unsynced_name_changes_are_undone(disk: NodeDisk) -> None:
     assert (disk.data / "checkpoint").read_bytes() == b"old"
     assert report.returned == ("checkpoint.tmp", "marker")
     assert report.missing == ("t-0", "t-0/0.log")
-    assert report.has_bitten
+    assert report.took_effect
 
 
 def test_name_changes_survive_together(disk: NodeDisk) -> None:
@@ -150,7 +150,7 @@ def test_name_changes_survive_together(disk: NodeDisk) -> None:
     assert (disk.data / "t-0" / "0.log").read_bytes() == b"record"
     assert (disk.data / "t-0" / "0.log").stat().st_mode & 0o777 == 0o640
     assert (report.returned, report.missing, report.lost_bytes) == ((), (), 0)
-    assert not report.has_bitten
+    assert not report.took_effect
 
 
 def test_swapped_files_survive_under_their_new_names(disk: NodeDisk) -> None:
@@ -242,7 +242,9 @@ def test_an_exact_cut_never_removes_durable_bytes(disk: NodeDisk) -> None:
     report = cut_one(disk, keep_records=5)
     assert log.stat().st_size == 6 * BATCH_BYTES
     (note,) = report.notes
-    assert f"{6 * BATCH_BYTES} bytes were durable, more than the {5 * BATCH_BYTES} asked" in note
+    assert (
+        f"{6 * BATCH_BYTES} bytes were durable, more than the requested {5 * BATCH_BYTES}" in note
+    )
 
 
 def test_an_exact_cut_leaves_other_files_to_the_mode(disk: NodeDisk) -> None:
@@ -333,7 +335,7 @@ def test_a_disk_that_is_already_shut_down_is_mounted_again(disk: NodeDisk) -> No
     assert report.notes == (
         "nothing was written back to this disk: it was shut down before the cut",
     )
-    assert not report.has_bitten
+    assert not report.took_effect
     assert (disk.data / "f").read_bytes() == b"x"
 
 
@@ -344,7 +346,7 @@ def test_a_read_only_disk_is_read_only_after_a_power_cut(disk: NodeDisk) -> None
     report = cut_one(disk, "keep_all")
     assert disk.is_read_only
     assert (disk.data / "f").read_bytes() == b"x"
-    assert not report.has_bitten
+    assert not report.took_effect
 
 
 @pytest.mark.parametrize("count", [1, 3])

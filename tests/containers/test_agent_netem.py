@@ -208,7 +208,9 @@ def test_each_rule_of_a_token_uses_its_own_mechanism(site: Site) -> None:
     assert median_ms(site) >= 2 * LATE_MS
     evidence = site.net_b.remove("f1")
     assert evidence["mechanism"] == "netem, nfqueue"
-    assert evidence["no_netem"] == "netem delays what arrives, and this rule what leaves"
+    assert (
+        evidence["no_netem"] == "netem delays arriving packets, and this rule delays outgoing ones"
+    )
     assert netem_of(evidence)["delayed"] >= 5
     assert evidence["packets"] >= 10
 
@@ -219,8 +221,8 @@ def test_each_rule_of_a_token_uses_its_own_mechanism(site: Site) -> None:
         ({"ms": 2001}, "above 2000 ms"),
         ({"ms": 1500, "jitter_ms": 600}, "above 2000 ms"),
         ({"pairs": [["fd00::1", "fd00::2"]]}, "IPv4 only"),
-        ({"hook": "output"}, "what leaves"),
-        ({"by": "nfqueue"}, "it was asked for"),
+        ({"hook": "output"}, "delays outgoing ones"),
+        ({"by": "nfqueue"}, "it was requested"),
     ],
 )
 def test_rules_that_netem_cannot_do_use_nfqueue_and_report_why(

@@ -14,7 +14,7 @@ from results.layout import RunFiles
 from results.report.build import build_report
 from results.report.lanes import INTERVALS_MAX
 from results.report.run import RunData
-from results.report.story import STORY_MAX, tell
+from results.report.story import STORY_MAX, story_of
 from results.report.terminal import terminal_summary
 from results.store import write_json
 from results.tables import as_text
@@ -110,7 +110,7 @@ def test_the_report_opens_without_network(run_dir):
 
 
 def test_the_narrative_lists_events_in_order(run_dir):
-    story = [entry.title for entry in tell(RunData(run_dir)).entries]
+    story = [entry.title for entry in story_of(RunData(run_dir)).entries]
     expected = [
         "t-0 begins with leader b1",
         "f0: Isolated b2 from all others",
@@ -146,7 +146,7 @@ def test_every_lost_record_is_named_with_offset_key_value_and_time(run_dir):
 
 
 def test_a_loss_is_drawn_where_the_leader_without_the_records_started(run_dir):
-    (loss,) = tell(RunData(run_dir)).losses
+    (loss,) = story_of(RunData(run_dir)).losses
     assert (loss.at_ns, loss.leader, loss.topic, loss.partition) == (7250 * MS, "b1", "t", 0)
     assert [record.offset for record in loss.records] == [5, 6, 7, 8, 9]
 
@@ -376,7 +376,7 @@ def test_an_excused_loss_is_reported_without_emphasis(run_dir):
     verdict.update(validity="valid", reasons=[], unexcused_lost_records=0, excused_lost_records=5)
     verdict["anomalies"][1]["judgement"] = "excused by the faults"
     write_json(files.verdict, verdict)
-    entry = next(entry for entry in tell(RunData(run_dir)).entries if entry.kind == "lost")
+    entry = next(entry for entry in story_of(RunData(run_dir)).entries if entry.kind == "lost")
     assert (entry.tone, entry.detail) == ("odd", "excused by the faults")
     page = page_of(run_dir)
     assert "excused lost records 5" in page.text

@@ -7,7 +7,7 @@ from markupsafe import Markup
 from harness.errors import HistoryError
 from results.report.compare import build_compare_report
 from results.report.lanes import FAULT_ROWS_MAX, packed
-from results.report.run import FaultWindow, parsed, said
+from results.report.run import FaultWindow, details_text, parsed
 from results.report.svg import TimeAxis, element, step_path, thinned, ticks, titled
 from tests.report.test_report import Page
 
@@ -76,9 +76,9 @@ def test_fault_bars_do_not_overlap_while_rows_are_free():
 
 
 def test_details_are_readable_and_never_fail():
-    assert said({"frames_held": 3, "nodes": ["b1", "b2"], "ok": True, "deep": {"a": [1]}}) == (
-        "frames held: 3, nodes: b1 b2, ok: yes, deep (a: 1)"
-    )
+    assert details_text(
+        {"frames_held": 3, "nodes": ["b1", "b2"], "ok": True, "deep": {"a": [1]}}
+    ) == ("frames held: 3, nodes: b1 b2, ok: yes, deep (a: 1)")
     assert parsed("{broken") == {"text": "{broken"}
     assert parsed("[1]") == {"text": "[1]"}
 

@@ -630,7 +630,7 @@ def test_an_io_error_affects_the_operation_and_files_it_names() -> None:
     with pytest.raises(OSError, match="read failed"):
         disk.read("a/f")
     disk.heal(read_fault)
-    with pytest.raises(ValueError, match="none of"):
+    with pytest.raises(ValueError, match="not one of"):
         disk.io_error("fsyncc")
 
 

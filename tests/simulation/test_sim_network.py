@@ -753,7 +753,7 @@ def test_misspelt_names_are_errors() -> None:
         world.network.cut("b1", "b9")
     with pytest.raises(ValueError, match="no plane is called"):
         world.network.isolate("b1", planes={"clients"})
-    with pytest.raises(ValueError, match="none of both"):
+    with pytest.raises(ValueError, match="not one of both"):
         world.network.cut("b1", "b2", direction="b1->b2")
     assert world.network.faults == []
 

@@ -118,4 +118,4 @@ def test_a_simulation_refuses_real_clients(
         path = tmp_path / "wrong.toml"
         path.write_text(f"[workload]\n{line}\n", encoding="utf-8")
         assert main(["run", str(path), "--quiet"]) == 254
-        assert "cannot live in a simulation" in capsys.readouterr().err
+        assert "cannot run in a simulation" in capsys.readouterr().err

@@ -114,7 +114,7 @@ def test_faults_that_do_not_apply_to_processes_are_refused_before_anything_start
         ({"scenario": "last-replica-standing:V3b"}, "cuts links and power"),
         (
             {"on": "simulation", "workload": AppendConfig(client="confluent")},
-            "cannot live in a sim",
+            "cannot run in a sim",
         ),
         ({"workload": AppendConfig(client="telnet")}, "telnet"),
     ],

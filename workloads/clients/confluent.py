@@ -1,11 +1,11 @@
 """A client on confluent-kafka, configured as its users run it; the interface is that of `NativeClient`.
 
-librdkafka retries, fetches ahead and works on threads of its own. What a history row may say in spite of that:
+librdkafka retries, fetches ahead and uses its own threads. What a history row may claim in spite of that:
 
 **append, acks=all** goes through an idempotent producer with retries. A delivery report without an error is `ok`
 (without an offset when the broker no longer remembered a repeated record's place). A report with an error is
-`info` whatever the error says: NOT_ENOUGH_REPLICAS proves that *this* attempt was refused, but an earlier attempt
-of the same record may have been written and its answer lost. Only what `produce()` itself refuses was certainly
+`info` whatever the error: NOT_ENOUGH_REPLICAS proves that *this* attempt was refused, but an earlier attempt
+of the same record may have been written and its response lost. Only what `produce()` itself refuses was certainly
 never sent, and is `fail`.
 
 **append, acks=1 and 0** go through producers without retries, because without idempotence a retry may write twice,
@@ -13,19 +13,20 @@ which the checkers would call a duplicate. (librdkafka still repeats what a brok
 lead; such an attempt wrote nothing.) With one attempt, errors that refuse before the append are `fail`.
 
 **poll** reads by `assign`, never in a group, and begins with a seek, which drops what was fetched ahead: every
-record and every "end of partition" that a poll returns answers a fetch request that was sent after the poll's
-invocation (librdkafka numbers its seeks and drops answers to older numbers). Otherwise a record fetched before an
-election and handed out after it would look as if the new leader had shown it. `end_offset`, which the checkers
+record and every "end of partition" that a poll returns belongs to a fetch request that was sent after the poll's
+invocation (librdkafka numbers its seeks and drops responses for older numbers). Otherwise a record fetched before
+an election and returned after it would look as if it came from the new leader. `end_offset`, which the checkers
 read as "the log ended here at some moment after the invocation", is claimed only when the consumer reported the
-end of the partition; the cached high watermark, whose age nobody knows, is never claimed. A poll that heard from
-no broker in time is `fail`, so that silence does not count as success. The seek carries the leader epoch of the
-last record read, so librdkafka asks the leader first whether the log was cut below the position (KIP-320): with
+end of the partition; the cached high watermark, whose age is unknown, is never claimed. A poll without
+a response from any broker in time is `fail`, so that silence does not count as success. The seek carries the
+leader epoch of the last record read, so librdkafka first checks with the leader whether the log was cut below the
+position (KIP-320): with
 `auto.offset.reset=error` that ends the poll with the error LOG_TRUNCATION. The next poll from the same position
-has no epoch any more, as in an application that carries on regardless.
+has no epoch any more, as in an application that ignores the error.
 
-**latest** asks the leader anew (`cached=False`), after the invocation.
+**latest** queries the leader (`cached=False`), after the invocation.
 
-librdkafka does not tell which broker answered, nor its leader epoch: `node` is empty, `leader_epoch` is -1.
+librdkafka reports neither which broker responded nor its leader epoch: `node` is empty, `leader_epoch` is -1.
 Nothing here can run in the simulation: librdkafka has its own threads and sockets.
 """
 
@@ -174,7 +175,7 @@ class ConfluentClient:
         )
 
     async def latest(self, topic: str, partition: int) -> Completion:
-        """Asks the leader for the log end."""
+        """Requests the log end from the leader."""
         return await self._call(lambda: self._latest(topic, partition))
 
     def close(self) -> None:
@@ -278,7 +279,7 @@ class ConfluentClient:
 
 
 class _Reader:
-    """A consumer that reads one partition at a time from where it is told to. Mutable: its assignment.
+    """A consumer that reads one partition at a time from a given position. Mutable: its assignment.
 
     Args:
         settings: Of the consumer.
@@ -289,9 +290,9 @@ class _Reader:
         self.consumer = confluent_kafka.Consumer(settings)
         self._assigned: set[Key] = set()
         self._read_up_to: dict[Key, tuple[int, int]] = {}
-        """Per partition, the position behind the last record handed out, and that record's leader epoch."""
+        """Per partition, the position behind the last record returned, and that record's leader epoch."""
         self._pending: dict[Key, Completion] = {}
-        """Errors that came behind records, or for a partition that was not being read; told by the next poll."""
+        """Errors that came after records, or for another partition; the next poll reports them."""
 
     def poll(self, topic: str, partition: int, position: int, *, timeout_ms: int) -> PollResult:
         """Reads once; see the module for what the result claims."""
@@ -333,7 +334,7 @@ class _Reader:
         self._assigned.add(key)
 
     def _read(self, key: Key, timeout_ms: int) -> tuple[list[Any], int | None]:
-        """Returns the records that came first, and where the log ends if the consumer was told so."""
+        """Returns the records that came first, and where the log ends if that was reported."""
         records: list[Any] = []
         end = None
         steps = max(1, int(timeout_ms / 1e3 / POLL_STEP_S))
@@ -353,7 +354,7 @@ class _Reader:
         return [] if message is None else [message, *self.consumer.consume(MESSAGES_MAX, 0)]
 
     def _note(self, key: Key, message: Any, end: int | None) -> int | None:
-        """Takes an event; returns the log end if that is what it tells of the partition that is being read."""
+        """Takes an event; returns the log end if the event reports it for the partition that is being read."""
         error = message.error()
         of = (message.topic(), message.partition())
         if error.code() == KafkaError._PARTITION_EOF:

@@ -36,7 +36,7 @@ LATEST_TIMESTAMP = -1
 CONSUMER_REPLICA_ID = -1
 GRACE_MS = 250
 """A produce request carries its own timeout, which begins when the broker reads it. The client waits a little
-longer, or it would never hear that the broker gave up."""
+longer, or it would never receive the broker's timeout error."""
 
 _NOT_APPENDED = frozenset(
     {
@@ -51,7 +51,7 @@ _NOT_APPENDED = frozenset(
     }
 )
 """Produce errors that prove that nothing was appended. NOT_LEADER_OR_FOLLOWER and KAFKA_STORAGE_ERROR do not:
-the same codes answer a parked acks=all request whose record was appended already."""
+a waiting acks=all request whose record was appended already gets the same codes."""
 
 _STALE_METADATA = frozenset(
     {
@@ -81,8 +81,8 @@ class NativeClient:
     """One client; one operation at a time. Mutable: connections and metadata.
 
     Args:
-        host: The client host it lives on.
-        bootstrap: Addresses of brokers to ask for metadata, in turn.
+        host: The client host it runs on.
+        bootstrap: Addresses of brokers to query for metadata, in turn.
         request_timeout_ms: After which a request counts as lost.
         connect_timeout_ms: After which a connection attempt is given up.
     """
@@ -120,11 +120,11 @@ class NativeClient:
             return Completion(
                 outcome=Outcome.INFO, error_code=None, error="no-ack-requested", node=node
             )
-        answer = await self._request(connection, leader, request)
-        if isinstance(answer, str):
+        response = await self._request(connection, leader, request)
+        if isinstance(response, str):
             self._leaders.pop((topic, partition), None)
-            return Completion(outcome=Outcome.INFO, error_code=None, error=answer, node=node)
-        result = answer.responses[0].partition_responses[0]
+            return Completion(outcome=Outcome.INFO, error_code=None, error=response, node=node)
+        result = response.responses[0].partition_responses[0]
         if not result.error_code:
             return Completion(
                 outcome=Outcome.OK,
@@ -155,11 +155,11 @@ class NativeClient:
         request = fetch_of(
             (fetch_topic(leader.topic_id, (wanted,)),), millis(max_wait_ms), max_bytes
         )
-        answer = await self._request(connection, leader, request)
-        if isinstance(answer, str) or answer.error_code or not answer.responses:
+        response = await self._request(connection, leader, request)
+        if isinstance(response, str) or response.error_code or not response.responses:
             self._leaders.pop((topic, partition), None)
-            return PollResult(completion=_failed(leader, answer))
-        result = answer.responses[0].partitions[0]
+            return PollResult(completion=_failed(leader, response))
+        result = response.responses[0].partitions[0]
         if result.error_code:
             code = ErrorCode(result.error_code)
             if code in _STALE_METADATA:
@@ -184,7 +184,7 @@ class NativeClient:
         )
 
     async def latest(self, topic: str, partition: int) -> Completion:
-        """Asks the leader for the log end (ListOffsets, latest)."""
+        """Requests the log end from the leader (ListOffsets, latest)."""
         leader = await self._leader(topic, partition)
         connection = await self._connection(leader) if leader is not None else None
         if leader is None or connection is None:
@@ -206,11 +206,11 @@ class NativeClient:
                 ),
             ),
         )
-        answer = await self._request(connection, leader, request)
-        if isinstance(answer, str):
+        response = await self._request(connection, leader, request)
+        if isinstance(response, str):
             self._leaders.pop((topic, partition), None)
-            return _failed(leader, answer)
-        result = answer.topics[0].partitions[0]
+            return _failed(leader, response)
+        result = response.topics[0].partitions[0]
         code = ErrorCode(result.error_code)
         if code != ErrorCode.NONE:
             if code in _STALE_METADATA:
@@ -267,7 +267,7 @@ class NativeClient:
         return self._leaders.get((topic, partition))
 
     async def _refresh(self, topic: str) -> None:
-        """Asks one broker, the next in turn, for the topic's metadata."""
+        """Requests the topic's metadata from one broker, the next in turn."""
         address = self._bootstrap[self._next_bootstrap]
         self._next_bootstrap = (self._next_bootstrap + 1) % len(self._bootstrap)
         connection = await self._open(address)
@@ -279,13 +279,13 @@ class NativeClient:
             include_topic_authorized_operations=False,
         )
         try:
-            answer = await connection.request(request, self.request_timeout_ms)
+            response = await connection.request(request, self.request_timeout_ms)
         except OSError:
             self._drop(address)
             return
-        hosts = {broker.node_id: broker.host for broker in answer.brokers}
-        addresses = {broker.node_id: f"{broker.host}:{broker.port}" for broker in answer.brokers}
-        for described in answer.topics:
+        hosts = {broker.node_id: broker.host for broker in response.brokers}
+        addresses = {broker.node_id: f"{broker.host}:{broker.port}" for broker in response.brokers}
+        for described in response.topics:
             for item in described.partitions:
                 if item.leader_id in addresses:
                     self._leaders[(topic, item.partition_index)] = Leader(
@@ -307,8 +307,8 @@ def _from_position(records: tuple[Record, ...], position: int) -> tuple[Record, 
 def _decode(data: bytes) -> list[tuple[BatchHeader, tuple[Record, ...]]]:
     """Decodes what was fetched, also batches whose checksum is wrong.
 
-    Payloads have a checksum of their own: a corrupt record is a finding with a name, which an exception here would
-    keep from the history.
+    Payloads have their own checksum: a corrupt record is a named finding, and an exception here would keep it
+    out of the history.
     """
     try:
         return decode_records(data)
@@ -325,10 +325,10 @@ def _never_sent(leader: Leader | None) -> Completion:
     return Completion(outcome=Outcome.FAIL, error_code=None, error=error, node=_node(leader))
 
 
-def _failed(leader: Leader, answer: Any) -> Completion:
-    if isinstance(answer, str):
-        return Completion(outcome=Outcome.FAIL, error_code=None, error=answer, node=_node(leader))
-    return _refused(leader, ErrorCode(answer.error_code or ErrorCode.UNKNOWN_SERVER_ERROR))
+def _failed(leader: Leader, response: Any) -> Completion:
+    if isinstance(response, str):
+        return Completion(outcome=Outcome.FAIL, error_code=None, error=response, node=_node(leader))
+    return _refused(leader, ErrorCode(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR))
 
 
 def _refused(leader: Leader, code: ErrorCode) -> Completion:

@@ -21,7 +21,7 @@ def add_parser(commands: Subcommands) -> None:
         commands,
         "reset",
         reset,
-        "remove what runs left behind whose harness is dead",
+        "remove what is left of runs whose harness is dead",
         stores_runs=False,
     )
     add_hosts_option(parser, "also clean the hosts of this TOML file")
@@ -54,7 +54,7 @@ def reset(options: argparse.Namespace) -> int:
             for thing in things:
                 print(plain(f"{host}: removed {thing}"))
         if not any(removed.values()) and not problem:
-            print("nothing was left behind")
+            print("nothing was left to remove")
         if engine == NO_ENGINE:
             print("containers were not checked: there is no Docker engine on this machine")
     if problem:

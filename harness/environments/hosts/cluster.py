@@ -1,4 +1,4 @@
-"""A cluster whose nodes live on hosts with agents: containers, or machines over SSH.
+"""A cluster whose nodes run on hosts with agents: containers, or machines over SSH.
 
 The two differ in how hosts are made and how a process is started on one; that is a `Placement`. The cluster
 starts and ends nodes and follows their event logs. Faults are injected by `nemesis.hosts`, which reaches the
@@ -25,7 +25,7 @@ STOP_LIMIT_S = 15.0
 
 @dataclass(slots=True, kw_only=True)
 class HostNode:
-    """One node. Mutable: its process comes and goes.
+    """One node. Mutable: its process changes.
 
     Attributes:
         name: "b1", "c11".
@@ -56,7 +56,7 @@ class HostNode:
 
 
 class Placement(Protocol):
-    """Where nodes live.
+    """The hosts of the nodes.
 
     Attributes:
         nodes: By name, controllers first.
@@ -151,7 +151,7 @@ class HostCluster(RealCluster):
         await self.placement.begin()
         for node in self.nodes.values():
             if node.agent.name not in self.facts:
-                self.facts[node.agent.name] = await node.agent.ask("facts")
+                self.facts[node.agent.name] = await node.agent.request("facts")
         for agent in {id(node.agent): node.agent for node in self.nodes.values()}.values():
             agent.on_event = self._event_of_agent
         self.open_client_hosts(self.placement.client_sources)
@@ -214,7 +214,7 @@ class HostCluster(RealCluster):
                 await self._listener.before_end((name,))
             self._expected_down[name] = None
             agent = self.nodes[name].agent
-            response = await agent.ask("end_process", node=name, how=how, limit_s=limit_s)
+            response = await agent.request("end_process", node=name, how=how, limit_s=limit_s)
             self.process_is_gone(name)
             return response
 

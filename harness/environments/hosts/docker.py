@@ -48,7 +48,7 @@ START_POLL_S = 0.005
 START_LIMIT_S = 20.0
 DISK_MIB = 512
 
-_patiently = retry(
+_with_retries = retry(
     retry=retry_if_exception_type((OSError,)),
     stop=stop_after_attempt(4),
     wait=wait_exponential(multiplier=0.1, max=2),
@@ -171,13 +171,13 @@ class DockerPlacement:
     async def begin(self) -> None:
         """Removes leftovers, then makes the disks and the containers."""
         await asyncio.to_thread(remove_leftovers, self._engine)
-        await self._agent.ask("reset")
+        await self._agent.request("reset")
         await asyncio.gather(*(self._make_node(node) for node in self.nodes.values()))
-        await self._agent.ask(
+        await self._agent.request(
             "add_node", node=HARNESS_PSEUDO_NODE, addresses=list(self.client_addresses.values())
         )
-        await self._agent.ask("enter_namespace", node=HARNESS_PSEUDO_NODE, pid=None)
-        await self._agent.ask(
+        await self._agent.request("enter_namespace", node=HARNESS_PSEUDO_NODE, pid=None)
+        await self._agent.request(
             "add_addresses",
             addresses=[a for name, a in self.client_addresses.items() if name != HARNESS_HOST],
             interface=self._bridge,
@@ -191,7 +191,7 @@ class DockerPlacement:
         return {LABEL_RUN: self.run_id, LABEL_OWNER: owner()}
 
     async def _make_node(self, node: HostNode) -> None:
-        made = await self._agent.ask(
+        made = await self._agent.request(
             "add_node",
             node=node.name,
             addresses=[node.address],
@@ -210,9 +210,9 @@ class DockerPlacement:
         )
         self._containers[node.name] = container
         pid = await asyncio.to_thread(_pid_of, container)
-        await self._agent.ask("enter_namespace", node=node.name, pid=pid)
+        await self._agent.request("enter_namespace", node=node.name, pid=pid)
 
-    @_patiently
+    @_with_retries
     def _make_container(self, node: HostNode, directory: str, log: str) -> Any:
         from docker.types import EndpointConfig, Mount
 
@@ -252,11 +252,11 @@ class DockerPlacement:
         pid = await asyncio.to_thread(self._execute, node)
         if pid:
             with contextlib.suppress(AgentError):  # it has ended already
-                await self._agent.ask("watch", node=node.name, pid=pid)
+                await self._agent.request("watch", node=node.name, pid=pid)
                 return pid
         return 0
 
-    @_patiently
+    @_with_retries
     def _execute(self, node: HostNode) -> int:
         import time
 
@@ -319,11 +319,11 @@ class DockerPlacement:
         for node in self.nodes.values():
             # A process on a frozen disk cannot end, and neither can its container.
             with contextlib.suppress(AgentError, AgentGoneError):
-                await self._agent.ask("thaw_disk", node=node.name)
+                await self._agent.request("thaw_disk", node=node.name)
         problems += await asyncio.to_thread(remove_run, self._engine, self.run_id)
         with contextlib.suppress(AgentGoneError):
             try:
-                await self._agent.ask("remove_run")
+                await self._agent.request("remove_run")
             except AgentError as error:
                 problems.append(str(error))
         await asyncio.to_thread(self._agent.close)

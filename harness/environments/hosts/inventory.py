@@ -125,7 +125,7 @@ def _check_hosts(hosts: Sequence[Host], where: str) -> None:
                 twice = " twice" if taken[address] == host.name else f", and of {taken[address]}"
                 raise UsageError(
                     f"{where}: {address} is a node address of {host.name}{twice}; every node needs "
-                    "one of its own"
+                    "its own"
                 )
             taken[address] = host.name
 

@@ -62,7 +62,7 @@ class SshStream:
         return bytes(self._input.readline())
 
     def close(self) -> None:
-        """Ends the agent's input, waits a little for its end, and closes the connection."""
+        """Ends the agent's input, waits a short time for its end, and closes the connection."""
         with contextlib.suppress(OSError, EOFError):
             self._channel.shutdown_write()
         deadline_s = time.monotonic() + CONNECT_LIMIT_S
@@ -121,14 +121,14 @@ class RemoteHost:
             f"{python} -c 'import sys, platform; print(\"%d.%d\" % sys.version_info[:2])'; "
             f"test -d {shlex.quote(self.bundle)} && echo there",
         )
-        words = output.split()
-        if not words or words[0] != PYTHON:
-            found = words[0] if words else "none"
+        fields = output.split()
+        if not fields or fields[0] != PYTHON:
+            found = fields[0] if fields else "none"
             raise UsageError(
                 f"{self.host.name} needs Python {PYTHON}, as here; {python!r} is {found} "
                 "(set python in the hosts file)"
             )
-        if "there" in words:
+        if "there" in fields:
             return
         temporary = f"/tmp/laststand-{secrets.token_hex(6)}.tar"
         sftp = client.open_sftp()
@@ -238,7 +238,7 @@ class RemoteLogs:
             paths = {path: name for name, (a, path) in self._hosts.items() if a is agent}
             with contextlib.suppress(AgentError, AgentGoneError):
                 offsets = {path: self._offsets[name] for path, name in paths.items()}
-                response = await agent.ask("tail", offsets=offsets)
+                response = await agent.request("tail", offsets=offsets)
                 for path, added in response.items():
                     self._offsets[paths[path]] = added["offset"]
                     news[paths[path]] = added["text"].encode()
@@ -257,10 +257,10 @@ class RemoteLogs:
     async def _ping(self, agent: AgentClient) -> None:
         sent_ns = time.monotonic_ns()
         with contextlib.suppress(AgentError, AgentGoneError):
-            response = await agent.ask("hello")
+            response = await agent.request("hello")
             took_ns = time.monotonic_ns() - sent_ns
             key = id(agent)
-            # A slow response says little about the moment at which the clock was read.
+            # A slow response leaves it unclear when the clock was read.
             if took_ns <= 2 * self._best_ns.get(key, took_ns):
                 self._best_ns[key] = min(took_ns, self._best_ns.get(key, took_ns))
                 self._behind_ns[key] = sent_ns + took_ns // 2 - int(response["monotonic_ns"])
@@ -338,15 +338,15 @@ class SshPlacement:
 
     async def begin(self) -> None:
         """Removes leftovers, adds addresses, makes disks and files."""
-        await asyncio.gather(*(remote.agent.ask("reset") for remote in self._remotes))
+        await asyncio.gather(*(remote.agent.request("reset") for remote in self._remotes))
         for remote in self._remotes:
             mine = [n.address for n in self.nodes.values() if n.agent is remote.agent]
-            await remote.agent.ask("add_addresses", addresses=mine, beside=remote.host.address)
+            await remote.agent.request("add_addresses", addresses=mine, beside=remote.host.address)
         await asyncio.gather(*(self._make_node(node) for node in self.nodes.values()))
         await self._logs.synchronise()
 
     async def _make_node(self, node: HostNode) -> None:
-        made = await node.agent.ask(
+        made = await node.agent.request(
             "add_node",
             node=node.name,
             addresses=[node.address],
@@ -359,14 +359,14 @@ class SshPlacement:
             node.placed(), nodes, request.settings, data_dir=f"{made['directory']}/disk/data"
         )
         for name, text in files.items():
-            await node.agent.ask("write_file", path=f"{made['log']}/{name}", text=text)
-        await node.agent.ask("enter_namespace", node=node.name, pid=None)
+            await node.agent.request("write_file", path=f"{made['log']}/{name}", text=text)
+        await node.agent.request("enter_namespace", node=node.name, pid=None)
 
     async def start_process(self, node: HostNode) -> int:
         """Starts a node's process on its host; returns its pid there, 0 if it ended at once."""
         remote = self._remote_of[node.name]
         log = f"{remote.run}/logs/{node.name}"
-        response = await node.agent.ask(
+        response = await node.agent.request(
             "spawn",
             node=node.name,
             argv=self._request.system.command(
@@ -380,14 +380,14 @@ class SshPlacement:
     async def exit_code(self, node: HostNode) -> int | None:
         """Returns how a node's last process ended."""
         with contextlib.suppress(AgentError, AgentGoneError):
-            code: int | None = (await node.agent.ask("status", node=node.name)).get("exit_code")
+            code: int | None = (await node.agent.request("status", node=node.name)).get("exit_code")
             return code
         return None
 
     async def final_log_line(self, node: HostNode) -> str:
         """Returns the last line that a node wrote to standard output or error."""
         path = f"{self._remote_of[node.name].run}/logs/{node.name}/node.log"
-        response = await node.agent.ask("read_file", path=path, last_bytes=4096)
+        response = await node.agent.request("read_file", path=path, last_bytes=4096)
         lines = str(response["text"]).splitlines()
         return lines[-1] if lines else ""
 
@@ -403,7 +403,7 @@ class SshPlacement:
             for file in ("node.toml", "node.log"):
                 path = f"{self._remote_of[name].run}/logs/{name}/{file}"
                 with contextlib.suppress(AgentError, AgentGoneError, OSError):
-                    response = await node.agent.ask("read_file", path=path)
+                    response = await node.agent.request("read_file", path=path)
                     (target / file).write_text(response["text"], encoding="utf-8")
 
     async def end(self) -> list[str]:
@@ -411,7 +411,7 @@ class SshPlacement:
         problems = []
         for remote in self._remotes:
             try:
-                await remote.agent.ask("remove_run")
+                await remote.agent.request("remove_run")
             except (AgentError, AgentGoneError) as error:
                 problems.append(f"{remote.host.name}: {error}")
             await asyncio.to_thread(remote.agent.close)
@@ -434,7 +434,7 @@ def assign(
             wanted = -(-len(nodes) // len(hosts))
             raise UsageError(
                 f"{host.name} has {len(host.node_addresses)} node_addresses and needs {wanted}: "
-                "every node needs one of its own"
+                "every node needs its own"
             )
         placed.append((role, node_id, host, host.node_addresses[used[host]]))
         used[host] += 1
@@ -447,12 +447,12 @@ def mechanisms(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
     Raises:
         UsageError: A host cannot be reached.
     """
-    return _ask_all(path, "capabilities")
+    return _request_from_all(path, "capabilities")
 
 
 def reset(path: Path, *, everything: bool = False) -> dict[str, list[str]]:
     """Removes leftovers from all hosts of an inventory file; returns what was removed, by host."""
-    responses = _ask_all(path, "reset", everything=everything)
+    responses = _request_from_all(path, "reset", everything=everything)
     return {name: list(response["removed"]) for name, response in responses.items()}
 
 
@@ -461,7 +461,7 @@ def check_addresses(path: Path, nodes: int) -> None:
     assign([("node", index) for index in range(nodes)], load_inventory(path).hosts)
 
 
-def _ask_all(path: Path, command: str, **arguments: Any) -> dict[str, Any]:
+def _request_from_all(path: Path, command: str, **arguments: Any) -> dict[str, Any]:
     inventory = load_inventory(path)
     responses = {}
     for host in inventory.hosts:

@@ -27,8 +27,8 @@ def routed_networks(table: str | None = None) -> list[ipaddress.IPv4Network]:
         table = _ROUTES.read_text(encoding="ascii") if _ROUTES.exists() else ""
     found = []
     for line in table.splitlines()[1:]:
-        words = line.split()
-        destination, mask = (_host_order(words[index]) for index in (1, 7))
+        fields = line.split()
+        destination, mask = (_host_order(fields[index]) for index in (1, 7))
         if mask:
             found.append(ipaddress.IPv4Network((destination, mask.bit_count())))
     return found

@@ -1,7 +1,7 @@
 """A cluster of real processes on this machine as a run needs it: it starts and ends nodes and follows them.
 
 What can be injected here is in `nemesis.local`. A killed process loses nothing that it wrote, because the page
-cache belongs to the machine; losing data takes an environment that can cut power.
+cache belongs to the machine; data loss needs an environment that can cut power.
 """
 
 import asyncio

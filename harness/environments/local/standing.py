@@ -5,7 +5,7 @@ All its files are in one directory:
     cluster.json          the nodes: addresses, pids and start times of the processes
     b1/node.toml          the node's configuration
     b1/data/              its logs
-    b1/node.log           its standard output and error: logs that became shorter, why it ended
+    b1/node.log           its standard output and error: truncated logs, and why it ended
     b1/events.jsonl       its event log, if it keeps one
     b1/skew               the file that skews its clock
 
@@ -44,7 +44,7 @@ LOG_TAIL_LINES = 5
 
 @dataclass(slots=True, kw_only=True)
 class LocalNode:
-    """One node of the cluster. Mutable: its process comes and goes.
+    """One node of the cluster. Mutable: its process changes.
 
     Attributes:
         name: "b1", "c11".
@@ -88,7 +88,7 @@ class LocalCluster:
     Attributes:
         directory: All its files.
         nodes: By name, controllers first.
-        system: What the nodes are.
+        system: The system that runs on the nodes.
         profile, timings: Settings of all nodes.
     """
 
@@ -124,10 +124,10 @@ class LocalCluster:
         """Writes the files of a new cluster; starts nothing.
 
         Args:
-            directory: Where; a temporary one if None.
-            system: What the nodes are; the reference system if None.
-            brokers: How many.
-            controllers: How many, if the system has any.
+            directory: Directory of the files; a temporary one if None.
+            system: The system that runs on the nodes; the reference system if None.
+            brokers: Number of brokers.
+            controllers: Number of controllers, if the system has any.
             settings: Configuration of all nodes; the system's defaults if None.
             first_port: Brokers listen at this port and the following; free ones if None.
             ends_with_parent: Nodes end when this process ends, however it ends.

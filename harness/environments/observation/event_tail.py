@@ -1,4 +1,4 @@
-"""Follows the event logs of real nodes while they grow, and hands the events on in the order of their time."""
+"""Follows the event logs of real nodes while they grow, and returns the events in the order of their time."""
 
 import contextlib
 import os
@@ -41,7 +41,7 @@ class LocalFiles:
         return {name: data for name in self._paths if (data := self._read_one(name))}
 
     def time_of(self, node: str, at_ns: int) -> int:
-        """Returns the time as it is: it is this machine's."""
+        """Returns the time unchanged: it is this machine's."""
         return at_ns
 
     def close(self) -> None:
@@ -72,7 +72,7 @@ class EventTail:
         parse: Reads one line; raises `ValueError` if it is not an event.
 
     Attributes:
-        damaged_lines: Lines that were no events. A node that is killed may leave its last line unfinished, and its
+        damaged_lines: Lines that were not events. A killed node may leave its last line unfinished, and its
             successor continues right behind it.
     """
 
@@ -86,8 +86,8 @@ class EventTail:
     async def read(self, until_ns: int) -> list[Event]:
         """Returns the events up to a time that were not returned before, in the order of their time.
 
-        Nodes write at once but not in step: events younger than `until_ns` are kept, so that one that happened
-        earlier elsewhere and is read later still comes first.
+        Nodes write at the same time but not in step: events younger than `until_ns` are held back, so that an
+        earlier event of another node that is read later still comes first.
         """
         for name, data in (await self._source.read()).items():
             self._waiting.extend(self._parse(name, data))

@@ -22,7 +22,7 @@ INTERVAL_NS = 100_000_000
 """Time between two checks without a metadata change. Checking more often would find no more."""
 
 SAME_LOOKS_MAX = 9
-"""How many checks in a row may be skipped because nothing moved. Records that rot in place move nothing."""
+"""How many checks in a row may be skipped because nothing moved. Corruption of stored records moves nothing."""
 
 
 class Watched(Protocol):
@@ -60,20 +60,20 @@ class InvariantMonitor:
         self._epochs: dict[str, tuple[int, int]] = {}
         self._found_good: dict[str, tuple[Any, int]] = {}
         self._last_offset = -1
-        self.look_count = 0
+        self.check_count = 0
 
     def start(self) -> None:
-        """Begins to look."""
+        """Starts checking."""
         self._metadata.watch(self._metadata_changed)
         self._tick()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Checks everything now.
 
         Raises:
             InvariantViolation: Something that must hold does not.
         """
-        self.look_count += 1
+        self.check_count += 1
         for state in self._metadata.partitions.values():
             replicas = list(self._replicas(state))
             seen = self._what_is_checked(state, replicas)
@@ -93,7 +93,7 @@ class InvariantMonitor:
     def _what_is_checked(
         self, state: PartitionState, replicas: list[tuple[BrokerNode, Partition, Log]]
     ) -> tuple[Any, ...]:
-        """Returns everything that the checks depend on, short of the records themselves."""
+        """Returns everything that the checks depend on, except the records themselves."""
         return (
             state,
             self._metadata.is_fenced(state.leader),
@@ -116,26 +116,26 @@ class InvariantMonitor:
         )
 
     def _tick(self) -> None:
-        self._look_and_report()
+        self._check_and_report()
         self._cluster.world.schedule(self._cluster.world.now + INTERVAL_NS, self._tick)
 
     def _metadata_changed(self) -> None:
-        # Inside a batch the image is between two states; the batch's last record is followed by a look at the
-        # same instant, after the controller's callback has returned.
+        # Inside a batch the image is between two states; after the batch's last record, a check follows at the
+        # same instant, once the controller's callback has returned.
         if self._metadata.offset != self._last_offset:
             self._last_offset = self._metadata.offset
-            self._cluster.world.schedule(self._cluster.world.now, self._look_and_report)
+            self._cluster.world.schedule(self._cluster.world.now, self._check_and_report)
 
-    def _look_and_report(self) -> None:
-        """Looks; what is broken is a failure of the run, like a crash of a node, and no error of the harness."""
+    def _check_and_report(self) -> None:
+        """Checks; a violation is a failure of the run, like a node crash, and not an error of the harness."""
         try:
             with self._cluster.world.inspecting():
-                self.look()
+                self.check()
         except InvariantViolation as broken:
             self._cluster.world.fail(broken)
 
     def _replicas(self, state: PartitionState) -> Iterator[tuple[BrokerNode, Partition, Log]]:
-        """Yields the running replicas that are what committed metadata thinks they are: registered, loaded."""
+        """Yields the running replicas that agree with committed metadata: registered, loaded."""
         for name, broker_id in self._cluster.brokers.items():
             registered = self._metadata.brokers.get(broker_id)
             broker = self._cluster.running_broker(name)

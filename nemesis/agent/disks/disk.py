@@ -1,4 +1,4 @@
-"""The disk of one node: a file system of its own, on an image file that is mounted through a loop device.
+"""The disk of one node: its own file system, on an image file that is mounted through a loop device.
 
     DIR.img        the image, sparse: what survives a power cut
     DIR/           a shared mount of itself: containers that see it as a slave see what is mounted below
@@ -116,7 +116,7 @@ class NodeDisk:
         """Returns a disk that exists, for instance after a restart of the agent; it need not be mounted.
 
         Raises:
-            AgentError: There is none.
+            AgentError: There is no disk at this directory.
         """
         directory = directory.absolute()
         image = image_of(directory)

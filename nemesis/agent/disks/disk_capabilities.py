@@ -125,12 +125,12 @@ def _trace(folder: Path) -> Response:
         assert child.stdout is not None
         child.stdout.readline()
         tracer.start(child.pid, inject="fsync-error")
-        words, _ = child.communicate(b"g", timeout=TRACE_LIMIT_S)
+        output, _ = child.communicate(b"g", timeout=TRACE_LIMIT_S)
         tracer.stop()
         deadline_s = time.monotonic() + TRACE_LIMIT_S
         while not tracer.evidence()["calls"] and time.monotonic() < deadline_s:
             time.sleep(0.001)
-        if words.strip() != str(errno.EIO).encode() or tracer.evidence()["calls"] != 1:
+        if output.strip() != str(errno.EIO).encode() or tracer.evidence()["calls"] != 1:
             return {"level": "no", "how": "", "why": "strace runs, but the call did not fail"}
     except (AgentError, subprocess.TimeoutExpired, OSError) as error:
         return {"level": "no", "how": "", "why": str(error)}

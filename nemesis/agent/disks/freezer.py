@@ -130,8 +130,8 @@ class Freezer:
         )
         self.evidence = self._line(START_LIMIT_S)
         if not self.evidence.get("frozen"):
-            words = self._end()
-            raise AgentError(f"{mountpoint} cannot be frozen: {words.strip()[-200:]}")
+            output = self._end()
+            raise AgentError(f"{mountpoint} cannot be frozen: {output.strip()[-200:]}")
 
     def thaw(self) -> dict[str, Any]:
         """Thaws, unless the watchdog has done so; returns how long the probe had to wait. Idempotent."""
@@ -172,8 +172,8 @@ class Freezer:
         os.close(self._held)
         helper = self._helper
         try:
-            _, words = helper.communicate(timeout=END_LIMIT_S)
+            _, output = helper.communicate(timeout=END_LIMIT_S)
         except subprocess.TimeoutExpired:
             helper.kill()
-            _, words = helper.communicate()
-        return words.decode(errors="replace")
+            _, output = helper.communicate()
+        return output.decode(errors="replace")

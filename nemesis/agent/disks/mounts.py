@@ -174,7 +174,7 @@ def unmount(target: Path, limit_s: float = BUSY_LIMIT_S) -> None:
                 break
             if error.errno != errno.EBUSY or time.monotonic() > deadline_s:
                 raise AgentError(
-                    f"{target} cannot be unmounted ({error.strerror}); {_users_in_words(there.device)}"
+                    f"{target} cannot be unmounted ({error.strerror}); {_describe_users(there.device)}"
                 ) from None
         time.sleep(POLL_S)
     if mount_at(target) is not None:
@@ -195,7 +195,7 @@ def _wait_released(there: Mount, image: str, deadline_s: float) -> None:
         if now_s > deadline_s:
             raise AgentError(
                 f"{there.path} is unmounted here but its file system is still in use; "
-                f"{_users_in_words(there.device)}"
+                f"{_describe_users(there.device)}"
             )
         if now_s > looked_for_s:
             looked_for_s = now_s + LOOK_AGAIN_S
@@ -279,7 +279,7 @@ def _is_on(path: str, device: int) -> bool:
         return False
 
 
-def _users_in_words(device: str) -> str:
+def _describe_users(device: str) -> str:
     found = users(device)
     if not found:
         return "no process that uses it is visible"

@@ -1,8 +1,8 @@
 """Power cuts on real file systems: the kernel loses what was not durable, then some of it is written back.
 
 The file system is shut down without writing its log (`EXT4_IOC_SHUTDOWN`, `XFS_IOC_GOINGDOWN`), unmounted and
-mounted again, which replays the journal. What is left then is the least that a power cut leaves. A kernel might
-have written anything between that and what processes saw last just in time; a mode chooses from it:
+mounted again, which replays the journal. What is left then is the minimum that a power cut leaves. When the power
+fails, a kernel may have written more, up to everything that processes saw; a mode chooses how much:
 
 | mode          | data, per file                                      | names and cuts                      |
 |---------------|-----------------------------------------------------|-------------------------------------|
@@ -109,13 +109,13 @@ class CutReport:
     skew_ns: int = 0
 
     @property
-    def has_bitten(self) -> bool:
+    def took_effect(self) -> bool:
         """Whether the node has lost or changed files."""
         return bool(self.lost_bytes or self.returned or self.missing)
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as JSON has it."""
-        return {**asdict(self), "has_bitten": self.has_bitten}
+        return {**asdict(self), "took_effect": self.took_effect}
 
 
 def cut(disks: Sequence[NodeDisk], plans: Sequence[CutPlan], kill: Kill) -> list[CutReport]:
@@ -141,7 +141,7 @@ def cut(disks: Sequence[NodeDisk], plans: Sequence[CutPlan], kill: Kill) -> list
 
         def snapshot(index: int) -> Snapshot | None:
             disks[index].thaw()
-            return _look(disks[index], open_snapshots)
+            return _snapshot_of(disks[index], open_snapshots)
 
         def bury_and_finish(index: int) -> CutReport:
             began_ns = time.monotonic_ns()
@@ -162,8 +162,8 @@ def cut(disks: Sequence[NodeDisk], plans: Sequence[CutPlan], kill: Kill) -> list
     ]
 
 
-def _look(disk: NodeDisk, open_snapshots: contextlib.ExitStack) -> Snapshot | None:
-    """Returns a node's files; None if they cannot be read because the file system was shut down before."""
+def _snapshot_of(disk: NodeDisk, open_snapshots: contextlib.ExitStack) -> Snapshot | None:
+    """Returns the files of a node; None if they cannot be read because the file system was shut down before."""
     try:
         taken = disk.snapshot()
     except OSError as error:
@@ -319,5 +319,5 @@ def _mounts_below(root: Path) -> list[Path]:
 
 
 def _images_below(root: Path) -> list[Path]:
-    """Returns images at two depths, because scratch images have a folder of their own."""
+    """Returns images at two depths, because scratch images have their own folder."""
     return sorted([*root.glob("*.img"), *root.glob("*/*.img")])

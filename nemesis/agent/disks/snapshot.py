@@ -1,4 +1,4 @@
-"""What a node's files look like at one moment, with their content.
+"""The files of a node at one moment, with their content.
 
 A file is identified by its inode number together with its birth time, because numbers are reused. So a rename that
 a power cut undid can be distinguished from a new file. Contents are held in memory up to a bound; what exceeds it

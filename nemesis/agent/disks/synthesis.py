@@ -1,4 +1,4 @@
-"""Chooses what a power cut leaves beyond the least, and writes it back (see `power_cut.py`)."""
+"""Chooses what a power cut leaves beyond the minimum, and writes it back (see `power_cut.py`)."""
 
 import os
 from dataclasses import dataclass
@@ -209,7 +209,7 @@ class _Synthesis:
             keep[path] = max(wanted, survivor.floor)
             if wanted < survivor.floor:
                 self.notes.append(
-                    f"{path}: {survivor.floor} bytes were durable, more than the {wanted} asked for"
+                    f"{path}: {survivor.floor} bytes were durable, more than the requested {wanted}"
                 )
         return keep
 

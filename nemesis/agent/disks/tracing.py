@@ -41,7 +41,7 @@ class Tracer:
         self._reader: threading.Thread | None = None
         self._calls = 0
         self._hits = 0
-        self._words: list[str] = []
+        self._output: list[str] = []
 
     def start(self, pid: int, *, inject: str, every: int = 1, delay_ms: float = 0) -> None:
         """Attaches to all threads of a process; returns when it is attached.
@@ -84,8 +84,8 @@ class Tracer:
         while not _is_traced(pid):
             if time.monotonic() > deadline_s or not self._reader.is_alive():
                 self.stop()
-                words = " ".join(self._words)[-300:]
-                raise AgentError(f"process {pid} cannot be traced: {words or 'it takes too long'}")
+                output = " ".join(self._output)[-300:]
+                raise AgentError(f"process {pid} cannot be traced: {output or 'it takes too long'}")
             time.sleep(POLL_S)
 
     def evidence(self) -> dict[str, Any]:
@@ -122,8 +122,8 @@ class Tracer:
                 if b"<unfinished" not in line:
                     self._calls += 1
                 self._hits += bool(_HIT.search(line))
-            elif len(self._words) < WORDS_MAX:
-                self._words.append(line.decode(errors="replace"))
+            elif len(self._output) < WORDS_MAX:
+                self._output.append(line.decode(errors="replace"))
 
 
 def _expression(inject: str, every: int, delay_ms: float) -> str:

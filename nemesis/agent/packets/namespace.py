@@ -21,7 +21,7 @@ from nemesis.agent.packets.nft_rules import NetworkError
 
 __all__ = ["Namespace", "NetworkError"]
 
-ANSWER_LIMIT_S = 30.0
+RESPONSE_LIMIT_S = 30.0
 END_LIMIT_S = 10.0
 _SERIAL = itertools.count(1)
 _OWNER_CHARS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -91,7 +91,7 @@ class Namespace:
         Raises:
             NetworkError: It failed; none of the packet rules is in force.
         """
-        response: Response = self._ask("apply", token=token, rules=rules)
+        response: Response = self._request("apply", token=token, rules=rules)
         self._applied[token] = rules
         return response
 
@@ -106,23 +106,23 @@ class Namespace:
         Raises:
             NetworkError: The token was never in force here.
         """
-        response: Response = self._ask("evidence", token=token)
+        response: Response = self._request("evidence", token=token)
         return response
 
     def remove(self, token: str) -> Response:
         """Removes a token's packet rules, and no others, and returns the last evidence; idempotent."""
-        response: Response = self._ask("remove", token=token)
+        response: Response = self._request("remove", token=token)
         self._applied.pop(token, None)
         return response
 
     def tokens(self) -> list[str]:
         """Returns the tokens in force, oldest first."""
-        tokens: list[str] = self._ask("tokens")
+        tokens: list[str] = self._request("tokens")
         return tokens
 
     def reset(self) -> list[str]:
         """Removes what any run left in this namespace; returns one line for each thing removed."""
-        removed: list[str] = self._ask("reset")
+        removed: list[str] = self._request("reset")
         self._applied.clear()
         return removed
 
@@ -139,7 +139,7 @@ class Namespace:
         Raises:
             NetworkError: The kernel does not support it.
         """
-        response: Response = self._ask("reset_connections", addresses=addresses, ports=ports)
+        response: Response = self._request("reset_connections", addresses=addresses, ports=ports)
         return response
 
     def probe(self, address: str, port: int, timeout_ms: int, source: str = "") -> Response:
@@ -151,9 +151,9 @@ class Namespace:
         Raises:
             NetworkError: It could not be tried.
         """
-        response: Response = self._ask(
+        response: Response = self._request(
             "probe",
-            limit_s=ANSWER_LIMIT_S + timeout_ms / 1000,
+            limit_s=RESPONSE_LIMIT_S + timeout_ms / 1000,
             address=address,
             port=port,
             timeout_ms=timeout_ms,
@@ -163,7 +163,7 @@ class Namespace:
 
     def try_out(self) -> dict[str, dict[str, str]]:
         """Returns what this namespace supports; see `nemesis.agent.packets.network.capabilities`."""
-        found: dict[str, dict[str, str]] = self._ask("try_out", is_scratch=self._is_scratch)
+        found: dict[str, dict[str, str]] = self._request("try_out", is_scratch=self._is_scratch)
         return found
 
     def close(self) -> None:
@@ -180,14 +180,14 @@ class Namespace:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _ask(self, command: str, *, limit_s: float = ANSWER_LIMIT_S, **arguments: Any) -> Any:
+    def _request(self, command: str, *, limit_s: float = RESPONSE_LIMIT_S, **arguments: Any) -> Any:
         with self._lock:
             if self._is_closed:
                 raise NetworkError("this network namespace was left already")
             if not self._helper.is_alive and not self._is_scratch:
                 self._helper.close()
                 self._helper = self._start()
-                self._hand_over()
+                self._adopt_rules()
             future = self._helper.submit(command, arguments)
         try:
             return future.result(limit_s)
@@ -196,9 +196,9 @@ class Namespace:
                 f"the network helper did not respond to {command!r} within {limit_s:g} s"
             ) from None
 
-    def _hand_over(self) -> None:
+    def _adopt_rules(self) -> None:
         try:
-            self._helper.submit("adopt", {"tokens": self._applied}).result(ANSWER_LIMIT_S)
+            self._helper.submit("adopt", {"tokens": self._applied}).result(RESPONSE_LIMIT_S)
         except (NetworkError, FutureTimeoutError) as error:
             self._helper.close()  # so that the next request tries again
             raise NetworkError(
@@ -233,7 +233,7 @@ class _Helper:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         try:
-            self.submit("hello", {}).result(ANSWER_LIMIT_S)
+            self.submit("hello", {}).result(RESPONSE_LIMIT_S)
         except BaseException:
             self.close()
             raise

@@ -86,7 +86,7 @@ class NetemDelay:
         """Returns the rule that a process of the same owner left in force.
 
         Raises:
-            NoNetemError: There is none.
+            NoNetemError: No such rule is in force.
         """
         ending = _ending(owner, token, index)
         used = _preferences(_all_interfaces())
@@ -129,7 +129,7 @@ class NetemDelay:
         ]
 
     def evidence(self) -> dict[str, int]:
-        """Returns what netem took, now or when the delay was healed.
+        """Returns how much netem has delayed so far, or had delayed when the delay was healed.
 
         Returns:
             `delayed` packets, their `bytes` with the headers of the link, how many are `waiting`, and `drops`.
@@ -158,13 +158,13 @@ def unsuitable(rules: Sequence[Rule], index: int) -> str:
     """Returns why one of a token's delay rules cannot use netem on any kernel; "" if it can."""
     rule = rules[index]
     if rule.hook != "input":
-        return "netem delays what arrives, and this rule what leaves"
+        return "netem delays arriving packets, and this rule delays outgoing ones"
     if rule.ms + rule.jitter_ms > LONGEST_MS:
         return f"above {LONGEST_MS} ms, because packets that wait in netem cannot be released when a delay ends"
     if any(":" in address for pair in rule.pairs for address in pair):
         return "netem delays IPv4 only here"
     if any(source == target for source, target in rule.pairs):
-        return "netem does not delay what a node sends itself, nor everything"
+        return "netem delays neither a node's packets to itself nor all packets"
     for other_index, other in enumerate(rules):
         # In a table, the first rule that matches decides.
         if other_index != index and other.kind != "bandwidth" and _have_common(rule, other.pairs):
@@ -331,7 +331,7 @@ def _load_module() -> None:
 
 
 def _silence(device: str) -> None:
-    """Keeps the kernel from sending packets of its own through an interface; they would be counted."""
+    """Keeps the kernel from sending its own packets through an interface; they would be counted."""
     with contextlib.suppress(FileNotFoundError):  # there is no IPv6 at all
         path = f"/proc/sys/net/ipv6/conf/{device}/disable_ipv6"
         with open(path, "w", encoding="ascii") as setting:

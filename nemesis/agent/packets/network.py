@@ -1,4 +1,4 @@
-"""The process that lives in a network namespace and changes what happens to packets there.
+"""The process in a network namespace that changes what happens to packets there.
 
     python -m nemesis.agent.packets.network --pid PID          in the namespace of a process
     python -m nemesis.agent.packets.network --descriptor N     in the namespace of this open file
@@ -471,8 +471,8 @@ def _move(options: argparse.Namespace) -> tuple[str, int] | None:
 
 def way_to_harness(ssh_connection: str) -> tuple[str, int] | None:
     """Returns the harness's address and the port on which it reaches this host; None if not by SSH."""
-    words = ssh_connection.split()
-    return (words[0].partition("%")[0], int(words[3])) if len(words) == 4 else None
+    fields = ssh_connection.split()
+    return (fields[0].partition("%")[0], int(fields[3])) if len(fields) == 4 else None
 
 
 def capabilities(scratch: bool = True) -> dict[str, Level]:

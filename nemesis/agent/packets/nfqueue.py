@@ -175,7 +175,7 @@ def _bind_free(made: socket.socket) -> int:
     first = random.randrange(QUEUE_COUNT)
     for turn in range(64):
         number = QUEUE_FIRST + (first + turn) % QUEUE_COUNT
-        error = _ask(made, _config(number, _attribute(_CFG_CMD, _command(_BIND)), ack=True))
+        error = _exchange(made, _config(number, _attribute(_CFG_CMD, _command(_BIND)), ack=True))
         if error == 0:
             _configure(made, number)
             return number
@@ -190,12 +190,12 @@ def _configure(made: socket.socket, number: int) -> None:
         _attribute(_CFG_MAXLEN, struct.pack(">I", QUEUE_LENGTH)),
         _attribute(_CFG_MASK, flags) + _attribute(_CFG_FLAGS, flags),
     ):
-        error = _ask(made, _config(number, what, ack=True))
+        error = _exchange(made, _config(number, what, ack=True))
         if error:
             raise NetworkError(f"a netfilter queue cannot be set up: {os.strerror(error)}")
 
 
-def _ask(made: socket.socket, message: bytes) -> int:
+def _exchange(made: socket.socket, message: bytes) -> int:
     """Sends a message and returns the error number of the response; 0 if it was accepted."""
     made.send(message)
     while True:
@@ -255,7 +255,7 @@ def add_queue_target(table: str, chain: str, number: int) -> None:
     rule = _message((nftables << 8) | 6, _REQUEST | _ACK | _CREATE | _APPEND, inet, 0, body)
     end = _message(0x11, _REQUEST, 0, nftables, b"")
     with contextlib.closing(_open_socket()) as made:
-        error = _ask(made, begin + rule + end)
+        error = _exchange(made, begin + rule + end)
     if error:
         raise NetworkError(
             "the kernel has neither nftables queues nor the NFQUEUE target "

@@ -117,7 +117,7 @@ def open_nft() -> Nft:
     """Returns the fastest access to nftables that works here.
 
     Raises:
-        NetworkError: There is none.
+        NetworkError: nftables cannot be used here.
     """
     why = ""
     for kind in (NftLibrary, NftProgram):
@@ -146,7 +146,7 @@ def list_table(nft: Nft, name: str) -> dict[str, Any]:
     """Returns the content of a table.
 
     Raises:
-        NetworkError: There is none.
+        NetworkError: There is no such table.
     """
     listing: dict[str, Any] = json.loads(nft.run(f"list table inet {name}"))
     return listing

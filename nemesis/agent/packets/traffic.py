@@ -204,7 +204,7 @@ def _our_classes(interface: str) -> dict[int, Traffic]:
 
 
 def _let_go(interface: str, minor: int) -> None:
-    """Lets what waits in a class go: deleting the class would drop it."""
+    """Releases the packets that wait in a class, because deleting the class would drop them."""
     with contextlib.suppress(NetworkError):
         run_tc(
             f"class change dev {interface} parent {HANDLE}: classid {HANDLE}:{minor:x} "
@@ -242,7 +242,7 @@ def run_tc(command: str) -> str:
 
 
 def run_batch(program: str, commands: list[str]) -> None:
-    """Carries out commands of `tc` or `ip` in one process, up to the first that fails.
+    """Runs commands of `tc` or `ip` in one process, up to the first that fails.
 
     Raises:
         NetworkError: One failed, or the program is not installed.

@@ -38,7 +38,7 @@ class Rules(Protocol):
 
     @property
     def nft(self) -> Any:
-        """The way to nftables."""
+        """The access to nftables."""
         ...
 
 
@@ -84,16 +84,18 @@ def _try_rule(
     with _listener() as port:
         before = connect_probe(TO, port, PROBE_LIMIT_MS, FROM)
         if before["outcome"] != "connected":
-            return _no(f"two loopback addresses cannot talk even without it: {before['outcome']}")
+            return _no(
+                f"two loopback addresses cannot communicate even without it: {before['outcome']}"
+            )
         rules.apply("trial", [{**rule, "pairs": [[FROM, TO]]}])
         try:
             outcome = connect_probe(TO, port, PROBE_LIMIT_MS, FROM)
         finally:
             evidence = rules.remove("trial")
     if not has_worked(outcome):
-        return _no(f"the rule was taken, and yet a connection was {outcome['outcome']}")
+        return _no(f"the rule was accepted, but a connection was {outcome['outcome']}")
     if not evidence["packets"]:
-        return _no("the rule worked and counted nothing")
+        return _no("the rule worked but counted nothing")
     return _yes(f"{rules.nft.name}, a table per fault")
 
 
@@ -128,11 +130,11 @@ def _try_bandwidth(rules: Rules) -> Level:
             for _ in range(_TRIES):
                 sender.sendto(data, (TO, 9))
         except OSError:
-            pass  # the ICMP error that no socket listens
+            pass  # the ICMP error because no socket listens
         finally:
             evidence = rules.remove("trial")
     if not evidence["overlimits"]:
-        return _no("the limit was taken and held nothing back")
+        return _no("the limit was accepted but delayed nothing")
     return _yes("tc htb, a class per source address")
 
 

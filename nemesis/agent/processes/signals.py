@@ -69,7 +69,7 @@ def identify(pid: int) -> ProcessId:
     """Returns the process that has a pid now.
 
     Raises:
-        ProcessError: There is none.
+        ProcessError: No process has this pid.
     """
     began = process_start(pid)
     if not began:

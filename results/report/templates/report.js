@@ -15,7 +15,7 @@
     });
   }
 
-  // Marks are for those who look for them: the story is told by the other entries.
+  // Marks are hidden by default: the other entries tell the story.
   document.querySelectorAll(".filters input").forEach(function (box) {
     function apply() {
       document.querySelectorAll('.story > li[data-kind="' + box.value + '"]').forEach(function (item) {
@@ -28,7 +28,7 @@
     apply();
   });
 
-  // One cursor for all charts: what happened here at the time that I see there?
+  // One cursor for all charts, so that events at the same time can be compared.
   var charts = Array.prototype.slice.call(document.querySelectorAll("svg.chart[data-end]"));
   function move(share) {
     charts.forEach(function (chart) {

@@ -84,4 +84,4 @@ def test_records_beyond_a_reported_log_end_are_left_to_the_next_poll(
     result = reader.poll("t", 0, 19, timeout_ms=100)
     assert result.completion.outcome == Outcome.OK
     assert result.completion.end_offset == end
-    assert [record.offset for _, batch in result.batches for record in batch] == offsets
+    assert [record.offset for batch in result.batches for record in batch.records] == offsets

@@ -28,7 +28,7 @@ DEBOOTSTRAP_PACKAGES = "python3"
 DOCKERFILE = Path(__file__).parent / "Dockerfile"
 BUILD_LIMIT_S = 600
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 def image_name() -> str:
@@ -41,13 +41,13 @@ def has_image(engine: Any) -> bool:
     return bool(engine.images.list(name=image_name()))
 
 
-def build(engine: Any, base: str, say: Say) -> str:
+def build(engine: Any, base: str, report: Report) -> str:
     """Builds the image from a base image; returns its name.
 
     Args:
         engine: A client of the Docker SDK.
         base: An image with Python in the harness's version; it is pulled if the engine does not have it.
-        say: Called with each line of progress.
+        report: Called with each line of progress.
 
     Raises:
         HarnessFailure: The build failed, or the base has another version of Python.
@@ -55,7 +55,7 @@ def build(engine: Any, base: str, say: Say) -> str:
     from docker.errors import APIError, BuildError
 
     name = image_name()
-    say(f"building {name} on {base}")
+    report(f"building {name} on {base}")
     try:
         _, lines = engine.images.build(
             fileobj=_context(),
@@ -73,12 +73,12 @@ def build(engine: Any, base: str, say: Say) -> str:
     for line in lines:
         text = str(line.get("stream", "")).strip()
         if text:
-            say(text)
+            report(text)
     _check(engine, name, base)
     return name
 
 
-def debootstrap_base(engine: Any, say: Say) -> str:
+def debootstrap_base(engine: Any, report: Report) -> str:
     """Makes a base image from Debian's packages alone; returns its name.
 
     Raises:
@@ -94,11 +94,11 @@ def debootstrap_base(engine: Any, say: Say) -> str:
         raise UsageError("debootstrap is not installed; `apt-get install debootstrap`")
     name = f"{DEBOOTSTRAP_BASE}:{DEBIAN_SUITES[PYTHON]}"
     if engine.images.list(name=name):
-        say(f"{name} exists already")
+        report(f"{name} exists already")
         return name
     with tempfile.TemporaryDirectory(prefix="laststand-base-") as folder:
         root = Path(folder) / "root"
-        say(f"debootstrap {DEBIAN_SUITES[PYTHON]} (about half a minute)")
+        report(f"debootstrap {DEBIAN_SUITES[PYTHON]} (about half a minute)")
         done = subprocess.run(
             [
                 "debootstrap",
@@ -114,7 +114,7 @@ def debootstrap_base(engine: Any, say: Say) -> str:
         if done.returncode != 0:
             lines = (done.stderr or done.stdout).strip().splitlines()
             raise HarnessFailure(f"debootstrap failed: {lines[-1] if lines else 'no output'}")
-        say("importing it")
+        report("importing it")
         archive = Path(folder) / "root.tar"
         subprocess.run(["tar", "-C", str(root), "-cf", str(archive), "."], check=True)
         engine.api.import_image_from_file(str(archive), *_split(name))
@@ -150,10 +150,10 @@ def _check(engine: Any, name: str, base: str) -> None:
             name, ["python3", "-c", code], remove=True, network_mode="none", stderr=True
         )
     except ContainerError as error:
-        words = (error.stderr or b"").decode(errors="replace").strip().splitlines()
+        lines = (error.stderr or b"").decode(errors="replace").strip().splitlines()
         raise HarnessFailure(
             f"{base} cannot run a node; it needs Python {PYTHON} on {MACHINE}: "
-            f"{words[-1] if words else error}"
+            f"{lines[-1] if lines else error}"
         ) from None
     except Exception as error:
         raise HarnessFailure(f"{base} cannot run a node: {_first_line(error)}") from None

@@ -121,7 +121,7 @@ def test_a_row_that_is_missing_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _answering(monkeypatch, lambda request: None if request["seed"] == 10 else _row(request))
-    with pytest.raises(HarnessFailure, match="4 runs were asked for, but 2 came back"):
+    with pytest.raises(HarnessFailure, match="4 runs were requested, but 2 came back"):
         compare(Experiment(), vary="profile=kafka-4.0,kafka-4.1", **_arguments(tmp_path, 2))
 
 

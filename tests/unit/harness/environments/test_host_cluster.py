@@ -31,7 +31,7 @@ class FakeAgent:
         self.fails: set[str] = set()
         self.on_event: Callable[[dict[str, Any]], None] | None = None
 
-    async def ask(self, command: str, **arguments: Any) -> Any:
+    async def request(self, command: str, **arguments: Any) -> Any:
         self.commands.append((command, arguments))
         if command in self.fails:
             raise AgentError(f"{command} failed")

@@ -86,7 +86,7 @@ def test_nodes_are_assigned_round_robin_each_with_its_own_address() -> None:
         (node_id, where.address, address) for _, node_id, where, address in assign(nodes, hosts)
     ]
     assert placed == [(11, "a", "a.0"), (1, "b", "b.0"), (2, "a", "a.1")]
-    with pytest.raises(UsageError, match="every node needs one of its own"):
+    with pytest.raises(UsageError, match="every node needs its own"):
         assign([*nodes, ("broker", 3), ("broker", 4)], hosts)
 
 

@@ -141,7 +141,7 @@ def test_a_file_with_a_row_count_other_than_in_the_manifest_is_refused(tmp_path,
     manifest = json.loads((tmp_path / "history" / "manifest.json").read_text())
     rows = {partition: rows for _, partition, rows in manifest["tables"]["operations"]}
     assert rows[0] != rows[2]
-    with pytest.raises(HistoryError, match=rf"holds {rows[0]} rows, but the manifest says"):
+    with pytest.raises(HistoryError, match=rf"holds {rows[0]} rows, but the manifest lists"):
         read_tables(tmp_path)
 
 

@@ -47,7 +47,7 @@ def test_damaged_requests_get_an_error_and_do_not_end_the_agent(tmp_path: Path) 
     )
     assert "JSONDecodeError" in answers[None]["error"]
     assert answers[2]["error"] == "the agent has no command 'dance'"
-    assert answers[3]["error"] == "the agent knows no node 'b9'"
+    assert answers[3]["error"] == "the agent has no node 'b9'"
     assert "unexpected keyword" in answers[4]["error"]
     assert answers[5]["ok"]["pid"] == os.getpid()
 

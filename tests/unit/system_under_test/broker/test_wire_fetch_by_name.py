@@ -8,7 +8,7 @@ import pytest
 
 from system_under_test.broker.fetch_by_name import FetchByName
 from system_under_test.protocol.entities import (
-    fetch_answer,
+    fetch_response_of,
     fetched_data,
     fetched_topic,
     produce_of,
@@ -67,7 +67,7 @@ class Handler:
         self.request = request
         if self.answer is not None:
             return self.answer
-        return fetch_answer(
+        return fetch_response_of(
             ErrorCode.NONE,
             tuple(
                 fetched_topic(
@@ -140,7 +140,7 @@ def test_an_unknown_topic_gets_an_error_in_the_same_response():
 @pytest.mark.parametrize("error", [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID])
 def test_errors_about_ids_are_not_sent_to_clients_that_use_names(error):
     data = fetched_data(0, error, -1, -1, b"")
-    handler = Handler(fetch_answer(ErrorCode.NONE, (fetched_topic(IDS["a"], (data,)),)))
+    handler = Handler(fetch_response_of(ErrorCode.NONE, (fetched_topic(IDS["a"], (data,)),)))
     response = FetchByName(IDS.get, handler).handle(asked(("a", 0)))
     assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -155,7 +155,7 @@ def test_divergence_and_the_current_leader_are_passed_on():
         current_leader=fetch_response.LeaderIdAndEpoch(leader_id=3, leader_epoch=8),
         diverging_epoch=fetch_response.EpochEndOffset(epoch=2, end_offset=6),
     )
-    handler = Handler(fetch_answer(ErrorCode.NONE, (fetched_topic(IDS["a"], (data,)),)))
+    handler = Handler(fetch_response_of(ErrorCode.NONE, (fetched_topic(IDS["a"], (data,)),)))
     (reported,) = FetchByName(IDS.get, handler).handle(asked(("a", 0))).responses[0].partitions
     assert (reported.diverging_epoch.epoch, reported.diverging_epoch.end_offset) == (2, 6)
     assert (reported.current_leader.leader_id, reported.current_leader.leader_epoch) == (3, 8)

@@ -95,7 +95,7 @@ PAIRS = {
     ),
     "FetchableTopicResponse": (entities.fetched_topic(TOPIC_ID, (DATA,)), FETCHED),
     "FetchResponse": (
-        entities.fetch_answer(ErrorCode.NONE, (FETCHED,)),
+        entities.fetch_response_of(ErrorCode.NONE, (FETCHED,)),
         fetch_response.FetchResponse(
             throttle_time=millis(0), error_code=ErrorCode.NONE, session_id=0, responses=(FETCHED,)
         ),
@@ -121,7 +121,7 @@ PAIRS = {
     ),
     "TopicProduceResponse": (entities.produced_topic("t", (PRODUCED,)), PRODUCED_TOPIC),
     "ProduceResponse": (
-        entities.produce_answer((PRODUCED_TOPIC,)),
+        entities.produce_response_of((PRODUCED_TOPIC,)),
         produce_response.ProduceResponse(responses=(PRODUCED_TOPIC,), throttle_time=millis(0)),
     ),
 }
