@@ -19,7 +19,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.errors import UsageError
-from harness.history.parquet import history_directory
 
 DEFAULT_ROOT = Path("results/runs")
 LATEST = "latest"
@@ -79,6 +78,7 @@ class RunFiles:
     def history(self) -> Path:
         """The directory of the history."""
         # Loading Arrow takes a quarter of a second, and most commands need only the other names.
+        from harness.history.parquet import history_directory
 
         return history_directory(self.directory)
 

@@ -284,4 +284,4 @@ def _parse_scalar(key: str, text: str, old: Any) -> Any:
     except (KeyError, ValueError):
         kind = {bool: "true or false", int: "a whole number", float: "a number"}[type(old)]
         raise UsageError(f"{key}: {text!r} is not {kind}") from None
-    return text.split("+") if isinstance(old, list) else text
+    return text.split("+") if isinstance(old, list | tuple) else text

@@ -111,7 +111,7 @@ def test_a_terminated_campaign_does_not_wait_for_its_workers(
 def test_an_interrupt_during_exec_has_the_same_exit_code(tmp_path: Path) -> None:
     code = """
 import sys
-from harness.cli.main import main
+from harness.cli import main
 from harness.cli.commands import doctor
 
 def interrupted(options):

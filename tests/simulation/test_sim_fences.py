@@ -172,8 +172,13 @@ REAL_BACK_ENDS = {
     *(path.relative_to(ROOT) for path in sorted((ROOT / "system_under_test/real").glob("*.py"))),
     Path("workloads/clients/confluent.py"),
     Path("workloads/consumer_group.py"),
+    *(
+        path.relative_to(ROOT)
+        for folder in ("agent", "hosts", "local")
+        for path in sorted((ROOT / "nemesis" / folder).rglob("*.py"))
+    ),
 }
-"""What is not simulated: the real doors, the process that opens them, and clients with threads of their own."""
+"""What is not simulated: real backends, node processes, clients with threads, faults on real nodes."""
 
 
 def leaks_of(source: str) -> list[str]:

@@ -250,7 +250,7 @@ def test_the_harness_client_records_a_truncation_by_its_name(
         while position < SHOWN:
             result = await poll(position)
             if result.batches:
-                position = result.batches[-1][1][-1].offset + 1
+                position = result.batches[-1].records[-1].offset + 1
         await asyncio.to_thread(story.cut)
         if is_stopped:
             client._reader.consumer = Stopped(client._reader.consumer)
@@ -261,7 +261,7 @@ def test_the_harness_client_records_a_truncation_by_its_name(
         # It continues from the same position regardless, and gets the new records there.
         result = await poll(SHOWN)
         assert result.completion.outcome == Outcome.OK
-        assert result.batches[0][1][0].value == b"new 10"
+        assert result.batches[0].records[0].value == b"new 10"
 
     try:
         asyncio.run(before_and_after())
