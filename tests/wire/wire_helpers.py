@@ -72,7 +72,6 @@ class SharedCluster:
         self.local = cluster
         self.bootstrap = cluster.bootstrap
         self._ended: set[str] = set()
-        self._paused: set[str] = set()
 
     @property
     def brokers(self) -> tuple[str, ...]:
@@ -88,13 +87,11 @@ class SharedCluster:
     def kill(self, name: str) -> None:
         """Ends a node with SIGKILL."""
         self._ended.add(name)
-        self._paused.discard(name)
         self.local.kill(name)
 
     def stop(self, name: str) -> None:
         """Ends a node with SIGTERM."""
         self._ended.add(name)
-        self._paused.discard(name)
         assert self.local.stop(name) == 0, f"{name} did not stop cleanly"
 
     def start(self, name: str) -> None:
@@ -105,17 +102,16 @@ class SharedCluster:
     def pause(self, name: str) -> None:
         """Stops a node with SIGSTOP."""
         assert processes.pause(self.local.nodes[name])
-        self._paused.add(name)
 
     def resume(self, name: str) -> None:
         """Resumes a node."""
         processes.resume(self.local.nodes[name])
-        self._paused.discard(name)
 
     def mend(self) -> None:
         """Makes every node run, and waits until brokers serve clients."""
-        for name in sorted(self._paused):
-            self.resume(name)
+        # All nodes: a test that failed may have left one paused.
+        for node in self.local.nodes.values():
+            processes.resume(node)
         self.local.start()
         self.local.wait_ready(60)
 
