@@ -72,6 +72,7 @@ class SharedCluster:
         self.local = cluster
         self.bootstrap = cluster.bootstrap
         self._ended: set[str] = set()
+        self._paused: set[str] = set()
 
     @property
     def brokers(self) -> tuple[str, ...]:
@@ -87,11 +88,13 @@ class SharedCluster:
     def kill(self, name: str) -> None:
         """Ends a node with SIGKILL."""
         self._ended.add(name)
+        self._paused.discard(name)
         self.local.kill(name)
 
     def stop(self, name: str) -> None:
         """Ends a node with SIGTERM."""
         self._ended.add(name)
+        self._paused.discard(name)
         assert self.local.stop(name) == 0, f"{name} did not stop cleanly"
 
     def start(self, name: str) -> None:
@@ -102,16 +105,18 @@ class SharedCluster:
     def pause(self, name: str) -> None:
         """Stops a node with SIGSTOP."""
         assert processes.pause(self.local.nodes[name])
+        self._paused.add(name)
 
     def resume(self, name: str) -> None:
         """Resumes a node."""
         processes.resume(self.local.nodes[name])
+        self._paused.discard(name)
 
     def mend(self) -> None:
         """Makes every node run, and waits until brokers serve clients."""
         # All nodes: a test that failed may have left one paused.
-        for node in self.local.nodes.values():
-            processes.resume(node)
+        for name in self.local.nodes:
+            self.resume(name)
         self.local.start()
         self.local.wait_ready(60)
 
