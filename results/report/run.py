@@ -13,13 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from harness.contracts.verdict import Judgement
+from harness.environments.registry import DEFAULT, ENVIRONMENTS
 from harness.errors import HistoryError
 from nemesis.faults import FAULTS
 from results.history_files import read_tables
 from results.layout import RunFiles, is_run_name
 from results.store import read_json
-
-SIMULATION = "simulation"
 
 _JUDGEMENT_ORDER = [str(judgement) for judgement in Judgement]
 _TIME_COLUMNS = ("invoked_ns", "completed_ns", "healed_ns", "at_ns")
@@ -80,7 +79,13 @@ class RunData:
         ):
             if isinstance(value, str) and value:
                 return value
-        return SIMULATION
+        return DEFAULT
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the same seed gives the same run: only in a simulation."""
+        environment = ENVIRONMENTS.get(self.world)
+        return environment is not None and environment.is_simulated
 
     @property
     def again_command(self) -> str:
@@ -88,7 +93,7 @@ class RunData:
 
         Empty where that would be refused: a run whose harness died cannot be replayed.
         """
-        if self.world == SIMULATION:
+        if self.is_repeatable:
             return f"laststand replay {shell_word(self.id)}" if self.replay else ""
         if not self.experiment_text or not self.fact("seed").isdecimal():
             return ""
@@ -98,7 +103,7 @@ class RunData:
     @property
     def again_word(self) -> str:
         """The label of `again_command`: only in the simulation a run repeats another."""
-        return "replay" if self.world == SIMULATION else "again"
+        return "replay" if self.is_repeatable else "again"
 
     def fact(self, name: str, default: str = "unknown") -> str:
         """Returns one fact of run.json as text, or of replay.json when run.json does not have it."""
