@@ -160,7 +160,7 @@ def test_arms_of_a_comparison_share_one_environment(
 ) -> None:
     words = ["compare", "--vary", "on=simulation,local", "--seeds", "2", "--no-spark"]
     assert main([*words, "--results", str(tmp_path / "runs")]) == 254
-    assert "in one world" in capsys.readouterr().err
+    assert "in one environment" in capsys.readouterr().err
 
 
 def test_a_swarm_of_processes_runs_one_after_the_other(tmp_path: Path) -> None:
