@@ -255,7 +255,7 @@ def test_third_party_filters_are_not_changed(site: Site) -> None:
     try:
         site.net_b.apply("f1", rule(site.pair()))
         assert site.net_b.evidence("f1")["mechanism"] == "nfqueue"
-        assert "somebody else has filters" in site.net_b.evidence("f1")["no_netem"]
+        assert "third-party filters" in site.net_b.evidence("f1")["no_netem"]
         assert median_ms(site) >= LATE_MS
         site.net_b.reset()
         assert "pref 9 " in site.b.run(["tc", "filter", "show", "dev", "eth0", "ingress"])
