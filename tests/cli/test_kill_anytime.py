@@ -41,12 +41,9 @@ for_ms = 600
 KILLER = """
 import json, os, random, signal, sys, time
 from pathlib import Path
+from harness.cli.main import main
 from harness.runs.check import check_locally
 from harness.runs.experiment_file import load
-from harness.runs.simulated import check_possible
-from harness.runs.check import check_locally
-from harness.cli.main import main
-from harness.runs.experiment import load
 from harness.runs.simulated import check_possible
 import harness.runs.execute
 import results.report.terminal

@@ -113,7 +113,7 @@ def test_what_a_system_cannot_do_is_refused_before_anything_starts(
 ) -> None:
     arguments = ("run", EXAMPLES / "tinylog" / "kill.toml", "--results", tmp_path / "runs")
     for words, sentence in (
-        (("--on", "docker"), "the system 'tinylog' cannot live in 'docker' (it can: local)"),
+        (("--on", "docker"), "the system 'tinylog' cannot run in 'docker' (it can: local)"),
         (("--profile", "kafka-4.1"), "no profile is called 'kafka-4.1'"),
     ):
         done = laststand(installed, *arguments, *words)

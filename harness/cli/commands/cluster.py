@@ -256,7 +256,7 @@ def _check_numbers(options: argparse.Namespace) -> None:
             raise UsageError(f"--{name} is {getattr(options, name)}; choose 1 to {largest}")
     if options.profile not in SYSTEM.profiles:
         raise UsageError(
-            f"no profile is called {options.profile!r} (known: {', '.join(SYSTEM.profiles)})"
+            f"no profile is called {options.profile!r} (known: {', '.join(sorted(SYSTEM.profiles))})"
         )
     if options.timings not in SYSTEM.timings:
         raise UsageError(f"--timings is {options.timings!r}; choose {join_names(SYSTEM.timings)}")
