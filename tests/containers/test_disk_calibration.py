@@ -5,7 +5,7 @@ mounted again; then the files that are left must be an outcome that the model co
 (`legal_outcomes.py`).
 
 Four groups: a table of small cases, whose outcome the model predicts exactly; random scripts, in every mode; small
-cases in which kernels write back early; and what they write back by themselves in up to 45 seconds.
+cases in which kernels write back early; and what they write back by themselves in up to a minute.
 """
 
 import shutil
@@ -340,15 +340,23 @@ def test_the_model_chooses_the_early_write_backs_that_kernels_do(case: str) -> N
 # What kernels write by themselves
 
 
-APPENDING_S = (2, 8, 20, 45)
-UNLINKED_S = (1, 4, 7, 20, 40)
+WAITS_S = {"append": (2, 8, 20, 60), "unlink": (1, 4, 12, 20, 50)}
+LATE_S = 15
+"""How much later than the model a kernel may write back.
+
+Its flusher and its journal wake at moments of their own, 5 s apart each, and a busy machine delays both.
+"""
 TICK_S = 0.02
 RECORD_BYTES = 100
 
 
 @dataclass
 class Wait:
-    """One real and one simulated disk that get the same appends until their power is cut."""
+    """One real and one simulated disk that get the same appends until their power is cut.
+
+    The simulated disk's clock is late by `LATE_S`. What the model has written back by then, the kernel must have;
+    what the kernel wrote back earlier is legal anyway.
+    """
 
     case: str
     seconds: int
@@ -366,7 +374,8 @@ class Wait:
 
     def do(self, script: Script) -> None:
         timeline = self.model.timeline
-        timeline.run_for(int((time.monotonic() - self.began_s) * S) - timeline.now)
+        model_s = time.monotonic() - self.began_s - LATE_S
+        timeline.run_for(max(0, int(model_s * S) - timeline.now))
         traces.run(script, self.storage)
         self.lengths.run(script)
 
@@ -383,12 +392,14 @@ class Wait:
 def wait_for_kernels(folder: Path) -> dict[tuple[str, str, int], Wait]:
     """Appends to many disks side by side and cuts each when its time has come."""
     waits = {}
+    # The longest wait begins first, so that no short one is over before the last disk exists.
+    plan = sorted(
+        ((case, seconds) for case, times in WAITS_S.items() for seconds in times),
+        key=lambda wait: -wait[1],
+    )
     try:
-        for filesystem in FILESYSTEMS:
-            for case, seconds in [
-                *(("append", seconds) for seconds in APPENDING_S),
-                *(("unlink", seconds) for seconds in UNLINKED_S),
-            ]:
+        for case, seconds in plan:
+            for filesystem in FILESYSTEMS:
                 disk = make(folder, f"{filesystem}-{case}-{seconds}", filesystem)
                 model = simulated(filesystem, background=True)
                 waits[filesystem, case, seconds] = Wait(case, seconds, disk, model)
@@ -420,7 +431,7 @@ def test_what_kernels_write_back_by_themselves_is_legal() -> None:
     for filesystem in FILESYSTEMS:
         assert "log" not in found[filesystem, "append", 2]
         assert "marker" in found[filesystem, "unlink", 1]
-        assert "marker" not in found[filesystem, "unlink", 40]
-    assert len(found["ext4", "append", 45]["log"]) > 0, "xfs may know its length only after 60 s"
+        assert "marker" not in found[filesystem, "unlink", 50]
+    assert len(found["ext4", "append", 60]["log"]) > 0, "xfs may know its length only later"
     assert "marker" in found["xfs", "unlink", 20], "xfs commits its journal only every 30 s"
-    assert "marker" not in found["ext4", "unlink", 7], "ext4 commits its journal every 5 s"
+    assert "marker" not in found["ext4", "unlink", 12], "ext4 commits its journal every 5 s"
