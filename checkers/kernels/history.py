@@ -112,6 +112,20 @@ class PartitionHistory:
         """How many operations there are, without observations that belong to a poll."""
         return len(self.append_op) + len(self.poll_op) + int((self.end_poll < 0).sum())
 
+    def counts(self) -> dict[str, int]:
+        """Returns how many operations of each kind and outcome there are, and how much was read; additive."""
+        by_status = np.bincount(self.append_status, minlength=4)
+        return {
+            "operations": self.operation_count,
+            "appends": len(self.append_op),
+            "appends_acked": int(by_status[OK_AT] + by_status[OK_SOMEWHERE]),
+            "appends_failed": int(by_status[FAIL]),
+            "appends_unknown": int(by_status[INFO]),
+            "polls": len(self.poll_op),
+            "records_read": len(self.record_offset),
+            "ends_seen": len(self.end_offset),
+        }
+
     def append_at(self, values: I64) -> I64:
         """Returns the positions of the appends that wrote the values, -1 where there is none."""
         return lookup(self.append_op)(values)

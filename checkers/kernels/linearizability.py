@@ -22,10 +22,6 @@ from checkers.kernels.facts import Facts, derive_facts
 from checkers.kernels.findings import Finding
 from checkers.kernels.free_appends import Holes, check_free_appends
 from checkers.kernels.history import (
-    FAIL,
-    INFO,
-    OK_AT,
-    OK_SOMEWHERE,
     PartitionHistory,
     read_history,
 )
@@ -134,18 +130,10 @@ def check_tables(
 
 
 def _coverage(history: PartitionHistory, facts: Facts, holes: Holes) -> dict[str, Any]:
-    by_status = np.bincount(history.append_status, minlength=4)
     return {
-        "operations": history.operation_count,
-        "appends": len(history.append_op),
-        "appends_acked": int(by_status[OK_AT] + by_status[OK_SOMEWHERE]),
-        "appends_failed": int(by_status[FAIL]),
-        "appends_unknown": int(by_status[INFO]),
+        **history.counts(),
         "appends_unknown_revealed": len(np.unique(facts.pinned)),
         "acked_read_back": int(facts.append_read[facts.acked].sum()),
-        "polls": len(history.poll_op),
-        "records_read": len(history.record_offset),
-        "ends_seen": len(history.end_offset),
         "holes": holes.count,
         "hole_ranges": _ranges(holes),
     }

@@ -14,12 +14,9 @@ import numpy as np
 
 from checkers.kernels.facts import Facts, derive_facts
 from checkers.kernels.history import (
-    FAIL,
     I8,
     I64,
-    INFO,
     OK_AT,
-    OK_SOMEWHERE,
     Bools,
     PartitionHistory,
 )
@@ -143,7 +140,7 @@ def cut_slice(
     position, first, last = _final_polls(history)
     sender, sender_first, sender_last = _senders(history, facts)
     report = SliceReport(
-        counts=_counts(history, facts),
+        counts={**history.counts(), "acked": len(facts.acked)},
         limit=facts.places.limit,
         log_violated=bool(alone - NOT_ABOUT_THE_LOG),
         odd=bool(alone) or bool(check_producer_order(history, facts)),
@@ -178,21 +175,6 @@ def _free(history: PartitionHistory) -> FreeAppends:
         res=history.append_res[rows],
         status=history.append_status[rows],
     )
-
-
-def _counts(history: PartitionHistory, facts: Facts) -> dict[str, int]:
-    by_status = np.bincount(history.append_status, minlength=4)
-    return {
-        "operations": history.operation_count,
-        "appends": len(history.append_op),
-        "appends_acked": int(by_status[OK_AT] + by_status[OK_SOMEWHERE]),
-        "appends_failed": int(by_status[FAIL]),
-        "appends_unknown": int(by_status[INFO]),
-        "acked": len(facts.acked),
-        "polls": len(history.poll_op),
-        "records_read": len(history.record_offset),
-        "ends_seen": len(history.end_offset),
-    }
 
 
 def _final_polls(history: PartitionHistory) -> tuple[I64, I64, I64]:
