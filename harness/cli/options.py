@@ -149,7 +149,14 @@ def add_single_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_campaign_options(parser: argparse.ArgumentParser, default: int) -> None:
-    """Adds the options of commands that run many seeds."""
+    """Adds the experiment and the options of commands that run many seeds."""
+    parser.add_argument(
+        "experiment",
+        type=Path,
+        nargs="?",
+        metavar="EXPERIMENT",
+        help="the experiment file (default: a built-in one with random faults)",
+    )
     parser.add_argument(
         "--seeds",
         type=positive_number,

@@ -1,7 +1,6 @@
 """`laststand compare`: runs the same seeds under several settings."""
 
 import argparse
-from pathlib import Path
 
 from harness.cli.campaigns import BUILT_IN_EXPERIMENT, run_campaign
 from harness.cli.options import Subcommands, add_campaign_options, add_command, add_world_options
@@ -11,13 +10,6 @@ def add_parser(commands: Subcommands) -> None:
     """Adds the command."""
     parser = add_command(
         commands, "compare", compare, "run the same seeds under two settings and compare statistics"
-    )
-    parser.add_argument(
-        "experiment",
-        type=Path,
-        nargs="?",
-        metavar="EXPERIMENT",
-        help="the experiment file (default: a built-in one with random faults)",
     )
     parser.add_argument(
         "--vary",

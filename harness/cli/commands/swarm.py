@@ -1,7 +1,6 @@
 """`laststand swarm`: runs many seeds of one experiment."""
 
 import argparse
-from pathlib import Path
 
 from harness.cli.campaigns import BUILT_IN_EXPERIMENT, run_campaign
 from harness.cli.options import (
@@ -16,13 +15,6 @@ from harness.cli.options import (
 def add_parser(commands: Subcommands) -> None:
     """Adds the command."""
     parser = add_command(commands, "swarm", swarm, "run many seeds of one experiment")
-    parser.add_argument(
-        "experiment",
-        type=Path,
-        nargs="?",
-        metavar="EXPERIMENT",
-        help="the experiment file (default: a built-in one with random faults)",
-    )
     add_profile_option(parser, "the file's")
     add_world_options(parser, "the file's")
     add_campaign_options(parser, 1000)
