@@ -21,6 +21,7 @@ from nemesis.agent.client import AgentClient, AgentGoneError
 from nemesis.agent.errors import AgentError
 
 STOP_LIMIT_S = 15.0
+DISK_MIB = 512
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,6 +102,48 @@ class Placement(Protocol):
     async def end(self) -> list[str]:
         """Removes everything; returns what could not be removed."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFolders:
+    """Where a node's data and files are on its host.
+
+    Attributes:
+        directory: Holds the mounted disk.
+        log: The node's files and logs.
+        files: Text by name; still to be written to `log`.
+    """
+
+    directory: str
+    log: str
+    files: Mapping[str, str]
+
+
+async def add_node(
+    node: HostNode, nodes: Mapping[str, HostNode], request: ClusterRequest, *, seen_at: str = ""
+) -> NodeFolders:
+    """Has the node's agent make its disk and folders.
+
+    Args:
+        node: Which one.
+        nodes: All nodes of the cluster, this one included.
+        request: What the cluster is made for.
+        seen_at: Where the node's process sees its directory; "" if that is where it is on the host.
+    """
+    made = await node.agent.request(
+        "add_node",
+        node=node.name,
+        addresses=[node.address],
+        filesystem=request.disk,
+        size_mib=DISK_MIB,
+    )
+    files = request.system.node_files(
+        node.placed(),
+        [other.placed() for other in nodes.values()],
+        request.settings,
+        data_dir=f"{seen_at or made['directory']}/disk/data",
+    )
+    return NodeFolders(directory=made["directory"], log=made["log"], files=files)
 
 
 class HostCluster(RealCluster):

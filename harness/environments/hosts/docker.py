@@ -23,7 +23,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_ex
 
 from harness.contracts.cluster import CONTROLLER_ID_FIRST, HARNESS_HOST
 from harness.environments.hosts import image
-from harness.environments.hosts.cluster import HostCluster, HostNode
+from harness.environments.hosts.cluster import HostCluster, HostNode, add_node
 from harness.environments.hosts.subnets import NETWORKS, free_prefix, routed_networks
 from harness.environments.observation.event_tail import EventSource, LocalFiles
 from harness.environments.request import ClusterRequest, EnvironmentRequest
@@ -43,10 +43,11 @@ BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "KILL", "NET_BIND_SERVICE", "SYS_NICE")
 """What a container keeps; faults are injected from outside the container."""
+DATA = "/data"
+"""Where a container sees its node's directory."""
 HARNESS_PSEUDO_NODE = HARNESS_HOST
 START_POLL_S = 0.005
 START_LIMIT_S = 20.0
-DISK_MIB = 512
 
 _with_retries = retry(
     retry=retry_if_exception_type((OSError,)),
@@ -191,23 +192,10 @@ class DockerPlacement:
         return {LABEL_RUN: self.run_id, LABEL_OWNER: owner()}
 
     async def _make_node(self, node: HostNode) -> None:
-        made = await self._agent.request(
-            "add_node",
-            node=node.name,
-            addresses=[node.address],
-            filesystem=self._request.disk,
-            size_mib=DISK_MIB,
-        )
-        request = self._request
-        nodes = [other.placed() for other in self.nodes.values()]
-        files = request.system.node_files(
-            node.placed(), nodes, request.settings, data_dir="/data/disk/data"
-        )
-        for name, text in files.items():
-            (Path(made["log"]) / name).write_text(text, encoding="utf-8")
-        container = await asyncio.to_thread(
-            self._make_container, node, made["directory"], made["log"]
-        )
+        made = await add_node(node, self.nodes, self._request, seen_at=DATA)
+        for name, text in made.files.items():
+            (Path(made.log) / name).write_text(text, encoding="utf-8")
+        container = await asyncio.to_thread(self._make_container, node, made.directory, made.log)
         self._containers[node.name] = container
         pid = await asyncio.to_thread(_pid_of, container)
         await self._agent.request("enter_namespace", node=node.name, pid=pid)
@@ -219,7 +207,7 @@ class DockerPlacement:
         api = self._engine.api
         host_config = api.create_host_config(
             mounts=[
-                Mount("/data", directory, type="bind", propagation="rslave"),
+                Mount(DATA, directory, type="bind", propagation="rslave"),
                 Mount("/log", log, type="bind"),
             ],
             init=True,

@@ -18,7 +18,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_ex
 
 from harness.contracts.cluster import CONTROLLER_ID_FIRST, HARNESS_HOST
 from harness.environments.hosts.bundle import PYTHON, bundle_version, make_bundle
-from harness.environments.hosts.cluster import HostCluster, HostNode
+from harness.environments.hosts.cluster import HostCluster, HostNode, add_node
 from harness.environments.hosts.inventory import Host, Inventory, load_inventory
 from harness.environments.observation.event_tail import EventSource
 from harness.environments.request import ClusterRequest, EnvironmentRequest
@@ -28,7 +28,6 @@ from nemesis.agent.errors import AgentError
 
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
-DISK_MIB = 512
 CONNECT_LIMIT_S = 15
 COMMAND_LIMIT_S = 60
 PINGS = 9
@@ -346,20 +345,9 @@ class SshPlacement:
         await self._logs.synchronise()
 
     async def _make_node(self, node: HostNode) -> None:
-        made = await node.agent.request(
-            "add_node",
-            node=node.name,
-            addresses=[node.address],
-            filesystem=self._request.disk,
-            size_mib=DISK_MIB,
-        )
-        request = self._request
-        nodes = [other.placed() for other in self.nodes.values()]
-        files = request.system.node_files(
-            node.placed(), nodes, request.settings, data_dir=f"{made['directory']}/disk/data"
-        )
-        for name, text in files.items():
-            await node.agent.request("write_file", path=f"{made['log']}/{name}", text=text)
+        made = await add_node(node, self.nodes, self._request)
+        for name, text in made.files.items():
+            await node.agent.request("write_file", path=f"{made.log}/{name}", text=text)
         await node.agent.request("enter_namespace", node=node.name, pid=None)
 
     async def start_process(self, node: HostNode) -> int:

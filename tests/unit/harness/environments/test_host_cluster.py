@@ -9,7 +9,7 @@ import pytest
 
 from harness.contracts.capability import YES, Capability
 from harness.contracts.system import Settings
-from harness.environments.hosts.cluster import HostCluster, HostNode
+from harness.environments.hosts.cluster import DISK_MIB, HostCluster, HostNode, add_node
 from harness.environments.request import ClusterRequest
 from harness.systems.registry import REFERENCE, SYSTEMS
 from nemesis.agent.errors import AgentError
@@ -87,7 +87,7 @@ class World:
         self.placement = FakePlacement()
         self.agent = self.placement.agent
         self.violations: list[str] = []
-        request = ClusterRequest(
+        self.request = ClusterRequest(
             system=SYSTEMS.get(REFERENCE),
             settings=Settings(profile="kafka-4.1", timings="fast"),
             brokers=3,
@@ -100,7 +100,7 @@ class World:
             on_violation=lambda violation: self.violations.append(violation.sentence),
             seed=7,
         )
-        self.cluster = HostCluster(self.placement, request)  # type: ignore[arg-type]
+        self.cluster = HostCluster(self.placement, self.request)  # type: ignore[arg-type]
         self.injector = HostInjector(
             self.cluster, {name: Capability(level=YES) for name in FAULT_NAMES}
         )
@@ -131,6 +131,31 @@ def live(story: Callable[[World], Coroutine[Any, Any, None]]) -> World:
         return world
 
     return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("seen_at", "data_dir"), [("", "/state/b1/disk/data"), ("/data", "/data/disk/data")]
+)
+def test_the_agent_makes_a_nodes_disk_and_its_files_name_the_data_directory(
+    seen_at: str, data_dir: str
+) -> None:
+    async def story(world: World) -> None:
+        world.agent.answers["add_node"] = {"directory": "/state/b1", "log": "/state/logs/b1"}
+        nodes = world.placement.nodes
+        made = await add_node(nodes["b1"], nodes, world.request, seen_at=seen_at)
+        assert world.agent.asked("add_node") == [
+            {
+                "node": "b1",
+                "addresses": ["192.0.2.1"],
+                "filesystem": "ext4",
+                "size_mib": DISK_MIB,
+            }
+        ]
+        assert (made.directory, made.log) == ("/state/b1", "/state/logs/b1")
+        assert f'"{data_dir}"' in made.files["node.toml"]
+        assert "192.0.2.11:9092" in made.files["node.toml"]
+
+    live(story)
 
 
 def test_an_unexpected_end_is_an_anomaly() -> None:
