@@ -4,7 +4,6 @@ The agent may be a child of this process or at the far end of an SSH channel; bo
 """
 
 import asyncio
-import contextlib
 import itertools
 import json
 import os
@@ -17,6 +16,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import Any, Protocol
 
+from nemesis.agent.child import end_child
 from nemesis.agent.errors import AgentError
 
 RESPONSE_LIMIT_S = 60.0
@@ -81,14 +81,7 @@ class LocalStream:
 
     def close(self) -> None:
         """Ends the agent's input and waits until the agent has ended."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it has ended already
-            self._process.stdin.close()
-        try:
-            self._process.wait(END_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end_child(self._process, END_LIMIT_S)
 
     def close_output(self) -> None:
         """Closes the reading end, after the reader has ended."""

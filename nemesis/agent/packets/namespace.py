@@ -5,7 +5,6 @@ a line of JSON takes about a millisecond; starting a program for each change wou
 next request starts another one in the same namespace, which takes over the packet rules of the dead one.
 """
 
-import contextlib
 import itertools
 import json
 import os
@@ -17,6 +16,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import Any
 
+from nemesis.agent.child import end_child
 from nemesis.agent.packets.nft_rules import NetworkError
 
 __all__ = ["Namespace", "NetworkError"]
@@ -264,15 +264,8 @@ class _Helper:
 
     def close(self) -> None:
         """Ends its input and waits for its end; idempotent."""
-        assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with self._lock, contextlib.suppress(OSError):  # it may be dead already
-            self._process.stdin.close()
-        try:
-            self._process.wait(END_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end_child(self._process, END_LIMIT_S, writing=self._lock)
         self._reader.join()
         self._process.stdout.close()
 

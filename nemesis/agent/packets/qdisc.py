@@ -12,20 +12,18 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from nemesis.agent.packets import netlink
 from nemesis.agent.packets.nft_rules import ANY, NetworkError
 
 ROOT = 0xFFFFFFFF
 _INGRESS = 0xFFFF0000
 _GET_LINK, _GET_QDISC, _GET_CLASS, _GET_FILTER = 18, 38, 42, 46
-_REQUEST, _DUMP = 0x1, 0x300
-_ERROR, _DONE = 2, 3
 _KIND, _OPTIONS, _STATS2 = 1, 2, 7
 _BASIC, _QUEUE = 1, 3
 _U32_SELECTOR, _U32_ACTION = 5, 7
 _SOURCE_AT, _TARGET_AT = 12, 16
 _LINK_NAME, _LINK_LOWER, _LINK_MASTER, _LINK_ELSEWHERE = 3, 5, 10, 37
 _TYPE_MASK = 0x3FFF
-_LIMIT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,22 +141,12 @@ def _of_interface(kind: int, interface: str, parent: int = 0) -> Iterator[bytes]
 
 
 def _dump(kind: int, question: bytes) -> Iterator[bytes]:
-    request = struct.pack("=IHHII", 16 + len(question), kind, _REQUEST | _DUMP, 1, 0) + question
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as netlink:
-        netlink.settimeout(_LIMIT_S)
-        netlink.send(request)
-        while True:
-            data = netlink.recv(1 << 18)
-            at = 0
-            while at + 16 <= len(data):
-                length, response = struct.unpack_from("=IH", data, at)
-                if response == _DONE:
-                    return
-                if response == _ERROR:
-                    code = -struct.unpack_from("=i", data, at + 16)[0]
-                    raise NetworkError(f"the kernel lists no queues: {os.strerror(code)}")
-                yield data[at + 16 : at + length]
-                at += (length + 3) & ~3
+    with netlink.open_netlink(socket.NETLINK_ROUTE) as opened:
+        for response, body in netlink.request(opened, kind, netlink.DUMP, question):
+            if response == netlink.ERROR:
+                reason = os.strerror(netlink.error_number(body))
+                raise NetworkError(f"the kernel lists no queues: {reason}")
+            yield body
 
 
 def _parse(body: bytes) -> Traffic:

@@ -12,20 +12,18 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 
+from nemesis.agent.packets import netlink
 from nemesis.agent.packets.nft_rules import NetworkError
 
 _NETLINK_SOCK_DIAG = 4
 _BY_FAMILY = 20
 _DESTROY = 21
-_ERROR, _DONE = 2, 3
-_REQUEST, _ACK, _DUMP = 0x1, 0x4, 0x300
 _TIME_WAIT, _CLOSE, _LISTEN = 6, 7, 10
 _STATES = ((1 << 13) - 1) & ~(1 << _CLOSE) & ~(1 << _LISTEN) & ~1
 _ID_BYTES = 48
-_LIMIT_S = 5.0
 _GONE_LIMIT_S = 0.5
 
 
@@ -65,9 +63,9 @@ def reset_connections(
     """
     chosen = [one for one in tcp_sockets() if _is_chosen(one, addresses, ports)]
     live = [one for one in chosen if one.state != _TIME_WAIT]
-    with _open() as netlink:
+    with _open() as opened:
         for one in chosen:
-            _destroy(netlink, one)
+            _destroy(opened, one)
     deadline_s = time.monotonic() + _GONE_LIMIT_S
     while True:
         there = {one.identity for one in tcp_sockets()}
@@ -91,15 +89,14 @@ def tcp_sockets() -> list[TcpSocket]:
         NetworkError: The kernel does not report them.
     """
     found: list[TcpSocket] = []
-    with _open() as netlink:
+    with _open() as opened:
         for family in (socket.AF_INET, socket.AF_INET6):
             body = _request(family, _STATES, bytes(_ID_BYTES))
-            netlink.send(_message(_BY_FAMILY, _REQUEST | _DUMP, body))
-            for kind, response in _responses(netlink):
-                if kind == _ERROR:
-                    code = -struct.unpack_from("=i", response)[0]
+            for kind, response in netlink.request(opened, _BY_FAMILY, netlink.DUMP, body):
+                if kind == netlink.ERROR:
                     if family == socket.AF_INET:
-                        raise NetworkError(f"the kernel lists no sockets: {os.strerror(code)}")
+                        reason = os.strerror(netlink.error_number(response))
+                        raise NetworkError(f"the kernel lists no sockets: {reason}")
                     break  # no IPv6 here
                 found.append(_parse(response))
     return found
@@ -107,34 +104,13 @@ def tcp_sockets() -> list[TcpSocket]:
 
 def _open() -> socket.socket:
     try:
-        netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG)
+        return netlink.open_netlink(_NETLINK_SOCK_DIAG)
     except OSError as error:
         raise NetworkError(f"the kernel has no sock_diag netlink ({error.strerror})") from None
-    netlink.settimeout(_LIMIT_S)
-    return netlink
 
 
 def _request(family: int, states: int, identity: bytes) -> bytes:
     return struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 0, 0, states) + identity
-
-
-def _message(kind: int, flags: int, body: bytes) -> bytes:
-    return struct.pack("=IHHII", 16 + len(body), kind, flags, 1, 0) + body
-
-
-def _responses(netlink: socket.socket) -> Iterator[tuple[int, bytes]]:
-    """Yields kind and body of the responses, up to the end of a dump or an error number."""
-    while True:
-        data = netlink.recv(1 << 18)
-        at = 0
-        while at + 16 <= len(data):
-            length, kind = struct.unpack_from("=IH", data, at)
-            if kind == _DONE:
-                return
-            yield kind, data[at + 16 : at + length]
-            if kind == _ERROR:
-                return
-            at += (length + 3) & ~3
 
 
 def _parse(response: bytes) -> TcpSocket:
@@ -158,14 +134,13 @@ def _address(family: int, data: bytes) -> str:
     return socket.inet_ntop(socket.AF_INET6, data)
 
 
-def _destroy(netlink: socket.socket, one: TcpSocket) -> None:
+def _destroy(opened: socket.socket, one: TcpSocket) -> None:
     # Every state: the socket may have changed its state since it was listed.
     body = _request(one.family, 0xFFFFFFFF, one.identity)
-    netlink.send(_message(_DESTROY, _REQUEST | _ACK, body))
-    for kind, response in _responses(netlink):
-        if kind != _ERROR:
+    for kind, response in netlink.request(opened, _DESTROY, netlink.ACK, body):
+        if kind != netlink.ERROR:
             continue
-        code = -struct.unpack_from("=i", response)[0]
+        code = netlink.error_number(response)
         if code in (errno.EOPNOTSUPP, errno.EPERM):
             raise NetworkError(
                 f"the kernel destroys no sockets ({os.strerror(code)}): "
