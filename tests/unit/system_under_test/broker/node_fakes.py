@@ -5,6 +5,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from system_under_test.config import FAST_TIMINGS, NodeConfig
 from system_under_test.runtime import SilentObserver
 
 
@@ -33,6 +34,18 @@ def run_virtually(main: Coroutine[Any, Any, Any]) -> Any:
 def now_ms() -> float:
     """Returns the time of the running loop, which began at 0."""
     return round(asyncio.get_running_loop().time() * 1000, 3)
+
+
+def broker_config() -> NodeConfig:
+    """Returns the configuration of a broker that is alone with its fakes."""
+    return NodeConfig(
+        node_id=1,
+        role="broker",
+        address="b1:9092",
+        cluster_id="c",
+        voters=(),
+        timings=FAST_TIMINGS,
+    )
 
 
 class RecordingObserver(SilentObserver):

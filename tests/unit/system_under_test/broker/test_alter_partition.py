@@ -8,10 +8,15 @@ import pytest
 
 from system_under_test.broker.alter_partition import AlterPartitionManager
 from system_under_test.broker.interfaces import IsrProposal, IsrResponse
-from system_under_test.config import FAST_TIMINGS, NodeConfig
+from system_under_test.config import FAST_TIMINGS
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import NO_THROTTLE, alter_partition_response
-from tests.unit.system_under_test.broker.node_fakes import FakeHost, ScriptedChannel, run_virtually
+from tests.unit.system_under_test.broker.node_fakes import (
+    FakeHost,
+    ScriptedChannel,
+    broker_config,
+    run_virtually,
+)
 
 TOPIC = UUID(int=100)
 RETRY_MS = FAST_TIMINGS.alter_partition_retry_ms
@@ -64,14 +69,7 @@ class Bench:
         self.host = FakeHost()
         self.manager = AlterPartitionManager(
             self.host,
-            NodeConfig(
-                node_id=1,
-                role="broker",
-                address="b1:9092",
-                cluster_id="c",
-                voters=(),
-                timings=FAST_TIMINGS,
-            ),
+            broker_config(),
             self.channel,
             lambda: 41,
         )

@@ -14,7 +14,7 @@ from system_under_test.broker.lifecycle import (
     BrokerState,
     LifecycleHooks,
 )
-from system_under_test.config import FAST_TIMINGS, NodeConfig
+from system_under_test.config import FAST_TIMINGS
 from system_under_test.invariants import InvariantViolation
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
@@ -26,6 +26,7 @@ from system_under_test.protocol.messages import (
 from tests.unit.system_under_test.broker.node_fakes import (
     FakeHost,
     ScriptedChannel,
+    broker_config,
     now_ms,
     run_virtually,
 )
@@ -71,14 +72,7 @@ class Story:
         self.channel = ScriptedChannel(lambda message: controller(self, message))
         self.lifecycle = BrokerLifecycle(
             self.host,
-            NodeConfig(
-                node_id=1,
-                role="broker",
-                address="b1:9092",
-                cluster_id="c",
-                voters=(),
-                timings=FAST_TIMINGS,
-            ),
+            broker_config(),
             self.channel,
             directory_ids=(DIRECTORY,),
             previous_broker_epoch=17,

@@ -10,7 +10,6 @@ import pytest
 from system_under_test.broker.interfaces import LocalPartitionsDelta
 from system_under_test.broker.metadata_cache import MetadataCache
 from system_under_test.broker.publisher import MetadataPublisher
-from system_under_test.config import NodeConfig
 from system_under_test.metadata.records import (
     ConfigRecord,
     MetadataBatch,
@@ -21,7 +20,7 @@ from system_under_test.metadata.records import (
     TopicRecord,
 )
 from system_under_test.rules import Rules
-from tests.unit.system_under_test.broker.node_fakes import FakeHost, run_virtually
+from tests.unit.system_under_test.broker.node_fakes import FakeHost, broker_config, run_virtually
 
 TOPIC = UUID(int=100)
 
@@ -53,9 +52,7 @@ class Bench:
     """A publisher with its surroundings. This broker is number 1."""
 
     def __init__(self, *yes: str, rules: Rules | None = None) -> None:
-        config = NodeConfig(
-            node_id=1, role="broker", address="b1:9092", cluster_id="c", voters=()
-        ).with_rules(rules or Rules())
+        config = broker_config().with_rules(rules or Rules())
         self.host = FakeHost(*yes)
         self.cache = MetadataCache(config)
         self.target = RecordingTarget(self.cache)

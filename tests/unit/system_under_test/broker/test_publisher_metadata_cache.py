@@ -1,12 +1,12 @@
 """Metadata cache: what it returns to partitions of its broker, and to clients that request Metadata."""
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from system_under_test.broker.metadata_cache import MetadataCache
-from system_under_test.config import NodeConfig
 from system_under_test.metadata.records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
@@ -16,6 +16,7 @@ from system_under_test.metadata.records import (
 )
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import decode, encode, metadata_request
+from tests.unit.system_under_test.broker.node_fakes import broker_config
 
 TOPIC = UUID(int=100)
 OTHER = UUID(int=200)
@@ -23,16 +24,7 @@ OTHER = UUID(int=200)
 
 def cache() -> MetadataCache:
     """Brokers 1 (alive), 2 (fenced), 3 (in controlled shutdown); "t" led by 1 and 2, "s" without a leader."""
-    made = MetadataCache(
-        NodeConfig(
-            node_id=1,
-            role="broker",
-            address="b1:9092",
-            cluster_id="c",
-            voters=(),
-            min_insync_replicas=2,
-        )
-    )
+    made = MetadataCache(replace(broker_config(), min_insync_replicas=2))
     records: list[Any] = [
         RegisterBrokerRecord(
             broker_id=broker_id,

@@ -9,7 +9,7 @@ import pytest
 
 from system_under_test.broker.replica_fetcher import FetcherManager
 from system_under_test.broker.tasks import TaskScope
-from system_under_test.config import FAST_TIMINGS, NodeConfig
+from system_under_test.config import FAST_TIMINGS
 from system_under_test.log.errors import OutOfOrderOffsetError
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
@@ -20,7 +20,12 @@ from system_under_test.protocol.messages import (
 )
 from system_under_test.protocol.record_batch import CorruptBatchError
 from system_under_test.rules import Rules
-from tests.unit.system_under_test.broker.node_fakes import FakeHost, now_ms, run_virtually
+from tests.unit.system_under_test.broker.node_fakes import (
+    FakeHost,
+    broker_config,
+    now_ms,
+    run_virtually,
+)
 
 TOPIC = UUID(int=100)
 BACKOFF_MS = FAST_TIMINGS.replica_fetch_backoff_ms
@@ -124,14 +129,7 @@ class Bench:
         self.addresses: dict[int, str] = {2: "b2:9092"}
         self.fetchers = FetcherManager(
             self.host,
-            NodeConfig(
-                node_id=1,
-                role="broker",
-                address="b1:9092",
-                cluster_id="c",
-                voters=(),
-                timings=FAST_TIMINGS,
-            ).with_rules(rules or Rules()),
+            broker_config().with_rules(rules or Rules()),
             TaskScope(self.failures.append),
             alive_address=self.addresses.get,
             broker_epoch=lambda: 41,
