@@ -17,7 +17,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from nemesis.agent.packets.namespace import Namespace
+import pytest
+
+from nemesis.agent.packets.namespace import Namespace, NetworkError
 
 T = TypeVar("T")
 
@@ -227,6 +229,30 @@ class Site:
         return str(self.net_a.probe(self.b.address, PORT, PROBE_MS)["outcome"])
 
 
+@contextlib.contextmanager
+def hosts_or_skip(count: int, reason: str) -> Iterator[list[RigHost]]:
+    """Yields hosts; skips the test if there is a reason why there can be none."""
+    if reason:
+        pytest.skip(reason)
+    with segment(count) as hosts:
+        yield hosts
+
+
+@contextlib.contextmanager
+def clean_site(hosts: list[RigHost]) -> Iterator[Site]:
+    """Yields a site, and checks afterwards that nothing is left of its faults."""
+    with contextlib.ExitStack() as stack:
+        yield Site(hosts, stack)
+    for host in hosts:
+        left = left_behind(host)
+        assert left == [], left
+
+
+def refusal(text: str) -> Any:
+    """Expects that the agent refuses something, with this in its message."""
+    return pytest.raises(NetworkError, match=text)
+
+
 def tables(host: RigHost) -> list[str]:
     """Returns the nftables tables of a host."""
     return [line for line in host.run(["nft", "list", "tables"]).splitlines() if line]
@@ -253,6 +279,11 @@ def drop(*pairs: list[str], hook: str = "input") -> list[dict[str, Any]]:
 def delay(site: Site, ms: float, jitter_ms: float = 0, by: str = "") -> list[dict[str, Any]]:
     """Returns a rule that hits what the first host sends the second."""
     return [{"kind": "delay", "pairs": [site.pair()], "ms": ms, "jitter_ms": jitter_ms, "by": by}]
+
+
+def limit(source: str, rate_kib_s: int) -> list[dict[str, Any]]:
+    """Returns a rule that limits what an address sends."""
+    return [{"kind": "bandwidth", "pairs": [[source, "*"]], "rate_kib_s": rate_kib_s}]
 
 
 def udp(host: RigHost, port: int = 0) -> socket.socket:

@@ -22,13 +22,14 @@ from tests.containers.network_rig import (
     PORT,
     RigHost,
     Site,
+    clean_site,
     connected,
     delay,
     devices,
     helper_pid,
+    hosts_or_skip,
     left_behind,
     round_trips_ms,
-    segment,
     tables,
     udp,
     wait_for,
@@ -44,19 +45,14 @@ LATE_MS = 40
 
 @pytest.fixture(scope="module")
 def rig() -> Iterator[list[RigHost]]:
-    reason = why_no_netem()
-    if reason:
-        pytest.skip(reason)
-    with segment(3) as hosts:
+    with hosts_or_skip(3, why_no_netem()) as hosts:
         yield hosts
 
 
 @pytest.fixture
 def site(rig: list[RigHost]) -> Iterator[Site]:
-    with contextlib.ExitStack() as stack:
-        yield Site(rig, stack)
-    for host in rig:
-        assert left_behind(host) == []
+    with clean_site(rig) as made:
+        yield made
 
 
 def rule(*pairs: list[str], ms: float = LATE_MS, **more: Any) -> list[dict[str, Any]]:

@@ -11,8 +11,8 @@ import pytest
 from harness.simulation.disk import SimDisk
 from harness.simulation.inode import PAGE_BYTES
 from harness.simulation.power_cut import MODES
+from tests.simulation.sim_disks import JOURNALLING, PROFILES, content, cut, disk_of
 from tests.simulation.sim_helpers import S, call, pair
-from tests.simulation.test_sim_disk import JOURNALLING, PROFILES, content, cut, disk_of
 
 
 def durable_disk(profile: str) -> SimDisk:
