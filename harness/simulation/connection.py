@@ -72,7 +72,6 @@ class SimConnection:
         client_loop: NodeLoop,
         listener: Listener,
         links: tuple[Link, Link],
-        plane: str,
         on_gone: Callable[[int], None],
     ) -> None:
         self.timeline = timeline
@@ -85,8 +84,8 @@ class SimConnection:
         self._inflight: dict[Flight, None] = {}
         self._timer: Handle | None = None
         self._armed_ns = _NEVER_NS
-        self.up = Pipe(timeline, links[0], plane, client_loop, is_reply=False)
-        self.down = Pipe(timeline, links[1], plane, listener.loop, is_reply=True)
+        self.up = Pipe(timeline, links[0], client_loop, is_reply=False)
+        self.down = Pipe(timeline, links[1], listener.loop, is_reply=True)
         self.server = ServerEnd(self, listener)
         self.up.receive = self.server.on_frame
         self.down.receive = self.on_frame

@@ -26,7 +26,7 @@ class Machine(Protocol):
 
     @property
     def kind(self) -> str:
-        """The node kind; it determines the plane of connections."""
+        """The node kind; it determines the latency of connections."""
         ...
 
     @property

@@ -1,11 +1,12 @@
 """The network between all nodes: its connections, and its faults.
 
-The behaviour was observed on Linux 6.18. `tests/simulation/test_sim_network.py` has a test for each observation,
-and `tests/containers/test_network_calibration.py` repeats them on the kernel.
+The behaviour was observed on Linux 6.18. `tests/simulation/test_sim_network_*.py` have a test for each
+observation, and `tests/containers/test_network_calibration.py` repeats them on the kernel.
+
+A rule is about ordered pairs of nodes. It knows no planes: whoever adds it chooses the pairs.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
 
 from harness.simulation.connection import Listener, SimConnection, send_reset
 from harness.simulation.interfaces import Machine
@@ -14,13 +15,10 @@ from harness.simulation.network_faults import (
     DEGRADE,
     DROP,
     HOLD,
-    PLANES,
     REJECT,
     STALL,
     THROTTLE,
     NetworkFault,
-    between,
-    plane_of,
 )
 from harness.simulation.pipe import Link, Pipe
 from harness.simulation.timeline import Timeline
@@ -30,6 +28,9 @@ LOOPBACK_LATENCY_NS = 20_000
 
 SYN_LINEAR_TIMEOUTS = 4
 """Linux' tcp_syn_linear_timeouts since 6.5: the number of connect timeouts before they grow. Older kernels: 0."""
+
+PLACES = ("receiver", "sender")
+"""Where packets can be dropped."""
 
 Pairs = Collection[tuple[str, str]]
 """Ordered pairs (source, destination) of names of nodes."""
@@ -76,118 +77,6 @@ class SimNetwork:
 
     # Faults
 
-    def cut(
-        self,
-        a: str,
-        b: str,
-        *,
-        planes: Iterable[str] | None = None,
-        direction: str = "both",
-        at: str = "receiver",
-    ) -> NetworkFault:
-        """Drops the packets between two nodes; TCP keeps trying.
-
-        Args:
-            a: A node.
-            b: Another node.
-            planes: On these planes only; None for all.
-            direction: "both", "a_to_b" or "b_to_a": which packets are dropped.
-            at: "receiver", as on the path or in an INPUT chain, or "sender", as in an OUTPUT chain. With "sender",
-                the kernel knows that nothing was sent. It backs off nevertheless, but the first write after the
-                drop has ended also sends everything that waits.
-        """
-        forward = _choose(direction, both=(True, True), a_to_b=(True, False), b_to_a=(False, True))
-        pairs = {pair for pair, cut in (((a, b), forward[0]), ((b, a), forward[1])) if cut}
-        at_sender = _choose(at, receiver=False, sender=True)
-        self._check_nodes(a, b)
-        label = f"cut {a} {b} {direction}"
-        return self._apply(
-            NetworkFault(
-                STALL,
-                label,
-                between(lambda src, dst: (src, dst) in pairs, _planes(planes)),
-                at_sender=at_sender,
-            )
-        )
-
-    def isolate(
-        self, node: str, *, planes: Iterable[str] | None = None, at: str = "receiver"
-    ) -> NetworkFault:
-        """Drops the packets between a node and all others, including clients unless `planes` excludes them."""
-        self._check_nodes(node)
-        applies = between(lambda src, dst: node in (src, dst), _planes(planes))
-        at_sender = _choose(at, receiver=False, sender=True)
-        return self._apply(NetworkFault(STALL, f"isolate {node}", applies, at_sender=at_sender))
-
-    def partition(
-        self,
-        groups: Sequence[Collection[str]],
-        *,
-        planes: Iterable[str] | None = None,
-        at: str = "receiver",
-    ) -> NetworkFault:
-        """Drops the packets between nodes of different groups. Nodes in no group reach all others.
-
-        A node in two groups is a bridge between them.
-        """
-        for group in groups:
-            self._check_nodes(*group)
-
-        def separated(src: str, dst: str) -> bool:
-            of_src = [i for i, group in enumerate(groups) if src in group]
-            of_dst = [i for i, group in enumerate(groups) if dst in group]
-            return bool(of_src) and bool(of_dst) and not set(of_src) & set(of_dst)
-
-        label = "partition " + " | ".join(",".join(sorted(group)) for group in groups)
-        at_sender = _choose(at, receiver=False, sender=True)
-        applies = between(separated, _planes(planes))
-        return self._apply(NetworkFault(STALL, label, applies, at_sender=at_sender))
-
-    def reject(self, a: str, b: str, *, planes: Iterable[str] | None = None) -> NetworkFault:
-        """Responds to the packets between two nodes with resets, as a firewall does (`REJECT tcp-reset`)."""
-        self._check_nodes(a, b)
-        chosen = _planes(planes)
-        plane = plane_of(self._nodes[a].kind, self._nodes[b].kind)
-        return self.refuse(f"reject {a} {b}", ((a, b), (b, a)) if plane in chosen else ())
-
-    def degrade(
-        self,
-        a: str,
-        b: str,
-        *,
-        delay_ns: int = 0,
-        loss: float = 0.0,
-        planes: Iterable[str] | None = None,
-        direction: str = "both",
-    ) -> NetworkFault:
-        """Delays packets between two nodes, or loses them, so that they are sent again.
-
-        Args:
-            a: A node.
-            b: Another node.
-            delay_ns: Delay of every frame.
-            loss: Probability that a packet is lost. With probability loss**(j+1) a frame is late by
-                0.2 s * (2**(j+1) - 1); no frame is ever lost for good.
-            planes: On these planes only; None for all.
-            direction: "both", "a_to_b" or "b_to_a".
-        """
-        forward = _choose(direction, both=(True, True), a_to_b=(True, False), b_to_a=(False, True))
-        pairs = {pair for pair, bad in (((a, b), forward[0]), ((b, a), forward[1])) if bad}
-        if not 0.0 <= loss < 1.0:
-            raise ValueError(
-                f"a loss of {loss} is not a probability below one; cut the link instead"
-            )
-        self._check_nodes(a, b)
-        return self._apply(
-            NetworkFault(
-                DEGRADE,
-                f"degrade {a} {b}",
-                between(lambda src, dst: (src, dst) in pairs, _planes(planes)),
-                delay_ns=delay_ns,
-                loss=loss,
-            )
-        )
-
     def impair(
         self,
         label: str,
@@ -204,7 +93,8 @@ class SimNetwork:
             pairs: (source, destination).
             delay_ns: Delay of every frame. Frames still on their way when the fault is healed arrive at once.
             jitter_ns: The delay is drawn uniformly from `delay_ns` plus or minus this; at most `delay_ns`.
-            loss: As for `degrade`; 1.0 drops everything.
+            loss: Probability that a packet is lost. With probability loss**(j+1) a frame is late by
+                0.2 s * (2**(j+1) - 1); no frame is ever lost for good. 1.0 drops everything.
         """
         if not 0.0 <= loss <= 1.0 or jitter_ns > delay_ns:
             raise ValueError(
@@ -217,22 +107,20 @@ class SimNetwork:
             NetworkFault(DEGRADE, label, applies, delay_ns=delay_ns, jitter_ns=jitter_ns, loss=loss)
         )
 
-    def throttle(self, node: str, *, bytes_per_s: int) -> NetworkFault:
-        """Sends all packets from a node to others over one slow wire, one after the other."""
-        self._check_nodes(node)
-        pairs = [(node, other) for other in self._nodes]
-        return self.shape(f"throttle {node} {bytes_per_s}", pairs, bytes_per_s=bytes_per_s)
-
     def stall(self, label: str, pairs: Pairs, *, at: str = "receiver") -> NetworkFault:
-        """Drops the packets of ordered pairs of nodes; one rule for all of them.
+        """Drops the packets of ordered pairs of nodes; TCP keeps trying. One rule for all of them.
 
         Args:
             label: For traces.
             pairs: (source, destination).
-            at: As for `cut`.
+            at: "receiver", as on the path or in an INPUT chain, or "sender", as in an OUTPUT chain. With "sender",
+                the kernel knows that nothing was sent. It backs off nevertheless, but the first write after the
+                drop has ended also sends everything that waits.
         """
-        at_sender = _choose(at, receiver=False, sender=True)
-        return self._apply(NetworkFault(STALL, label, self._among(pairs), at_sender=at_sender))
+        if at not in PLACES:
+            raise ValueError(f"{at!r} is not one of {', '.join(PLACES)}")
+        applies = self._among(pairs)
+        return self._apply(NetworkFault(STALL, label, applies, at_sender=at == "sender"))
 
     def refuse(self, label: str, pairs: Pairs) -> NetworkFault:
         """Responds to packets between ordered pairs of nodes with resets, as the firewall rule `REJECT tcp-reset`.
@@ -243,8 +131,8 @@ class SimNetwork:
         """
         fault = self._apply(NetworkFault(REJECT, label, self._among(pairs)))
         for connection in list(self.connections.values()):
-            up = connection.up
-            if fault.applies(up.link.src, up.link.dst, up.plane):
+            link = connection.up.link
+            if fault.applies(link.src, link.dst):
                 fault.dropped_or_stalled += 1
                 connection.reset_both_ends()
         return fault
@@ -261,11 +149,11 @@ class SimNetwork:
             NetworkFault(THROTTLE, label, self._among(pairs), bytes_per_s=bytes_per_s)
         )
 
-    def _among(self, pairs: Pairs) -> Callable[[str, str, str], bool]:
+    def _among(self, pairs: Pairs) -> Callable[[str, str], bool]:
         """Returns the predicate of a rule about ordered pairs of nodes."""
         self._check_nodes(*{name for pair in pairs for name in pair})
         wanted = frozenset(pairs)
-        return between(lambda src, dst: (src, dst) in wanted, PLANES)
+        return lambda src, dst: (src, dst) in wanted
 
     def hold(self, src: str | None, dst: str | None, message_type_name: str) -> NetworkFault:
         """Holds messages of one type from one node to another until `release`.
@@ -308,10 +196,9 @@ class SimNetwork:
             return src in (None, from_node) and dst in (None, to_node)
 
         label = f"{kind} {name} {src or '*'}>{dst or '*'}"
-        fault = NetworkFault(
-            kind, label, between(forward, PLANES), message_type=name, remaining=remaining
+        return self._apply(
+            NetworkFault(kind, label, forward, message_type=name, remaining=remaining)
         )
-        return self._apply(fault)
 
     def heal(self, fault: NetworkFault) -> None:
         """Ends one fault; idempotent. Others stay in force."""
@@ -327,7 +214,7 @@ class SimNetwork:
     def _empty_queue_of(self, fault: NetworkFault) -> None:
         for connection in list(self.connections.values()):
             for pipe in (connection.up, connection.down):
-                if fault.applies(pipe.link.src, pipe.link.dst, pipe.plane):
+                if fault.applies(pipe.link.src, pipe.link.dst):
                     pipe.send_now()
 
     def heal_all(self) -> None:
@@ -380,19 +267,17 @@ class SimNetwork:
 
     def packets_are_dropped(self, src: Machine, dst: Machine) -> bool:
         """Whether a fault drops a packet between two hosts. Counts the packet as evidence."""
-        plane = plane_of(src.kind, dst.kind)
         hit = False
         for fault in self.faults:
-            if fault.kind == STALL and fault.applies(src.name, dst.name, plane):
+            if fault.kind == STALL and fault.applies(src.name, dst.name):
                 fault.dropped_or_stalled += 1
                 hit = True
         return hit
 
     def is_rejected(self, src: Machine, dst: Machine) -> bool:
         """Whether a firewall resets a packet between two hosts. Counts the packet as evidence."""
-        plane = plane_of(src.kind, dst.kind)
         for fault in self.faults:
-            if fault.kind == REJECT and fault.applies(src.name, dst.name, plane):
+            if fault.kind == REJECT and fault.applies(src.name, dst.name):
                 fault.dropped_or_stalled += 1
                 return True
         return False
@@ -400,8 +285,7 @@ class SimNetwork:
     def refresh(self) -> None:
         """Updates links and pipes after faults changed, or after a host lost power or booted."""
         for (src, dst), link in self._links.items():
-            plane = plane_of(self._nodes[src].kind, self._nodes[dst].kind)
-            touching = [fault for fault in self.faults if fault.applies(src, dst, plane)]
+            touching = [fault for fault in self.faults if fault.applies(src, dst)]
             link.degraders = tuple(fault for fault in touching if fault.kind == DEGRADE)
             link.interceptors = tuple(fault for fault in touching if fault.kind in (HOLD, DROP))
             link.throttlers = tuple(fault for fault in touching if fault.kind == THROTTLE)
@@ -429,7 +313,7 @@ class SimNetwork:
         return tuple(
             fault
             for fault in self.faults
-            if fault.kind == STALL and fault.applies(pipe.link.src, pipe.link.dst, pipe.plane)
+            if fault.kind == STALL and fault.applies(pipe.link.src, pipe.link.dst)
         )
 
     # Connections
@@ -463,7 +347,6 @@ class SimNetwork:
             client_loop,
             listener,
             (self.link(client, server), self.link(server, client)),
-            plane_of(client.kind, server.kind),
             self._forget,
         )
         self.connections[self._connection_count] = connection
@@ -498,20 +381,3 @@ class SimNetwork:
                     end.process_died()
         if host_is_off:
             self.refresh()
-
-
-def _planes(planes: Iterable[str] | None) -> frozenset[str]:
-    if planes is None:
-        return PLANES
-    chosen = frozenset(planes)
-    if unknown := sorted(chosen - PLANES):
-        raise ValueError(
-            f"no plane is called {unknown[0]!r}; the planes are {', '.join(sorted(PLANES))}"
-        )
-    return chosen
-
-
-def _choose(word: str, **choices: Any) -> Any:
-    if word not in choices:
-        raise ValueError(f"{word!r} is not one of {', '.join(choices)}")
-    return choices[word]

@@ -1,15 +1,10 @@
 """Network faults: what can be wrong with the packets between two hosts.
 
-A fault applies to ordered pairs of hosts and to planes. Overlapping faults are independent: healing one leaves the
+A fault applies to ordered pairs of hosts. Overlapping faults are independent: healing one leaves the
 others in force.
 """
 
 from collections.abc import Callable
-
-INTER_BROKER = "inter-broker"
-CONTROLLER = "controller"
-CLIENT = "client"
-PLANES = frozenset({INTER_BROKER, CONTROLLER, CLIENT})
 
 STALL = "stall"  # packets are dropped; TCP sends them again
 REJECT = "reject"  # the response to a packet is a reset
@@ -22,19 +17,6 @@ SECOND_NS = 1_000_000_000
 BURST_BYTES = 1_600
 BURSTS_PER_S = 100
 """A shaper passes a full packet at once, or the bytes of 10 ms at its rate, whichever is more."""
-
-
-def plane_of(kind_a: str, kind_b: str) -> str:
-    """Returns the plane of a connection between nodes of two kinds.
-
-    With a controller at one end it is the controller plane; otherwise between two brokers the inter-broker plane;
-    otherwise, for example with the harness at one end, the client plane.
-    """
-    if CONTROLLER in (kind_a, kind_b):
-        return CONTROLLER
-    if kind_a == kind_b == "broker":
-        return INTER_BROKER
-    return CLIENT
 
 
 class NetworkFault:
@@ -75,7 +57,7 @@ class NetworkFault:
         self,
         kind: str,
         label: str,
-        applies: Callable[[str, str, str], bool],
+        applies: Callable[[str, str], bool],
         *,
         at_sender: bool = False,
         delay_ns: int = 0,
@@ -118,17 +100,6 @@ class NetworkFault:
         self.free_at_ns = max(self.free_at_ns, now_ns - burst_ns) + size_bytes * SECOND_NS // rate
         return max(0, self.free_at_ns - now_ns)
 
-    def applies(self, src: str, dst: str, plane: str) -> bool:
-        """Whether the fault applies to packets from `src` to `dst` on a plane."""
-        return self._applies(src, dst, plane)
-
-
-def between(
-    forward: Callable[[str, str], bool], planes: frozenset[str]
-) -> Callable[[str, str, str], bool]:
-    """Returns the predicate of a fault: the pairs that `forward` accepts, on some planes, between two hosts."""
-
-    def applies(src: str, dst: str, plane: str) -> bool:
-        return src != dst and plane in planes and forward(src, dst)
-
-    return applies
+    def applies(self, src: str, dst: str) -> bool:
+        """Whether the fault applies to packets from `src` to `dst`. A host always reaches itself."""
+        return src != dst and self._applies(src, dst)

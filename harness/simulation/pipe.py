@@ -122,7 +122,6 @@ class Pipe:
 
     Attributes:
         link: The wire under it.
-        plane: Its plane, to which faults may be limited.
         sender: The loop of the process that writes into it.
         receive: Called with every frame that arrives.
         give_up: Called to break the connection after 15 minutes of retransmissions.
@@ -149,19 +148,15 @@ class Pipe:
         "is_reply",
         "is_slow",
         "link",
-        "plane",
         "receive",
         "resuming",
         "sender",
         "timeline",
     )
 
-    def __init__(
-        self, timeline: Timeline, link: Link, plane: str, sender: NodeLoop, *, is_reply: bool
-    ) -> None:
+    def __init__(self, timeline: Timeline, link: Link, sender: NodeLoop, *, is_reply: bool) -> None:
         self.timeline = timeline
         self.link = link
-        self.plane = plane
         self.sender = sender
         self.is_reply = is_reply
         self.receive: Callable[[Flight], None] = _not_connected
@@ -267,8 +262,6 @@ class Pipe:
     def _degradation_ns(self) -> int:
         total = 0
         for fault in self.link.degraders:
-            if not fault.applies(self.link.src, self.link.dst, self.plane):
-                continue
             late = fault.late_ns(self.link.random)
             step = LOSS_STEP_NS
             for _ in range(LOSS_REPEATS_MAX):

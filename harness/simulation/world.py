@@ -163,7 +163,7 @@ class World(Timeline):
 
         Args:
             name: Unique, for example "b1".
-            kind: "broker", "controller", "client" or "harness"; decides the plane of its connections.
+            kind: "broker", "controller", "client" or "harness"; decides the latency of its connections.
             address: Unique, "host:port".
             main: Makes the program, given its interfaces; called at every start.
             observer: Receives the events of the program.

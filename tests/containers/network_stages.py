@@ -16,6 +16,7 @@ from harness.simulation.network import SYN_LINEAR_TIMEOUTS
 from harness.simulation.weather import CALM
 from nemesis.agent.packets.namespace import Namespace
 from tests.containers.network_rig import RigHost
+from tests.simulation.network_helpers import B1_TO_K1, K1_AND_B1, K1_TO_B1
 from tests.simulation.sim_helpers import MS, Echo, S, pair
 
 PORT = 9092
@@ -161,6 +162,9 @@ def _named(error: BaseException | None, success: str) -> str:
     return next(name for kind, name in _ERRORS if isinstance(error, kind))
 
 
+_PAIRS = {"both": K1_AND_B1, "a_to_b": K1_TO_B1, "b_to_a": B1_TO_K1}
+
+
 class Model:
     """The simulated world."""
 
@@ -207,16 +211,16 @@ class Model:
         self.world.run_for(int(seconds * S))
 
     def cut(self, direction: str = "both", at: str = "receiver") -> Any:
-        return self.world.network.cut("k1", "b1", direction=direction, at=at)
+        return self.world.network.stall("cut", _PAIRS[direction], at=at)
 
     def reject(self) -> Any:
-        return self.world.network.reject("k1", "b1")
+        return self.world.network.refuse("reject", K1_AND_B1)
 
     def delay(self, ms: float) -> Any:
-        return self.world.network.degrade("k1", "b1", delay_ns=int(ms * MS), direction="a_to_b")
+        return self.world.network.impair("late", K1_TO_B1, delay_ns=int(ms * MS))
 
     def loss(self, percent: float) -> Any:
-        return self.world.network.degrade("k1", "b1", loss=percent / 100)
+        return self.world.network.impair("lossy", K1_AND_B1, loss=percent / 100)
 
     def heal(self, token: Any) -> None:
         self.world.network.heal(token)

@@ -29,6 +29,7 @@ from nemesis.simulated.processes import kept_bytes
 from system_under_test.config import DEFAULT_PROFILE
 from system_under_test.defects import DEFECTS, Defect
 from system_under_test.protocol.messages import alter_partition_request
+from tests.simulation.network_helpers import around, between, on_planes
 from workloads.append import AppendConfig, AppendProcess, AppendWorkload
 
 TOPIC = "t"
@@ -360,15 +361,18 @@ class Story:
 
     def isolate(self, node: int, planes: Collection[str] = SERVER_PLANES) -> Any:
         """Cuts a node off from the other servers; clients still reach it."""
-        return self.world.network.isolate(node_name(node), planes=planes)
+        name = node_name(node)
+        pairs = on_planes(self.world, planes, around(self.world, name))
+        return self.world.network.stall(f"isolate {name}", pairs)
 
     def cut(self, a: int, b: int) -> Any:
         """Cuts the link between two nodes."""
-        return self.world.network.cut(node_name(a), node_name(b))
+        ends = node_name(a), node_name(b)
+        return self.world.network.stall(f"cut {' '.join(ends)}", between(*ends))
 
     def cut_from_controllers(self, node: int) -> Any:
         """Cuts a broker off from all controllers; it is fenced soon."""
-        return self.world.network.isolate(node_name(node), planes=("controller",))
+        return self.isolate(node, planes=("controller",))
 
     def hold(self, message: str, source: int | None, target: int | None) -> Any:
         """Holds messages of one type between two nodes, or from or to anybody, until `release`."""

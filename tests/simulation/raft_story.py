@@ -28,6 +28,7 @@ from system_under_test.raft.node import RaftNode
 from system_under_test.raft.state import Election, decode_election
 from system_under_test.rules import Rules
 from system_under_test.runtime import Host, RequestContext
+from tests.simulation.network_helpers import around
 
 MS = 1_000_000
 DIRECTORY = "data/__cluster_metadata-0"
@@ -220,7 +221,7 @@ class QuorumStory:
         self.until(lambda: self.raft(name).high_watermark > offset)
 
     def isolate(self, name: str) -> Any:
-        return self.world.network.isolate(name)
+        return self.world.network.stall(f"isolate {name}", around(self.world, name))
 
     def heal(self, *tokens: Any) -> None:
         for token in tokens:

@@ -7,6 +7,7 @@ from harness.simulation.randomness import RandomTree
 from harness.simulation.weather import draw_weather
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.rules import Rules
+from tests.simulation.network_helpers import around, between, on_planes
 
 VALUES = tuple(b"value-%d" % number for number in range(10))
 
@@ -39,7 +40,7 @@ def test_an_isolated_follower_leaves_the_isr_and_comes_back_when_it_has_caught_u
     cluster = Cluster().start()
     cluster.create_topic()
     cluster.produce(*VALUES[:3])
-    token = cluster.world.network.isolate("b3")
+    token = cluster.world.network.stall("isolate", around(cluster.world, "b3"))
     cluster.await_isr(1, 2)
     assert cluster.produce(*VALUES[3:6]) == [0] * 3
     cluster.world.network.heal(token)
@@ -55,7 +56,9 @@ def test_a_follower_that_only_lags_is_taken_out_by_the_leader() -> None:
     cluster = Cluster().start()
     cluster.create_topic()
     cluster.produce(*VALUES[:3])
-    token = cluster.world.network.cut("b1", "b3", planes={"inter-broker"})
+    token = cluster.world.network.stall(
+        "cut", on_planes(cluster.world, {"inter-broker"}, between("b1", "b3"))
+    )
     # A follower that has everything is caught up however long it is silent; so there must be more to have.
     assert cluster.produce(VALUES[3], acks=1) == [0]
     cluster.await_isr(1, 2)
@@ -139,7 +142,8 @@ def test_an_isolated_leader_acknowledges_nothing_that_its_successor_lacks() -> N
     cluster = Cluster().start()
     cluster.create_topic()
     cluster.produce(*VALUES[:3])
-    token = cluster.world.network.isolate("b1", planes={"inter-broker", "controller"})
+    pairs = on_planes(cluster.world, {"inter-broker", "controller"}, around(cluster.world, "b1"))
+    token = cluster.world.network.stall("isolate", pairs)
     # The client still reaches the old leader, which cannot commit.
     with_old_leader = cluster.do(cluster._produce(1, b"only on 1", -1))
     assert with_old_leader != 0
@@ -188,7 +192,8 @@ def test_a_restarted_broker_leads_nothing_because_of_old_metadata(
     cluster.run_for(0.5)
     cluster.node(1).kill()
     cluster.await_partition(lambda partition: partition.leader in (2, 3))
-    cluster.world.network.isolate("b1", planes={"controller"})
+    pairs = on_planes(cluster.world, {"controller"}, around(cluster.world, "b1"))
+    cluster.world.network.stall("isolate", pairs)
     cluster.node(1).start()
     cluster.run_for(1)
     error = cluster.do(cluster._produce(1, b"from the past", 1))

@@ -5,6 +5,7 @@ import pytest
 from system_under_test.config import KAFKA_TIMINGS
 from system_under_test.raft.node import NotLeaderError, QuorumStateError
 from system_under_test.raft.state import Election, Follower, Resigned
+from tests.simulation.network_helpers import between
 from tests.simulation.raft_story import (
     DIRECTORY,
     QUORUM_STATE,
@@ -184,7 +185,7 @@ def test_an_observer_that_the_leader_cannot_reach_continues_after_healing() -> N
     story = QuorumStory(observers=2)
     leader = story.await_leader()
     story.await_converged()
-    cut = story.world.network.cut("b1", leader)
+    cut = story.world.network.stall("cut", between("b1", leader))
     story.commit(leader, "a")
     story.run(2_000)
     assert cut.dropped_or_stalled > 0

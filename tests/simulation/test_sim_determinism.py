@@ -14,6 +14,7 @@ from harness.simulation.trace import Trace, first_difference
 from harness.simulation.weather import CALM, draw_weather
 from harness.simulation.world import World
 from system_under_test.runtime import Host
+from tests.simulation.network_helpers import around
 from tests.simulation.sim_helpers import MS, Echo, S
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +87,7 @@ def race(seed: int, *, stormy: bool, keep_trace: bool = False) -> World:
         elif choice == 1 and node.is_alive:
             node.power_off("draw")
         elif choice == 2:
-            token = world.network.isolate(node.name)
+            token = world.network.stall(f"isolate {node.name}", around(world, node.name))
             world.schedule(world.now + 300 * MS, world.network.heal, token)
         elif choice == 3:
             node.pause()

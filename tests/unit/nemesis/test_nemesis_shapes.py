@@ -6,7 +6,6 @@ from random import Random
 import pytest
 
 from harness.contracts.cluster import Population
-from harness.simulation.network_faults import plane_of as plane_in_the_simulation
 from nemesis import shapes
 from nemesis.fault import Fault
 from nemesis.shapes import are_separated, kinds_of, plane_of, split
@@ -100,11 +99,14 @@ def test_a_split_is_drawn_from_the_random_stream(shape):
     assert split(shape, names(5), (), Random(3)) == split(shape, names(5), (), Random(3))
 
 
-def test_planes_are_those_of_the_simulation():
+def test_a_controller_at_one_end_decides_the_plane_and_then_a_broker_at_both():
     kinds = ("broker", "controller", "client", "harness")
     for a in kinds:
-        for b in kinds:
-            assert plane_of(a, b) == plane_in_the_simulation(a, b)
+        assert plane_of(a, "controller") == plane_of("controller", a) == "controller"
+    assert plane_of("broker", "broker") == "inter-broker"
+    for a in ("broker", "client", "harness"):
+        for b in ("client", "harness"):
+            assert plane_of(a, b) == plane_of(b, a) == "client"
 
 
 def cases():
