@@ -214,10 +214,25 @@ _ROWS = (
     ),
     (
         "nonmonotonic-poll",
-        "order",
+        "integrity",
         "A poll returned a record below its requested position, or one offset twice.",
         "records",
         _JEPSEN,
+    ),
+    (
+        "unordered-poll",
+        "integrity",
+        "A poll returned a record after another one with a larger offset.",
+        "records",
+        _JEPSEN + ": int-nonmonotonic-poll",
+    ),
+    (
+        "unplaced-below-end",
+        "fresh",
+        "An append succeeded without learning its offset; there is no place for it below the log ends that brokers"
+        " reported afterwards.",
+        "one per partition",
+        "linearizability of a log, free appends",
     ),
     (
         "stale-end",

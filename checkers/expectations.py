@@ -75,9 +75,9 @@ _NEVER_EXCUSED = frozenset(
         "duplicate",
         "torn-fetch",
         "nonmonotonic-poll",
+        "unordered-poll",
         "unfilled-hole",
         "hole-before-append",
-        "unplaced-append",
         "invariant-broken",
     }
 )

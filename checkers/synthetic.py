@@ -179,6 +179,7 @@ def _tables(
     one = np.flatnonzero(read >= 0)
     record_op = np.concatenate((one, np.repeat(count + np.arange(final_count), width)))
     record_offset = np.concatenate((read[one], np.arange(int(width.sum()))))
+    places = np.arange(int(width.sum())) - np.repeat(np.cumsum(width) - width, width)
     value = value_at[record_offset]
     records = _filled(
         "records_read",
@@ -186,6 +187,7 @@ def _tables(
         {
             **where,
             "op_index": record_op,
+            "index_in_poll": np.concatenate((np.zeros(len(one), np.int64), places)),
             "offset": record_offset,
             "value": value,
             "status": "ok",

@@ -21,7 +21,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from checkers.kernels.free_appends import Holes, fit_free_appends
+from checkers.kernels.free_appends import (
+    Holes,
+    RealTimeHolds,
+    Tail,
+    fit_free_appends,
+    joined_holes,
+)
 from checkers.kernels.history import (
     FAIL,
     I64,
@@ -136,7 +142,7 @@ def judge_bucket(
     holes = (
         _holes(first, stop, occupied, absent, present, limit=len(free.op) + 1)
         if hole_count
-        else _no_holes()
+        else Holes.none()
     )
     return BucketResult(
         elements={level: _element(absent[level], present) for level in LEVELS},
@@ -185,13 +191,13 @@ def fold(
     if hole_count > len(at):
         fits = False
     elif hole_count or bool((free.status[at] == OK_SOMEWHERE).any()):
-        tail = max(whole[level].latest_absent.time_ns for level in LEVELS) - clock_error_ns
+        tail = {level: whole[level].latest_absent.time_ns - clock_error_ns for level in LEVELS}
         fits = not fit_free_appends(
             _history_of_appends(free),
             at,
             holes,
-            tail_absent_ns=tail,
-            real_time_holds=all(holds.values()),
+            tail=Tail(order_absent_ns=tail["order"], latest_absent_ns=max(tail.values())),
+            holds=RealTimeHolds(order=holds["order"], fresh=all(holds.values())),
         )
     return LogVerdict(
         integrity_holds=all(result.integrity_holds for result in ordered)
@@ -338,13 +344,15 @@ def _holes(
     facts = [*absent.values(), present]
     mentioned = np.unique(np.concatenate([occupied, *(times.offset for times in facts)]))
     mentioned = mentioned[(mentioned >= first) & (mentioned < stop)]
-    below = np.full(len(mentioned) + 1, NEVER_NS, dtype=np.int64)
-    for times in absent.values():
+    below = {}
+    for level, times in absent.items():
         # Slot i + 1 holds the facts at mentioned[i]; slot i bounds everything just below it.
+        below[level] = np.full(len(mentioned) + 1, NEVER_NS, dtype=np.int64)
         inside = times.offset < stop
         at = np.searchsorted(mentioned, times.offset[inside]) + 1
-        np.maximum.at(below, at, times.time_ns[inside])
-    below = np.maximum.accumulate(below)
+        np.maximum.at(below[level], at, times.time_ns[inside])
+        below[level] = np.maximum.accumulate(below[level])
+    latest = np.maximum(below["order"], below["fresh"])
     above = np.full(len(mentioned) + 1, INF_NS, dtype=np.int64)
     np.minimum.at(above, np.searchsorted(mentioned, present.offset), present.time_ns)
     above = np.minimum.accumulate(above[::-1])[::-1]
@@ -358,7 +366,10 @@ def _holes(
     return Holes(
         first=start[order],
         length=np.concatenate((width[between], np.ones(len(vacant), dtype=np.int64)))[order],
-        latest_absent_ns=np.concatenate((below[between], below[vacant + 1]))[order],
+        order_absent_ns=np.concatenate((below["order"][between], below["order"][vacant + 1]))[
+            order
+        ],
+        latest_absent_ns=np.concatenate((latest[between], latest[vacant + 1]))[order],
         earliest_present_ns=np.concatenate((above[between], above[vacant]))[order],
     )
 
@@ -389,29 +400,33 @@ def _all_holes(
         ranges.append(
             replace(
                 holes,
-                latest_absent_ns=np.maximum(holes.latest_absent_ns, low),
+                order_absent_ns=np.maximum(holes.order_absent_ns, low["order"]),
+                latest_absent_ns=np.maximum(holes.latest_absent_ns, max(low.values())),
                 earliest_present_ns=np.minimum(holes.earliest_present_ns, high),
             )
         )
         reached = max(reached, min((bucket + 1) * width, limit))
-    present = _joined([holes.earliest_present_ns for holes in ranges])
+    whole = joined_holes(ranges)
+    present = whole.earliest_present_ns
     return (
-        Holes(
-            first=_joined([holes.first for holes in ranges]),
-            length=_joined([holes.length for holes in ranges]),
-            latest_absent_ns=_joined([h.latest_absent_ns for h in ranges]) - clock_error_ns,
+        replace(
+            whole,
+            order_absent_ns=whole.order_absent_ns - clock_error_ns,
+            latest_absent_ns=whole.latest_absent_ns - clock_error_ns,
             earliest_present_ns=np.where(present < INF_NS, present + clock_error_ns, INF_NS),
         ),
         count,
     )
 
 
-def _carried(results: Sequence[BucketResult]) -> list[tuple[int, int]]:
-    """Returns, for every bucket, L of all before it and U of all after it."""
-    low, lows = NEVER_NS, []
+def _carried(results: Sequence[BucketResult]) -> list[tuple[dict[str, int], int]]:
+    """Returns, for every bucket, L of all before it by level, and U of all after it."""
+    low, lows = dict.fromkeys(LEVELS, NEVER_NS), []
     for result in results:
         lows.append(low)
-        low = max(low, *(e.latest_absent.time_ns for e in result.elements.values()))
+        low = {
+            level: max(low[level], result.elements[level].latest_absent.time_ns) for level in LEVELS
+        }
     high, highs = INF_NS, []
     for result in reversed(results):
         highs.append(high)
@@ -423,18 +438,14 @@ def _earliest(result: BucketResult) -> int:
     return min(element.earliest_present.time_ns for element in result.elements.values())
 
 
-def _range(first: int, length: int, low: int, high: int) -> Holes:
+def _range(first: int, length: int, low: Mapping[str, int], high: int) -> Holes:
     return Holes(
         first=np.array([first], np.int64),
         length=np.array([length], np.int64),
-        latest_absent_ns=np.array([low], np.int64),
+        order_absent_ns=np.array([low["order"]], np.int64),
+        latest_absent_ns=np.array([max(low.values())], np.int64),
         earliest_present_ns=np.array([high], np.int64),
     )
-
-
-def _no_holes() -> Holes:
-    none = np.empty(0, dtype=np.int64)
-    return Holes(first=none, length=none, latest_absent_ns=none, earliest_present_ns=none)
 
 
 def _joined(parts: Sequence[I64]) -> I64:

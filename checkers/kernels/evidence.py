@@ -114,6 +114,10 @@ _SENTENCES = {
     "unplaced-append": (
         "op {first} succeeded without learning its offset, and there is no offset where it can be"
     ),
+    "unplaced-below-end": (
+        "op {first} succeeded without learning its offset, and the log ends that were reported after it leave no"
+        " place for it"
+    ),
     "order-inversion": (
         "op {second} began {gap} after op {first} was acknowledged at offset {offset}, so it must come after it in"
         " the log, but it was given offset {other}"
@@ -132,6 +136,7 @@ _SENTENCES = {
     "nonmonotonic-poll": (
         "op {first} polled from offset {other}, but returned offset {offset} below it or twice"
     ),
+    "unordered-poll": "op {first} returned offset {offset} after offset {other}",
     "stale-end": (
         "op {first} was acknowledged at offset {offset}; op {second}, begun {gap} later, received"
         " the log end {other}"

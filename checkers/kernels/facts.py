@@ -154,8 +154,15 @@ def derive_facts(
         occupied[places.index(history.record_offset[unreadable])] = True
     revealed = np.flatnonzero(odd.append >= 0)
     revealed = revealed[~np.isin(history.append_status[odd.append[revealed]], (FAIL, OK_AT))]
+    # In a sparse log an offset may stay empty after its record, acknowledged with acks=1 only, was lost.
+    firm = occupied
+    if sparse and append_weak.any():
+        firm = occupied.copy()
+        firm[acked_place[append_weak[acked]]] = False
+        firm[acked_place[~append_weak[acked]]] = True
+        firm[places.index(history.record_offset[history.record_offset >= log_start_offset])] = True
     gap_findings, gap_first, gap_last = _gaps(
-        history, places, occupied, value, log_start_offset, sparse
+        history, places, _Occupied(known=occupied, firm=firm, value=value), log_start_offset, sparse
     )
     facts = Facts(
         places=places,
@@ -407,11 +414,25 @@ def _provenance(history: PartitionHistory, facts: Facts, odd: _OddReads) -> list
     ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Occupied:
+    """Which places have a record, which of these not only by an acknowledgement with acks=1, and whose it is."""
+
+    known: Bools
+    firm: Bools
+    value: I64
+
+    def first_within(self, occupied: Bools, first: I64, last: I64) -> tuple[I64, Bools]:
+        """Returns the first occupied place of each range [first, last), and whether there is one."""
+        stand = np.append(np.flatnonzero(occupied), len(occupied))
+        found = stand[np.searchsorted(stand[:-1], first)]
+        return found, found < last
+
+
 def _gaps(
     history: PartitionHistory,
     places: Places,
-    occupied: Bools,
-    value: I64,
+    occupied: _Occupied,
     start: int,
     sparse: bool,
 ) -> tuple[list[Finding], I64, I64]:
@@ -422,14 +443,14 @@ def _gaps(
     poll, offset = history.record_poll, history.record_offset
     first = np.maximum(previous + 1, start)
     last = offset[rows]
-    present = np.zeros(places.count + 1, dtype=np.int64)
-    np.cumsum(occupied, out=present[1:])
-    known = present[places.index(last)] - present[places.index(first)] > 0
-    reader = history.poll_op[poll[rows]]
+    ranges = places.index(first), places.index(last)
     # The first record known to be in each gap; its append, where known, is a witness.
-    stand = np.flatnonzero(occupied)
-    skipped = stand[np.searchsorted(stand, places.index(first[known]))]
-    append = np.where(value[skipped] != NONE, value[skipped], ABSENT)
+    firm, is_firm = occupied.first_within(occupied.firm, *ranges)
+    skipped, known = occupied.first_within(occupied.known, *ranges)
+    skipped = np.where(is_firm, firm, skipped)[known]
+    value = occupied.value[skipped]
+    append = np.where(value != NONE, value, ABSENT)
+    reader = history.poll_op[poll[rows]]
     width = last - first
     findings = [
         finding(
@@ -439,6 +460,7 @@ def _gaps(
             offset=places.offset(skipped),
             other=width[known],
             since_ns=history.poll_res[poll[rows]][known],
+            weak=~is_firm[known],
             gap_ns=width[known],
         )
     ]

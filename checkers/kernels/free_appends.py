@@ -6,11 +6,15 @@ was never learnt must be somewhere. With L and U the running bounds of `real_tim
 at or below, earliest "existed" at or above), an append fits at o iff it was invoked by U(o) and did not complete
 before L(o). Both bounds grow with o: this is scheduling unit jobs with release times and deadlines.
 
+There are two L: that of appends alone, which is about the order of the log, and that of observed log ends too. An
+append that only the second one leaves without a place shows no more than a stale log end.
+
 Equal times are concurrent, so both comparisons include equality.
 """
 
 import heapq
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -34,30 +38,83 @@ class Holes:
 
     Shape:
         first, length: one row per range, ascending.
-        latest_absent_ns: L, earliest_present_ns: U; both hold for every offset of the range.
+        order_absent_ns: L of appends alone, for every offset of the range.
+        latest_absent_ns: L of everything, likewise.
+        earliest_present_ns: U, likewise.
     """
 
     first: I64
     length: I64
+    order_absent_ns: I64
     latest_absent_ns: I64
     earliest_present_ns: I64
+
+    @classmethod
+    def none(cls) -> "Holes":
+        """Returns no holes."""
+        none = np.empty(0, dtype=np.int64)
+        return cls(
+            first=none,
+            length=none,
+            order_absent_ns=none,
+            latest_absent_ns=none,
+            earliest_present_ns=none,
+        )
 
     @property
     def count(self) -> int:
         """How many offsets they hold."""
         return sum(self.length.tolist())
 
-    def expanded(self, limit: int) -> tuple[I64, I64, I64]:
-        """Returns offset, L and U of the first `limit` single holes."""
-        offset, absent, present = self.each_up_to(limit)
-        return offset[:limit], absent[:limit], present[:limit]
+    def expanded(self, limit: int) -> "Holes":
+        """Returns the first `limit` single holes."""
+        return self.each_up_to(limit)._take(np.arange(min(limit, self.count)))
 
-    def each_up_to(self, limit: int) -> tuple[I64, I64, I64]:
-        """Returns offset, L and U of the first `limit` single holes of every range."""
+    def each_up_to(self, limit: int) -> "Holes":
+        """Returns the first `limit` single holes of every range."""
         length = np.minimum(self.length, limit)
         rows = np.repeat(np.arange(len(length)), length)
         step = np.arange(len(rows)) - (np.cumsum(length) - length)[rows]
-        return self.first[rows] + step, self.latest_absent_ns[rows], self.earliest_present_ns[rows]
+        single = self._take(rows)
+        return replace(single, first=single.first + step, length=np.ones_like(rows))
+
+    def _take(self, rows: I64) -> "Holes":
+        return Holes(
+            first=self.first[rows],
+            length=self.length[rows],
+            order_absent_ns=self.order_absent_ns[rows],
+            latest_absent_ns=self.latest_absent_ns[rows],
+            earliest_present_ns=self.earliest_present_ns[rows],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """L beyond the last known offset, where an append goes that finds no hole.
+
+    Attributes:
+        order_absent_ns: Of appends alone.
+        latest_absent_ns: Of everything.
+    """
+
+    order_absent_ns: int
+    latest_absent_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealTimeHolds:
+    """Whether C6 holds. Where it does not, the bounds contradict each other and prove nothing about deadlines.
+
+    Attributes:
+        order: For the order of appends.
+        fresh: For observed log ends.
+    """
+
+    order: bool = True
+    fresh: bool = True
+
+
+EVERYTHING_HOLDS = RealTimeHolds()
 
 
 def check_free_appends(
@@ -66,7 +123,7 @@ def check_free_appends(
     *,
     sparse: bool = False,
     clock_error_ns: int = 0,
-    real_time_holds: bool = True,
+    holds: RealTimeHolds = EVERYTHING_HOLDS,
 ) -> tuple[list[Finding], Holes]:
     """Finds holes that no append can fill, and appends that certainly happened but fit nowhere.
 
@@ -75,8 +132,7 @@ def check_free_appends(
         facts: Derived from it.
         sparse: Whether offsets may be missing from the log.
         clock_error_ns: By how much two clocks of the run may differ.
-        real_time_holds: Whether C6 holds. If not, the bounds contradict each other and prove nothing about
-            deadlines; then only the filling of holes is checked.
+        holds: What of C6 holds. If not even the order does, only the filling of holes is checked.
 
     Returns:
         The findings and the holes. Dense logs only have holes; sparse ones have optional places instead.
@@ -90,19 +146,11 @@ def check_free_appends(
     has_certain = bool((history.append_status[free] == OK_SOMEWHERE).any())
     has_holes = facts.places.is_compact or not facts.occupied.all()
     if (sparse or not has_holes) and not has_certain:
-        none = np.empty(0, dtype=np.int64)
-        return [], Holes(first=none, length=none, latest_absent_ns=none, earliest_present_ns=none)
-    absent, present = _bounds(history, facts, clock_error_ns)
-    holes = _holes(facts, absent, present, sparse)
-    findings = fit_free_appends(
-        history,
-        free,
-        holes,
-        tail_absent_ns=int(absent[-1]),
-        sparse=sparse,
-        real_time_holds=real_time_holds,
-    )
-    return findings, holes
+        return [], Holes.none()
+    bounds = _bounds(history, facts, clock_error_ns)
+    holes = _holes(facts, bounds, sparse)
+    tail = Tail(order_absent_ns=int(bounds.order[-1]), latest_absent_ns=int(bounds.latest[-1]))
+    return fit_free_appends(history, free, holes, tail=tail, sparse=sparse, holds=holds), holes
 
 
 def fit_free_appends(
@@ -110,9 +158,9 @@ def fit_free_appends(
     free: I64,
     holes: Holes,
     *,
-    tail_absent_ns: int,
+    tail: Tail,
     sparse: bool = False,
-    real_time_holds: bool = True,
+    holds: RealTimeHolds = EVERYTHING_HOLDS,
 ) -> list[Finding]:
     """Finds what does not fit when free appends are put into holes.
 
@@ -120,36 +168,53 @@ def fit_free_appends(
         history: One partition; only its appends are used.
         free: Positions of the appends without a known place, in any order.
         holes: Offsets without a known record.
-        tail_absent_ns: L beyond the last known offset, where whatever is left over goes.
+        tail: Where whatever is left over goes.
         sparse: Whether holes may stay empty.
-        real_time_holds: See `check_free_appends`.
+        holds: See `check_free_appends`.
     """
     order = free[np.lexsort((history.append_op[free], history.append_inv[free]))]
     has_certain = bool((history.append_status[order] == OK_SOMEWHERE).any())
-    if not has_certain or not real_time_holds:
+    if not has_certain or not holds.order:
         return [] if sparse else _fill(history, holes, order)
     if sparse:
         order = order[history.append_status[order] == OK_SOMEWHERE]
     elif (shortage := _shortage(history, holes, order)) is not None:
         return [shortage]
-    return _schedule(history, holes, order, tail_absent_ns, optional=sparse)
+    found = _schedule(history, holes, order, tail, optional=sparse)
+    return [f for f in found if holds.fresh or f.id != "unplaced-below-end"]
 
 
-def _bounds(history: PartitionHistory, facts: Facts, clock_error_ns: int) -> tuple[I64, I64]:
-    """Returns L for every place and one beyond, and U for every place."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bounds:
+    """L of appends alone and of everything, for every place and one beyond; U for every place."""
+
+    order: I64
+    latest: I64
+    present: I64
+
+
+def _bounds(history: PartitionHistory, facts: Facts, clock_error_ns: int) -> _Bounds:
     count = facts.places.count
     appends, ends = not_before(history, facts)
-    a = np.maximum(latest_not_before(appends, count), latest_not_before(ends, count))
-    b = np.full(count, INF_NS, dtype=np.int64)
+    order = np.maximum.accumulate(latest_not_before(appends, count))
+    latest = np.maximum(order, np.maximum.accumulate(latest_not_before(ends, count)))
+    return _Bounds(
+        order=order - clock_error_ns,
+        latest=latest - clock_error_ns,
+        present=earliest_present(history, facts, clock_error_ns),
+    )
+
+
+def earliest_present(history: PartitionHistory, facts: Facts, clock_error_ns: int) -> I64:
+    """Returns U: by when every place existed at the latest."""
+    b = np.full(facts.places.count, INF_NS, dtype=np.int64)
     for group in not_after(history, facts):
         np.minimum.at(b, group.place, group.res)
-    absent = np.maximum.accumulate(a) - clock_error_ns
     present = np.minimum.accumulate(b[::-1])[::-1]
-    present = np.where(present < INF_NS, present + clock_error_ns, INF_NS)
-    return absent, present
+    return np.where(present < INF_NS, present + clock_error_ns, INF_NS)
 
 
-def _holes(facts: Facts, absent: I64, present: I64, sparse: bool) -> Holes:
+def _holes(facts: Facts, bounds: _Bounds, sparse: bool) -> Holes:
     """Returns unoccupied ranges; in a sparse log without those that a read proved to be empty for ever."""
     places = facts.places
     vacant = ~facts.occupied
@@ -161,20 +226,40 @@ def _holes(facts: Facts, absent: I64, present: I64, sparse: bool) -> Holes:
     else:
         covered = np.zeros(places.count, dtype=np.bool_)
     at = np.flatnonzero(vacant & ~covered)
-    first, length = places.offset(at), np.ones(len(at), dtype=np.int64)
-    low, high = absent[at], present[at]
+    holes = Holes(
+        first=places.offset(at),
+        length=np.ones(len(at), dtype=np.int64),
+        order_absent_ns=bounds.order[at],
+        latest_absent_ns=bounds.latest[at],
+        earliest_present_ns=bounds.present[at],
+    )
     if places.is_compact:
         # Offsets between two places that no fact mentions: L of the place below, U of the place above.
         stands = places.offset(np.arange(places.count))
         below = np.concatenate(([places.start - 1], stands[:-1]))
         inner = np.flatnonzero((stands - below > 1) & ~np.concatenate(([False], covered[:-1])))
-        first = np.concatenate((first, below[inner] + 1))
-        length = np.concatenate((length, stands[inner] - below[inner] - 1))
-        before = np.concatenate(([-INF_NS], absent[:-2]))
-        low, high = np.concatenate((low, before[inner])), np.concatenate((high, present[inner]))
-        order = np.argsort(first)
-        first, length, low, high = first[order], length[order], low[order], high[order]
-    return Holes(first=first, length=length, latest_absent_ns=low, earliest_present_ns=high)
+        between = Holes(
+            first=below[inner] + 1,
+            length=stands[inner] - below[inner] - 1,
+            order_absent_ns=np.concatenate(([-INF_NS], bounds.order[:-2]))[inner],
+            latest_absent_ns=np.concatenate(([-INF_NS], bounds.latest[:-2]))[inner],
+            earliest_present_ns=bounds.present[inner],
+        )
+        holes = joined_holes([holes, between])
+    return holes
+
+
+def joined_holes(parts: Sequence[Holes]) -> Holes:
+    """Returns the holes of several parts, ascending."""
+    if not parts:
+        return Holes.none()
+    order = np.argsort(np.concatenate([part.first for part in parts]))
+    return Holes(
+        **{
+            field.name: np.concatenate([getattr(part, field.name) for part in parts])[order]
+            for field in fields(Holes)
+        }
+    )
 
 
 def _hole_finding(identifier: str, offset: int, needed: int, missing: int) -> Finding:
@@ -203,26 +288,31 @@ def _fill(history: PartitionHistory, holes: Holes, order: I64) -> list[Finding]:
     shortage = _shortage(history, holes, order)
     if shortage is not None:
         return [shortage]
-    offset, _, present = holes.expanded(len(order))
+    single = holes.expanded(len(order))
+    present = single.earliest_present_ns
     invoked = history.append_inv[order]
     if not (invoked[: len(present)] > present).any():
         return []
     early = np.searchsorted(invoked, present, side="right")
     missing = np.arange(1, len(present) + 1) - early
     worst = int(missing.argmax())
-    return [_hole_finding("hole-before-append", int(offset[0]), worst + 1, int(missing[worst]))]
+    return [
+        _hole_finding("hole-before-append", int(single.first[0]), worst + 1, int(missing[worst]))
+    ]
 
 
 def _schedule(
-    history: PartitionHistory, holes: Holes, order: I64, tail_absent_ns: int, *, optional: bool
+    history: PartitionHistory, holes: Holes, order: I64, tail: Tail, *, optional: bool
 ) -> list[Finding]:
-    """Places appends that must be somewhere, earliest deadline first.
+    """Places appends that must be somewhere, earliest deadline first, and returns the first one that does not fit.
+
+    The choice does not depend on L, so one pass serves both of them.
 
     Args:
         history: One partition.
         holes: Slots in offset order; every one must be filled unless `optional`.
         order: Positions of the free appends by invocation time; those of unknown outcome have no deadline.
-        tail_absent_ns: L beyond the last known offset, where whatever is left over goes.
+        tail: Where whatever is left over goes.
         optional: Whether a slot may stay empty (sparse logs).
     """
     appends = [
@@ -231,9 +321,15 @@ def _schedule(
     ]
     released: list[tuple[int, int, int]] = []
     next_release = 0
+    stale: list[Finding] = []
     slots = holes.each_up_to(len(order)) if optional else holes.expanded(len(order))
-    columns = [column.tolist() for column in slots]
-    for filled, (offset, absent, present) in enumerate(zip(*columns, strict=True)):
+    columns = (
+        slots.first.tolist(),
+        slots.order_absent_ns.tolist(),
+        slots.latest_absent_ns.tolist(),
+        slots.earliest_present_ns.tolist(),
+    )
+    for filled, (offset, order_absent, absent, present) in enumerate(zip(*columns, strict=True)):
         while next_release < len(appends) and appends[next_release][0] <= present:
             _, res, op, at = appends[next_release]
             heapq.heappush(released, (res, op, at))
@@ -243,18 +339,24 @@ def _schedule(
                 continue
             return [_hole_finding("hole-before-append", int(holes.first[0]), filled + 1, 1)]
         res, op, at = heapq.heappop(released)
-        if res < absent:
-            return [_unplaced(history, at, offset)]
+        if res < order_absent:
+            return [_unplaced("unplaced-append", history, at, offset)]
+        if res < absent and not stale:
+            stale = [_unplaced("unplaced-below-end", history, at, offset)]
     rest = released + [(res, op, at) for _, res, op, at in appends[next_release:]]
     for res, _, at in sorted(rest):
-        if history.append_status[at] == OK_SOMEWHERE and res < tail_absent_ns:
-            return [_unplaced(history, at, NONE)]
-    return []
+        if history.append_status[at] != OK_SOMEWHERE:
+            continue
+        if res < tail.order_absent_ns:
+            return [_unplaced("unplaced-append", history, at, NONE)]
+        if res < tail.latest_absent_ns and not stale:
+            stale = [_unplaced("unplaced-below-end", history, at, NONE)]
+    return stale
 
 
-def _unplaced(history: PartitionHistory, append: int, offset: int) -> Finding:
+def _unplaced(identifier: str, history: PartitionHistory, append: int, offset: int) -> Finding:
     return finding(
-        "unplaced-append",
+        identifier,
         history.append_op[[append]],
         offset=np.array([ABSENT if offset == NONE else offset], dtype=np.int64),
         since_ns=history.append_res[[append]],

@@ -74,6 +74,8 @@ class PartitionHistory:
             the poll is not in the table; `trusted` means that this run wrote the payload to this partition.
         end_*: one row per observation of the log end, those of polls included; `poll` is as above, -1 for others.
         odd_*: impossible offsets: the operation that received one, and the offset.
+        unordered_*: records that a poll returned right after one with a larger offset: the poll's op, their
+            offset, and the offset before.
         Times are nanoseconds since the start of the run; `res` is INF_NS while open or unknown.
     """
 
@@ -106,6 +108,9 @@ class PartitionHistory:
     end_poll: I64
     odd_op: I64
     odd_offset: I64
+    unordered_op: I64
+    unordered_offset: I64
+    unordered_before: I64
 
     @property
     def operation_count(self) -> int:
@@ -206,8 +211,12 @@ class _Records:
     poll: I64
 
 
-def _read_records(records: pa.Table, poll_at: Callable[[I64], I64]) -> _Records:
+def _read_records(
+    records: pa.Table, poll_at: Callable[[I64], I64]
+) -> tuple[_Records, tuple[I64, I64, I64]]:
+    """Returns the records in order of their offsets, and those that a poll returned in another order."""
     op = _ints(records, "op_index")
+    index = _ints(records, "index_in_poll")
     offset = _ints(records, "offset")
     value = _ints(records, "value")
     trusted = is_word(records.column("status"), "ok")
@@ -218,12 +227,27 @@ def _read_records(records: pa.Table, poll_at: Callable[[I64], I64]) -> _Records:
     )
     poll = poll_at(op)
     same = poll[1:] == poll[:-1]
-    ordered = (poll[1:] > poll[:-1]) | (same & (offset[1:] > offset[:-1]))
+    ordered = (poll[1:] > poll[:-1]) | (
+        same & (offset[1:] > offset[:-1]) & (index[1:] > index[:-1])
+    )
+    unordered = (op[:0], offset[:0], offset[:0])
     if not ordered.all():
+        unordered = _unordered(op, index, offset)
         order = np.lexsort((foreign, ~trusted, value, offset, op, poll))
         op, offset, value, poll = op[order], offset[order], value[order], poll[order]
         trusted, foreign = trusted[order], foreign[order]
-    return _Records(op=op, offset=offset, value=value, trusted=trusted, foreign=foreign, poll=poll)
+    return (
+        _Records(op=op, offset=offset, value=value, trusted=trusted, foreign=foreign, poll=poll),
+        unordered,
+    )
+
+
+def _unordered(op: I64, index: I64, offset: I64) -> tuple[I64, I64, I64]:
+    """Returns op and offset of records that came right after a larger offset of the same poll, and that offset."""
+    order = np.lexsort((index, op))
+    op, offset = op[order], offset[order]
+    at = np.flatnonzero((op[1:] == op[:-1]) & (offset[1:] < offset[:-1])) + 1
+    return op[at], offset[at], offset[at - 1]
 
 
 def _keep(records: _Records, rows: Bools) -> _Records:
@@ -269,7 +293,7 @@ def read_history(
         is_ok[a], is_word(operations.column("outcome"), "fail")[a], acks, offset[a]
     )
     p = np.flatnonzero(~(is_append | is_latest))
-    records = _read_records(records_read, lookup(op[p]))
+    records, unordered = _read_records(records_read, lookup(op[p]))
     believable = (records.offset >= 0) & (records.offset <= OFFSET_MAX)
     odd_op, odd_offset = [op[a][impossible]], [offset[a][impossible]]
     if not believable.all():
@@ -326,4 +350,7 @@ def read_history(
         end_poll=poll_at[e],
         odd_op=np.concatenate(odd_op),
         odd_offset=np.concatenate(odd_offset),
+        unordered_op=unordered[0],
+        unordered_offset=unordered[1],
+        unordered_before=unordered[2],
     )

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from checkers.kernels.acks_one import Reading, holding, weighed
 from checkers.kernels.facts import Facts, derive_facts
 from checkers.kernels.findings import Finding
 from checkers.kernels.free_appends import Holes, check_free_appends
@@ -86,8 +87,15 @@ def check_history(history: PartitionHistory, options: Options | None = None) -> 
         facts,
         sparse=options.sparse,
         clock_error_ns=options.clock_error_ns,
-        real_time_holds=not real_time,
+        holds=holding(real_time),
     )
+    if findings or real_time or free:
+        reading = Reading(
+            sparse=options.sparse,
+            clock_error_ns=options.clock_error_ns,
+            log_start_offset=options.log_start_offset,
+        )
+        free = weighed(history, facts, free, reading)
     findings += [
         *real_time,
         *free,

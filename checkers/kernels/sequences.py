@@ -1,4 +1,4 @@
-"""Order as one client sees it: a producer's own appends, and the offsets within one poll.
+"""Order as one client sees it: a producer's own appends, and the records within one poll.
 
 With one operation at a time the linearizability check implies both; with several requests of one producer in
 flight their intervals overlap, and only this check sees them swap.
@@ -53,7 +53,24 @@ def _swaps(history: PartitionHistory, appends: I64) -> tuple[I64, I64]:
 
 
 def check_poll_order(history: PartitionHistory) -> list[Finding]:
-    """Finds polls that returned a record below their requested position, or one offset twice."""
+    """Finds polls that returned a record below their requested position, one offset twice, or in another order."""
+    return [*_repeated_or_below(history), *_unordered(history)]
+
+
+def _unordered(history: PartitionHistory) -> list[Finding]:
+    if not len(history.unordered_op):
+        return []
+    return [
+        finding(
+            "unordered-poll",
+            history.unordered_op,
+            offset=history.unordered_offset,
+            other=history.unordered_before,
+        )
+    ]
+
+
+def _repeated_or_below(history: PartitionHistory) -> list[Finding]:
     poll, offset = history.record_poll, history.record_offset
     if not len(offset) or not len(history.poll_op):
         return []

@@ -35,6 +35,7 @@ OF_ONE_OPERATION = frozenset(
         "misplaced-record",
         "impossible-offset",
         "nonmonotonic-poll",
+        "unordered-poll",
     }
 )
 """Findings that a slice can make alone. It may not know whether a skipped range holds a record, but in a dense log

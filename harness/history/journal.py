@@ -37,7 +37,7 @@ _FRAME_MAGIC = b"LSF1"
 _FRAME_HEADER = struct.Struct("<4sII")
 _SECTION_HEADER = struct.Struct("<BI")
 _ANY_VERSION = b"laststand journal "
-_FILE_MAGIC = _ANY_VERSION + b"2\n"
+_FILE_MAGIC = _ANY_VERSION + b"3\n"
 
 
 def _schema(*columns: str) -> pa.Schema:

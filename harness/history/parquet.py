@@ -29,7 +29,7 @@ from harness.history.schema import PARTITIONED_TABLES, TABLES
 
 HISTORY_DIRECTORY = "history"
 MANIFEST_NAME = "manifest.json"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 CANONICAL_ORDER: dict[str, tuple[str, ...]] = {
     "operations": ("op_index",),

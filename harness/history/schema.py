@@ -64,6 +64,7 @@ OPERATIONS = pa.schema(
 RECORDS_READ = pa.schema(
     [
         _field("op_index", _I64, "the poll that returned it"),
+        _field("index_in_poll", _I32, "its place in what the poll returned, from 0"),
         _field("topic", _STR, "topic name"),
         _field("partition", _I32, "partition index"),
         _field("offset", _I64, "offset of the record"),

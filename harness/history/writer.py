@@ -274,6 +274,7 @@ def _rows_read(
     return [
         (
             op_index,
+            index,
             topic,
             partition,
             record.offset,
@@ -284,7 +285,7 @@ def _rows_read(
             record.key,
             record.leader_epoch,
         )
-        for record in records
+        for index, record in enumerate(records)
     ]
 
 

@@ -80,6 +80,10 @@ CASES: dict[str, tuple[list[Call], list[Call]]] = {
         [append(0, 1, 5, 1), append(1, 5, None, outcome="info")],
     ),
     "unplaced-append": (
+        [append(0, 1, 5), append(1, 6, 7, 0)],
+        [append(0, 1, 6), append(1, 6, 7, 0)],
+    ),
+    "unplaced-below-end": (
         [append(0, 1, 5), latest(1, 6, 7, 0)],
         [append(0, 1, 6), latest(1, 6, 7, 0)],
     ),
@@ -101,6 +105,10 @@ CASES: dict[str, tuple[list[Call], list[Call]]] = {
     ),
     "nonmonotonic-poll": (
         [append(0, 1, 5, 0), append(1, 1, 5, 1), poll(2, 6, 7, (0, 0), (1, 1), position=1)],
+        [append(0, 1, 5, 0), append(1, 1, 5, 1), poll(2, 6, 7, (0, 0), (1, 1), position=0)],
+    ),
+    "unordered-poll": (
+        [append(0, 1, 5, 0), append(1, 1, 5, 1), poll(2, 6, 7, (1, 1), (0, 0), position=0)],
         [append(0, 1, 5, 0), append(1, 1, 5, 1), poll(2, 6, 7, (0, 0), (1, 1), position=0)],
     ),
     "stale-end": (
@@ -166,6 +174,54 @@ def test_a_witness_reads_like_a_line_of_the_history() -> None:
         "op 5003 began 1.84 s after op 4711 was acknowledged at offset 5520, so it must come after it in the log,"
         " but it was given offset 5519"
     )
+
+
+def test_a_stale_log_end_hides_no_append_without_a_place() -> None:
+    """Op 0 must be at offset 0, where op 1 is; that op 2 received a stale end as well changes nothing."""
+    calls = [append(0, 1, 2), append(1, 3, 4, 0), latest(2, 5, 6, 0)]
+    assert ids(check(calls)) == {"unplaced-append", "stale-end"}
+
+
+def test_an_append_without_an_offset_that_only_a_log_end_contradicts_is_a_matter_of_freshness() -> (
+    None
+):
+    found = check([append(0, 1, 5), latest(1, 6, 7, 0)]).findings
+    assert [ANOMALIES[finding.id].level for finding in found] == ["fresh"]
+
+
+def test_an_append_without_a_place_rests_on_acks_1_if_it_or_what_is_in_its_place_may_be_lost() -> (
+    None
+):
+    weak = {
+        "it was sent with acks=1": [append(0, 1, 5, acks=1), append(1, 6, 7, 0)],
+        "its place was, and that one was never read": [
+            append(0, 1, 5),
+            append(1, 6, 7, 0, acks=1),
+        ],
+        "an append that was acknowledged before it was": [
+            append(2, 1, 2, 0, acks=1),
+            append(0, 3, 4),
+            append(1, 5, 6, 1),
+        ],
+    }
+    for case, calls in weak.items():
+        (found,) = [f for f in check(calls).findings if f.id == "unplaced-append"]
+        assert found.weak.all(), case
+    read = [*weak["its place was, and that one was never read"], poll(3, 8, 9, (0, 1))]
+    (found,) = [f for f in check(read).findings if f.id == "unplaced-append"]
+    assert not found.weak.any()
+
+
+def test_an_order_that_rests_on_acks_1_hides_no_append_without_a_place() -> None:
+    calls = [
+        append(0, 1, 2, 9, acks=1),
+        append(1, 3, 4, 8, acks=1),
+        append(2, 1, 2),
+        append(3, 3, 4, 0),
+        *(append(10 + n, 1, 20, n) for n in range(1, 8)),
+    ]
+    (found,) = [f for f in check(calls).findings if f.id == "unplaced-append"]
+    assert not found.weak.any()
 
 
 def test_corrupt_and_foreign_records_are_named_and_other_records_are_still_judged() -> None:

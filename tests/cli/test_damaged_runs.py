@@ -109,11 +109,11 @@ def test_a_flipped_byte_is_detected_or_changes_no_row(
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('{"format": 2, "tab', "cannot be read as a history manifest"),
+        ('{"format": 3, "tab', "cannot be read as a history manifest"),
         ("[]", "is not a history manifest of laststand"),
-        ('{"format": 99}', "is of history format 99, this version reads 2"),
-        ('{"format": 1, "tables": {}}', "is of history format 1, this version reads 2"),
-        ('{"format": 2, "tables": {"operations": [["t", 0, "x"]]}}', "is not a history manifest"),
+        ('{"format": 99}', "is of history format 99, this version reads 3"),
+        ('{"format": 1, "tables": {}}', "is of history format 1, this version reads 3"),
+        ('{"format": 3, "tables": {"operations": [["t", 0, "x"]]}}', "is not a history manifest"),
     ],
 )
 def test_a_damaged_manifest_is_refused(
@@ -167,7 +167,7 @@ def with_journal(run: Path, data: bytes) -> None:
     [
         (b"hello world" * 20, "is not a history journal of laststand"),
         (b"laststand journal 1\n" + bytes(16), "was written by another version of laststand"),
-        (b"laststand journal 2\n" + bytes(16), "was written by another version of laststand"),
+        (b"laststand journal 3\n" + bytes(16), "was written by another version of laststand"),
     ],
 )
 def test_a_foreign_journal_is_refused(

@@ -1,7 +1,7 @@
 """Small random histories, an exhaustive judge for them, and the slow comparison with the kernel.
 
 `python -m tests.property.brute_force --histories 1000000 --seed 1` compares the kernel with the judge and prints
-the first history on which they differ.
+the first history on which they differ; `--first` continues where another call ended.
 
 The judge knows nothing of offsets as places or of facts: it tries every order of operations that the clock allows
 and runs them on the sequential log.
@@ -15,8 +15,12 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from checkers.kernels.linearizability import Options, check_tables
+from checkers.anomalies import ANOMALIES
+from checkers.kernels.linearizability import NOT_ABOUT_THE_LOG, Options, check_tables
 from harness.history.schema import END_OFFSETS_SEEN, OPERATIONS, RECORDS_READ
+
+PROGRESS = 10_000
+"""After how many histories the slow comparison says how far it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +79,7 @@ def records_table(
     rows = [
         {
             "op_index": call.op,
+            "index_in_poll": index,
             "topic": topic,
             "partition": partition,
             "offset": offset,
@@ -86,7 +91,7 @@ def records_table(
             "leader_epoch": 0,
         }
         for call in calls
-        for offset, value in call.records
+        for index, (offset, value) in enumerate(call.records)
     ]
     return pa.Table.from_pylist(rows, schema=RECORDS_READ)
 
@@ -126,8 +131,15 @@ def kernel_accepts(calls: list[Call], *, sparse: bool = False) -> bool:
 Log = tuple[tuple[int, int], ...]
 
 
-def judge_accepts(calls: list[Call], *, sparse: bool = False) -> bool:
-    """Returns whether some order of the operations is legal, by trying all that the clock allows."""
+def judge_accepts(calls: list[Call], *, sparse: bool = False, level: str = "fresh") -> bool:
+    """Returns whether some order of the operations is legal, by trying all that the level allows.
+
+    Args:
+        calls: The history.
+        sparse: Whether offsets may be missing.
+        level: "fresh": all orders that fit the clock; "order": likewise, but a log end may be stale;
+            "integrity": any order, if all clients agree on one sequence.
+    """
     live = [call for call in calls if call.outcome != "fail"]
     highest = max(
         [0]
@@ -135,7 +147,8 @@ def judge_accepts(calls: list[Call], *, sparse: bool = False) -> bool:
         + [call.end for call in live if call.end is not None]
         + [offset for call in live for offset, _ in call.records]
     )
-    before = [sum(1 << j for j, y in enumerate(live) if _precedes(y, x)) for x in live]
+    timed = level != "integrity"
+    before = [sum(1 << j for j, y in enumerate(live) if timed and _precedes(y, x)) for x in live]
     optional = sum(
         1 << i for i, call in enumerate(live) if call.kind == "append" and call.outcome == "info"
     )
@@ -151,7 +164,7 @@ def judge_accepts(calls: list[Call], *, sparse: bool = False) -> bool:
             # An append of unknown outcome precedes nothing, so it may come at any time, or never.
             if done >> i & 1 or before[i] & ~done:
                 continue
-            for log_after, end_after in _effects(call, log, end, highest, sparse):
+            for log_after, end_after in _effects(call, log, end, highest, sparse, level != "fresh"):
                 if search(done | 1 << i, log_after, end_after):
                     return True
         dead.add((done, log, end))
@@ -165,13 +178,13 @@ def _precedes(y: Call, x: Call) -> bool:
 
 
 def _effects(
-    call: Call, log: Log, end: int, highest: int, sparse: bool
+    call: Call, log: Log, end: int, highest: int, sparse: bool, may_be_stale: bool
 ) -> Iterator[tuple[Log, int]]:
     """Yields every state of the log after one operation that returned what it did."""
     if call.kind == "append":
         # Beyond everything that was mentioned the next offset is as good as any.
         for offset in range(end, max(highest + 1, end) + 1) if sparse else (end,):
-            if call.outcome != "ok" or call.offset is None or call.offset == offset:
+            if call.offset is None or call.offset == offset:
                 yield (*log, (offset, call.op)), offset + 1
         return
     if call.outcome != "ok":
@@ -185,6 +198,10 @@ def _effects(
             return
     if reported is None:
         yield log, end
+    elif may_be_stale and reported <= end:
+        # As old as it may be, it does not contradict the records that came with it.
+        if not call.records or reported > call.records[-1][0]:
+            yield log, end
     elif reported == end or (sparse and reported > end):
         yield log, reported
 
@@ -204,7 +221,8 @@ def random_history(rng: random.Random, *, sparse: bool = False) -> list[Call]:
         if sparse and rng.random() < 0.2:
             end += rng.randint(1, 2)
         inv, res = moment - rng.randint(1, span), moment + rng.randint(1, span)
-        base = Call(op=op, kind="append", process=op, inv=inv, res=res)
+        acks = rng.choice((-1, -1, 1))
+        base = Call(op=op, kind="append", process=op, inv=inv, res=res, acks=acks)
         if rng.random() < 0.5:
             call = _random_append(rng, base, end)
             if call.outcome == "ok" or (call.outcome == "info" and rng.random() < 0.6):
@@ -245,7 +263,7 @@ def _random_observation(rng: random.Random, base: Call, log: Log, end: int) -> C
 
 
 def _mutated(rng: random.Random, call: Call, calls: list[Call]) -> Call:
-    change = rng.randint(0, 6)
+    change = rng.randint(0, 7)
     shift = rng.choice((-2, -1, 1, 2))
     if change == 0:
         inv = call.inv + 4 * shift
@@ -267,6 +285,8 @@ def _mutated(rng: random.Random, call: Call, calls: list[Call]) -> Call:
         return replace(call, position=rng.randint(0, call.records[0][0]))
     if change == 4 and call.end is not None:
         return replace(call, end=max(0, call.end + shift))
+    if change == 7 and len(call.records) > 1:
+        return replace(call, records=tuple(rng.sample(call.records, len(call.records))))
     if change == 5 and call.kind == "append":
         outcome = rng.choice(("ok", "info", "fail"))
         return replace(call, outcome=outcome, offset=call.offset if outcome == "ok" else None)
@@ -277,29 +297,91 @@ def _replaced(records: Log, at: int, by: Log) -> Log:
     return (*records[:at], *by, *records[at + 1 :])
 
 
-def disagreements(histories: int, seed: int) -> Iterator[tuple[int, bool, list[Call], bool, bool]]:
-    """Yields (number, sparse, history, kernel, judge) wherever kernel and judge differ."""
-    rng = random.Random(seed)
-    for number in range(histories):
-        sparse = rng.random() < 0.4
-        calls = random_history(rng, sparse=sparse)
-        kernel, judge = kernel_accepts(calls, sparse=sparse), judge_accepts(calls, sparse=sparse)
-        if kernel != judge:
-            yield number, sparse, calls, kernel, judge
+LEVELS = ("integrity", "order", "fresh")
+
+
+def differences(calls: list[Call], *, sparse: bool) -> list[str]:
+    """Returns where the kernel's findings and the judge differ, level by level.
+
+    Every level is compared twice: with everything that was acknowledged, and *firm*, with what must hold although
+    records that were acknowledged with acks=1 and never read may be lost.
+    """
+    report = check_tables(
+        operations_table(calls), records_table(calls), ends_table(calls), Options(sparse=sparse)
+    )
+    findings = [found for found in report.findings if found.id not in NOT_ABOUT_THE_LOG]
+    if judge_accepts(calls, sparse=sparse):
+        # What is legal at all is legal at every level, and if records may be lost.
+        return [f"the kernel found {found.id}, which is not there" for found in findings]
+    differ = []
+    for name, history in (("all", calls), ("firm", _with_weak_appends_open(calls))):
+        for place, level in enumerate(LEVELS):
+            broken = [
+                found.id
+                for found in findings
+                if ANOMALIES[found.id].level in LEVELS[: place + 1]
+                and (name == "all" or not found.weak.all())
+            ]
+            accepts = judge_accepts(history, sparse=sparse, level=level)
+            if (broken and accepts) or not (broken or accepts or _is_lenient(name, calls)):
+                differ.append(
+                    f"{name}, {level}: the kernel found {broken}, the search did not agree"
+                )
+    return differ
+
+
+def _is_lenient(name: str, calls: list[Call]) -> bool:
+    """Whether the kernel may be lenient: an append without an offset may be where a lost record was."""
+    return name == "firm" and any(
+        call.kind == "append" and call.outcome == "ok" and call.offset is None for call in calls
+    )
+
+
+def _with_weak_appends_open(calls: list[Call]) -> list[Call]:
+    """Returns the history in which weak appends are at their offset or nowhere, at any time."""
+    read = {value for call in calls for _, value in call.records}
+    return [
+        replace(call, outcome="info", res=None)
+        if call.kind == "append" and call.outcome == "ok" and call.acks == 1 and call.op not in read
+        else call
+        for call in calls
+    ]
+
+
+def numbered_history(seed: int, number: int) -> tuple[list[Call], bool]:
+    """Returns one history of a seed, and whether its log is sparse; every number has its own stream."""
+    rng = random.Random(f"{seed}/{number}")
+    sparse = rng.random() < 0.4
+    return random_history(rng, sparse=sparse), sparse
+
+
+def disagreements(first: int, count: int, seed: int) -> Iterator[tuple[int, list[Call], list[str]]]:
+    """Yields (number, history, differences) wherever kernel and judge differ."""
+    for number in range(first, first + count):
+        calls, sparse = numbered_history(seed, number)
+        if differ := differences(calls, sparse=sparse):
+            yield number, calls, [f"sparse={sparse}", *differ]
 
 
 def main() -> int:
     """Runs the slow comparison."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--first", type=int, default=0, help="number of the first history")
     parser.add_argument("--histories", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    for number, sparse, calls, kernel, judge in disagreements(arguments.histories, arguments.seed):
-        print(f"history {number} (sparse={sparse}): kernel: {kernel}, exhaustive search: {judge}")
-        for call in sorted(calls, key=lambda call: call.op):
-            print(f"  {call}")
-        return 1
-    print(f"{arguments.histories} histories, no disagreement")
+    stop = arguments.first + arguments.histories
+    for first in range(arguments.first, stop, PROGRESS):
+        count = min(PROGRESS, stop - first)
+        for number, calls, differ in disagreements(first, count, arguments.seed):
+            print(f"history {number}: {'; '.join(differ)}")
+            for call in sorted(calls, key=lambda call: call.op):
+                print(f"  {call}")
+            return 1
+        print(
+            f"{first + count} histories, no disagreement; go on with --first {first + count}",
+            flush=True,
+        )
     return 0
 
 

@@ -18,19 +18,20 @@ from tests.property.brute_force import (
     random_history,
 )
 
-HISTORIES = 10_000
+HISTORIES = 20_000
 """In parts, so that they can run side by side; `python -m tests.property.brute_force` runs any number."""
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_kernel_and_exhaustive_search_agree_on_random_small_histories(part: int) -> None:
-    assert next(disagreements(HISTORIES // 4, seed=1000 + part), None) is None
+    count = HISTORIES // 4
+    assert next(disagreements(part * count, count, seed=1000), None) is None
 
 
 def test_enough_random_histories_are_valid_and_enough_are_invalid() -> None:
     rng = random.Random(5)
     says = [judge_accepts(random_history(rng)) for _ in range(1000)]
-    assert 300 < sum(says) < 800
+    assert 300 < sum(says) < 850
 
 
 def test_the_exhaustive_search_judges_simple_histories_correctly() -> None:

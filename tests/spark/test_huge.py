@@ -14,10 +14,15 @@ import pytest
 
 from checkers.jobs.check import check_job, judge_task, plan
 from checkers.jobs.huge import judge_in_buckets, slice_bounds
+from checkers.kernels.acks_one import OF_FREE_APPENDS
 from checkers.kernels.buckets import LogVerdict, all_free, fold, judge_bucket
 from checkers.kernels.cut_partition import bucket_range
 from checkers.kernels.history import read_history
-from checkers.kernels.linearizability import Options, PartitionReport, check_history
+from checkers.kernels.linearizability import (
+    Options,
+    PartitionReport,
+    check_history,
+)
 from checkers.kernels.slices import Part, cut_slice
 from harness.contracts.run_context import LOG_CHECKERS
 from harness.history.schema import TABLES
@@ -47,11 +52,11 @@ INTEGRITY = frozenset(
         "skipped-offset",
         "torn-fetch",
         "nonmonotonic-poll",
+        "unordered-poll",
     }
 )
 ORDER = frozenset({"order-inversion", "future-read", "late-insert"})
 FRESH = frozenset({"stale-end", "lost-ack", "end-regression"})
-FREE = frozenset({"unfilled-hole", "hole-before-append", "unplaced-append"})
 
 
 def in_buckets(
@@ -91,7 +96,7 @@ def _between(table: pa.Table, first: int, stop: int) -> pa.Table:
 def _says(report: PartitionReport) -> tuple[object, ...]:
     ids = {finding.id for finding in report.findings}
     return (
-        *(not ids & kinds for kinds in (INTEGRITY, ORDER, FRESH, FREE)),
+        *(not ids & kinds for kinds in (INTEGRITY, ORDER, FRESH, OF_FREE_APPENDS)),
         report.is_linearizable,
         report.holes.count,
     )

@@ -154,7 +154,7 @@ def test_a_missing_file_and_a_foreign_manifest_are_refused(tmp_path, tables):
     for text, message in (
         ("{", "cannot be read as a history manifest"),
         ('{"format": 99}', "is of history format 99"),
-        ('{"format": 2, "tables": []}', "is not a history manifest"),
+        ('{"format": 3, "tables": []}', "is not a history manifest"),
         ("[]", "is not a history manifest"),
     ):
         manifest.write_text(text)
