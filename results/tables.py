@@ -33,6 +33,8 @@ WORD_STYLES = {
     "BAD": "bold red",
     "~": "yellow",
     "--": "red",
+    "found": "green",
+    "MISSED": "bold red",
 }
 """Words that have a colour wherever they are a whole cell."""
 

@@ -1,0 +1,109 @@
+"""The self-test: plants every anomaly into copies of a valid history and looks which ones the checkers find.
+
+A history shows what its checkers can find in it. A run without consumer groups, for example, cannot show that a
+lost commit would have been noticed; such an anomaly is listed as not planted, with the reason.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pyarrow as pa
+
+from checkers.kernels.compose import by_partition, judge_run
+from checkers.planting import PLANTS, CannotPlantError, Copy, Plant
+from harness.contracts.run_context import RunContext
+from harness.contracts.verdict import Validity, Verdict
+from harness.errors import UsageError
+from harness.history.schema import PARTITIONED_TABLES, TABLES
+
+Tables = Mapping[str, pa.Table]
+
+
+class Outcome(StrEnum):
+    """What became of a plant."""
+
+    FOUND = "found"
+    MISSED = "MISSED"
+    NOT_PLANTED = "not planted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlantResult:
+    """One plant and what became of it.
+
+    Attributes:
+        anomaly: What was planted.
+        what: What was changed.
+        outcome: Whether it was found.
+        detail: The anomalies that were found; or why nothing could be planted.
+    """
+
+    anomaly: str
+    what: str
+    outcome: Outcome
+    detail: str
+
+
+def self_test(tables: Tables, context: RunContext) -> Iterator[PlantResult]:
+    """Plants every anomaly that there is a plant for, one after the other.
+
+    Args:
+        tables: All tables of a run.
+        context: What the run declares about itself.
+
+    Raises:
+        UsageError: The run has no partition that is valid.
+        HistoryError: The tables cannot be judged.
+    """
+    sound = list(_sound_partitions(tables, context))
+    if not sound:
+        raise UsageError(
+            "the self-test needs a valid run, but no partition of this one is valid; name another run"
+        )
+    for plant in PLANTS:
+        yield _try(plant, sound, context)
+
+
+def _sound_partitions(tables: Tables, context: RunContext) -> Iterator[tuple[Tables, Verdict]]:
+    """Yields the tables of every partition without a forbidden anomaly, and its verdict; the smallest first."""
+    full = {name: tables.get(name, schema.empty_table()) for name, schema in TABLES.items()}
+    shared = {name: table for name, table in full.items() if name not in PARTITIONED_TABLES}
+    parts = by_partition(full)
+    for place in sorted(parts, key=lambda place: (_operation_count(parts[place]), place)):
+        rows = parts[place]
+        mine = {**shared, **rows}
+        verdict = judge_run(mine, context)
+        if verdict.validity != Validity.INVALID:
+            yield mine, verdict
+
+
+def _operation_count(rows: Tables) -> int:
+    return rows["operations"].num_rows if "operations" in rows else 0
+
+
+def _try(plant: Plant, sound: list[tuple[Tables, Verdict]], context: RunContext) -> PlantResult:
+    """Plants one anomaly into the first partition that it can be planted into."""
+    reason = ""
+    for tables, before in sound:
+        copy = Copy(tables)
+        try:
+            plant.change(copy)
+        except CannotPlantError as cannot:
+            reason = reason or str(cannot)
+            continue
+        after = judge_run(copy.tables(), context)
+        is_found = _count(after, plant.anomaly) > _count(before, plant.anomaly)
+        return PlantResult(
+            anomaly=plant.anomaly,
+            what=plant.what,
+            outcome=Outcome.FOUND if is_found else Outcome.MISSED,
+            detail=", ".join(dict.fromkeys(found.id for found in after.anomalies)),
+        )
+    return PlantResult(
+        anomaly=plant.anomaly, what=plant.what, outcome=Outcome.NOT_PLANTED, detail=reason
+    )
+
+
+def _count(verdict: Verdict, anomaly: str) -> int:
+    return sum(found.count for found in verdict.anomalies if found.id == anomaly)

@@ -1,0 +1,108 @@
+"""The self-test finds what it plants in valid runs, and says so when the checkers do not."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from checkers.anomalies import ANOMALIES
+from checkers.kernels import facts
+from checkers.selftest import Outcome, self_test
+from harness.contracts.run_context import RunContext
+from harness.errors import UsageError
+from harness.history.schema import TABLES
+from harness.runs import experiment_file as experiments
+from harness.runs.promises import promised_context
+from harness.runs.simulated import simulate
+from tests.property.brute_force import Call, ends_table, operations_table, records_table
+
+GROUP_PLANTS = {"committed-offset-regressed", "group-skipped-record"}
+
+
+def _run(name: str, seed: int) -> tuple[dict, RunContext]:
+    experiment = experiments.load(Path("examples") / name, on="simulation")
+    tables = simulate(experiment, seed).tables
+    return dict(tables), promised_context(experiment)
+
+
+@pytest.fixture(scope="module")
+def run() -> tuple[dict, RunContext]:
+    return _run("one-isolated-follower.toml", 3)
+
+
+def _with_group(tables: dict, context: RunContext) -> tuple[dict, RunContext]:
+    """Adds a consumer group of the processes that polled, which committed what they received."""
+    partition = tables["operations"].column("partition")[0].as_py()
+    rows = [row for row in tables["operations"].to_pylist() if row["partition"] == partition]
+    polls = {row["op_index"]: row for row in rows if row["kind"] == "poll" and not row["final"]}
+    read = {row["offset"] for row in tables["records_read"].to_pylist() if row["op_index"] in polls}
+    committed = next(offset for offset in range(len(read) + 1) if offset not in read)
+    member = min(row["process"] for row in polls.values())
+    others = {row["process"] for row in polls.values()} - {member}
+    end_ns = max(row["invoked_ns"] for row in rows)
+    events = [
+        *(("assigned", process, -1, -1) for process in (member, *sorted(others))),
+        ("commit-sent", member, committed, -1),
+        ("commit-acknowledged", member, committed, len(others) + 1),
+        ("committed-asked", member, -1, -1),
+        ("committed-seen", member, committed, len(others) + 3),
+    ]
+    table = pa.Table.from_pylist(
+        [
+            {
+                "event_index": index,
+                "at_ns": end_ns + index,
+                "group": "g",
+                "process": process,
+                "topic": rows[0]["topic"],
+                "partition": partition,
+                "event": event,
+                "offset": offset,
+                "refers_to": refers_to,
+            }
+            for index, (event, process, offset, refers_to) in enumerate(events)
+        ],
+        schema=TABLES["group_events"],
+    )
+    checkers = (*context.checkers, "consumer-group")
+    return {**tables, "group_events": table}, replace(context, checkers=checkers)
+
+
+def test_every_anomaly_is_planted_and_found(run: tuple[dict, RunContext]) -> None:
+    results = {result.anomaly: result for result in self_test(*_with_group(*run))}
+    assert {
+        name: result.detail for name, result in results.items() if result.outcome != Outcome.FOUND
+    } == {}
+    assert set(results) == set(ANOMALIES)
+
+
+def test_what_a_run_has_nothing_for_is_not_planted_and_says_why(
+    run: tuple[dict, RunContext],
+) -> None:
+    results = {result.anomaly: result for result in self_test(*run)}
+    missing = {name for name, result in results.items() if result.outcome == Outcome.NOT_PLANTED}
+    assert missing == GROUP_PLANTS
+    assert all("it has no" in results[name].detail for name in missing)
+
+
+def test_a_broken_checker_is_noticed(
+    run: tuple[dict, RunContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "_torn_fetches", lambda _: [])
+    missed = [result.anomaly for result in self_test(*run) if result.outcome == Outcome.MISSED]
+    assert missed == ["torn-fetch"]
+
+
+def test_nothing_is_planted_into_an_invalid_run() -> None:
+    calls = [
+        Call(op=0, kind="append", process=0, inv=1, res=5, offset=0),
+        Call(op=1, kind="append", process=1, inv=2, res=6, offset=0),
+    ]
+    tables = {
+        "operations": operations_table(calls),
+        "records_read": records_table(calls),
+        "end_offsets_seen": ends_table(calls),
+    }
+    with pytest.raises(UsageError, match="name another run"):
+        list(self_test(tables, RunContext(checkers=("linearizability", "lost-acked"))))
