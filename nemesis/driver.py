@@ -62,6 +62,9 @@ class Nemesis:
         self._record = record
         self._chooser = chooser
         self._active: dict[str, _Active] = {}
+        self._begun: dict[str, asyncio.Task[None]] = {}
+        self._holding: set[str] = set()
+        self._has_begun_all = False
         self.resolved: dict[str, tuple[str, ...]] = {}
 
     def check(self, schedule: Sequence[Fault]) -> None:
@@ -102,14 +105,31 @@ class Nemesis:
         Faults are injected in order of `at_ms`, and those of one instant in the order of the schedule.
         """
         start_ns = self._cluster.now_ns()
-        tasks = []
         for fault in sorted(schedule, key=lambda fault: fault.at_ms):
             delay_ns = start_ns + fault.at_ms * 1_000_000 - self._cluster.now_ns()
             if delay_ns > 0:
                 await asyncio.sleep(delay_ns / 1e9)
-            tasks.append(asyncio.get_running_loop().create_task(self._one(fault)))
-        for task in tasks:
+            self._begun[fault.id] = asyncio.get_running_loop().create_task(self._one(fault))
+        self._has_begun_all = True
+        for task in list(self._begun.values()):
             await task
+
+    async def cut_short(self, running: "asyncio.Task[None]") -> None:
+        """Ends a schedule early: no further fault is injected, and none is healed before its time is asked for.
+
+        What is being injected is completed. Faults in force stay so until `settle`.
+
+        Args:
+            running: The task that runs the schedule.
+        """
+        if not self._has_begun_all:
+            running.cancel()
+        for fault_id in sorted(self._holding):
+            self._begun[fault_id].cancel()
+        ends = await asyncio.gather(*self._begun.values(), running, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, Exception):
+                raise end
 
     async def inject(self, fault: Fault) -> tuple[str, ...]:
         """Injects one fault now and returns the nodes that it affects.
@@ -198,7 +218,9 @@ class Nemesis:
     async def _one(self, fault: Fault) -> None:
         await self.inject(fault)
         if fault.for_ms is not None and fault.id in self._active:
+            self._holding.add(fault.id)
             await asyncio.sleep(fault.for_ms / 1e3)
+            self._holding.discard(fault.id)
             await self.heal(fault.id)
 
     async def _end_outages(self, started: tuple[str, ...]) -> None:

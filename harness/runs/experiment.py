@@ -137,6 +137,7 @@ class Experiment:
         schedule: Explicit faults; they replace those of `nemesis`.
         disabled_rules: Rules of the system that are switched off on purpose.
         sim_wire: Send every simulated message through the codec.
+        stop_on_violation: End the main phase as soon as clients have seen something that no log does.
 
     Raises:
         UsageError: Something is wrong that can be detected without a cluster.
@@ -154,6 +155,7 @@ class Experiment:
     inventory: str = ""
     disabled_rules: tuple[str, ...] = ()
     sim_wire: bool = False
+    stop_on_violation: bool = False
     cluster: ClusterConfig = ClusterConfig()
     topic: TopicConfig = TopicConfig()
     workload_name: str = APPEND.name

@@ -76,6 +76,7 @@ def summarize(
         "counters": dict(result.counters),
         "marks": dict(sorted(marks.items())[:MARK_COUNT_MAX]),
         "violations": list(result.violations),
+        "stopped_early": result.stopped_early,
         "on": experiment.on,
         "environment": result.environment,
     }

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from checkers.kernels.live_watch import LiveWatch
 from harness.contracts.cluster import Deployment, Topic
 from harness.contracts.workload import Scriptable, Workload, WorkloadContext
 from harness.errors import UsageError
@@ -25,16 +26,28 @@ from nemesis.fault import Fault
 
 FAST = "fast"
 
+WATCHED_STEPS = 200
+"""How often in a main phase the live watch is asked whether it has seen something."""
+
 Progress = Callable[[str, float], None]
 """Takes the phase's name and the fraction of it that is done."""
 
 
 class RunRecorder:
-    """Stamps a workload's operations with the run's clock. Implements `Recorder`."""
+    """Stamps a workload's operations with the run's clock. Implements `Recorder`.
 
-    def __init__(self, now_ns: Callable[[], int], history: HistoryWriter) -> None:
+    Args:
+        now_ns: The clock.
+        history: Where operations go.
+        watch: Is told of them too, if there is one.
+    """
+
+    def __init__(
+        self, now_ns: Callable[[], int], history: HistoryWriter, watch: LiveWatch | None = None
+    ) -> None:
         self._now_ns = now_ns
         self._history = history
+        self._watch = watch
 
     def now_ns(self) -> int:
         """Returns nanoseconds since the start of the run."""
@@ -54,24 +67,39 @@ class RunRecorder:
         final: bool = False,
     ) -> int:
         """Records an invocation now."""
-        return self._history.invoke(
+        invoked_ns = self._now_ns()
+        op_index = self._history.invoke(
             process=process,
             kind=kind,
             topic=topic,
             partition=partition,
-            invoked_ns=self._now_ns(),
+            invoked_ns=invoked_ns,
             acks=acks,
             sequence=sequence,
             key=key,
             position=position,
             final=final,
         )
+        if self._watch is not None:
+            self._watch.invoke(
+                op_index,
+                kind=kind,
+                topic=topic,
+                partition=partition,
+                invoked_ns=invoked_ns,
+                acks=acks,
+                position=position,
+            )
+        return op_index
 
     def complete(
         self, op_index: int, completion: Completion, records: Sequence[ReadRecord] = ()
     ) -> None:
         """Records a completion now."""
-        self._history.complete(op_index, self._now_ns(), completion, records)
+        completed_ns = self._now_ns()
+        self._history.complete(op_index, completed_ns, completion, records)
+        if self._watch is not None:
+            self._watch.complete(op_index, completed_ns, completion, records)
 
     def group_event(
         self,
@@ -127,6 +155,7 @@ class Phases:
         self._progress = progress
         self._topic = experiment.topic
         self._is_main_phase = True
+        self._watch = LiveWatch() if experiment.stop_on_violation else None
         self.workload: Workload = experiment.workload_type.make(
             experiment.workload,
             WorkloadContext(
@@ -135,7 +164,7 @@ class Phases:
                 bootstrap=cluster.bootstrap,
                 hosts=cluster.clients,
                 client_host=cluster.client_host,
-                recorder=RunRecorder(cluster.now_ns, history),
+                recorder=RunRecorder(cluster.now_ns, history, self._watch),
                 has_fast_timings=experiment.timings == FAST,
             ),
         )
@@ -153,10 +182,11 @@ class Phases:
             for task in self.workload.tasks()
         ]
         faults = asyncio.get_running_loop().create_task(self._nemesis.run(schedule))
-        for tenth in range(10):
-            self._progress("main", tenth / 10)
-            await asyncio.sleep(self._experiment.duration_ms / 1e4)
-        await faults
+        await self._main_time()
+        if self.stopped_early:
+            await self._nemesis.cut_short(faults)
+        else:
+            await faults
         self._is_main_phase = False
         self._progress("main", 1.0)
         here = asyncio.get_running_loop()
@@ -164,6 +194,21 @@ class Phases:
             await _task_done(work, here)
             work.result()
         self.workload.close()
+
+    @property
+    def stopped_early(self) -> str:
+        """What the live watch saw, so that the main phase was ended; empty when it was not."""
+        return self._watch.finding if self._watch is not None else ""
+
+    async def _main_time(self) -> None:
+        """Waits until the main phase is over, or until the live watch has seen something."""
+        steps = 10 if self._watch is None else WATCHED_STEPS
+        for step in range(steps):
+            if self.stopped_early:
+                return
+            if step * 10 % steps == 0:
+                self._progress("main", step / steps)
+            await asyncio.sleep(self._experiment.duration_ms / (1e3 * steps))
 
     async def scripted(self, scenario: Scenario) -> None:
         """Runs the steps of a scenario."""

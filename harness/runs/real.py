@@ -200,6 +200,7 @@ class _RealRun:
                 )
             result.tables = self.history.close()
             self._remove_data()
+        result.stopped_early = self.phases.stopped_early
         result.resolved = dict(self.nemesis.resolved)
         result.environment = {**self.injector.describe(), **self.cluster.describe()}
         result.counters = {"operations": result.tables["operations"].num_rows}

@@ -17,6 +17,7 @@ class RunResult:
         schedule: The faults as planned, and `resolved` the nodes that each affected.
         final_phase_complete: Whether everything was healed, appended to and read to its end in time.
         stuck: Why a phase did not end; empty when all did.
+        stopped_early: What the live watch saw, so that the main phase was ended; empty when it was not.
         trace_hash: Of the whole run; empty where time is real.
         elapsed_ms: How long it lasted, in the run's own time.
         counters: What was counted: messages, callbacks and events of a simulation, operations elsewhere.
@@ -29,6 +30,7 @@ class RunResult:
     resolved: dict[str, tuple[str, ...]] = field(default_factory=dict)
     final_phase_complete: bool = False
     stuck: str = ""
+    stopped_early: str = ""
     trace_hash: str = ""
     elapsed_ms: float = 0.0
     counters: dict[str, int] = field(default_factory=dict)

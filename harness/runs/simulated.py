@@ -193,6 +193,7 @@ class SimulatedRun:
             final_phase_complete=result.final_phase_complete,
             incomplete_reason=result.stuck,
         )
+        result.stopped_early = self.phases.stopped_early
         result.trace_hash = self.world.trace_hash
         self.world.close()
         result.tables = self.history.close()

@@ -30,6 +30,8 @@ def terminal_summary(run_dir: Path) -> list[RenderableType]:
         ("trace hash", run.fact("trace_hash", run.fact("trace", "none"))),
         ("unexcused lost records", str(lost)),
     ]
+    if stopped := run.fact("stopped_early", ""):
+        facts.append(("stopped early", stopped))
     return [
         *verdict_lines(
             str(verdict.get("validity", "not judged")),

@@ -22,6 +22,9 @@ from results.layout import RunFiles
 from results.store import RunStore
 
 ROOT = Path(__file__).parents[2]
+# The fixture kills a hundred runs; one worker is enough.
+pytestmark = pytest.mark.xdist_group("kill-anytime")
+
 DIED = "the run ended early: the harness died before the run was over"
 KILLS = 100
 EXPERIMENT = """
@@ -92,7 +95,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
-        timeout=240,
+        timeout=600,
         check=True,
     )
     ends: list[int] = json.loads(finished.stdout.splitlines()[-1])

@@ -35,6 +35,12 @@ def add_parser(commands: Subcommands) -> None:
         "(default: the file's)",
     )
     parser.add_argument(
+        "--stop-on-violation",
+        action="store_true",
+        help="end the workload and the faults as soon as clients have seen something that no log does, then heal,"
+        " read everything and judge as usual",
+    )
+    parser.add_argument(
         "--print-config", action="store_true", help="print the resolved experiment and exit"
     )
     add_single_run_options(parser)
@@ -52,6 +58,7 @@ def run(options: argparse.Namespace) -> int:
         weather=options.weather,
         duration_ms=options.duration_ms,
         sim_wire=True if options.sim_wire else None,
+        stop_on_violation=True if options.stop_on_violation else None,
     )
     if options.print_config:
         if options.json:
