@@ -92,12 +92,14 @@ class _Known:
     """What clients know of records.
 
     Shape:
-        value: one row per record, as in all others; is_written: whether its append is known; seen_ns: when the
-            first response that shows it arrived.
+        value: one row per record, as in all others; is_written: whether its append is known;
+        written_ns: when the first response arrived that shows that it was written; seen_ns: that shows that it
+        was established.
     """
 
     value: I64
     is_written: Bools
+    written_ns: I64
     seen_ns: I64
     claims: Claims
 
@@ -122,6 +124,7 @@ class ClaimReader:
         self._operations = operations
         self._records_read = records_read
         self._elections = elections
+        self._writers: dict[int, dict[int, set[int]]] = {}
 
     @cached_property
     def _calls(self) -> _Calls:
@@ -220,9 +223,11 @@ class ClaimReader:
         )
         at, there = shown.find(values, offsets)
         at = np.where(there & is_record, at, -1)
-        # With acks=1 the leader alone responded; a read shows more.
-        is_here &= (_at(self._history.append_acks, append, -1) != 1) | (at < 0)
-        acked_ns = np.where(is_here, _at(self._history.append_res, append, INF_NS), INF_NS)
+        seen_ns = _at(shown.seen_ns, at, INF_NS)
+        written_ns = np.where(is_here, _at(self._history.append_res, append, INF_NS), INF_NS)
+        # With acks=1 the record was only written when the response came; a read shows that it was established.
+        is_weak = (_at(self._history.append_acks, append, -1) == 1) & (at >= 0)
+        acked_ns = np.where(is_weak, INF_NS, written_ns)
         by_ns = np.where(is_record, np.minimum(acked_ns, _at(shown.by_ns, at, INF_NS)), by_ns)
         stamp = _at(shown.stamp, at, -1)
         shown_epoch = _at(shown.last_epoch if last_shown else shown.first_epoch, at, -1)
@@ -230,7 +235,8 @@ class ClaimReader:
         return _Known(
             value=values,
             is_written=append >= 0,
-            seen_ns=np.minimum(acked_ns, _at(shown.seen_ns, at, INF_NS)),
+            written_ns=np.minimum(written_ns, seen_ns),
+            seen_ns=np.minimum(acked_ns, seen_ns),
             claims=Claims(
                 offset=offsets,
                 low_epoch=np.where(stamp >= 0, stamp, hint),
@@ -274,7 +280,7 @@ class ClaimReader:
         """Returns between which epochs records were written: by their stamps, else by the recorded logs."""
         claims, logs = known.claims, self._elections.logs
         # Of several leaders that wrote there meanwhile, it was the one that responded to the append.
-        low, high = logs.writers(claims.offset, claims.from_ns, known.seen_ns, claims.low_epoch)
+        low, high = logs.writers(claims.offset, claims.from_ns, known.written_ns, claims.low_epoch)
         # A leader that shows the record has it in its log.
         shown = logs.written_in_terms(claims.epoch, claims.offset)
         low, high = np.where(shown >= 0, shown, low), np.where(shown >= 0, shown, high)
@@ -282,22 +288,49 @@ class ClaimReader:
         return np.where(use, low, claims.low_epoch), np.where(use, high, claims.high_epoch)
 
     def _untorn(self, known: _Known, row: int) -> tuple[int, int]:
-        """Returns between which epochs a record was written that several leaders may have written.
+        """Returns between which epochs a record was written that several leaders may have written."""
+        offset, value = int(known.claims.offset[row]), int(known.value[row])
+        if offset not in self._writers:
+            self._writers[offset] = self._writers_at(offset)
+        epochs = self._writers[offset].get(value)
+        if not epochs:
+            return int(known.claims.low_epoch[row]), int(known.claims.high_epoch[row])
+        return min(epochs), max(epochs)
 
-        No epoch is left that wrote another record there, or that is later than one in which the record was read.
-        """
-        claims, value = known.claims, int(known.value[row])
-        offset, shown = int(claims.offset[row]), int(claims.epoch[row])
-        epochs = self._elections.logs.writers_of_one(
-            offset, int(claims.from_ns[row]), int(known.seen_ns[row])
-        )
+    def _writers_at(self, offset: int) -> dict[int, set[int]]:
+        """Returns in which epochs the values of an offset can have been written, no two in the same one."""
         values = self._values_at(offset)
-        values = values[values != value]
-        others = self._known(values, np.full(len(values), offset), values)
-        low, high = self._epochs(others)
-        taken = set(low[low == high].tolist())
-        left = [e for e in epochs if e not in taken and (shown < 0 or e <= shown)] or epochs
-        return left[0], left[-1]
+        known = self._known(values, np.full(len(values), offset), values)
+        low, high = self._epochs(known)
+        writers = {}
+        for row, value in enumerate(values.tolist()):
+            is_torn = low[row] < high[row] < ANY_EPOCH
+            writers[value] = self._candidates(known, row) if is_torn else {int(high[row])}
+        certain: set[int] = set()
+        while (
+            more := {e for epochs in writers.values() if len(epochs) == 1 for e in epochs} - certain
+        ):
+            certain |= more
+            for epochs in writers.values():
+                if len(epochs) > 1:
+                    epochs -= certain
+        return writers
+
+    def _candidates(self, known: _Known, row: int) -> set[int]:
+        """Returns the epochs of leaders that wrote a record's offset while it was open, and established it."""
+        logs, claims = self._elections.logs, known.claims
+        epochs = np.array(
+            logs.writers_of_one(
+                int(claims.offset[row]), int(claims.from_ns[row]), int(known.written_ns[row])
+            ),
+            dtype=np.int64,
+        )
+        offsets = np.full(len(epochs), claims.offset[row])
+        passed_ns, _ = logs.passed(
+            offsets, epochs, epochs, np.full(len(epochs), claims.from_ns[row])
+        )
+        established = epochs[passed_ns <= known.seen_ns[row]]
+        return set((established if len(established) else epochs).tolist())
 
     def _values_at(self, offset: int) -> I64:
         """Returns the values that acknowledgements and reads show at an offset."""

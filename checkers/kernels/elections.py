@@ -27,6 +27,7 @@ Source: `docs/variants.md`, "How a loss is judged"; KIP-966.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -38,6 +39,9 @@ from checkers.kernels.replica_logs import ANY_EPOCH, ReplicaLogs
 
 UNEXCUSED, UNDECIDED, EXCUSED = 0, 1, 2
 """What elections mean for a loss, the better the larger."""
+
+_NOT_LOST, _CUT = -1, -2
+"""Stand for the number of an election: none, and a leader that cut its own log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,25 +229,43 @@ class Elections:
 
     def _decided(self, lost: Claims, until: Claims | None) -> Fates:
         """Returns the fates by the recorded logs: the election since which no elected replica had the record."""
-        found = np.full(len(lost.offset), -1, dtype=np.int64)
-        for number, election in enumerate(self.elections):
-            between = _is_after(election, lost) & _is_before(election, until)
+        found = np.full(len(lost.offset), _NOT_LOST, dtype=np.int64)
+        for number, event in self._events:
+            between = _is_after(event, lost) & _is_before(event, until)
             if until is not None:
                 # With recorded logs the epoch in which the other record was established is known.
-                between &= (until.epoch < 0) | (election.leader_epoch <= until.epoch)
+                between &= (until.epoch < 0) | (event.leader_epoch <= until.epoch)
             rows = np.flatnonzero(between)
             claims = lost.take(rows)
-            place = (election.leader, election.at_ns, claims.offset)
+            place = (event.leader, event.at_ns, claims.offset)
             epochs = (claims.low_epoch, claims.high_epoch)
             lacks = self.logs.lacks(*place, *epochs)
             has = self.logs.certainly_has(*place, *epochs, claims.by_ns)
-            found[rows[has]] = -1
+            found[rows[has]] = _NOT_LOST
             missing = rows[lacks]
-            found[missing[found[missing] < 0]] = number
+            found[missing[found[missing] == _NOT_LOST]] = number
         excuses = np.array([e.excuses for e in self.elections] + [False])
+        found = np.maximum(found, -1)
         return Fates(
             outcome=np.where(excuses[found], EXCUSED, UNEXCUSED).astype(np.int8), election=found
         )
+
+    @cached_property
+    def _events(self) -> tuple[tuple[int, Election], ...]:
+        """The elections with their numbers, and in between the leaders that cut their own logs, numbered _CUT.
+
+        A leader that cuts its log is as good as an election that excuses nothing and belongs to the next epoch.
+        """
+        events = list(enumerate(self.elections))
+        for cut in self.logs.self_cuts:
+            if any(e.leader_epoch > cut.epoch and e.at_ns <= cut.at_ns for e in self.elections):
+                continue  # it was deposed: the log of the partition is another one
+            before = [event for event in events if event[1].at_ns <= cut.at_ns]
+            election = Election(
+                at_ns=cut.at_ns, leader=cut.broker, leader_epoch=cut.epoch + 1, is_flagged=False
+            )
+            events.insert(len(before), (_CUT, election))
+        return tuple(events)
 
     def _possible(self, lost: Claims, until: Claims | None) -> Fates:
         """Returns the fates if no logs were recorded."""

@@ -13,6 +13,7 @@ from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Elections,
 from checkers.kernels.evidence import Evidence, loss_sentence, sentence
 from checkers.kernels.excuses import Excuses, fates_of
 from checkers.kernels.findings import Finding
+from checkers.kernels.hidden import HiddenFindings
 from checkers.kernels.history import INFO, OK_SOMEWHERE, Bools
 from checkers.kernels.linearizability import Options, PartitionReport, check_history
 from harness.contracts.checker import CheckerFinding
@@ -61,6 +62,7 @@ class FindingJudge:
         self._options = Options(
             clock_error_ns=context.clock_error_ns, log_start_offset=context.log_start_offset
         )
+        self._hidden = HiddenFindings(report.history, self._excuses, elections, self._options)
 
     def judged(self, finding: Finding) -> list[CheckerFinding]:
         """Returns one finding per row of the matrix that its instances fall under."""
@@ -68,6 +70,8 @@ class FindingJudge:
             finding, fates = self._unplaced(finding)
         else:
             fates = self._excuses.fates(finding)
+            if ANOMALIES[finding.id].level == "order":
+                finding, fates = self._hidden.revealed(finding, fates)
         judged = []
         for weak in (False, True):
             for outcome in (UNEXCUSED, EXCUSED, UNDECIDED):

@@ -139,6 +139,21 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SelfCut:
+    """A leader's log became shorter although no other leader was elected, which no rule allows.
+
+    Attributes:
+        at_ns: When.
+        epoch: The leader's epoch.
+        broker: The leader.
+    """
+
+    at_ns: int
+    epoch: int
+    broker: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Contents:
     """Contents of all logs.
 
@@ -221,6 +236,21 @@ class ReplicaLogs:
                     )
                 )
         return tuple(sorted(terms, key=lambda term: (term.epoch, int(term.at_ns[0]), term.broker)))
+
+    @cached_property
+    def self_cuts(self) -> tuple[SelfCut, ...]:
+        """Every time a leader's log became shorter although it led before and after, in order of time."""
+        cuts = []
+        for broker, rows in self._rows.items():
+            same = rows.is_leader[1:] & rows.is_leader[:-1] & (rows.epoch[1:] == rows.epoch[:-1])
+            at = np.flatnonzero(same & (rows.end[1:] < rows.end[:-1])) + 1
+            cuts += [
+                SelfCut(at_ns=at_ns, epoch=epoch, broker=broker)
+                for at_ns, epoch in zip(
+                    rows.at_ns[at].tolist(), rows.epoch[at].tolist(), strict=True
+                )
+            ]
+        return tuple(sorted(cuts, key=lambda cut: (cut.at_ns, cut.epoch, cut.broker)))
 
     def end_at(self, broker: int, at_ns: int) -> int:
         """Returns a replica's log end at a moment, 0 if it had reported nothing yet."""
