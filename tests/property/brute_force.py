@@ -86,10 +86,10 @@ def records_table(
             "process": 0,
             "sequence": value,
             "key": "",
-            "leader_epoch": call.stamps[at] if call.stamps else -1,
+            "leader_epoch": call.stamps[index] if call.stamps else -1,
         }
         for call in calls
-        for at, (offset, value) in enumerate(call.records)
+        for index, (offset, value) in enumerate(call.records)
     ]
     return pa.Table.from_pylist(rows, schema=RECORDS_READ)
 

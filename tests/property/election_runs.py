@@ -13,7 +13,7 @@ unknown, and the replicas' logs are recorded or not.
 import argparse
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,6 +33,16 @@ NO_LEADER = -1
 class Record:
     value: int
     epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """An election, or a leader that cut its own log; `log` is the leader's log then."""
+
+    epoch: int
+    excuses: bool
+    log: tuple[Record, ...]
+    is_election: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,8 +103,9 @@ class Cluster:
         self.broker_rows = [broker(0, b, "registered") for b in BROKERS]
         self.faults: list[dict[str, Any]] = []
         self.pending: dict[int, list[Pending]] = {b: [] for b in BROKERS}
-        self.established: dict[tuple[int, int], int] = {}
-        self.elections: list[tuple[int, bool, list[Record]]] = []
+        self.established: dict[tuple[int, int], tuple[int, int]] = {}
+        """The epoch in which each (offset, value) was established, and how many events there were before."""
+        self.events: list[Event] = []
         self.elect(1, flagged=False)
 
     # --- time and rows ---
@@ -144,7 +155,9 @@ class Cluster:
         self.leader, self.epoch = b, self.epoch + 1
         self.commit_state(flagged=flagged)
         excuses = flagged and lawful
-        self.elections.append((self.epoch, excuses, list(self.replicas[b].log)))
+        self.events.append(
+            Event(epoch=self.epoch, excuses=excuses, log=tuple(self.replicas[b].log))
+        )
         r = self.replicas[b]
         r.epoch, r.leads, r.isr, r.known_ends = self.epoch, True, self.isr, {}
         self.drop_pending(b)
@@ -230,13 +243,41 @@ class Cluster:
         end = min([len(r.log), *(r.known_ends.get(o, 0) for o in r.isr if o != b)])
         if end > r.high_watermark:
             for offset in range(end):
-                self.established.setdefault((offset, r.log[offset].value), r.epoch)
+                pair = (offset, r.log[offset].value)
+                self.established.setdefault(pair, (r.epoch, len(self.events)))
             r.high_watermark = end
             self.note(b, "high-watermark")
         for pending in list(self.pending[b]):
             if pending.acks == 1 or pending.offset < r.high_watermark:
                 self.pending[b].remove(pending)
                 self.complete(pending)
+
+    def cut_itself(self) -> None:
+        """Lets the leader cut its own log while it leads."""
+        r = self.replicas.get(self.leader)
+        if r is None or not r.leads or r.epoch != self.epoch:
+            return
+        self.tick()
+        del r.log[self.rng.randint(0, len(r.log)) :]
+        r.high_watermark = min(r.high_watermark, len(r.log))
+        self.drop_pending(self.leader)
+        self.note(self.leader, "truncate")
+        for other in BROKERS:
+            # What followers have beyond that is theirs alone; they find out when they fetch.
+            end = min(r.known_ends.get(other, 0), len(r.log))
+            r.known_ends[other] = end
+            follower = self.replicas[other]
+            if (
+                follower.epoch == self.epoch
+                and not follower.leads
+                and len(follower.log) > len(r.log)
+            ):
+                del follower.log[len(r.log) :]
+                follower.high_watermark = min(follower.high_watermark, len(follower.log))
+                self.note(other, "truncate")
+        self.events.append(
+            Event(epoch=self.epoch, excuses=False, log=tuple(r.log), is_election=False)
+        )
 
     def lose_tail(self, b: int) -> None:
         """Cuts a broker's log, as a power cut does, and restarts it as a follower of nobody."""
@@ -348,6 +389,8 @@ class Cluster:
             b = self.leader
             self.lose_tail(b)
             self.elect(b, flagged=False)
+        elif kind < 0.8:
+            self.cut_itself()
         elif self.choices.elr_on and len(self.isr) >= self.min_isr:
             self.elect(self.rng.choice(BROKERS), flagged=True, lawful=False)
 
@@ -372,7 +415,7 @@ class Cluster:
             self.read(self.leader, final=True)
 
 
-def holds(log: list[Record], offset: int, value: int) -> bool:
+def holds(log: Sequence[Record], offset: int, value: int) -> bool:
     return offset < len(log) and log[offset].value == value
 
 
@@ -413,16 +456,18 @@ def truth_of(cluster: Cluster) -> Truth:
         and call.offset is not None
     }
     wrong, excused, is_tainted = [], [], False
-    for (offset, value), since in sorted(cluster.established.items()):
+    for (offset, value), (since, count) in sorted(cluster.established.items()):
         decided = None
-        for epoch, excuses, log in cluster.elections:
-            if epoch <= since:
+        for number, event in enumerate(cluster.events):
+            if event.epoch < since or (event.epoch == since and event.is_election):
                 continue
-            if holds(log, offset, value):
+            if not event.is_election and number < count:
+                continue
+            if holds(event.log, offset, value):
                 decided = None
             elif decided is None:
-                decided = excuses
-                is_tainted |= not excuses
+                decided = event.excuses
+                is_tainted |= not decided
         if (offset, value) in known and not holds(final, offset, value):
             (excused if decided else wrong).append((offset, value))
     assert known <= set(cluster.established)
