@@ -13,7 +13,7 @@ import numpy as np
 from checkers.kernels.elections import EXCUSED, UNEXCUSED, Elections, Fates
 from checkers.kernels.excuses import Excuses
 from checkers.kernels.findings import Finding, joined
-from checkers.kernels.history import I64, INFO, Bools, PartitionHistory
+from checkers.kernels.history import I64, INF_NS, INFO, Bools, PartitionHistory
 from checkers.kernels.linearizability import Options, check_history
 
 
@@ -42,8 +42,7 @@ class HiddenFindings:
         if not len(excused):
             return finding, fates
         lost = np.isin(self._history.append_op, finding.first[excused])
-        status = np.where(lost, INFO, self._history.append_status).astype(np.int8)
-        rest = check_history(replace(self._history, append_status=status), self._options).findings
+        rest = check_history(unresolved(self._history, lost), self._options).findings
         for number in np.unique(fates.election[excused]).tolist():
             if number >= 0:
                 rest += self._findings_before(self._elections.elections[number].at_ns)
@@ -71,6 +70,15 @@ class HiddenFindings:
             outcome=np.concatenate((fates.outcome[kept], others.outcome[rows])),
             election=np.concatenate((fates.election[kept], others.election[rows])),
         )
+
+
+def unresolved(history: PartitionHistory, appends: Bools) -> PartitionHistory:
+    """Returns the history as if the outcome of some appends were unknown."""
+    return replace(
+        history,
+        append_status=np.where(appends, np.int8(INFO), history.append_status),
+        append_res=np.where(appends, INF_NS, history.append_res),
+    )
 
 
 def invoked_before(history: PartitionHistory, at_ns: int) -> PartitionHistory:

@@ -13,8 +13,8 @@ from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Elections,
 from checkers.kernels.evidence import Evidence, loss_sentence, sentence
 from checkers.kernels.excuses import Excuses, fates_of
 from checkers.kernels.findings import Finding
-from checkers.kernels.hidden import HiddenFindings
-from checkers.kernels.history import INFO, OK_SOMEWHERE, Bools
+from checkers.kernels.hidden import HiddenFindings, unresolved
+from checkers.kernels.history import OK_SOMEWHERE, Bools
 from checkers.kernels.linearizability import Options, PartitionReport, check_history
 from harness.contracts.checker import CheckerFinding
 from harness.contracts.run_context import RunContext
@@ -107,9 +107,10 @@ class FindingJudge:
             (is_weak | (outcome == EXCUSED), False, EXCUSED),
             (is_weak | (outcome != UNEXCUSED), False, UNDECIDED),
         ):
-            status = history.append_status.copy()
-            status[certain[optional]] = INFO
-            report = check_history(replace(history, append_status=status), self._options)
+            is_lost = np.zeros(len(history.append_op), dtype=np.bool_)
+            is_lost[certain[optional]] = True
+            without = unresolved(history, is_lost)
+            report = check_history(without, self._options)
             left = [other for other in report.findings if other.id == finding.id]
             if not left:
                 finding = replace(finding, weak=np.full(finding.count, weak))

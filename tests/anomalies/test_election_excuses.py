@@ -269,6 +269,13 @@ def test_an_excused_append_without_an_offset_does_not_hide_another_one() -> None
     assert [witness.op_index for witness in anomaly.witnesses] == [3]
 
 
+def test_another_append_without_an_offset_that_has_a_place_changes_nothing() -> None:
+    """Op 1 was given up. Op 3 was appended later, and may be at the end, which was not read."""
+    calls = [append(0, 0, at=1), append(1, None, at=3), append(2, 1, at=60), append(3, None, at=70)]
+    states = [state(1, 1, [1, 2], epoch=0), state(50, 2, [2], epoch=1, flagged=True)]
+    assert judgements(judged(calls, states), "unplaced-append") == {EXCUSED: 1}
+
+
 def test_losing_an_acks_1_record_without_an_offset_is_allowed() -> None:
     calls = [append(0, 0, at=1), append(1, None, at=3, acks=1), append(2, 1, at=60)]
     verdict = judged([*calls, *final_read(10, 0, 2)], [])
