@@ -25,7 +25,7 @@ CLIENT_TABLES = ("operations", "records_read", "end_offsets_seen")
 
 UNUSED_COLUMNS: dict[str, frozenset[str]] = {
     "operations": frozenset({"topic", "partition", "sequence", "key", "error_code", "node"}),
-    "records_read": frozenset({"topic", "partition", "process", "sequence", "key", "leader_epoch"}),
+    "records_read": frozenset({"topic", "partition", "process", "sequence", "key"}),
     "end_offsets_seen": frozenset({"topic", "partition", "source", "node", "leader_epoch"}),
     "replica_states": frozenset({"topic", "partition", "log_start_offset"}),
 }

@@ -1,8 +1,8 @@
 """Several checkers into one verdict of one run.
 
 Every partition is checked by itself; invalid beats unknown beats valid. A run is `unknown` rather than `valid`
-when it could not have failed: when the final reads are incomplete, when nothing was acknowledged while a fault was
-in force, or when a fault that was requested never took effect.
+when an anomaly is undecided, or when it could not have failed: when the final reads are incomplete, when nothing
+was acknowledged while a fault was in force, or when a fault that was requested never took effect.
 
 The composition is total: whatever can be read gets a verdict. If a checker itself fails on a partition, that is
 recorded and the verdict is unknown, whatever the other partitions show short of invalid.
@@ -233,13 +233,9 @@ def compose(
     anomalies += [_broken_invariant(text) for text in violations.column("sentence").to_pylist()]
     anomalies.sort(key=_severity)
     forbidden = [a for a in anomalies if a.judgement == Judgement.FORBIDDEN]
-    reasons = [
-        f"{a.id} in {a.topic}-{a.partition} ({a.count}): {a.sentence}"
-        if a.topic
-        else f"{a.id}: {a.sentence}"
-        for a in forbidden
-    ]
-    unknown = [reason for judgement in judgements for reason in judgement.unknown_reasons]
+    reasons = [_reason(a) for a in forbidden]
+    unknown = [f"{_reason(a)}; {a.rule}" for a in anomalies if a.judgement == Judgement.UNDECIDED]
+    unknown += [reason for judgement in judgements for reason in judgement.unknown_reasons]
     unknown += _vacuous(judgements, faults, acked_during, context)
     validity = Validity.INVALID if forbidden else Validity.UNKNOWN if unknown else Validity.VALID
     return Verdict(
@@ -250,6 +246,13 @@ def compose(
         excused_lost_records=_lost(anomalies, Judgement.EXCUSED),
         coverage=_coverage(judgements, faults, acked_during),
     )
+
+
+def _reason(anomaly: Anomaly) -> str:
+    if not anomaly.topic:
+        return f"{anomaly.id}: {anomaly.sentence}"
+    where = f"{anomaly.topic}-{anomaly.partition}"
+    return f"{anomaly.id} in {where} ({anomaly.count}): {anomaly.sentence}"
 
 
 def _broken_invariant(text: str) -> Anomaly:

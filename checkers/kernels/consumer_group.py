@@ -6,8 +6,9 @@
 - *At least once* (`group-skipped-record`): every record of the final log below the committed offset was delivered
   to some member.
 
-A flagged election of the partition may truncate the log below what was delivered and committed; then both are
-excused.
+A lawful flagged election of the partition may lose records that were delivered and committed. A skipped record is
+excused if a member received another record at its offset and that one was lost so. A regression is excused if the
+last record below the acknowledged offset was lost so between the acknowledgement and the response.
 
 Events are compared by `event_index`, which counts them in the order in which the harness saw them. Deliveries are
 not repeated in the table: they are the records that polls of the members returned.
@@ -15,18 +16,20 @@ not repeated in the table: they are the records that polls of the members return
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from checkers.anomalies import ANOMALIES
 from checkers.expectations import Case, judge
+from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Claims
 from checkers.kernels.evidence import Evidence
-from checkers.kernels.history import I64, Bools, is_word
+from checkers.kernels.history import I8, I64, Bools, is_word
 from checkers.kernels.judging import RECORDS_LISTED_MAX, expectations_of
+from checkers.kernels.log_checkers import LOG_TABLES, elections_of, reader_of
+from checkers.kernels.replica_logs import ANY_EPOCH
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Witness
@@ -39,10 +42,13 @@ class Regression:
     Attributes:
         acknowledged: The largest offset whose commit was acknowledged before the request.
         seen: The offset in the response; negative for none.
+        acknowledged_ns, seen_ns: When the acknowledgement and the response arrived.
     """
 
     acknowledged: int
     seen: int
+    acknowledged_ns: int
+    seen_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +115,7 @@ def _facts(group: str, events: pa.Table) -> GroupFacts:
     kind = events.column("event")
     is_sent, is_acked = is_word(kind, "commit-sent"), is_word(kind, "commit-acknowledged")
     is_request, is_seen = is_word(kind, "committed-asked"), is_word(kind, "committed-seen")
+    at_ns = events.column("at_ns").to_numpy()
     acked_index, acked_offset = index[is_acked], offset[is_acked]
     largest = np.maximum.accumulate(acked_offset)
     request = events.column("refers_to").to_numpy()[is_seen]
@@ -122,7 +129,16 @@ def _facts(group: str, events: pa.Table) -> GroupFacts:
         is_same = (offset == seen) & (index < seen_index)
         if int((is_sent & is_same).sum()) > int((is_acked & is_same).sum()):
             continue  # a commit of this offset had no clear response: it may have been applied late
-        regressions.append(Regression(acknowledged=int(at_least[row]), seen=seen))
+        acknowledged = int(at_least[row])
+        first = int(np.flatnonzero(acked_offset == acknowledged)[0])
+        regressions.append(
+            Regression(
+                acknowledged=acknowledged,
+                seen=seen,
+                acknowledged_ns=int(at_ns[is_acked][first]),
+                seen_ns=int(at_ns[is_seen][row]),
+            )
+        )
     return GroupFacts(
         group=group,
         members=np.unique(events.column("process").to_numpy()),
@@ -177,13 +193,12 @@ class ConsumerGroupChecker:
     """The checker `consumer-group`; see the module."""
 
     name = "consumer-group"
-    tables = ("group_events", "operations", "records_read", "partition_states")
+    tables = ("group_events", *LOG_TABLES)
     per_partition = True
 
     def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
         """Checks what every group did in one partition."""
         operations, records_read = tables["operations"], tables["records_read"]
-        is_flagged = bool(pc.any(tables["partition_states"].column("flagged")).as_py())
         start = context.log_start_offset
         is_final = operations.column("final").to_numpy()
         final_ops = operations.column("op_index").to_numpy()[is_final]
@@ -197,60 +212,122 @@ class ConsumerGroupChecker:
             final = final.take(final.offset < facts.committed)
             skipped = final.without(delivered)
             if facts.regressions:
-                findings.append(_regressed(facts, context, is_flagged))
+                outcome = _of_regressions(facts.regressions, delivered, tables, context)
+                findings += _regressed(facts, outcome, context)
             if len(skipped.offset):
-                findings.append(_skipped(facts, skipped, Evidence(operations), context, is_flagged))
+                outcome = _of_skipped(skipped, delivered, tables, context)
+                findings += _skipped(facts, skipped, outcome, Evidence(operations), context)
         return CheckerReport(findings=tuple(findings), coverage=dict(coverage))
 
 
 CONSUMER_GROUP = ConsumerGroupChecker()
 
 
-def _regressed(facts: GroupFacts, context: RunContext, is_flagged: bool) -> CheckerFinding:
-    first = facts.regressions[0]
-    seen = f"offset {first.seen}" if first.seen >= 0 else "nothing"
-    return _finding(
-        "committed-offset-regressed",
-        len(facts.regressions),
-        f"group {facts.group}: a commit of offset {first.acknowledged} was acknowledged, and afterwards the"
-        f" coordinator reported that {seen} is committed",
-        context,
-        is_flagged,
+def _of_skipped(
+    skipped: Records, delivered: Records, tables: Mapping[str, pa.Table], context: RunContext
+) -> I8:
+    """Returns what elections did to what members received at the offset of each skipped record."""
+    rows = np.flatnonzero(np.isin(delivered.offset, skipped.offset))
+    outcome = np.full(len(skipped.offset), UNEXCUSED, dtype=np.int8)
+    if len(rows):
+        lost = delivered.take(rows)
+        claims = reader_of(tables, context).claims(
+            lost.op, lost.offset, lost.value, last_shown=True
+        )
+        fates = elections_of(tables, context).fates(claims)
+        # Only one record is left at an offset, so `skipped` holds each offset once unless final reads disagree.
+        at = np.searchsorted(skipped.offset, lost.offset)
+        np.maximum.at(outcome, at, fates.outcome)
+        outcome = outcome[np.searchsorted(skipped.offset, skipped.offset)]
+    return outcome
+
+
+def _of_regressions(
+    regressions: tuple[Regression, ...],
+    delivered: Records,
+    tables: Mapping[str, pa.Table],
+    context: RunContext,
+) -> I8:
+    """Returns what elections did to the last record below each acknowledged offset before the response."""
+    elections = elections_of(tables, context)
+    offset = np.array([each.acknowledged - 1 for each in regressions], dtype=np.int64)
+    acked_ns = np.array([each.acknowledged_ns for each in regressions], dtype=np.int64)
+    seen_ns = np.array([each.seen_ns for each in regressions], dtype=np.int64)
+    unknown = np.full(len(offset), -1, dtype=np.int64)
+    any_epoch = np.full(len(offset), ANY_EPOCH, dtype=np.int64)
+    lost = Claims(
+        offset=offset,
+        low_epoch=unknown,
+        high_epoch=any_epoch,
+        from_ns=acked_ns,
+        by_ns=acked_ns,
+        epoch=unknown,
     )
+    until = replace(lost, from_ns=seen_ns, by_ns=seen_ns)
+    outcome = elections.fates(lost, until).outcome
+    # What members received there identifies the record.
+    at = np.searchsorted(delivered.offset, offset)
+    rows = np.flatnonzero(np.isin(offset, delivered.offset))
+    if len(rows):
+        known = delivered.take(at[rows])
+        claims = reader_of(tables, context).claims(known.op, known.offset, known.value)
+        outcome[rows] = elections.fates(claims, until.take(rows)).outcome
+    return outcome
+
+
+def _regressed(facts: GroupFacts, outcome: I8, context: RunContext) -> list[CheckerFinding]:
+    findings = []
+    for result in np.unique(outcome).tolist():
+        chosen = np.flatnonzero(outcome == result)
+        first = facts.regressions[int(chosen[0])]
+        seen = f"offset {first.seen}" if first.seen >= 0 else "nothing"
+        findings.append(
+            _finding(
+                "committed-offset-regressed",
+                len(chosen),
+                f"group {facts.group}: a commit of offset {first.acknowledged} was acknowledged, and afterwards"
+                f" the coordinator reported that {seen} is committed",
+                context,
+                result,
+            )
+        )
+    return findings
 
 
 def _skipped(
-    facts: GroupFacts, skipped: Records, evidence: Evidence, context: RunContext, is_flagged: bool
-) -> CheckerFinding:
-    count, op = len(skipped.offset), int(skipped.op[0])
-    return _finding(
-        "group-skipped-record",
-        count,
-        f"group {facts.group}: offset {facts.committed} is committed, but {count} records below it were delivered"
-        f" to no member, the first at offset {int(skipped.offset[0])}",
-        context,
-        is_flagged,
-        witnesses=(Witness(op_index=op, text=evidence.describe(op)),),
-        details={
-            "offsets": skipped.offset[:RECORDS_LISTED_MAX].tolist(),
-            "values": skipped.value[:RECORDS_LISTED_MAX].tolist(),
-        },
-    )
+    facts: GroupFacts, skipped: Records, outcome: I8, evidence: Evidence, context: RunContext
+) -> list[CheckerFinding]:
+    findings = []
+    for result in np.unique(outcome).tolist():
+        some = skipped.take(np.flatnonzero(outcome == result))
+        count, op = len(some.offset), int(some.op[0])
+        findings.append(
+            _finding(
+                "group-skipped-record",
+                count,
+                f"group {facts.group}: offset {facts.committed} is committed, but {count} records below it were"
+                f" delivered to no member, the first at offset {int(some.offset[0])}",
+                context,
+                result,
+                witnesses=(Witness(op_index=op, text=evidence.describe(op)),),
+                details={
+                    "offsets": some.offset[:RECORDS_LISTED_MAX].tolist(),
+                    "values": some.value[:RECORDS_LISTED_MAX].tolist(),
+                },
+            )
+        )
+    return findings
 
 
 def _finding(
-    identifier: str,
-    count: int,
-    text: str,
-    context: RunContext,
-    is_flagged: bool,
-    **more: Any,
+    identifier: str, count: int, text: str, context: RunContext, outcome: int, **more: Any
 ) -> CheckerFinding:
     row = judge(
         Case(
             id=identifier,
             is_weak=False,
-            is_excused=is_flagged,
+            is_excused=outcome == EXCUSED,
+            is_undecided=outcome == UNDECIDED,
             expectations=expectations_of(context),
         )
     )

@@ -1,12 +1,11 @@
 """Elections of one partition, and which losses they explain.
 
-A record that is gone is *excused* iff a flagged election after its acknowledgement chose a replica that did not
+A record that is gone is *excused* iff a flagged election after it was established chose a replica that did not
 have it at that moment. Two refinements keep a broken implementation from hiding behind that rule:
 
-- the first election after the acknowledgement that chose a replica without the record decides. If that one was not
+- the first election after the record was established that chose a replica without it decides. If that one was not
   flagged, a later flagged one excuses nothing: the record was gone already. It was not gone, and the next such
-  election decides, if meanwhile a replica was elected that had kept the record all the time since it was
-  acknowledged: the leaders in between have left no trace in that log;
+  election decides, if meanwhile a replica was elected that had the record;
 - with eligible leader replicas on and unclean elections off, a flagged election must itself have been unavoidable.
   Let t0 be the last moment before it with an ISR of min ISR members. Between t0 and the election, at least min ISR
   distinct brokers must have left ISR and ELR by an unclean registration or by unregistering, each after a fault
@@ -15,20 +14,34 @@ have it at that moment. Two refinements keep a broken implementation from hiding
   meanwhile (`broken_disk`), or it was a stop that did not finish in time (`cut_short`). No name of a fault is
   known here.
 
-Whether a replica had a record follows from its log end over time. A log end beyond the record's offset is not
-enough: if the replica passed that offset in an older leader epoch than the record's, another record is there.
+A record is *established* when it is committed: when the high watermark of a leader that has it passes its offset.
+A client learns of it later, even after the next election. A deposed leader that does not know of the election may
+establish records after it. They count as older than the election if the new leader was not in the ISR; otherwise
+the old leader could not have committed anything without the new one.
+
+Which records a replica had follows from the recorded logs (`replica_logs`). If no logs were recorded, any election
+between the moment a record was established and the moment it was certainly gone may have lost it: the loss is
+excused if all of them are flagged and lawful, a broken promise if none is, and *undecided* otherwise.
 
 Source: `docs/variants.md`, "How a loss is judged"; KIP-966.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.history import I64, INF_NS, Bools, is_word
+from checkers.kernels.history import I8, I64, INF_NS, Bools
+from checkers.kernels.replica_logs import ANY_EPOCH, ReplicaLogs
+
+UNEXCUSED, UNDECIDED, EXCUSED = 0, 1, 2
+"""What elections mean for a loss, the better the larger."""
+
+_NOT_LOST, _CUT = -1, -2
+"""Stand for the number of an election: none, and a leader that cut its own log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +53,7 @@ class Election:
         leader, leader_epoch: The elected replica and its epoch.
         is_flagged: Whether the controller marked it unclean.
         is_lawful: False iff it is flagged although the second rule above did not allow it.
+        was_in_isr: Whether the elected replica was in the ISR before.
         log_end_offset: The elected replica's log end at that moment; None if logs were not recorded.
         reason: Why it is not lawful; empty otherwise.
     """
@@ -49,43 +63,82 @@ class Election:
     leader_epoch: int
     is_flagged: bool
     is_lawful: bool = True
+    was_in_isr: bool = True
     log_end_offset: int | None = None
     reason: str = ""
 
+    @property
+    def excuses(self) -> bool:
+        """Whether what it lost is excused."""
+        return self.is_flagged and self.is_lawful
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _ReplicaLog:
-    """One replica's log end over time, in order of time; `extends` marks rows that wrote records."""
+class Claims:
+    """Records that were at certain offsets, each with what is known of when.
 
-    at_ns: I64
-    log_end_offset: I64
-    leader_epoch: I64
-    extends: Bools
+    Shape:
+        offset: one row per record, as in all others.
+        low_epoch, high_epoch: between which leader epochs it was written; `ANY_EPOCH` if nothing bounds it.
+        from_ns, by_ns: between which moments it was established.
+        epoch: a leader epoch in which it was established already, -1 if none is known.
+    """
 
-    def lacks(self, at_ns: int, offsets: I64, epochs: I64) -> Bools:
-        """Returns which records (by offset and lowest possible leader epoch) it did not have at a moment."""
-        count = int(np.searchsorted(self.at_ns, at_ns, side="right"))
-        if not count:
-            return np.ones(len(offsets), dtype=np.bool_)
-        ends = self.log_end_offset[:count]
-        lowest_since = np.minimum.accumulate(ends[::-1])[::-1]
-        beyond = offsets >= ends[-1]
-        # The row after the last one that did not reach the offset wrote the record that is there now.
-        writer = np.minimum(np.searchsorted(lowest_since, offsets, side="right"), count - 1)
-        older = self.extends[writer] & (self.leader_epoch[writer] < epochs)
-        without: Bools = beyond | older
-        return without
+    offset: I64
+    low_epoch: I64
+    high_epoch: I64
+    from_ns: I64
+    by_ns: I64
+    epoch: I64
 
-    def kept(self, at_ns: int, offsets: I64, epochs: I64, since_ns: I64) -> Bools:
-        """Returns which records it had at a moment and had never been without since others."""
-        count = int(np.searchsorted(self.at_ns, at_ns, side="right"))
-        if not count:
-            return np.zeros(len(offsets), dtype=np.bool_)
-        lowest_since = np.minimum.accumulate(self.log_end_offset[:count][::-1])[::-1]
-        start = np.searchsorted(self.at_ns[:count], since_ns, side="right") - 1
-        reached = lowest_since[np.maximum(start, 0)] > offsets
-        kept: Bools = (start >= 0) & reached & ~self.lacks(at_ns, offsets, epochs)
-        return kept
+    def take(self, rows: Any) -> "Claims":
+        """Returns the claims at the given rows."""
+        return Claims(
+            offset=self.offset[rows],
+            low_epoch=self.low_epoch[rows],
+            high_epoch=self.high_epoch[rows],
+            from_ns=self.from_ns[rows],
+            by_ns=self.by_ns[rows],
+            epoch=self.epoch[rows],
+        )
+
+    @property
+    def is_torn(self) -> Bools:
+        """Which records were written in one of several epochs, as far as is known."""
+        torn: Bools = (self.low_epoch < self.high_epoch) & (self.high_epoch < ANY_EPOCH)
+        return torn
+
+    def written_in(self, epoch: I64, rows: Bools) -> "Claims":
+        """Returns the claims with some of them written in certain epochs."""
+        return Claims(
+            offset=self.offset,
+            low_epoch=np.where(rows, epoch, self.low_epoch),
+            high_epoch=np.where(rows, epoch, self.high_epoch),
+            from_ns=self.from_ns,
+            by_ns=self.by_ns,
+            epoch=self.epoch,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fates:
+    """What elections did to records.
+
+    Shape:
+        outcome: UNEXCUSED, UNDECIDED or EXCUSED, one row per record.
+        election: which election decided, -1 if none is known.
+    """
+
+    outcome: I8
+    election: I64
+
+    def or_else(self, other: "Fates") -> "Fates":
+        """Returns the better outcome of two, row by row."""
+        better = other.outcome > self.outcome
+        return Fates(
+            outcome=np.where(better, other.outcome, self.outcome),
+            election=np.where(better, other.election, self.election),
+        )
 
 
 class Elections:
@@ -109,78 +162,45 @@ class Elections:
         unclean_election_enabled: bool = False,
     ) -> None:
         rows = partition_states.sort_by("metadata_offset").to_pylist()
-        self._read_replicas(replica_states)
+        self.logs = ReplicaLogs(replica_states)
         is_checked = elr_on and not unclean_election_enabled and broker_states.num_rows > 0
-        lawfulness = _Lawfulness(rows, broker_states, faults, self._node_of) if is_checked else None
+        lawfulness = (
+            _Lawfulness(rows, broker_states, faults, self.logs.node_of) if is_checked else None
+        )
         self.elections: list[Election] = []
         leader = -1
         for index, row in enumerate(rows):
             if row["leader"] >= 0 and (row["leader"] != leader or row["flagged"]):
                 reason = lawfulness.objection(index) if lawfulness and row["flagged"] else ""
-                self.elections.append(self._election(row, reason))
+                isr = rows[index - 1]["isr"] if index else ()
+                self.elections.append(self._election(row, isr, reason))
             leader = row["leader"]
-        if leader < 0:
-            leader = self._last_leader
-        log = self._logs.get(leader)
-        self.settled_end_offset = None if log is None else int(log.log_end_offset[-1])
+        self.settled_end_offset = self._settled_end_offset(leader)
         """Log end of the last leader at the end of the run; None if logs were not recorded."""
 
-    def _read_replicas(self, replica_states: pa.Table) -> None:
-        at = replica_states.column("at_ns").to_numpy()
-        order = np.argsort(at, kind="stable")
-        broker = replica_states.column("broker").to_numpy()[order]
-        leads = np.flatnonzero(is_word(replica_states.column("role"), "leader")[order])
-        cause = replica_states.column("cause")
-        extends = (is_word(cause, "append") | is_word(cause, "replicate"))[order]
-        columns = {
-            name: replica_states.column(name).to_numpy().astype(np.int64)[order]
-            for name in ("at_ns", "log_end_offset", "leader_epoch", "high_watermark")
-        }
-        self._node_of: dict[int, str] = {}
-        self._logs: dict[int, _ReplicaLog] = {}
-        for identifier in np.unique(broker).tolist():
-            rows = np.flatnonzero(broker == identifier)
-            self._node_of[identifier] = replica_states.column("node")[int(order[rows[0]])].as_py()
-            self._logs[identifier] = _ReplicaLog(
-                at_ns=columns["at_ns"][rows],
-                log_end_offset=columns["log_end_offset"][rows],
-                leader_epoch=columns["leader_epoch"][rows],
-                extends=extends[rows],
-            )
-        self._visible_ns = columns["at_ns"][leads]
-        self._visible_end = np.maximum.accumulate(columns["high_watermark"][leads])
-        self._last_leader = -1
-        if len(leads):
-            last = leads[np.lexsort((leads, columns["leader_epoch"][leads]))[-1]]
-            self._last_leader = int(broker[last])
+    def _settled_end_offset(self, leader: int) -> int | None:
+        if not self.logs:
+            return None
+        if leader < 0:
+            leader = self.logs.last_leader
+        return self.logs.end_at(leader, INF_NS) if leader in self.logs.node_of else None
 
-    def _election(self, row: dict[str, Any], reason: str) -> Election:
-        election = Election(
+    def _election(self, row: dict[str, Any], isr: Any, reason: str) -> Election:
+        return Election(
             at_ns=row["at_ns"],
             leader=row["leader"],
             leader_epoch=row["leader_epoch"],
             is_flagged=row["flagged"],
             is_lawful=not reason,
+            was_in_isr=row["leader"] in isr,
+            log_end_offset=self.logs.end_at(row["leader"], row["at_ns"]) if self.logs else None,
             reason=reason,
         )
-        log = self._logs.get(row["leader"])
-        if log is None:
-            return replace(election, log_end_offset=0 if self._logs else None)
-        count = int(np.searchsorted(log.at_ns, row["at_ns"], side="right"))
-        end = int(log.log_end_offset[count - 1]) if count else 0
-        return replace(election, log_end_offset=end)
 
-    def committed_by(self, offsets: I64, invoked_ns: I64, completed_ns: I64) -> I64:
-        """Returns when records were certainly committed: when the high watermark passed them, if that is known.
-
-        A client learns of it later; a response may even be delayed beyond the next election.
-        """
-        if not len(self._visible_ns):
-            return completed_ns
-        at = np.searchsorted(self._visible_end, offsets, side="right")
-        passed = np.append(self._visible_ns, INF_NS)[at]
-        known: I64 = np.clip(passed, np.minimum(invoked_ns, completed_ns), completed_ns)
-        return known
+    @property
+    def can_excuse(self) -> bool:
+        """Whether there is any election that excuses what it lost."""
+        return any(election.excuses for election in self.elections)
 
     def epoch_ends(self, epochs: I64) -> I64:
         """Returns when the first election after each leader epoch was committed; infinity if there was none."""
@@ -189,42 +209,103 @@ class Elections:
         ends: I64 = at[np.searchsorted(np.maximum.accumulate(started), epochs, side="right")]
         return ends
 
-    def deciding(self, offsets: I64, since_ns: I64, epochs: I64) -> I64:
-        """Returns which election after each moment chose a replica without the record for good, -1 for none.
+    def fates(self, lost: Claims, until: Claims | None = None) -> Fates:
+        """Returns whether the election that lost each record excuses it.
 
-        That is the first one since a replica was last elected that had kept the record.
+        Args:
+            lost: The records.
+            until: For each of them another record that proves that it was gone; only elections before that one was
+                established count. None if they are gone at the end of the run.
         """
-        found = np.full(len(offsets), -1, dtype=np.int64)
+        if not self.logs:
+            return self._possible(lost, until)
+        first = self._decided(lost.written_in(lost.low_epoch, lost.is_torn), until)
+        if not lost.is_torn.any():
+            return first
+        # Written in one of two epochs: both must give the same result.
+        second = self._decided(lost.written_in(lost.high_epoch, lost.is_torn), until)
+        outcome = np.where(first.outcome == second.outcome, first.outcome, UNDECIDED)
+        return Fates(outcome=outcome.astype(np.int8), election=first.election)
+
+    def _decided(self, lost: Claims, until: Claims | None) -> Fates:
+        """Returns the fates by the recorded logs: the election since which no elected replica had the record."""
+        found = np.full(len(lost.offset), _NOT_LOST, dtype=np.int64)
+        for number, event in self._events:
+            between = _is_after(event, lost) & _is_before(event, until)
+            if until is not None:
+                # With recorded logs the epoch in which the other record was established is known.
+                between &= (until.epoch < 0) | (event.leader_epoch <= until.epoch)
+            rows = np.flatnonzero(between)
+            claims = lost.take(rows)
+            place = (event.leader, event.at_ns, claims.offset)
+            epochs = (claims.low_epoch, claims.high_epoch)
+            lacks = self.logs.lacks(*place, *epochs)
+            has = self.logs.certainly_has(*place, *epochs, claims.by_ns)
+            found[rows[has]] = _NOT_LOST
+            missing = rows[lacks]
+            found[missing[found[missing] == _NOT_LOST]] = number
+        excuses = np.array([e.excuses for e in self.elections] + [False])
+        found = np.maximum(found, -1)
+        return Fates(
+            outcome=np.where(excuses[found], EXCUSED, UNEXCUSED).astype(np.int8), election=found
+        )
+
+    @cached_property
+    def _events(self) -> tuple[tuple[int, Election], ...]:
+        """The elections with their numbers, and in between the leaders that cut their own logs, numbered _CUT.
+
+        A leader that cuts its log is as good as an election that excuses nothing and belongs to the next epoch.
+        """
+        events = list(enumerate(self.elections))
+        for cut in self.logs.self_cuts:
+            if any(e.leader_epoch > cut.epoch and e.at_ns <= cut.at_ns for e in self.elections):
+                continue  # it was deposed: the log of the partition is another one
+            before = [event for event in events if event[1].at_ns <= cut.at_ns]
+            election = Election(
+                at_ns=cut.at_ns, leader=cut.broker, leader_epoch=cut.epoch + 1, is_flagged=False
+            )
+            events.insert(len(before), (_CUT, election))
+        return tuple(events)
+
+    def _possible(self, lost: Claims, until: Claims | None) -> Fates:
+        """Returns the fates if no logs were recorded."""
+        first = np.full(len(lost.offset), -1, dtype=np.int64)
+        is_excused = np.zeros(len(lost.offset), dtype=np.bool_)
+        is_not, may_be = is_excused.copy(), is_excused.copy()
         for number, election in enumerate(self.elections):
-            self._found_again(election, found, offsets, since_ns, epochs)
-            open_rows = np.flatnonzero((found < 0) & (since_ns <= election.at_ns))
-            if not len(open_rows):
-                continue
-            log = self._logs.get(election.leader)
-            if log is not None:
-                lacks = log.lacks(election.at_ns, offsets[open_rows], epochs[open_rows])
-                found[open_rows[lacks]] = number
-            elif self._logs or election.is_flagged:
-                # Without recorded logs a flagged election may have lost anything, and no other one anything.
-                found[open_rows] = number
-        return found
+            before = _is_before(election, until)
+            between = _is_after(election, lost) & before
+            if election.excuses:
+                first[between & ~is_excused] = number
+                is_excused |= between
+                if not election.was_in_isr:
+                    # Perhaps the leader that was deposed wrote the record: its epoch is not known.
+                    is_older = np.maximum(lost.epoch, lost.low_epoch) < election.leader_epoch
+                    may_be |= is_older & (lost.high_epoch == ANY_EPOCH) & before
+            else:
+                is_not |= between
+        outcome = np.where(may_be, UNDECIDED, UNEXCUSED)
+        outcome = np.where(is_excused, np.where(is_not, UNDECIDED, EXCUSED), outcome)
+        return Fates(outcome=outcome.astype(np.int8), election=first)
 
-    def _found_again(
-        self, election: Election, found: I64, offsets: I64, since_ns: I64, epochs: I64
-    ) -> None:
-        log = self._logs.get(election.leader)
-        missing = np.flatnonzero(found >= 0)
-        if log is None or not len(missing):
-            return
-        kept = log.kept(election.at_ns, offsets[missing], epochs[missing], since_ns[missing])
-        found[missing[kept]] = -1
 
-    def excused(self, offsets: I64, since_ns: I64, epochs: I64) -> Bools:
-        """Returns which losses are excused; see the module."""
-        if not self.elections:
-            return np.zeros(len(offsets), dtype=np.bool_)
-        excuses = np.array([e.is_flagged and e.is_lawful for e in self.elections] + [False])
-        return excuses[self.deciding(offsets, since_ns, epochs)]
+def _is_after(election: Election, lost: Claims) -> Bools:
+    """Returns which records may have been established before an election."""
+    after = lost.from_ns <= election.at_ns
+    if not election.was_in_isr:
+        # A leader that was deposed without knowing it established the record; the new one never had it.
+        after |= (lost.epoch >= 0) | (lost.high_epoch < ANY_EPOCH)
+    is_older: Bools = after & (np.maximum(lost.epoch, lost.low_epoch) < election.leader_epoch)
+    return is_older
+
+
+def _is_before(election: Election, until: Claims | None) -> Bools | bool:
+    """Returns which records may have been established after an election."""
+    if until is None:
+        return True
+    known = np.maximum(until.epoch, until.low_epoch)
+    before: Bools = (election.at_ns <= until.by_ns) | (election.leader_epoch <= known)
+    return before
 
 
 class _Lawfulness:

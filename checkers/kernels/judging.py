@@ -1,18 +1,21 @@
 """Kernel findings against the expectation matrix: what each one means, and its worst example as a sentence."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from checkers.anomalies import ANOMALIES
 from checkers.expectations import Case, Expectations, judge
-from checkers.kernels.elections import Elections
+from checkers.kernels.claims import ClaimReader
+from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Elections, Fates
 from checkers.kernels.evidence import Evidence, loss_sentence, sentence
+from checkers.kernels.excuses import Excuses, fates_of
 from checkers.kernels.findings import Finding
-from checkers.kernels.history import Bools
-from checkers.kernels.linearizability import PartitionReport
+from checkers.kernels.hidden import HiddenFindings, unresolved
+from checkers.kernels.history import OK_SOMEWHERE, Bools
+from checkers.kernels.linearizability import Options, PartitionReport, check_history
 from harness.contracts.checker import CheckerFinding
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement
@@ -38,6 +41,7 @@ class FindingJudge:
     Args:
         operations: The partition's operations, in any order.
         report: What the log kernel derived from them.
+        reader: What operations show of records.
         elections: The partition's elections; they may excuse a finding.
         context: What the run declares about itself.
     """
@@ -46,65 +50,73 @@ class FindingJudge:
         self,
         operations: pa.Table,
         report: PartitionReport,
+        reader: ClaimReader,
         elections: Elections,
         context: RunContext,
     ) -> None:
         self._evidence = Evidence(operations)
-        columns = ["op_index", "invoked_ns", "kind", "leader_epoch"]
-        order = operations.select(columns).sort_by("op_index")
-        self._op_index = order.column("op_index").to_numpy()
-        self._invoked_ns = order.column("invoked_ns").to_numpy()
-        # Reads are fenced by leader epoch, so the epoch of their response is certain. Produce is not.
-        is_read = pc.not_equal(order.column("kind"), "append").to_numpy()
-        self._shown_epoch = np.where(is_read, order.column("leader_epoch").to_numpy(), -1)
         self._history = report.history
         self._elections = elections
+        self._excuses = Excuses(reader, elections, report.findings)
         self._expectations = expectations_of(context)
+        self._options = Options(
+            clock_error_ns=context.clock_error_ns, log_start_offset=context.log_start_offset
+        )
+        self._hidden = HiddenFindings(report.history, self._excuses, elections, self._options)
 
     def judged(self, finding: Finding) -> list[CheckerFinding]:
         """Returns one finding per row of the matrix that its instances fall under."""
-        append = self._history.append_at(finding.first)
-        epochs = (
-            np.where(append >= 0, self._history.append_epoch[append], -1)
-            if len(self._history.append_op)
-            else np.full(finding.count, -1)
-        )
-        since_ns = self._established_ns(finding)
-        excused = self._elections.excused(finding.offset, since_ns, epochs)
+        if finding.id == "unplaced-append":
+            finding, fates = self._unplaced(finding)
+        else:
+            fates = self._excuses.fates(finding)
+            if ANOMALIES[finding.id].level == "order":
+                finding, fates = self._hidden.revealed(finding, fates)
         judged = []
-        for weak, excuse in ((False, False), (False, True), (True, False), (True, True)):
-            rows = (finding.weak == weak) & (excused == excuse)
-            if rows.any():
-                case = Case(
-                    id=finding.id, is_weak=weak, is_excused=excuse, expectations=self._expectations
-                )
-                judged.append((judge(case), rows))
+        for weak in (False, True):
+            for outcome in (UNEXCUSED, EXCUSED, UNDECIDED):
+                rows = (finding.weak == weak) & (fates.outcome == outcome)
+                if rows.any():
+                    case = Case(
+                        id=finding.id,
+                        is_weak=weak,
+                        is_excused=outcome == EXCUSED,
+                        is_undecided=outcome == UNDECIDED,
+                        expectations=self._expectations,
+                    )
+                    judged.append((judge(case), rows))
         findings = []
         for row in dict.fromkeys(row for row, _ in judged):
             rows = np.logical_or.reduce([rows for other, rows in judged if other is row])
-            findings.append(self._finding(finding, rows, row.judgement, row.rule, epochs, since_ns))
+            findings.append(self._finding(finding, rows, row.judgement, row.rule, fates))
         return findings
 
-    def _established_ns(self, finding: Finding) -> Any:
-        """Returns the time from which each instance's first operation is reliable.
+    def _unplaced(self, finding: Finding) -> tuple[Finding, Fates]:
+        """Returns an append that has no place, and why that may be.
 
-        A response may be delayed beyond the election that made it untrue: it was true when the high watermark
-        passed the offset, but not before the operation was invoked.
+        An append that may be lost needs no place in the log: it is like one of unknown outcome. First those with
+        acks=1 need none, then those that elections lost excusably, then those that they may have lost. If all
+        others have a place then, that is the judgement; if not, the finding is about one of the others.
         """
-        row = np.searchsorted(self._op_index, finding.first)
-        row = np.minimum(row, max(len(self._op_index) - 1, 0))
-        invoked_ns = finding.since_ns
-        if len(self._op_index):
-            known = self._op_index[row] == finding.first
-            invoked_ns = np.where(known, self._invoked_ns[row], finding.since_ns)
-        since_ns = self._elections.committed_by(finding.offset, invoked_ns, finding.since_ns)
-        if not len(self._op_index):
-            return since_ns
-        # What a leader returns was true before the next leader epoch, even if it has not learned of that yet.
-        epoch = np.where(known, self._shown_epoch[row], -1)
-        return np.where(
-            epoch >= 0, np.minimum(since_ns, self._elections.epoch_ends(epoch)), since_ns
-        )
+        history = self._history
+        certain = np.flatnonzero(history.append_status == OK_SOMEWHERE)
+        is_weak = history.append_acks[certain] == 1
+        outcome = self._excuses.unplaced(history, certain)
+        for optional, weak, result in (
+            (is_weak, True, UNEXCUSED),
+            (is_weak | (outcome == EXCUSED), False, EXCUSED),
+            (is_weak | (outcome != UNEXCUSED), False, UNDECIDED),
+        ):
+            is_lost = np.zeros(len(history.append_op), dtype=np.bool_)
+            is_lost[certain[optional]] = True
+            without = unresolved(history, is_lost)
+            report = check_history(without, self._options)
+            left = [other for other in report.findings if other.id == finding.id]
+            if not left:
+                finding = replace(finding, weak=np.full(finding.count, weak))
+                return finding, fates_of(finding.count, result)
+            finding = left[0]
+        return finding, fates_of(finding.count, UNEXCUSED)
 
     def _finding(
         self,
@@ -112,8 +124,7 @@ class FindingJudge:
         rows: Bools,
         judgement: Judgement,
         rule: str,
-        epochs: Any,
-        since_ns: Any,
+        fates: Fates,
     ) -> CheckerFinding:
         chosen = np.flatnonzero(rows)
         worst = finding.worst(chosen)
@@ -121,11 +132,7 @@ class FindingJudge:
         text = sentence(finding, worst)
         details: dict[str, Any] = {}
         if is_loss:
-            number = int(
-                self._elections.deciding(
-                    finding.offset[[worst]], since_ns[[worst]], epochs[[worst]]
-                )[0]
-            )
+            number = int(fates.election[worst])
             election = self._elections.elections[number] if number >= 0 else None
             text = loss_sentence(finding, worst, election)
             details = self._records(finding, chosen)

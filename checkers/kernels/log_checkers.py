@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
+from checkers.kernels.claims import ClaimReader
 from checkers.kernels.elections import Elections
 from checkers.kernels.findings import Finding
 from checkers.kernels.judging import FindingJudge
@@ -56,6 +57,7 @@ class LostAcked:
             report.history,
             report.facts,
             elections_of(tables, context),
+            reader_of(tables, context),
             log_start_offset=context.log_start_offset,
             phase_complete=context.final_phase_complete,
         )
@@ -102,13 +104,31 @@ def elections_of(tables: Mapping[str, pa.Table], context: RunContext) -> Electio
     return derive_once(tables, "elections", derive)
 
 
+def reader_of(tables: Mapping[str, pa.Table], context: RunContext) -> ClaimReader:
+    """Returns what the partition's operations show of records."""
+
+    def derive() -> ClaimReader:
+        return ClaimReader(
+            log_of(tables, context).history,
+            tables["operations"],
+            tables["records_read"],
+            elections_of(tables, context),
+        )
+
+    return derive_once(tables, "reader", derive)
+
+
 def _judged(
     findings: Iterable[Finding], tables: Mapping[str, pa.Table], context: RunContext
 ) -> tuple[CheckerFinding, ...]:
     def derive() -> FindingJudge:
         report, elections = log_of(tables, context), elections_of(tables, context)
-        return FindingJudge(tables["operations"], report, elections, context)
+        reader = reader_of(tables, context)
+        return FindingJudge(tables["operations"], report, reader, elections, context)
 
+    findings = tuple(findings)
+    if not findings:
+        return ()
     judge = derive_once(tables, "judge", derive)
     return tuple(judged for finding in findings for judged in judge.judged(finding))
 

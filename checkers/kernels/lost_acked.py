@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from checkers.kernels.claims import ClaimReader
 from checkers.kernels.elections import Elections
 from checkers.kernels.facts import Facts
 from checkers.kernels.findings import Finding, finding
@@ -119,6 +120,7 @@ def check_losses(
     history: PartitionHistory,
     facts: Facts,
     elections: Elections,
+    reader: ClaimReader,
     *,
     log_start_offset: int = 0,
     phase_complete: bool = True,
@@ -128,7 +130,8 @@ def check_losses(
     Args:
         history: One partition.
         facts: Derived from it.
-        elections: Of the same partition; for the moment of commitment and the settled log end.
+        elections: Of the same partition; for the settled log end.
+        reader: What its operations show of records; for the order in which they were established.
         log_start_offset: Nothing below it has to be there.
         phase_complete: Whether the run recorded that its final phase ended as planned.
 
@@ -140,7 +143,7 @@ def check_losses(
         `docs/variants.md`, "How a loss is judged"; KIP-966. Jepsen's `lost-write` and `unseen` are the same idea.
     """
     final = final_log(history, log_start_offset=log_start_offset, phase_complete=phase_complete)
-    reused, reused_by = _reused(history, facts, final)
+    reused, reused_by = _reused(history, facts, final, reader)
     acked = facts.acked
     missing = acked[~final.present[acked]]
     missing = missing[history.append_offset[missing] >= log_start_offset]
@@ -150,11 +153,10 @@ def check_losses(
     at = np.searchsorted(reused, missing[again])
     how[again & (how == UNKNOWN)] = REUSED
     witness[again] = reused_by[at]
-    since = elections.committed_by(offset, history.append_inv[missing], history.append_res[missing])
     lost = how != UNKNOWN
     acks_all = history.append_acks[missing] == -1
     findings = [
-        _loss(identifier, history, missing, rows, witness, how, since)
+        _loss(identifier, history, missing, rows, witness, how)
         for identifier, rows in (
             ("lost-acked-write", lost & acks_all),
             ("lost-acked-write-acks1", lost & ~acks_all),
@@ -162,7 +164,7 @@ def check_losses(
         )
     ]
     findings += [
-        _offset_reused(history, facts, elections, reused, reused_by),
+        _offset_reused(history, facts, reused, reused_by),
         _visible_regress(history, final, elections, log_start_offset),
     ]
     coverage = {
@@ -183,7 +185,6 @@ def _loss(
     rows: Bools,
     witness: I64,
     how: I64,
-    since: I64,
 ) -> Finding:
     append = missing[rows]
     return finding(
@@ -192,7 +193,7 @@ def _loss(
         second=witness[rows],
         offset=history.append_offset[append],
         other=how[rows],
-        since_ns=since[rows],
+        since_ns=history.append_res[append],
     )
 
 
@@ -218,11 +219,13 @@ def _how(
     return how, witness
 
 
-def _reused(history: PartitionHistory, facts: Facts, final: FinalLog) -> tuple[I64, I64]:
+def _reused(
+    history: PartitionHistory, facts: Facts, final: FinalLog, reader: ClaimReader
+) -> tuple[I64, I64]:
     """Returns appends (ascending) that lost their offset to another acknowledged append, and the op of that one.
 
     Of several appends acknowledged at one offset the one stays that the final reads show; if none, one that must
-    stay (not weak), the latest.
+    stay (not weak), the one established last. Acknowledgements may arrive in another order.
     """
     acked = facts.acked
     is_contested = facts.value[facts.acked_place] != history.append_op[acked]
@@ -231,10 +234,13 @@ def _reused(history: PartitionHistory, facts: Facts, final: FinalLog) -> tuple[I
         return none, none
     rows = np.flatnonzero(np.isin(facts.acked_place, facts.acked_place[is_contested]))
     append, place = acked[rows], facts.acked_place[rows]
+    op = history.append_op[append]
+    claims = reader.claims(op, history.append_offset[append], op)
     order = np.lexsort(
         (
-            history.append_op[append],
+            op,
             history.append_res[append],
+            claims.by_ns,
             ~facts.append_weak[append],
             final.present[append],
             place,
@@ -248,18 +254,13 @@ def _reused(history: PartitionHistory, facts: Facts, final: FinalLog) -> tuple[I
     return append[~stays][by_append], history.append_op[survivor[~stays]][by_append]
 
 
-def _offset_reused(
-    history: PartitionHistory, facts: Facts, elections: Elections, reused: I64, reused_by: I64
-) -> Finding:
-    offset = history.append_offset[reused]
+def _offset_reused(history: PartitionHistory, facts: Facts, reused: I64, reused_by: I64) -> Finding:
     return finding(
         "offset-reused",
         history.append_op[reused],
         second=reused_by,
-        offset=offset,
-        since_ns=elections.committed_by(
-            offset, history.append_inv[reused], history.append_res[reused]
-        ),
+        offset=history.append_offset[reused],
+        since_ns=history.append_res[reused],
         weak=facts.append_weak[reused],
     )
 
@@ -286,14 +287,11 @@ def _visible_regress(
     how, _ = _how(history, final, elections, offset)
     known = how != UNKNOWN
     append, poll, offset = append[known], poll[known], offset[known]
-    invoked = history.append_inv[append]
     return finding(
         "visible-regress",
         history.append_op[append],
         second=history.poll_op[poll] if len(poll) else poll,
         offset=offset,
         other=how[known],
-        since_ns=elections.committed_by(
-            offset, invoked, history.poll_res[poll] if len(poll) else poll
-        ),
+        since_ns=history.poll_res[poll] if len(poll) else poll,
     )

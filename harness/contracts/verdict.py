@@ -14,9 +14,14 @@ class Validity(StrEnum):
 
 
 class Judgement(StrEnum):
-    """What an anomaly means under the run's configuration and faults (the expectation matrix)."""
+    """What an anomaly means under the run's configuration and faults (the expectation matrix).
+
+    A run with a forbidden anomaly is invalid. An undecided one may be forbidden or excused, and what was recorded
+    does not show which: the verdict is unknown then.
+    """
 
     FORBIDDEN = "forbidden"
+    UNDECIDED = "undecided"
     ALLOWED = "allowed by configuration"
     EXCUSED = "excused by the faults"
     INFORMATIONAL = "informational"

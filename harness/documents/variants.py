@@ -86,9 +86,26 @@ _WHY = {
 _JUDGING = """
 ## How a loss is judged
 
-A missing record that was acknowledged with acks=all is *excused* only if the committed metadata contain, after the
-acknowledgement, a flagged election of the partition: the last-known leader, or an unclean election. The elections
-of the bug itself are not flagged.
+A missing record that was acknowledged with acks=all is *excused* only if the committed metadata contain a flagged
+election of the partition (the last-known leader, or an unclean election) that chose a replica without the record
+after the record was *established*. The elections of the bug itself are not flagged.
+
+A record is established when the high watermark of a leader that has it passes its offset. The acknowledgement may
+arrive much later, so its time does not count. A record is identified by its offset and the leader epoch that wrote
+it, so another record at the same offset is not mistaken for it. A leader that was deposed and does not know it may
+establish records after the election. They are lost by that election if the new leader was not in the ISR; if it
+was, the old leader could not have committed them.
+
+The first election that chose a replica without the record decides, unless a replica that has it is elected later.
+A leader that cuts its own log is never excused.
+
+Most other anomalies are conflicts of two records: at one offset, or in the wrong order. A conflict is excused if
+one of the two was lost excusably before the other one was established. The values of an offset are compared in the
+order in which they were established, each with the one before, so that no excused conflict hides another.
+
+If the replicas' logs were not recorded, any election between the moment a record was established and the moment it
+was certainly gone may have lost it. If all of these are flagged and justified, the loss is excused; if none is, it
+is a broken promise; otherwise it is *undecided*, and the verdict is unknown.
 
 A flagged election is checked in turn, so that a broken system cannot hide behind it. Take the last moment before
 the election at which the committed ISR had min ISR members. Between that moment and the election at least min ISR

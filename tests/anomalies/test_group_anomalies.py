@@ -68,10 +68,12 @@ def delivery(op: int, *records: tuple[int, int], process: int = MEMBER) -> Call:
 APPENDS = [append(op, op, at=1 + 2 * op) for op in range(3)]
 
 
-def judged(group: Group, *deliveries: Call, flagged: bool = False, **more: Any) -> Verdict:
+def judged(
+    group: Group, *deliveries: Call, flagged: bool = False, elected_at: int = 300, **more: Any
+) -> Verdict:
     """Judges a run whose log holds the values 0, 1 and 2."""
     calls = [*APPENDS, *deliveries, *final_read(80, 0, 1, 2)]
-    states = [state(2, 1, [1, 2, 3], epoch=0), state(300, 2, [2], epoch=1, flagged=flagged)]
+    states = [state(2, 1, [1, 2, 3], epoch=0), state(elected_at, 2, [2], epoch=1, flagged=flagged)]
     tables = run(calls, states=states, group_events=more.pop("events", group.rows))
     return judge_run(tables, more.pop("context", CONTEXT))
 
@@ -156,8 +158,12 @@ def test_a_committed_offset_that_went_back_is_a_finding(seen: int) -> None:
     assert (anomaly.id, anomaly.count) == ("committed-offset-regressed", 1)
     assert "a commit of offset 7 was acknowledged" in anomaly.sentence
     assert ("nothing is committed" if seen < 0 else "offset 4 is committed") in anomaly.sentence
-    (excused,) = found(judged(group, everything, flagged=True))
+    assert anomaly.judgement == Judgement.FORBIDDEN
+    (excused,) = found(judged(group, everything, flagged=True, elected_at=45))
     assert excused.judgement == Judgement.EXCUSED
+    for elected_at in (35, 300):  # before the commit was acknowledged, and after the response
+        (other,) = found(judged(group, everything, flagged=True, elected_at=elected_at))
+        assert other.judgement == Judgement.FORBIDDEN
 
 
 def test_every_observation_of_a_regressed_offset_counts() -> None:

@@ -27,7 +27,8 @@ PROGRESS = 10_000
 class Call:
     """One operation of a small history; `res` None means that it never completed.
 
-    `op` is also the value an append writes. `records` are (offset, value) pairs.
+    `op` is also the value an append writes. `records` are (offset, value) pairs, `stamps` the epochs on their
+    batches; `epoch` is that of the response. Epochs are -1 where they are unknown.
     """
 
     op: int
@@ -42,6 +43,8 @@ class Call:
     records: tuple[tuple[int, int], ...] = ()
     end: int | None = None
     final: bool = False
+    epoch: int = -1
+    stamps: tuple[int, ...] = ()
 
 
 def operations_table(calls: list[Call], topic: str = "t", partition: int = 0) -> pa.Table:
@@ -66,7 +69,7 @@ def operations_table(calls: list[Call], topic: str = "t", partition: int = 0) ->
         "error_code": [None if call.outcome == "info" else 0 for call in calls],
         "error": ["" if call.outcome == "ok" else "timeout" for call in calls],
         "node": ["b1"] * count,
-        "leader_epoch": [-1] * count,
+        "leader_epoch": [call.epoch for call in calls],
         "final": [call.final for call in calls],
     }
     return pa.table(columns, schema=OPERATIONS)
@@ -88,7 +91,7 @@ def records_table(
             "process": 0,
             "sequence": value,
             "key": "",
-            "leader_epoch": 0,
+            "leader_epoch": call.stamps[index] if call.stamps else -1,
         }
         for call in calls
         for index, (offset, value) in enumerate(call.records)

@@ -150,15 +150,17 @@ def test_partitions_are_judged_separately_and_in_any_order() -> None:
 @pytest.mark.parametrize("identifier", ANOMALIES)
 @pytest.mark.parametrize("is_weak", [False, True])
 @pytest.mark.parametrize("is_excused", [False, True])
+@pytest.mark.parametrize("is_undecided", [False, True])
 @pytest.mark.parametrize("elr_on", [False, True])
 def test_the_matrix_has_a_row_for_every_case(
-    identifier: str, is_weak: bool, is_excused: bool, elr_on: bool
+    identifier: str, is_weak: bool, is_excused: bool, is_undecided: bool, elr_on: bool
 ) -> None:
     row = judge(
         Case(
             id=identifier,
             is_weak=is_weak,
             is_excused=is_excused,
+            is_undecided=is_undecided,
             expectations=Expectations(elr_on=elr_on),
         )
     )
@@ -167,8 +169,10 @@ def test_the_matrix_has_a_row_for_every_case(
     assert level in LEVELS
     if level == "fresh":
         assert row.judgement == Judgement.INFORMATIONAL
-    if not is_weak and not is_excused and level in ("integrity", "order"):
+    if not is_weak and not is_excused and not is_undecided and level in ("integrity", "order"):
         assert row.judgement == Judgement.FORBIDDEN
+    if is_undecided and not is_weak and level != "fresh":
+        assert row.judgement != Judgement.EXCUSED
 
 
 # --- totality ---

@@ -1,0 +1,368 @@
+"""Which record an operation shows at an offset, when it was established there, and in which leader epochs.
+
+A client learns late what was true before, so neither the time of a response nor that of a read says when a record
+came to its place. In order of certainty:
+
+- the epoch stamped on the record's batch (from any read of it), and the leader that wrote at that offset while
+  the append was open, identify the record in the recorded logs;
+- the high watermark of a leader that had the record passed its offset: then it was established;
+- otherwise it was established between the invocation of its append and the first response that shows it. What a
+  leader returns was true before the next leader epoch, even if it has not learned of that yet.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.kernels.elections import Claims, Elections
+from checkers.kernels.history import (
+    ABSENT,
+    I64,
+    INF_NS,
+    NONE,
+    OK_AT,
+    Bools,
+    PartitionHistory,
+    is_word,
+    lookup,
+)
+from checkers.kernels.replica_logs import ANY_EPOCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shown:
+    """What reads show: one row per distinct (value, offset), ascending.
+
+    Shape:
+        seen_ns: when the first read of it completed; by_ns: when that read was true at the latest;
+        stamp: the epoch on its batch, -1 if none;
+        first_epoch, last_epoch: the smallest and largest leader epoch of a response that shows it, -1 if none.
+    """
+
+    value: I64
+    offset: I64
+    seen_ns: I64
+    by_ns: I64
+    stamp: I64
+    first_epoch: I64
+    last_epoch: I64
+
+    def find(self, value: I64, offset: I64) -> tuple[I64, Bools]:
+        """Returns the rows of pairs, and which of them are there."""
+        if not len(self.value):
+            return np.zeros(len(value), dtype=np.int64), np.zeros(len(value), dtype=np.bool_)
+        return find_pairs(self.value, self.offset, value, offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Calls:
+    """Operations, ascending by op.
+
+    Shape:
+        completed_ns: infinity unless it succeeded; by_ns: when what it returned was true at the latest;
+        epoch: in which leader epoch, -1 if that is not known.
+    """
+
+    op: I64
+    is_append: Bools
+    invoked_ns: I64
+    completed_ns: I64
+    by_ns: I64
+    epoch: I64
+
+    def row_of(self, ops: I64) -> I64:
+        return lookup(self.op)(ops)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reads:
+    """Records that reads returned and whose payload can be trusted, ascending by operation and offset."""
+
+    op: I64
+    offset: I64
+    value: I64
+    stamp: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """What clients know of records.
+
+    Shape:
+        value: one row per record, as in all others; is_written: whether its append is known;
+        written_ns: when the first response arrived that shows that it was written; seen_ns: that shows that it
+        was established.
+    """
+
+    value: I64
+    is_written: Bools
+    written_ns: I64
+    seen_ns: I64
+    claims: Claims
+
+
+class ClaimReader:
+    """Reads claims about records from one partition's tables.
+
+    Args:
+        history: The partition.
+        operations, records_read: The rows it was read from, in any order.
+        elections: Of the same partition.
+    """
+
+    def __init__(
+        self,
+        history: PartitionHistory,
+        operations: pa.Table,
+        records_read: pa.Table,
+        elections: Elections,
+    ) -> None:
+        self._history = history
+        self._operations = operations
+        self._records_read = records_read
+        self._elections = elections
+        self._writers: dict[int, dict[int, set[int]]] = {}
+
+    @cached_property
+    def _calls(self) -> _Calls:
+        names = ["op_index", "invoked_ns", "completed_ns", "kind", "outcome", "leader_epoch"]
+        columns = self._operations.select(names).sort_by("op_index")
+        op = columns.column("op_index").to_numpy()
+        # Of two rows of one operation the last one counts, as in the history.
+        rows = np.flatnonzero(np.append(op[1:] != op[:-1], True)[: len(op)])
+        is_append = is_word(columns.column("kind"), "append")[rows]
+        # Reads are fenced by leader epoch, so the epoch of their response is certain. Produce is not.
+        epoch = columns.column("leader_epoch").to_numpy().astype(np.int64)[rows]
+        epoch = np.where(is_append, -1, epoch)
+        completed_ns = columns.column("completed_ns").fill_null(INF_NS).to_numpy()[rows]
+        is_ok = is_word(columns.column("outcome"), "ok")[rows]
+        completed_ns = np.where(is_ok, completed_ns, INF_NS)
+        ends = self._elections.epoch_ends(epoch)
+        return _Calls(
+            op=op[rows],
+            is_append=is_append,
+            invoked_ns=columns.column("invoked_ns").to_numpy()[rows],
+            completed_ns=completed_ns,
+            by_ns=np.where(epoch >= 0, np.minimum(completed_ns, ends), completed_ns),
+            epoch=epoch,
+        )
+
+    @cached_property
+    def _reads(self) -> _Reads:
+        table = self._records_read
+        trusted = table.filter(is_word(table.column("status"), "ok"))
+        op, offset, value, stamp = (
+            trusted.column(name).to_numpy().astype(np.int64)
+            for name in ("op_index", "offset", "value", "leader_epoch")
+        )
+        order = np.lexsort((value, offset, op))
+        return _Reads(op=op[order], offset=offset[order], value=value[order], stamp=stamp[order])
+
+    @cached_property
+    def _shown(self) -> _Shown:
+        reads, calls = self._reads, self._calls
+        order = np.lexsort((reads.offset, reads.value))
+        value, offset = reads.value[order], reads.offset[order]
+        row = calls.row_of(reads.op[order])
+        head = np.ones(len(order), dtype=np.bool_)
+        head[1:] = (value[1:] != value[:-1]) | (offset[1:] != offset[:-1])
+        starts = np.flatnonzero(head)
+        epoch = _at(calls.epoch, row, -1)
+
+        def smallest(column: I64) -> I64:
+            least: I64 = np.minimum.reduceat(column, starts) if len(starts) else column
+            return least
+
+        first = smallest(np.where(epoch < 0, ANY_EPOCH, epoch))
+        return _Shown(
+            value=value[starts],
+            offset=offset[starts],
+            seen_ns=smallest(_at(calls.completed_ns, row, INF_NS)),
+            by_ns=smallest(_at(calls.by_ns, row, INF_NS)),
+            stamp=-smallest(-reads.stamp[order]),
+            first_epoch=np.where(first == ANY_EPOCH, -1, first),
+            last_epoch=-smallest(-epoch),
+        )
+
+    def values(self, ops: I64, offsets: I64) -> I64:
+        """Returns the value that each operation shows at an offset: its own, or one it read; NONE for neither."""
+        calls, reads = self._calls, self._reads
+        is_append = _at(calls.is_append, calls.row_of(ops), 0).astype(np.bool_)
+        values = np.where(is_append, ops, NONE)
+        if len(reads.op):
+            at, there = find_pairs(reads.op, reads.offset, ops, offsets)
+            values = np.where(there & ~is_append, reads.value[at], values)
+        return values
+
+    def claims(self, ops: I64, offsets: I64, values: I64, *, last_shown: bool = False) -> Claims:
+        """Returns what is known of records.
+
+        Args:
+            ops: An operation that shows each of them.
+            offsets: Where.
+            values: Their values; NONE if the operation shows only that the offset exists.
+            last_shown: Whether the largest epoch in which a response shows the record counts, not the smallest.
+        """
+        known = self._known(ops, offsets, values, last_shown=last_shown)
+        return self._by_logs(known) if self._elections.logs else known.claims
+
+    def _known(self, ops: I64, offsets: I64, values: I64, *, last_shown: bool = False) -> _Known:
+        """Returns what the clients know of records."""
+        calls, shown = self._calls, self._shown
+        row = calls.row_of(ops)
+        by_ns = _at(calls.by_ns, row, INF_NS)
+        from_ns = np.minimum(_at(calls.invoked_ns, row, 0), by_ns)
+        is_record = values != NONE
+        append = np.where(is_record, self._history.append_at(values), -1)
+        from_ns = np.where(append >= 0, _at(self._history.append_inv, append, 0), from_ns)
+        is_here = (_at(self._history.append_status, append, -1) == OK_AT) & (
+            _at(self._history.append_offset, append, ABSENT) == offsets
+        )
+        at, there = shown.find(values, offsets)
+        at = np.where(there & is_record, at, -1)
+        seen_ns = _at(shown.seen_ns, at, INF_NS)
+        written_ns = np.where(is_here, _at(self._history.append_res, append, INF_NS), INF_NS)
+        # With acks=1 the record was only written when the response came; a read shows that it was established.
+        is_weak = (_at(self._history.append_acks, append, -1) == 1) & (at >= 0)
+        acked_ns = np.where(is_weak, INF_NS, written_ns)
+        by_ns = np.where(is_record, np.minimum(acked_ns, _at(shown.by_ns, at, INF_NS)), by_ns)
+        stamp = _at(shown.stamp, at, -1)
+        shown_epoch = _at(shown.last_epoch if last_shown else shown.first_epoch, at, -1)
+        hint = _at(self._history.append_epoch, append, -1)
+        return _Known(
+            value=values,
+            is_written=append >= 0,
+            written_ns=np.minimum(written_ns, seen_ns),
+            seen_ns=np.minimum(acked_ns, seen_ns),
+            claims=Claims(
+                offset=offsets,
+                low_epoch=np.where(stamp >= 0, stamp, hint),
+                high_epoch=np.where(stamp >= 0, stamp, ANY_EPOCH),
+                from_ns=np.minimum(from_ns, by_ns),
+                by_ns=by_ns,
+                epoch=np.where(is_record, shown_epoch, _at(calls.epoch, row, -1)),
+            ),
+        )
+
+    def _by_logs(self, known: _Known) -> Claims:
+        """Returns the claims with their epochs and the times they were established, by the recorded logs."""
+        logs, claims = self._elections.logs, known.claims
+        low, high = self._epochs(known)
+        for row in np.flatnonzero((low < high) & (high < ANY_EPOCH)).tolist():
+            low[row], high[row] = self._untorn(known, row)
+        passed_ns, epoch = logs.passed(claims.offset, low, high, claims.from_ns)
+        is_passed = known.is_written & (passed_ns <= known.seen_ns)
+        # What is shown without a record was written by some append: the leader that responded had it.
+        bare = np.flatnonzero(~known.is_written & (claims.epoch < 0))
+        if len(bare):
+            written, served_ns, served_by = logs.served(
+                claims.offset[bare], claims.from_ns[bare], claims.by_ns[bare]
+            )
+            low[bare] = np.where(written < ANY_EPOCH, written, low[bare])
+            high[bare] = np.where(written < ANY_EPOCH, written, high[bare])
+            passed_ns[bare], epoch[bare], is_passed[bare] = served_ns, served_by, served_by >= 0
+        # Without a high watermark that shows it, only the response does.
+        shown_ns = np.where(known.is_written, claims.by_ns, claims.from_ns)
+        at_ns = np.where(is_passed, passed_ns, shown_ns)
+        return Claims(
+            offset=claims.offset,
+            low_epoch=low,
+            high_epoch=high,
+            from_ns=at_ns,
+            by_ns=at_ns,
+            epoch=np.where(is_passed, epoch, claims.epoch),
+        )
+
+    def _epochs(self, known: _Known) -> tuple[I64, I64]:
+        """Returns between which epochs records were written: by their stamps, else by the recorded logs."""
+        claims, logs = known.claims, self._elections.logs
+        # Of several leaders that wrote there meanwhile, it was the one that responded to the append.
+        low, high = logs.writers(claims.offset, claims.from_ns, known.written_ns, claims.low_epoch)
+        # A leader that shows the record has it in its log.
+        shown = logs.written_in_terms(claims.epoch, claims.offset)
+        low, high = np.where(shown >= 0, shown, low), np.where(shown >= 0, shown, high)
+        use = (known.is_written | (shown >= 0)) & (claims.high_epoch == ANY_EPOCH) & (high >= 0)
+        return np.where(use, low, claims.low_epoch), np.where(use, high, claims.high_epoch)
+
+    def _untorn(self, known: _Known, row: int) -> tuple[int, int]:
+        """Returns between which epochs a record was written that several leaders may have written."""
+        offset, value = int(known.claims.offset[row]), int(known.value[row])
+        if offset not in self._writers:
+            self._writers[offset] = self._writers_at(offset)
+        epochs = self._writers[offset].get(value)
+        if not epochs:
+            return int(known.claims.low_epoch[row]), int(known.claims.high_epoch[row])
+        return min(epochs), max(epochs)
+
+    def _writers_at(self, offset: int) -> dict[int, set[int]]:
+        """Returns in which epochs the values of an offset can have been written, no two in the same one."""
+        values = self._values_at(offset)
+        known = self._known(values, np.full(len(values), offset), values)
+        low, high = self._epochs(known)
+        writers = {}
+        for row, value in enumerate(values.tolist()):
+            is_torn = low[row] < high[row] < ANY_EPOCH
+            writers[value] = self._candidates(known, row) if is_torn else {int(high[row])}
+        certain: set[int] = set()
+        while (
+            more := {e for epochs in writers.values() if len(epochs) == 1 for e in epochs} - certain
+        ):
+            certain |= more
+            for epochs in writers.values():
+                if len(epochs) > 1:
+                    epochs -= certain
+        return writers
+
+    def _candidates(self, known: _Known, row: int) -> set[int]:
+        """Returns the epochs of leaders that wrote a record's offset while it was open, and established it."""
+        logs, claims = self._elections.logs, known.claims
+        epochs = np.array(
+            logs.writers_of_one(
+                int(claims.offset[row]), int(claims.from_ns[row]), int(known.written_ns[row])
+            ),
+            dtype=np.int64,
+        )
+        offsets = np.full(len(epochs), claims.offset[row])
+        passed_ns, _ = logs.passed(
+            offsets, epochs, epochs, np.full(len(epochs), claims.from_ns[row])
+        )
+        established = epochs[passed_ns <= known.seen_ns[row]]
+        return set((established if len(established) else epochs).tolist())
+
+    def _values_at(self, offset: int) -> I64:
+        """Returns the values that acknowledgements and reads show at an offset."""
+        offsets, values = self._by_offset
+        first, stop = np.searchsorted(offsets, [offset, offset + 1])
+        return np.unique(values[first:stop])
+
+    @cached_property
+    def _by_offset(self) -> tuple[I64, I64]:
+        acked = np.flatnonzero(self._history.append_status == OK_AT)
+        offset = np.concatenate((self._history.append_offset[acked], self._shown.offset))
+        value = np.concatenate((self._history.append_op[acked], self._shown.value))
+        order = np.argsort(offset, kind="stable")
+        return offset[order], value[order]
+
+
+def _at(column: Any, rows: I64, default: int) -> I64:
+    """Returns a column at rows, with a default where the row is negative."""
+    if not len(column):
+        return np.full(len(rows), default, dtype=np.int64)
+    values: I64 = np.where(rows >= 0, column[rows], default)
+    return values
+
+
+def find_pairs(first: I64, second: I64, wanted: I64, also: I64) -> tuple[I64, Bools]:
+    """Returns the positions of pairs among pairs in ascending order, and which of them are there."""
+    names = np.unique(np.concatenate((second, also)))
+    width = len(names) + 1
+    keys, rank = np.unique(first, return_inverse=True)
+    haystack = rank * width + np.searchsorted(names, second)
+    at_first = np.searchsorted(keys, wanted)
+    there = (at_first < len(keys)) & (keys[np.minimum(at_first, len(keys) - 1)] == wanted)
+    needle = at_first * width + np.searchsorted(names, also)
+    at = np.minimum(np.searchsorted(haystack, needle), len(haystack) - 1)
+    return at, there & (haystack[at] == needle)

@@ -1,0 +1,221 @@
+"""Which instances of a finding elections excuse.
+
+A loss is excused if the election that lost the record excuses it (`elections`). Most other findings are conflicts:
+two records at one offset, or two records in the wrong order. One log cannot show both sides, but the log before
+an election and the log after it can. So *a conflict is excused if one of its sides was lost excusably before the
+other side was established*. It is a broken promise if both sides were in one log, or if another election lost the
+first one.
+
+An offset that held several values is judged step by step: its values are put into the order in which they were
+established, and each is compared with the one before it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from checkers.kernels.claims import ClaimReader, find_pairs
+from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Claims, Elections, Fates
+from checkers.kernels.findings import Finding
+from checkers.kernels.history import I64, INF_NS, PartitionHistory
+from checkers.kernels.lost_acked import REUSED
+from checkers.kernels.replica_logs import ANY_EPOCH
+
+_LOSSES = frozenset({"lost-acked-write", "lost-acked-write-acks1", "unseen", "visible-regress"})
+_ONE_OFFSET = frozenset({"two-acks-one-offset", "divergent-value"})
+_ORDER = frozenset({"order-inversion", "late-insert", "future-read", "nonmonotonic-send"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sides:
+    """Records at offsets, each with an operation that shows it."""
+
+    op: I64
+    offset: I64
+    value: I64
+
+    def take(self, rows: Any) -> "_Sides":
+        return _Sides(op=self.op[rows], offset=self.offset[rows], value=self.value[rows])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Steps:
+    """From one value of an offset to the next: one row per offset and value but one, ascending."""
+
+    offset: I64
+    value: I64
+    fates: Fates
+
+
+class Excuses:
+    """Decides which instances of findings of one partition are excused.
+
+    Args:
+        reader: What operations show of records.
+        elections: Of the same partition.
+        findings: All findings of the partition about values of one offset.
+    """
+
+    def __init__(
+        self, reader: ClaimReader, elections: Elections, findings: Iterable[Finding]
+    ) -> None:
+        self._reader = reader
+        self._elections = elections
+        self._one_offset = [finding for finding in findings if finding.id in _ONE_OFFSET]
+
+    def fates(self, finding: Finding) -> Fates:
+        """Returns what elections did to each instance; UNEXCUSED where no lost record can explain it."""
+        if finding.id in _LOSSES:
+            return self._losses(finding)
+        if not self._elections.can_excuse:
+            return fates_of(finding.count, UNEXCUSED)
+        if finding.id in _ONE_OFFSET:
+            return self._of_one_offset(finding)
+        first = self._side(finding.first, finding.offset)
+        if finding.id == "offset-reused":
+            return self._conflicts(first, self._side(finding.second, finding.offset))
+        if finding.id == "duplicate":
+            other = _Sides(op=finding.first, offset=finding.other, value=finding.first)
+            return self._conflicts(first, other)
+        if finding.id in _ORDER:
+            second = self._side(finding.second, finding.other)
+            # The second one was invoked later, but a deposed leader may have written it in an older epoch.
+            fates = self._conflicts(first, second)
+            # A record cannot have been lost before itself.
+            same = (first.offset == second.offset) & (first.value == second.value)
+            fates.outcome[same] = UNEXCUSED
+            return fates
+        return fates_of(finding.count, UNEXCUSED)
+
+    def lost(self, ops: I64, offsets: I64, values: I64) -> Fates:
+        """Returns what elections did to records that are gone at the end of the run."""
+        return self._elections.fates(self._reader.claims(ops, offsets, values, last_shown=True))
+
+    def unplaced(self, history: PartitionHistory, appends: I64) -> I64:
+        """Returns what elections may have done to appends that were acknowledged without an offset.
+
+        Args:
+            history: The partition.
+            appends: Their positions.
+        """
+        outcome = np.full(len(appends), UNEXCUSED, dtype=np.int64)
+        if not self._elections.can_excuse:
+            return outcome
+        for row, append in enumerate(appends.tolist()):
+            invoked_ns, completed_ns = history.append_inv[append], history.append_res[append]
+            places = self._elections.logs.written(int(invoked_ns), int(completed_ns)) or [
+                (INF_NS, -1)
+            ]
+            offset, epoch = (
+                np.array(column, dtype=np.int64) for column in zip(*places, strict=True)
+            )
+            moments = np.full(len(places), invoked_ns)
+            claims = Claims(
+                offset=offset,
+                low_epoch=epoch,
+                high_epoch=np.where(epoch >= 0, epoch, ANY_EPOCH),
+                from_ns=moments,
+                by_ns=moments,
+                epoch=np.full(len(places), -1),
+            )
+            fates = self._elections.fates(claims)
+            lost = fates.outcome[(fates.election >= 0) | (fates.outcome > UNEXCUSED)]
+            if (lost == EXCUSED).any():
+                outcome[row] = EXCUSED if (lost == EXCUSED).all() else UNDECIDED
+            elif (lost == UNDECIDED).any():
+                outcome[row] = UNDECIDED
+        return outcome
+
+    def _losses(self, finding: Finding) -> Fates:
+        fates = self.lost(finding.first, finding.offset, finding.first)
+        # Known only because another append was given the offset: then this is a conflict.
+        rows = np.flatnonzero((finding.other == REUSED) & (finding.id != "visible-regress"))
+        if len(rows):
+            offset = finding.offset[rows]
+            pair = self._conflicts(
+                self._side(finding.first[rows], offset), self._side(finding.second[rows], offset)
+            )
+            fates.outcome[rows], fates.election[rows] = pair.outcome, pair.election
+        return fates
+
+    def _of_one_offset(self, finding: Finding) -> Fates:
+        first = self._side(finding.first, finding.offset)
+        second = self._side(finding.second, finding.offset)
+        fates = self._conflicts(first, second)
+        steps = self._steps
+        for side in (first, second):
+            if len(steps.offset):
+                at, there = find_pairs(steps.offset, steps.value, side.offset, side.value)
+                rows = np.flatnonzero(there & ~finding.weak)
+                fates.outcome[rows] = steps.fates.outcome[at[rows]]
+                fates.election[rows] = steps.fates.election[at[rows]]
+        return fates
+
+    @cached_property
+    def _steps(self) -> _Steps:
+        """The values of every contested offset, in the order in which they were established."""
+        sides = [
+            self._side(ops[~finding.weak], finding.offset[~finding.weak])
+            for finding in self._one_offset
+            for ops in (finding.first, finding.second)
+        ]
+        op, offset, value = (
+            np.concatenate([getattr(side, name) for side in sides] or [np.empty(0, dtype=np.int64)])
+            for name in ("op", "offset", "value")
+        )
+        order = np.lexsort((op, value, offset))
+        op, offset, value = op[order], offset[order], value[order]
+        head = _heads(offset, value)
+        held = _Sides(op=op, offset=offset, value=value).take(head)
+        # The value that all others of its offset are compared with is in all of the findings.
+        times = np.diff(np.append(np.flatnonzero(head), len(op)))
+        claims = self._reader.claims(held.op, held.offset, held.value)
+        place = np.cumsum(_heads(held.offset)) - 1
+        most = np.zeros(len(head), dtype=np.int64)
+        np.maximum.at(most, place, times)
+        is_lead = times == most[place]
+        order = np.lexsort((held.value, claims.from_ns, claims.by_ns, held.offset))
+        held, is_lead = held.take(order), is_lead[order]
+        lead = np.flatnonzero(is_lead)
+        # Of two that are in all findings, which is so if there are only two, the first one.
+        lead = lead[_heads(held.offset[lead])]
+        step = np.flatnonzero(~_heads(held.offset))
+        # A step belongs to its later value; up to the lead, to its earlier one.
+        owner = np.where(step <= lead[place[step]], step - 1, step) if len(step) else step
+        fates = self._conflicts(held.take(step - 1), held.take(step))
+        by_value = np.lexsort((held.value[owner], held.offset[owner]))
+        owner = owner[by_value]
+        return _Steps(
+            offset=held.offset[owner],
+            value=held.value[owner],
+            fates=Fates(outcome=fates.outcome[by_value], election=fates.election[by_value]),
+        )
+
+    def _side(self, ops: I64, offsets: I64) -> _Sides:
+        return _Sides(op=ops, offset=offsets, value=self._reader.values(ops, offsets))
+
+    def _claims(self, side: _Sides) -> Any:
+        return self._reader.claims(side.op, side.offset, side.value)
+
+    def _conflicts(self, one: _Sides, other: _Sides) -> Fates:
+        first, second = self._claims(one), self._claims(other)
+        there = self._elections.fates(first, second)
+        return there.or_else(self._elections.fates(second, first))
+
+
+def fates_of(count: int, outcome: int) -> Fates:
+    """Returns one outcome for several records; which election decided is not known."""
+    return Fates(
+        outcome=np.full(count, outcome, dtype=np.int8),
+        election=np.full(count, -1, dtype=np.int64),
+    )
+
+
+def _heads(*columns: I64) -> Any:
+    """Returns which rows differ from the one before."""
+    heads = np.ones(len(columns[0]), dtype=np.bool_)
+    heads[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    return heads

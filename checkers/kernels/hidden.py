@@ -1,0 +1,113 @@
+"""Contradictions that another, excused one hides.
+
+The real-time check names each operation once, with the latest one that contradicts it, and the check of a producer
+compares neighbours. If an election excuses what is named, an earlier contradiction of the same operation may
+remain. So the check runs again on what had been invoked before each of these elections, and once more
+without the appends that were lost excusably. What it finds there without an excuse is a broken promise.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from checkers.kernels.elections import EXCUSED, UNEXCUSED, Elections, Fates
+from checkers.kernels.excuses import Excuses
+from checkers.kernels.findings import Finding, joined
+from checkers.kernels.history import I64, INF_NS, INFO, Bools, PartitionHistory
+from checkers.kernels.linearizability import Options, check_history
+
+
+class HiddenFindings:
+    """Looks for what excused findings of one partition hide.
+
+    Args:
+        history: The partition.
+        excuses: What excuses its findings.
+        elections: Its elections.
+        options: How to read it.
+    """
+
+    def __init__(
+        self, history: PartitionHistory, excuses: Excuses, elections: Elections, options: Options
+    ) -> None:
+        self._history = history
+        self._excuses = excuses
+        self._elections = elections
+        self._options = options
+        self._before: dict[int, tuple[Finding, ...]] = {}
+
+    def revealed(self, finding: Finding, fates: Fates) -> tuple[Finding, Fates]:
+        """Returns a finding of level order with the instances that its excused ones hid."""
+        excused = np.flatnonzero(fates.outcome == EXCUSED)
+        if not len(excused):
+            return finding, fates
+        lost = np.isin(self._history.append_op, finding.first[excused])
+        rest = check_history(unresolved(self._history, lost), self._options).findings
+        for number in np.unique(fates.election[excused]).tolist():
+            if number >= 0:
+                rest += self._findings_before(self._elections.elections[number].at_ns)
+        for other in (each for each in rest if each.id == finding.id):
+            finding, fates = self._with(finding, fates, other)
+        return finding, fates
+
+    def _findings_before(self, at_ns: int) -> tuple[Finding, ...]:
+        if at_ns not in self._before:
+            report = check_history(invoked_before(self._history, at_ns), self._options)
+            self._before[at_ns] = report.findings
+        return self._before[at_ns]
+
+    def _with(self, finding: Finding, fates: Fates, other: Finding) -> tuple[Finding, Fates]:
+        """Returns a finding in which unexcused instances of another one replace those of the same operation."""
+        others = self._excuses.fates(other)
+        known = finding.first[(fates.outcome == UNEXCUSED) & ~finding.weak]
+        rows = np.flatnonzero(
+            (others.outcome == UNEXCUSED) & ~other.weak & ~np.isin(other.first, known)
+        )
+        if not len(rows):
+            return finding, fates
+        kept = np.flatnonzero(~np.isin(finding.first, other.first[rows]))
+        return joined([finding.take(kept), other.take(rows)]), Fates(
+            outcome=np.concatenate((fates.outcome[kept], others.outcome[rows])),
+            election=np.concatenate((fates.election[kept], others.election[rows])),
+        )
+
+
+def unresolved(history: PartitionHistory, appends: Bools) -> PartitionHistory:
+    """Returns the history as if the outcome of some appends were unknown."""
+    return replace(
+        history,
+        append_status=np.where(appends, np.int8(INFO), history.append_status),
+        append_res=np.where(appends, INF_NS, history.append_res),
+    )
+
+
+def invoked_before(history: PartitionHistory, at_ns: int) -> PartitionHistory:
+    """Returns what had been invoked before a moment."""
+    poll = history.poll_inv < at_ns
+    new_poll = np.where(poll, np.cumsum(poll) - 1, -1)
+    record = history.record_poll >= 0
+    record[record] = poll[history.record_poll[record]]
+    end = history.end_inv < at_ns
+    chosen = {
+        "append": history.append_inv < at_ns,
+        "poll": poll,
+        "record": record,
+        "end": end,
+    }
+    cut = _filtered(history, chosen)
+
+    def renumbered(column: I64) -> I64:
+        numbers: I64 = np.where(column >= 0, new_poll[column], -1) if len(new_poll) else column
+        return numbers
+
+    return replace(cut, record_poll=renumbered(cut.record_poll), end_poll=renumbered(cut.end_poll))
+
+
+def _filtered(history: PartitionHistory, chosen: dict[str, Bools]) -> PartitionHistory:
+    """Returns some rows of each group of columns, none of the others; a column's name begins with its group."""
+    columns = {}
+    for name in history.__dataclass_fields__:
+        column = getattr(history, name)
+        rows = chosen.get(name.partition("_")[0])
+        columns[name] = column[:0] if rows is None else column[rows]
+    return PartitionHistory(**columns)

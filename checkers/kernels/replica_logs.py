@@ -1,0 +1,480 @@
+"""The logs of one partition's replicas over time: which leader epoch wrote the record at each offset.
+
+A record is identified by its offset and the leader epoch that wrote it: one epoch has one leader, and it gives an
+offset to one record only. The rows of `replica_states` show when a log grew or shrank and in which epoch. A leader
+writes records of its own epoch; a follower copies the log of the leader whose epoch it is in. So the content of
+every log follows, as ranges of offsets that one epoch wrote.
+
+Where the leader's log is not recorded, the epoch of the follower only bounds the epochs of what it copied.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.kernels.history import I64, INF_NS, OFFSET_MAX, Bools, is_word
+
+ANY_EPOCH = 2**31
+"""Above every leader epoch."""
+
+_OTHER, _APPEND, _REPLICATE = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Content:
+    """Which epoch wrote a log's records.
+
+    Shape:
+        start, epoch, is_exact: one row per range of offsets, ascending; a range ends where the next one starts. If
+            `is_exact` is false, `epoch` is the largest that the writer can have had.
+    """
+
+    start: I64
+    epoch: I64
+    is_exact: Bools
+
+    def cut(self, end: int) -> "_Content":
+        return self._take(self.start < end)
+
+    def since(self, start: int) -> "_Content":
+        """Returns the ranges from an offset on."""
+        at = max(int(np.searchsorted(self.start, start, side="right")) - 1, 0)
+        tail = self._take(np.arange(len(self.start)) >= at)
+        return _Content(
+            start=np.maximum(tail.start, start), epoch=tail.epoch, is_exact=tail.is_exact
+        )
+
+    def plus(self, more: "_Content") -> "_Content":
+        return _Content(
+            start=np.concatenate((self.start, more.start)),
+            epoch=np.concatenate((self.epoch, more.epoch)),
+            is_exact=np.concatenate((self.is_exact, more.is_exact)),
+        )
+
+    def _take(self, rows: Bools) -> "_Content":
+        return _Content(
+            start=self.start[rows], epoch=self.epoch[rows], is_exact=self.is_exact[rows]
+        )
+
+    def at(self, offsets: I64) -> tuple[I64, Bools]:
+        """Returns the epochs at offsets, and which of them are exact."""
+        if not len(self.start):
+            return np.full(len(offsets), ANY_EPOCH), np.zeros(len(offsets), dtype=np.bool_)
+        row = np.searchsorted(self.start, offsets, side="right") - 1
+        known = row >= 0
+        return np.where(known, self.epoch[row], ANY_EPOCH), known & self.is_exact[row]
+
+
+_EMPTY = _Content(
+    start=np.empty(0, dtype=np.int64),
+    epoch=np.empty(0, dtype=np.int64),
+    is_exact=np.empty(0, dtype=np.bool_),
+)
+
+
+def _range(start: int, epoch: int, *, is_exact: bool) -> _Content:
+    return _Content(
+        start=np.array([start], dtype=np.int64),
+        epoch=np.array([epoch], dtype=np.int64),
+        is_exact=np.array([is_exact]),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """One replica's rows while its log was readable, in order of time; `order` counts the rows of all replicas."""
+
+    order: I64
+    at_ns: I64
+    end: I64
+    high_watermark: I64
+    epoch: I64
+    kind: I64
+    is_leader: Bools
+
+    def until(self, at_ns: int) -> int:
+        """Returns how many rows are not after a moment."""
+        return int(np.searchsorted(self.at_ns, at_ns, side="right"))
+
+    @property
+    def turns(self) -> I64:
+        """The rows at which the content changes in another way than before: cut, another writer, a new leader."""
+        before = np.concatenate(([0], self.end[:-1]))
+        grows, shrinks = self.end > before, self.end < before
+        row = np.arange(len(self.end))
+        last_growth = np.concatenate(([-1], np.maximum.accumulate(np.where(grows, row, -1))[:-1]))
+        last_cut = np.maximum.accumulate(np.where(shrinks, row, -1))
+        writer = self.kind + 3 * self.epoch
+        another = grows & (
+            (last_growth < 0) | (last_cut > last_growth) | (writer[last_growth] != writer)
+        )
+        starts = self.is_leader.copy()
+        starts[1:] &= ~self.is_leader[:-1] | (self.epoch[1:] != self.epoch[:-1])
+        turns: I64 = np.flatnonzero(another | shrinks | starts | (row == 0))
+        return turns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """What a leader reported in its epoch.
+
+    Shape:
+        at_ns, high_watermark: one row per report; the high watermark only grows.
+        write_*: one row per batch that it wrote: when, its first offset, and one more than its last.
+
+    Attributes:
+        until_ns: When it reported that it no longer led; infinity if it never did.
+    """
+
+    epoch: int
+    broker: int
+    until_ns: int
+    at_ns: I64
+    high_watermark: I64
+    write_ns: I64
+    write_begin: I64
+    write_end: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelfCut:
+    """A leader's log became shorter although no other leader was elected, which no rule allows.
+
+    Attributes:
+        at_ns: When.
+        epoch: The leader's epoch.
+        broker: The leader.
+    """
+
+    at_ns: int
+    epoch: int
+    broker: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Contents:
+    """Contents of all logs.
+
+    Attributes:
+        turns, contents: Per broker, the rows at which its log changes, and the content from each of them on.
+        by_epoch: Per epoch, its leader's log.
+    """
+
+    turns: dict[int, I64]
+    contents: dict[int, list[_Content]]
+    by_epoch: dict[int, _Content]
+
+
+class ReplicaLogs:
+    """The logs of one partition's replicas.
+
+    Args:
+        replica_states: The partition's rows, in any order.
+    """
+
+    def __init__(self, replica_states: pa.Table) -> None:
+        at = replica_states.column("at_ns").to_numpy()
+        order = np.argsort(at, kind="stable")
+        # A replica without a readable log reports no offsets; what it holds is still on its disk.
+        order = order[replica_states.column("log_end_offset").to_numpy()[order] >= 0]
+        broker = replica_states.column("broker").to_numpy()[order]
+        cause = replica_states.column("cause")
+        kind = np.where(is_word(cause, "append"), _APPEND, _OTHER)
+        kind = np.where(is_word(cause, "replicate"), _REPLICATE, kind)[order]
+        is_leader = is_word(replica_states.column("role"), "leader")[order]
+        columns = {
+            name: replica_states.column(name).to_numpy().astype(np.int64)[order]
+            for name in ("at_ns", "log_end_offset", "leader_epoch", "high_watermark")
+        }
+        self.node_of: dict[int, str] = {}
+        self._rows: dict[int, _Rows] = {}
+        for identifier in np.unique(broker).tolist():
+            rows = np.flatnonzero(broker == identifier)
+            self.node_of[identifier] = replica_states.column("node")[int(order[rows[0]])].as_py()
+            self._rows[identifier] = _Rows(
+                order=rows,
+                at_ns=columns["at_ns"][rows],
+                end=columns["log_end_offset"][rows],
+                high_watermark=columns["high_watermark"][rows],
+                epoch=columns["leader_epoch"][rows],
+                kind=kind[rows],
+                is_leader=is_leader[rows],
+            )
+
+    def __bool__(self) -> bool:
+        """Whether any log was recorded."""
+        return bool(self._rows)
+
+    @property
+    def last_leader(self) -> int:
+        """The broker that led in the largest epoch, -1 if none did."""
+        return self.terms[-1].broker if self.terms else -1
+
+    @cached_property
+    def terms(self) -> tuple[Term, ...]:
+        """The leaders' terms, by epoch; of two leaders in one epoch, both."""
+        terms = []
+        for broker, rows in self._rows.items():
+            lead = np.flatnonzero(rows.is_leader)
+            epochs = rows.epoch[lead]
+            before = np.concatenate(([0], rows.end[:-1]))
+            for epoch in np.unique(epochs).tolist():
+                mine = lead[epochs == epoch]
+                wrote = mine[(rows.kind[mine] == _APPEND) & (rows.end[mine] > before[mine])]
+                terms.append(
+                    Term(
+                        epoch=epoch,
+                        broker=broker,
+                        until_ns=int(np.append(rows.at_ns, INF_NS)[mine[-1] + 1]),
+                        at_ns=rows.at_ns[mine],
+                        high_watermark=np.maximum.accumulate(rows.high_watermark[mine]),
+                        write_ns=rows.at_ns[wrote],
+                        write_begin=before[wrote],
+                        write_end=np.maximum.accumulate(rows.end[wrote]),
+                    )
+                )
+        return tuple(sorted(terms, key=lambda term: (term.epoch, int(term.at_ns[0]), term.broker)))
+
+    @cached_property
+    def self_cuts(self) -> tuple[SelfCut, ...]:
+        """Every time a leader's log became shorter although it led before and after, in order of time."""
+        cuts = []
+        for broker, rows in self._rows.items():
+            same = rows.is_leader[1:] & rows.is_leader[:-1] & (rows.epoch[1:] == rows.epoch[:-1])
+            at = np.flatnonzero(same & (rows.end[1:] < rows.end[:-1])) + 1
+            cuts += [
+                SelfCut(at_ns=at_ns, epoch=epoch, broker=broker)
+                for at_ns, epoch in zip(
+                    rows.at_ns[at].tolist(), rows.epoch[at].tolist(), strict=True
+                )
+            ]
+        return tuple(sorted(cuts, key=lambda cut: (cut.at_ns, cut.epoch, cut.broker)))
+
+    def end_at(self, broker: int, at_ns: int) -> int:
+        """Returns a replica's log end at a moment, 0 if it had reported nothing yet."""
+        rows = self._rows.get(broker)
+        count = 0 if rows is None else rows.until(at_ns)
+        return int(rows.end[count - 1]) if rows is not None and count else 0
+
+    def lacks(
+        self, broker: int, at_ns: int, offsets: I64, low_epochs: I64, high_epochs: I64
+    ) -> Bools:
+        """Returns which records a replica certainly did not have at a moment.
+
+        Args:
+            broker: The replica.
+            at_ns: The moment.
+            offsets: Of the records.
+            low_epochs: From which epoch on they can have been written.
+            high_epochs: Up to which epoch.
+        """
+        rows = self._rows.get(broker)
+        count = 0 if rows is None else rows.until(at_ns)
+        if rows is None or not count:
+            return np.ones(len(offsets), dtype=np.bool_)
+        epoch, is_exact = self._content(broker, count - 1).at(offsets)
+        return _differs(offsets, int(rows.end[count - 1]), epoch, is_exact, low_epochs, high_epochs)
+
+    def certainly_has(
+        self,
+        broker: int,
+        at_ns: int,
+        offsets: I64,
+        low_epochs: I64,
+        high_epochs: I64,
+        since_ns: I64,
+    ) -> Bools:
+        """Returns which records a replica certainly had at a moment.
+
+        Args:
+            broker: The replica.
+            at_ns: The moment.
+            offsets: Of the records.
+            low_epochs: From which epoch on they can have been written.
+            high_epochs: Up to which epoch.
+            since_ns: When they were established: what was there then and was not cut is still there.
+        """
+        rows = self._rows.get(broker)
+        count = 0 if rows is None else rows.until(at_ns)
+        if rows is None or not count:
+            return np.zeros(len(offsets), dtype=np.bool_)
+        epoch, is_exact = self._content(broker, count - 1).at(offsets)
+        differs = _differs(
+            offsets, int(rows.end[count - 1]), epoch, is_exact, low_epochs, high_epochs
+        )
+        same = is_exact & (low_epochs == high_epochs)
+        lowest_since = np.minimum.accumulate(rows.end[:count][::-1])[::-1]
+        start = np.searchsorted(rows.at_ns[:count], since_ns, side="right") - 1
+        kept = (start >= 0) & (lowest_since[np.maximum(start, 0)] > offsets)
+        has: Bools = ~differs & (same | kept)
+        return has
+
+    def writers(self, offsets: I64, from_ns: I64, to_ns: I64, hints: I64) -> tuple[I64, I64]:
+        """Returns the smallest and largest epoch in which a leader wrote at each offset in a span of time.
+
+        Args:
+            offsets: Of the records.
+            from_ns: Start of the span for each of them.
+            to_ns: Its end.
+            hints: Epochs that count alone if their leader wrote there.
+
+        Returns:
+            `ANY_EPOCH` and -1 where no leader did.
+        """
+        low = np.full(len(offsets), ANY_EPOCH, dtype=np.int64)
+        high = np.full(len(offsets), -1, dtype=np.int64)
+        is_hinted = np.zeros(len(offsets), dtype=np.bool_)
+        for term in self.terms:
+            if not len(term.write_ns):
+                continue
+            span = (from_ns <= term.write_ns[-1]) & (to_ns >= term.write_ns[0])
+            rows = np.flatnonzero(span & (offsets < term.write_end[-1]))
+            at = np.searchsorted(term.write_end, offsets[rows], side="right")
+            wrote = (term.write_begin[at] <= offsets[rows]) & (term.write_ns[at] >= from_ns[rows])
+            rows = rows[wrote & (term.write_ns[at] <= to_ns[rows])]
+            low[rows] = np.minimum(low[rows], term.epoch)
+            high[rows] = np.maximum(high[rows], term.epoch)
+            is_hinted[rows] |= hints[rows] == term.epoch
+        return np.where(is_hinted, hints, low), np.where(is_hinted, hints, high)
+
+    def writers_of_one(self, offset: int, from_ns: int, to_ns: int) -> list[int]:
+        """Returns every epoch in which a leader wrote a record at an offset in a span of time, ascending."""
+        return [
+            term.epoch
+            for term in self.terms
+            if (
+                (term.write_begin <= offset)
+                & (offset < term.write_end)
+                & (from_ns <= term.write_ns)
+                & (term.write_ns <= to_ns)
+            ).any()
+        ]
+
+    def written(self, from_ns: int, to_ns: int) -> list[tuple[int, int]]:
+        """Returns (offset, epoch) of the first and last record of every batch written in a span of time."""
+        places = set()
+        for term in self.terms:
+            rows = slice(
+                int(np.searchsorted(term.write_ns, from_ns, side="left")),
+                int(np.searchsorted(term.write_ns, to_ns, side="right")),
+            )
+            for offsets in (term.write_begin[rows], term.write_end[rows] - 1):
+                places |= {(offset, term.epoch) for offset in offsets.tolist()}
+        return sorted(places)
+
+    def written_in_terms(self, terms: I64, offsets: I64) -> I64:
+        """Returns which epoch wrote the record that the leader of each term had at an offset, -1 if not known."""
+        written = np.full(len(offsets), -1, dtype=np.int64)
+        for term in np.unique(terms[terms >= 0]).tolist():
+            content = self._contents.by_epoch.get(term)
+            if content is not None:
+                rows = np.flatnonzero(terms == term)
+                epoch, is_exact = content.at(offsets[rows])
+                written[rows] = np.where(is_exact, epoch, -1)
+        return written
+
+    def passed(
+        self, offsets: I64, low_epochs: I64, high_epochs: I64, invoked_ns: I64
+    ) -> tuple[I64, I64]:
+        """Returns when a leader's high watermark first passed records, and the epoch of that leader.
+
+        Only a leader whose log can hold the record counts, and only from the record's invocation on: an earlier
+        log may have passed the same offset with another record.
+        """
+        passed = np.full(len(offsets), INF_NS, dtype=np.int64)
+        epochs = np.full(len(offsets), -1, dtype=np.int64)
+        for term in self.terms:
+            content = self._contents.by_epoch.get(term.epoch)
+            rows = np.flatnonzero((passed == INF_NS) & (low_epochs <= term.epoch))
+            if content is None or not len(rows):
+                continue
+            differs = _differs(
+                offsets[rows],
+                OFFSET_MAX,
+                *content.at(offsets[rows]),
+                low_epochs[rows],
+                high_epochs[rows],
+            )
+            rows = rows[~differs]
+            # Past the offset, and not before the record was sent.
+            report = np.maximum(
+                np.searchsorted(term.high_watermark, offsets[rows], side="right"),
+                np.searchsorted(term.at_ns, invoked_ns[rows], side="left"),
+            )
+            passed[rows] = np.append(term.at_ns, INF_NS)[report]
+            epochs[rows] = np.where(passed[rows] < INF_NS, term.epoch, -1)
+        return passed, epochs
+
+    def served(self, offsets: I64, from_ns: I64, to_ns: I64) -> tuple[I64, I64, I64]:
+        """Returns which record a leader may have shown to exist at each offset in a span of time.
+
+        Args:
+            offsets: Where.
+            from_ns: Start of the span for each of them.
+            to_ns: Its end.
+
+        Returns:
+            The epoch that wrote the record (`ANY_EPOCH` if that is not known), when the leader's high watermark
+            passed it, and that leader's epoch; infinity and -1 where no leader can have shown it. Of several
+            leaders the one of the smallest epoch, which may have been deposed without knowing it.
+        """
+        written = np.full(len(offsets), ANY_EPOCH, dtype=np.int64)
+        passed = np.full(len(offsets), INF_NS, dtype=np.int64)
+        epochs = np.full(len(offsets), -1, dtype=np.int64)
+        for term in self.terms:
+            content = self._contents.by_epoch.get(term.epoch)
+            report = np.searchsorted(term.high_watermark, offsets, side="right")
+            at_ns = np.append(term.at_ns, INF_NS)[report]
+            rows = np.flatnonzero((epochs < 0) & (at_ns <= to_ns) & (from_ns <= term.until_ns))
+            if content is None or not len(rows):
+                continue
+            epoch, is_exact = content.at(offsets[rows])
+            written[rows] = np.where(is_exact, epoch, ANY_EPOCH)
+            passed[rows], epochs[rows] = at_ns[rows], term.epoch
+        return written, passed, epochs
+
+    def _content(self, broker: int, row: int) -> _Content:
+        turns = self._contents.turns[broker]
+        return self._contents.contents[broker][int(np.searchsorted(turns, row, side="right")) - 1]
+
+    @cached_property
+    def _contents(self) -> _Contents:
+        """The content of every log; read only if something is lost or contradicted."""
+        turns = {broker: rows.turns for broker, rows in self._rows.items()}
+        events = sorted(
+            (int(rows.order[row]), broker, row)
+            for broker, rows in self._rows.items()
+            for row in turns[broker].tolist()
+        )
+        contents: dict[int, list[_Content]] = {broker: [] for broker in self._rows}
+        by_epoch: dict[int, _Content] = {}
+        for _, broker, row in events:
+            rows = self._rows[broker]
+            content = contents[broker][-1] if contents[broker] else _EMPTY
+            before, end = int(rows.end[row - 1]) if row else 0, int(rows.end[row])
+            epoch, kind = int(rows.epoch[row]), int(rows.kind[row])
+            # What a follower copies is known beyond what it has copied so far.
+            content = content.cut(min(before, end))
+            if end > before and kind == _REPLICATE and epoch in by_epoch:
+                content = content.plus(by_epoch[epoch].since(before))
+            elif end > before:
+                content = content.plus(_range(before, epoch, is_exact=kind == _APPEND))
+            if rows.is_leader[row] and epoch not in by_epoch:
+                start = before if kind == _APPEND and end > before else end
+                by_epoch[epoch] = content.cut(start).plus(_range(start, epoch, is_exact=True))
+            contents[broker].append(content)
+        return _Contents(turns=turns, contents=contents, by_epoch=by_epoch)
+
+
+def _differs(
+    offsets: I64,
+    end: int,
+    epoch: I64,
+    is_exact: Bools,
+    low_epochs: I64,
+    high_epochs: I64,
+) -> Bools:
+    differs: Bools = (offsets >= end) | (epoch < low_epochs) | (is_exact & (epoch > high_epochs))
+    return differs

@@ -1,0 +1,580 @@
+"""Random runs of three abstract brokers, with the truth about every loss, and the comparison with the verdict.
+
+`python -m tests.property.election_runs --runs 20000 --first-seed 0` judges that many runs and prints the seed of
+each wrong verdict; `--seed N` prints one run. A later call can continue with the next first seed.
+
+The brokers follow Kafka's rules for leaders, followers and high watermarks, except that some runs break them: they
+elect a replica outside of the ISR without a flag, cut a leader's log before it is elected again, or elect with a
+flag that was not justified. Since the logs are known, so is which election lost which record. Clients see less:
+responses are delayed or missing, deposed leaders serve reads and acknowledge appends, epochs and offsets may be
+unknown, and the replicas' logs are recorded or not.
+"""
+
+import argparse
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from checkers.kernels.compose import judge_run
+from harness.contracts.run_context import RunContext
+from harness.contracts.verdict import Validity, Verdict
+from tests.anomalies.runs import broker, fault, replica, run, state
+from tests.property.brute_force import Call
+
+BROKERS = (1, 2, 3)
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    value: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """An election, or a leader that cut its own log; `log` is the leader's log then."""
+
+    epoch: int
+    excuses: bool
+    log: tuple[Record, ...]
+    is_election: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class Replica:
+    """One broker's log and what it knows of the partition. Mutable: the state of a small simulation."""
+
+    log: list[Record] = field(default_factory=list)
+    high_watermark: int = 0
+    epoch: int = 0
+    leads: bool = False
+    isr: tuple[int, ...] = ()
+    known_ends: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What is random about a whole run.
+
+    Attributes:
+        has_logs: Whether replica states are recorded.
+        has_epochs, has_stamps: Whether clients learn the epochs of responses and of records.
+        is_broken: Whether rules are broken.
+        elr_on: Whether flagged elections must be justified.
+        final_is_complete: Whether the final reads read everything.
+    """
+
+    has_logs: bool
+    has_epochs: bool
+    has_stamps: bool
+    is_broken: bool
+    elr_on: bool
+    final_is_complete: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class Pending:
+    """An append that a leader wrote and has not acknowledged yet."""
+
+    value: int
+    offset: int
+    epoch: int
+    acks: int
+
+
+class Cluster:
+    """Simulates one run. Mutable."""
+
+    def __init__(self, rng: random.Random, choices: Choices) -> None:
+        self.rng = rng
+        self.choices = choices
+        self.now = 10
+        self.min_isr = 2 if choices.elr_on else 1
+        self.replicas = {b: Replica() for b in BROKERS}
+        self.leader, self.epoch, self.isr = NO_LEADER, -1, BROKERS
+        self.calls: list[Call] = []
+        self.states: list[dict[str, Any]] = []
+        self.rows: list[dict[str, Any]] = []
+        self.broker_rows = [broker(0, b, "registered") for b in BROKERS]
+        self.faults: list[dict[str, Any]] = []
+        self.pending: dict[int, list[Pending]] = {b: [] for b in BROKERS}
+        self.established: dict[tuple[int, int], tuple[int, int]] = {}
+        """The epoch in which each (offset, value) was established, and how many events there were before."""
+        self.events: list[Event] = []
+        self.elect(1, flagged=False)
+
+    # --- time and rows ---
+
+    def tick(self) -> int:
+        self.now += self.rng.choice((1, 3, 10))
+        return self.now
+
+    def note(self, b: int, cause: str) -> None:
+        r = self.replicas[b]
+        role = "leader" if r.leads else "follower"
+        self.rows.append(
+            replica(
+                self.now, b, len(r.log), hw=r.high_watermark, epoch=r.epoch, role=role, cause=cause
+            )
+        )
+
+    def commit_state(self, *, flagged: bool = False) -> None:
+        self.states.append(
+            state(
+                self.now,
+                self.leader,
+                list(self.isr),
+                epoch=self.epoch,
+                flagged=flagged,
+                min_isr=self.min_isr,
+            )
+        )
+
+    # --- the controller ---
+
+    def elect(self, b: int, *, flagged: bool, lawful: bool = True) -> None:
+        """Gives the partition a leader; with a flag, it is the only member of the ISR."""
+        self.tick()
+        old = self.leader
+        if flagged and lawful and self.choices.elr_on:
+            self.justify()
+        elif self.states and (old == b or (not flagged and b not in self.isr)):
+            self.leader = NO_LEADER
+            self.epoch += 1
+            self.commit_state()
+            self.tick()
+        if b not in self.isr:
+            self.isr = (b,)
+        if flagged:
+            self.isr = (b,)
+        self.leader, self.epoch = b, self.epoch + 1
+        self.commit_state(flagged=flagged)
+        excuses = flagged and lawful
+        self.events.append(
+            Event(epoch=self.epoch, excuses=excuses, log=tuple(self.replicas[b].log))
+        )
+        r = self.replicas[b]
+        r.epoch, r.leads, r.isr, r.known_ends = self.epoch, True, self.isr, {}
+        self.drop_pending(b)
+        self.tick()
+        self.note(b, "role")
+        self.advance(b)
+        if self.rng.random() < 0.5:
+            self.learn(old)
+
+    def justify(self) -> None:
+        """Ends two brokers uncleanly and takes them out of ISR and ELR."""
+        for b in (1, 2):
+            self.faults.append(fault(self.now, "kill", [f"b{b}"]))
+        self.isr, self.leader, self.epoch = (1, 2), NO_LEADER, self.epoch + 1
+        self.commit_state()
+        self.tick()
+        self.broker_rows += [broker(self.now, b, "registered") for b in (1, 2)]
+        self.tick()
+        self.isr = ()
+        self.commit_state()
+        self.tick()
+
+    def change_isr(self) -> None:
+        r = self.replicas.get(self.leader)
+        if r is None or not r.leads or r.epoch != self.epoch:
+            return
+        others = [b for b in self.isr if b != self.leader]
+        if others and self.rng.random() < 0.6:
+            self.isr = tuple(b for b in self.isr if b != self.rng.choice(others))
+        else:
+            back = [
+                b for b in BROKERS if b not in self.isr and r.known_ends.get(b, -1) == len(r.log)
+            ]
+            self.isr = (*self.isr, *back)
+        self.tick()
+        self.commit_state()
+        r.isr = self.isr
+        self.tick()
+        self.advance(self.leader)
+
+    # --- the brokers ---
+
+    def learn(self, b: int) -> None:
+        """Lets a broker follow the current leader: it cuts its log where that leader's differs."""
+        if b in (self.leader, NO_LEADER) or self.leader == NO_LEADER:
+            return
+        r, leader = self.replicas[b], self.replicas[self.leader]
+        if r.epoch == self.epoch or leader.epoch != self.epoch:
+            return
+        self.tick()
+        self.drop_pending(b)
+        r.leads, r.epoch = False, self.epoch
+        same = common_prefix(r.log, leader.log)
+        if same < len(r.log):
+            del r.log[same:]
+            r.high_watermark = min(r.high_watermark, same)
+            self.note(b, "truncate")
+        else:
+            self.note(b, "role")
+
+    def replicate(self, b: int) -> None:
+        """Copies some records of the leader that a follower follows."""
+        r = self.replicas[b]
+        leader = self.replicas.get(self.leader)
+        if leader is None or r.leads or r.epoch != self.epoch or leader.epoch != self.epoch:
+            return
+        self.tick()
+        leader.known_ends[b] = len(r.log)
+        more = leader.log[len(r.log) : len(r.log) + self.rng.randint(1, 3)]
+        r.log += more
+        r.high_watermark = min(len(r.log), max(r.high_watermark, leader.high_watermark))
+        if more:
+            self.note(b, "replicate")
+            self.tick()
+            leader.known_ends[b] = len(r.log)
+        self.advance(self.leader)
+
+    def advance(self, b: int) -> None:
+        """Moves a leader's high watermark and acknowledges what it passes."""
+        r = self.replicas[b]
+        if not r.leads or len(r.isr) < self.min_isr:
+            return
+        end = min([len(r.log), *(r.known_ends.get(o, 0) for o in r.isr if o != b)])
+        if end > r.high_watermark:
+            for offset in range(end):
+                pair = (offset, r.log[offset].value)
+                self.established.setdefault(pair, (r.epoch, len(self.events)))
+            r.high_watermark = end
+            self.note(b, "high-watermark")
+        for pending in list(self.pending[b]):
+            if pending.acks == 1 or pending.offset < r.high_watermark:
+                self.pending[b].remove(pending)
+                self.complete(pending)
+
+    def cut_itself(self) -> None:
+        """Lets the leader cut its own log while it leads."""
+        r = self.replicas.get(self.leader)
+        if r is None or not r.leads or r.epoch != self.epoch:
+            return
+        self.tick()
+        del r.log[self.rng.randint(0, len(r.log)) :]
+        r.high_watermark = min(r.high_watermark, len(r.log))
+        self.drop_pending(self.leader)
+        self.note(self.leader, "truncate")
+        for other in BROKERS:
+            # What followers have beyond that is theirs alone; they find out when they fetch.
+            end = min(r.known_ends.get(other, 0), len(r.log))
+            r.known_ends[other] = end
+            follower = self.replicas[other]
+            if (
+                follower.epoch == self.epoch
+                and not follower.leads
+                and len(follower.log) > len(r.log)
+            ):
+                del follower.log[len(r.log) :]
+                follower.high_watermark = min(follower.high_watermark, len(follower.log))
+                self.note(other, "truncate")
+        self.events.append(
+            Event(epoch=self.epoch, excuses=False, log=tuple(r.log), is_election=False)
+        )
+
+    def lose_tail(self, b: int) -> None:
+        """Cuts a broker's log, as a power cut does, and restarts it as a follower of nobody."""
+        r = self.replicas[b]
+        self.tick()
+        del r.log[self.rng.randint(0, len(r.log)) :]
+        r.high_watermark = min(r.high_watermark, len(r.log))
+        r.leads, r.epoch = False, r.epoch
+        self.drop_pending(b)
+        self.note(b, "load")
+
+    # --- clients ---
+
+    def append(self, b: int) -> None:
+        r = self.replicas[b]
+        if not r.leads:
+            return
+        value = len(self.calls)
+        invoked = self.tick()
+        self.tick()
+        offset = len(r.log)
+        r.log.append(Record(value=value, epoch=r.epoch))
+        self.note(b, "append")
+        acks = 1 if self.rng.random() < 0.1 else -1
+        call = Call(
+            op=value,
+            kind="append",
+            process=value,
+            inv=invoked,
+            res=None,
+            outcome="info",
+            acks=acks,
+            epoch=r.epoch if self.choices.has_epochs else -1,
+        )
+        self.calls.append(call)
+        self.pending[b].append(Pending(value=value, offset=offset, epoch=r.epoch, acks=acks))
+        self.tick()
+        self.advance(b)
+
+    def complete(self, pending: Pending) -> None:
+        """Responds to an append: soon, much later, without the offset, or never."""
+        kind = self.rng.random()
+        if kind < 0.15:
+            return
+        self.tick()
+        delay = self.rng.choice((0, 0, 0, 5, 60, 300))
+        offset = None if kind < 0.18 else pending.offset
+        call = self.calls[pending.value]
+        self.calls[pending.value] = replace(call, res=self.now + delay, outcome="ok", offset=offset)
+
+    def drop_pending(self, b: int) -> None:
+        self.pending[b].clear()
+
+    def read(self, b: int, *, final: bool = False) -> None:
+        r = self.replicas[b]
+        if not r.leads:
+            return
+        invoked = self.tick()
+        end = r.high_watermark
+        start = 0 if final else self.rng.randint(0, end)
+        stop = end if final else min(end, start + self.rng.randint(1, 6))
+        delay = 0 if final else self.rng.choice((0, 0, 4, 80))
+        response = self.tick() + delay
+        shown = r.log[start:stop]
+        self.calls.append(
+            Call(
+                op=len(self.calls),
+                kind="poll",
+                process=900,
+                inv=invoked,
+                res=response,
+                position=start,
+                records=tuple((start + i, record.value) for i, record in enumerate(shown)),
+                stamps=tuple(record.epoch if self.choices.has_stamps else -1 for record in shown),
+                end=end if final or self.rng.random() < 0.5 else None,
+                epoch=r.epoch if self.choices.has_epochs else -1,
+                final=final,
+            )
+        )
+
+    # --- a run ---
+
+    def step(self) -> None:
+        kind = self.rng.random()
+        leaders = [b for b in BROKERS if self.replicas[b].leads]
+        if kind < 0.32 and leaders:
+            self.append(self.rng.choice(leaders))
+        elif kind < 0.62:
+            self.replicate(self.rng.choice(BROKERS))
+        elif kind < 0.72 and leaders:
+            self.read(self.rng.choice(leaders))
+        elif kind < 0.80:
+            self.learn(self.rng.choice(BROKERS))
+        elif kind < 0.88:
+            self.change_isr()
+        elif kind < 0.93:
+            self.elect(self.rng.choice(self.isr), flagged=False)
+        elif kind < 0.97:
+            self.elect(self.rng.choice(BROKERS), flagged=True)
+        elif self.choices.is_broken:
+            self.misbehave()
+
+    def misbehave(self) -> None:
+        kind = self.rng.random()
+        if kind < 0.4:
+            self.elect(self.rng.choice(BROKERS), flagged=False)
+        elif kind < 0.7 and self.leader != NO_LEADER:
+            # The last replica standing: it loses its tail and is elected again, because it is in the ISR.
+            b = self.leader
+            self.lose_tail(b)
+            self.elect(b, flagged=False)
+        elif kind < 0.8:
+            self.cut_itself()
+        elif self.choices.elr_on and len(self.isr) >= self.min_isr:
+            self.elect(self.rng.choice(BROKERS), flagged=True, lawful=False)
+
+    def finish(self) -> None:
+        """Heals everything, lets all replicas catch up, and reads the log."""
+        for b in BROKERS:
+            self.learn(b)
+        for _ in range(400):
+            for b in BROKERS:
+                self.replicate(b)
+            leader = self.replicas[self.leader]
+            if all(len(self.replicas[b].log) == len(leader.log) for b in BROKERS):
+                break
+        self.now += 1000
+        if self.isr != BROKERS:
+            self.isr = BROKERS
+            self.commit_state()
+            leader.isr = BROKERS
+        for b in BROKERS:
+            self.replicate(b)
+        if self.choices.final_is_complete:
+            self.read(self.leader, final=True)
+
+
+def holds(log: Sequence[Record], offset: int, value: int) -> bool:
+    return offset < len(log) and log[offset].value == value
+
+
+def common_prefix(one: list[Record], other: list[Record]) -> int:
+    """Returns how many records two logs have in common at their start."""
+    count = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """What happened to the records that clients know to be established.
+
+    Attributes:
+        lost_for_wrong: (offset, value) of those that are gone without an excuse.
+        lost_excusably: (offset, value) of those that are gone with one.
+        is_tainted: Whether an election that excuses nothing gave up any established record, if only for a time.
+    """
+
+    lost_for_wrong: tuple[tuple[int, int], ...]
+    lost_excusably: tuple[tuple[int, int], ...]
+    is_tainted: bool
+
+
+def truth_of(cluster: Cluster) -> Truth:
+    final = cluster.replicas[cluster.leader].log
+    known = {pair for call in cluster.calls for pair in call.records}
+    known |= {
+        (call.offset, call.op)
+        for call in cluster.calls
+        if call.kind == "append"
+        and call.outcome == "ok"
+        and call.acks == -1
+        and call.offset is not None
+    }
+    wrong, excused, is_tainted = [], [], False
+    for (offset, value), (since, count) in sorted(cluster.established.items()):
+        decided = None
+        for number, event in enumerate(cluster.events):
+            if event.epoch < since or (event.epoch == since and event.is_election):
+                continue
+            if not event.is_election and number < count:
+                continue
+            if holds(event.log, offset, value):
+                decided = None
+            elif decided is None:
+                decided = event.excuses
+                is_tainted |= not decided
+        if (offset, value) in known and not holds(final, offset, value):
+            (excused if decided else wrong).append((offset, value))
+    assert known <= set(cluster.established)
+    return Truth(lost_for_wrong=tuple(wrong), lost_excusably=tuple(excused), is_tainted=is_tainted)
+
+
+def random_run(seed: int) -> tuple[Cluster, dict[str, pa.Table], RunContext]:
+    """Returns a run, its tables and its context."""
+    rng = random.Random(seed)
+    choices = Choices(
+        has_logs=rng.random() < 0.6,
+        has_epochs=rng.random() < 0.5,
+        has_stamps=rng.random() < 0.5,
+        is_broken=rng.random() < 0.5,
+        elr_on=rng.random() < 0.3,
+        final_is_complete=rng.random() < 0.85,
+    )
+    cluster = Cluster(rng, choices)
+    for _ in range(rng.choice((15, 30, 60, 120))):
+        cluster.step()
+    cluster.finish()
+    tables = run(
+        cluster.calls,
+        states=cluster.states,
+        replicas=cluster.rows if choices.has_logs else [],
+        brokers=cluster.broker_rows,
+        faults=cluster.faults,
+    )
+    context = RunContext(
+        elr_on=choices.elr_on,
+        min_isr=cluster.min_isr,
+        unclean_election_enabled=not choices.elr_on,
+        acked_during_faults_min=0,
+        enabled_faults=(),
+    )
+    return cluster, tables, context
+
+
+def objection(cluster: Cluster, truth: Truth, verdict: Verdict) -> str:
+    """Returns what is wrong with a verdict, empty if nothing is."""
+    choices = cluster.choices
+    if truth.lost_for_wrong:
+        if verdict.validity == Validity.VALID:
+            return "valid, but records are lost without an excuse"
+        if choices.has_logs and choices.final_is_complete and verdict.validity != Validity.INVALID:
+            return "unknown, but records are lost without an excuse and logs are recorded"
+    elif not truth.is_tainted and verdict.validity == Validity.INVALID:
+        return "invalid, but no record is lost without an excuse"
+    return ""
+
+
+def judged(seed: int) -> tuple[Cluster, Truth, Verdict, str]:
+    """Returns one run with its truth, its verdict, and what is wrong with that."""
+    cluster, tables, context = random_run(seed)
+    truth, verdict = truth_of(cluster), judge_run(tables, context)
+    return cluster, truth, verdict, objection(cluster, truth, verdict)
+
+
+def wrong_verdicts(first_seed: int, runs: int) -> Iterator[tuple[int, str]]:
+    """Yields the seed of each wrong verdict, and what is wrong with it."""
+    for seed in range(first_seed, first_seed + runs):
+        _, _, _, wrong = judged(seed)
+        if wrong:
+            yield seed, wrong
+
+
+def show(seed: int) -> None:
+    """Prints one run."""
+    cluster, truth, verdict, wrong = judged(seed)
+    print(cluster.choices)
+    for call in cluster.calls:
+        print(" ", call)
+    events = sorted([*cluster.states, *cluster.rows], key=lambda row: row["at_ns"])
+    for row in events:
+        if "isr" in row:
+            flag = " FLAGGED" if row["flagged"] else ""
+            print(
+                f"  {row['at_ns']}: leader {row['leader']} epoch {row['leader_epoch']} isr {row['isr']}{flag}"
+            )
+        else:
+            print(
+                f"  {row['at_ns']}:     b{row['broker']} {row['role']} {row['cause']} end"
+                f" {row['log_end_offset']} hw {row['high_watermark']} epoch {row['leader_epoch']}"
+            )
+    print(truth)
+    print(verdict.validity, *verdict.reasons, sep="\n  ")
+    print([(a.id, a.count, str(a.judgement)) for a in verdict.anomalies])
+    print(wrong or "as it should be")
+
+
+def main() -> int:
+    """Judges many runs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=20_000)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--seed", type=int)
+    arguments = parser.parse_args()
+    if arguments.seed is not None:
+        show(arguments.seed)
+        return 0
+    count = 0
+    for seed, wrong in wrong_verdicts(arguments.first_seed, arguments.runs):
+        print(f"seed {seed}: {wrong}", flush=True)
+        count += 1
+    print(f"{arguments.runs} runs from seed {arguments.first_seed}: {count} wrong verdicts")
+    return 1 if count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

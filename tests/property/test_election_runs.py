@@ -1,0 +1,66 @@
+"""Verdicts of random runs with elections, against the truth; `tests.property.election_runs` runs any number."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from checkers.kernels import elections
+from checkers.kernels.elections import EXCUSED, UNEXCUSED, Claims, Elections, Fates
+from tests.property.election_runs import random_run, truth_of, wrong_verdicts
+
+RUNS = 100
+"""In parts, so that they can run side by side."""
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_no_loss_is_judged_wrong(part: int) -> None:
+    assert list(wrong_verdicts(part * RUNS // 4, RUNS // 4)) == []
+
+
+def test_enough_runs_lose_records_with_and_without_an_excuse() -> None:
+    truths = [truth_of(random_run(seed)[0]) for seed in range(RUNS)]
+    assert sum(bool(truth.lost_for_wrong) for truth in truths) > RUNS // 10
+    assert sum(bool(truth.lost_excusably) for truth in truths) > RUNS // 5
+    assert (
+        sum(not truth.lost_excusably and not truth.lost_for_wrong for truth in truths) > RUNS // 5
+    )
+
+
+# --- broken rules: the comparison must notice every one ---
+
+
+def _always(outcome: int) -> Callable[..., Fates]:
+    def fates(self: Elections, lost: Claims, until: Claims | None = None) -> Fates:
+        count = len(lost.offset)
+        return Fates(
+            outcome=np.full(count, outcome, dtype=np.int8),
+            election=np.full(count, -1, dtype=np.int64),
+        )
+
+    return fates
+
+
+def _by_time_alone(event: Any, lost: Claims) -> Any:
+    return lost.by_ns <= event.at_ns
+
+
+MUTANTS: dict[str, tuple[Any, str, Any, int]] = {
+    "elections excuse nothing": (Elections, "fates", _always(UNEXCUSED), 0),
+    "elections excuse everything": (Elections, "fates", _always(EXCUSED), 0),
+    "leader epochs do not count": (elections, "_is_after", _by_time_alone, 0),
+}
+"""What is replaced by what, and the first seed to try."""
+
+
+def _until_noticed(first_seed: int) -> Iterator[bool]:
+    for seed in range(first_seed, first_seed + RUNS):
+        yield bool(list(wrong_verdicts(seed, 1)))
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_the_comparison_notices_a_broken_rule(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, name, value, first_seed = MUTANTS[mutant]
+    monkeypatch.setattr(place, name, value)
+    assert any(_until_noticed(first_seed))
