@@ -8,8 +8,8 @@ The composition is total: whatever can be read gets a verdict. If a checker itse
 recorded and the verdict is unknown, whatever the other partitions show short of invalid.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 
 from checkers.anomalies import ANOMALIES, LEVELS
 from checkers.kernels.partition_tables import PartitionTables
+from checkers.kernels.vacuous_facts import extent_of, hides_nothing, vacuous_facts
+from checkers.kernels.validation import NameOf, check_places, check_run, partition_names
 from checkers.registry import find_checkers
 from harness.contracts.checker import Checker, CheckerFinding
 from harness.contracts.run_context import RunContext
@@ -63,7 +65,13 @@ def judge_partition(
             table counts as empty.
         context: What the run declares about itself.
     """
-    return _judge(topic, partition, partition_checkers(context), tables, context)
+    judgement = _judge(topic, partition, partition_checkers(context), tables, context)
+    if hides_nothing(context) or "operations" not in tables:
+        return judgement
+    records = tables.get("records_read", TABLES["records_read"].empty_table())
+    reasons = vacuous_facts(extent_of(tables["operations"], records), context)
+    unknown = (*judgement.unknown_reasons, *(f"{topic}-{partition}: {why}" for why in reasons))
+    return replace(judgement, unknown_reasons=unknown)
 
 
 def judge_partition_safely(
@@ -170,12 +178,16 @@ def judge_run(tables: Mapping[str, pa.Table], context: RunContext) -> Verdict:
     Args:
         tables: The run's tables by name (`harness.history.schema.TABLES`); a missing table counts as empty.
         context: What the run declares about itself (its table `run_facts`).
+
+    Raises:
+        HistoryError: A row of a table cannot be (`checkers.kernels.validation`); the sentence names it.
     """
     full = {name: tables.get(name, schema.empty_table()) for name, schema in TABLES.items()}
     shared = {name: table for name, table in full.items() if name not in PARTITIONED_TABLES}
+    partitions = valid_partitions(full, context)
     judgements = [
         judge_partition_safely(topic, partition, {**rows, **shared}, context)
-        for (topic, partition), rows in sorted(by_partition(full).items())
+        for (topic, partition), rows in partitions.items()
     ]
     if whole_run_checkers(context):
         judgements.append(judge_whole_run(full, context))
@@ -186,6 +198,27 @@ def judge_run(tables: Mapping[str, pa.Table], context: RunContext) -> Verdict:
         full["violations"],
         context,
     )
+
+
+def valid_partitions(
+    tables: Mapping[str, pa.Table],
+    context: RunContext,
+    names: Callable[[str, int], NameOf] = partition_names,
+) -> dict[tuple[str, int], dict[str, pa.Table]]:
+    """Returns the rows of every topic-partition that any client touched, by table, if all tables are valid.
+
+    Args:
+        tables: All tables of the run.
+        context: What the run declares about itself.
+        names: What the tables of a topic-partition are called in a message.
+
+    Raises:
+        HistoryError: A row cannot be; the sentence names it.
+    """
+    check_places(tables, names("", -1))
+    partitions = dict(sorted(by_partition(tables).items()))
+    check_run(tables, partitions, context, names)
+    return partitions
 
 
 def by_partition(tables: Mapping[str, pa.Table]) -> dict[tuple[str, int], dict[str, pa.Table]]:
@@ -320,6 +353,8 @@ def _vacuous(
         judgement.coverage.get("appends_acked", 0) for judgement in judgements
     ):
         reasons.append("no append was acknowledged in the whole run")
+    if not context.checkers:
+        reasons.append("the run names no checker, so nothing was judged")
     if not context.final_phase_complete:
         reasons.append("the final phase did not end as planned")
     harmful = _harmful(faults)

@@ -118,10 +118,9 @@ def _coverage(
     appends = ("operations", "appends", "appends_acked", "appends_failed", "appends_unknown")
     acked = total["acked"]
     return {
-        **{name: total[name] for name in appends},
+        **{name: total[name] for name in (*appends, "polls", "records_read", "ends_seen")},
         "appends_unknown_revealed": verdict.revealed_count,
         "acked_read_back": acked,
-        **{name: total[name] for name in ("polls", "records_read", "ends_seen")},
         "holes": 0,
         "hole_ranges": [],
         "final_end_offset": final_end_offset,
