@@ -117,8 +117,8 @@ _ROWS = (
     (
         "corrupt-record",
         "integrity",
-        "A record was read whose checksum or form is wrong, or that names another process, sequence or key than the"
-        " append that wrote its value.",
+        "A record was read whose checksum or form is wrong, or that names another process, sequence or key than"
+        " the append that wrote its value.",
         "reads",
         "self-describing payloads",
     ),

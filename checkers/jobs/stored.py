@@ -37,8 +37,8 @@ UNUSED_COLUMNS: dict[str, frozenset[str]] = {
     "end_offsets_seen": frozenset({"topic", "partition", "source", "node", "leader_epoch"}),
     "replica_states": frozenset({"topic", "partition", "log_start_offset"}),
 }
-"""Columns that no built-in checker reads, skipped unless a third-party checker runs. Whether topic and partition are
-those of the file is checked without reading them (`harness.history.parquet`)."""
+"""Columns that no built-in checker reads, skipped unless a third-party checker runs. Whether topic and partition
+are those of the file is checked without reading them (`harness.history.parquet`)."""
 
 SHARED_TABLES = ("run_facts", "faults", "broker_states")
 """Small tables of the whole run, which are checked once."""
