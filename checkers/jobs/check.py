@@ -27,6 +27,7 @@ from checkers.jobs.stored import (
     read_partition,
     read_shared,
     tasks_of,
+    untouched_in,
 )
 from checkers.kernels.compose import (
     PartitionJudgement,
@@ -63,7 +64,8 @@ def plan(directories: Iterable[Path], contexts: Iterable[Mapping[str, Any]]) -> 
     tasks: list[Task] = []
     for directory, context in zip(directories, contexts, strict=True):
         tasks += tasks_of(directory, len(runs), context)
-        runs.append({"directory": str(directory.resolve()), "context": dict(context)})
+        run = {"directory": str(directory.resolve()), "context": dict(context)}
+        runs.append({**run, "untouched": untouched_in(directory)})
     huge = any(task.get("operations", 0) > HUGE_OPERATIONS for task in tasks)
     return {"runs": runs, "tasks": tasks, "large": huge}
 
@@ -213,5 +215,7 @@ def _verdict(run: Mapping[str, Any], rows: list[Row]) -> dict[str, Any]:
     )
     context = context_of({"context": run["context"]})
     acked_during = sum(acked for _, acked in judged)
-    verdict = compose(judgements, acked_during, faults, violations, context)
+    # Of a run whose harness died no final phase ended as planned.
+    untouched = tuple(run["untouched"])
+    verdict = compose(judgements, acked_during, faults, violations, context, untouched=untouched)
     return verdict_to_json(verdict)

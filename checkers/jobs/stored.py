@@ -11,7 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkers.kernels.compose import JUDGED_TABLES, partition_checkers, whole_run_checkers
+from checkers.kernels.compose import (
+    JUDGED_TABLES,
+    partition_checkers,
+    untouched_partitions,
+    whole_run_checkers,
+)
 from checkers.kernels.validation import NameOf, check_context, check_op_indices, check_shared
 from checkers.registry import BUILT_IN, tables_of
 from harness.contracts.run_context import RunContext, context_from_json
@@ -70,8 +75,9 @@ def tasks_of(directory: Path, run: int, context: Mapping[str, Any]) -> list[Task
         return [{"run": run, "context": context, "journal": str(journal), "size": size}]
     files = table_files(directory)
     _check_what_tasks_share(files, known)
-    # Times of faults are needed for the count of appends acknowledged meanwhile, whatever the checkers read.
-    wanted = tables_of(of_partitions) | {"operations", "faults"}
+    # Times of faults are needed for the count of appends acknowledged meanwhile, whatever the checkers read. Every
+    # table of a partition is checked for rows that cannot be.
+    wanted = tables_of(of_partitions) | {"faults", *PARTITIONED_TABLES}
     shared = [
         _as_data(file)
         for file in files
@@ -137,6 +143,20 @@ def _check_what_tasks_share(files: Sequence[TableFile], context: RunContext) -> 
                 for file, column in zip(operations, columns, strict=True)
             ]
         )
+
+
+def untouched_in(directory: Path) -> tuple[str, ...]:
+    """Returns the partitions of a stored run that no client touched; none if the harness died.
+
+    Raises:
+        HistoryError: The manifest is not ours.
+    """
+    if not is_finished(directory):
+        return ()
+    files = [file for file in table_files(directory) if file.rows]
+    existing = {(file.topic, file.partition) for file in files if file.table == "partition_states"}
+    judged = {(file.topic, file.partition) for file in files if file.table in JUDGED_TABLES}
+    return untouched_partitions(existing, judged)
 
 
 def context_of(task: Task) -> RunContext:

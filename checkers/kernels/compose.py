@@ -18,12 +18,18 @@ import pyarrow.compute as pc
 
 from checkers.anomalies import ANOMALIES, LEVELS
 from checkers.kernels.partition_tables import PartitionTables
-from checkers.kernels.vacuous_facts import extent_of, hides_nothing, vacuous_facts
+from checkers.kernels.vacuous_facts import (
+    extent_of,
+    hides_nothing,
+    unfounded_excuses,
+    vacuous_facts,
+)
 from checkers.kernels.validation import NameOf, check_places, check_run, partition_names
 from checkers.registry import find_checkers
 from harness.contracts.checker import Checker, CheckerFinding
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
+from harness.history.parquet import places_of
 from harness.history.schema import PARTITIONED_TABLES, TABLES
 
 JUDGED_TABLES = ("operations", "records_read", "end_offsets_seen", "group_events")
@@ -66,10 +72,11 @@ def judge_partition(
         context: What the run declares about itself.
     """
     judgement = _judge(topic, partition, partition_checkers(context), tables, context)
-    if hides_nothing(context) or "operations" not in tables:
-        return judgement
-    records = tables.get("records_read", TABLES["records_read"].empty_table())
-    reasons = vacuous_facts(extent_of(tables["operations"], records), context)
+    names = ("operations", "records_read", "broker_states")
+    operations, records, brokers = (tables.get(name, TABLES[name].empty_table()) for name in names)
+    reasons = unfounded_excuses(judgement.anomalies, brokers, context)
+    if not hides_nothing(context):
+        reasons += vacuous_facts(extent_of(operations, records), context)
     unknown = (*judgement.unknown_reasons, *(f"{topic}-{partition}: {why}" for why in reasons))
     return replace(judgement, unknown_reasons=unknown)
 
@@ -197,6 +204,25 @@ def judge_run(tables: Mapping[str, pa.Table], context: RunContext) -> Verdict:
         full["faults"],
         full["violations"],
         context,
+        untouched=untouched_partitions(places_of(full["partition_states"]), partitions),
+    )
+
+
+def untouched_partitions(
+    existing: Iterable[tuple[str, int]], judged: Iterable[tuple[str, int]]
+) -> tuple[str, ...]:
+    """Returns the partitions of tested topics that no client touched, as "topic-partition".
+
+    Args:
+        existing: Partitions in the committed metadata.
+        judged: Partitions that a client touched.
+    """
+    judged = set(judged)
+    topics = {topic for topic, _ in judged}
+    return tuple(
+        f"{topic}-{partition}"
+        for topic, partition in sorted(existing)
+        if topic in topics and (topic, partition) not in judged
     )
 
 
@@ -226,12 +252,11 @@ def by_partition(tables: Mapping[str, pa.Table]) -> dict[tuple[str, int], dict[s
     parts: dict[tuple[str, int], dict[str, pa.Table]] = {}
     for name in PARTITIONED_TABLES:
         table = tables[name]
-        keys = table.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
-        for key in keys.to_pylist():
-            topic, partition = key["topic"], key["partition"]
+        places = places_of(table)
+        for topic, partition in places:
             mine = (
                 table
-                if keys.num_rows == 1
+                if len(places) == 1
                 else table.filter(
                     pc.and_(
                         pc.equal(table.column("topic"), pa.scalar(topic)),
@@ -249,6 +274,8 @@ def compose(
     faults: pa.Table,
     violations: pa.Table,
     context: RunContext,
+    *,
+    untouched: Sequence[str] = (),
 ) -> Verdict:
     """Combines judgements into the verdict of the run.
 
@@ -258,6 +285,7 @@ def compose(
         faults: The run's faults.
         violations: Forbidden behaviour of nodes.
         context: What the run declares about itself.
+        untouched: See `untouched_partitions`.
     """
     judgements = sorted(
         judgements, key=lambda each: (not each.is_of_partition, each.topic, each.partition)
@@ -274,6 +302,12 @@ def compose(
     ]
     unknown = [reason for judgement in judgements for reason in judgement.unknown_reasons]
     unknown += _vacuous(judgements, faults, acked_during, context)
+    if context.final_phase_complete:
+        # The final phase reads every partition of the workload.
+        unknown += [
+            f"{name}: the final phase ended as planned, but no client touched the partition"
+            for name in untouched
+        ]
     validity = Validity.INVALID if forbidden else Validity.UNKNOWN if unknown else Validity.VALID
     return Verdict(
         validity=validity,

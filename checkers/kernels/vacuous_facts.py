@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from checkers.kernels.words import code_of, codes
 from harness.contracts.run_context import RunContext
+from harness.contracts.verdict import Anomaly, Judgement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,29 @@ def joined(extents: Iterable[Extent]) -> Extent:
         last_ns=max(known("last_ns"), default=None),
         highest_acked=max(known("highest_acked"), default=None),
         lowest_final=min(known("lowest_final"), default=None),
+    )
+
+
+def unfounded_excuses(
+    anomalies: Iterable[Anomaly], broker_states: pa.Table, context: RunContext
+) -> tuple[str, ...]:
+    """Returns why the excuses of a partition cannot be believed, at most one sentence.
+
+    With eligible leader replicas a flagged election excuses a loss only if it was unavoidable, which the
+    registrations of brokers show.
+
+    Args:
+        anomalies: Of the partition.
+        broker_states: Of the run.
+        context: What the run declares about itself.
+    """
+    if broker_states.num_rows or not context.elr_on or context.unclean_election_enabled:
+        return ()
+    if not any(anomaly.judgement is Judgement.EXCUSED for anomaly in anomalies):
+        return ()
+    return (
+        "an election excuses what was lost, but no state of a broker was recorded, so it is not known whether the"
+        " election was unavoidable",
     )
 
 

@@ -31,6 +31,9 @@ HISTORY_DIRECTORY = "history"
 MANIFEST_NAME = "manifest.json"
 FORMAT_VERSION = 2
 
+ROWS_FOR_THREADS = 100_000
+"""Tables with fewer rows are processed by one thread: starting more takes longer than the work."""
+
 CANONICAL_ORDER: dict[str, tuple[str, ...]] = {
     "operations": ("op_index",),
     "records_read": ("op_index",),
@@ -73,6 +76,13 @@ def history_directory(run_dir: Path) -> Path:
 def is_finished(run_dir: Path) -> bool:
     """Returns whether the run's history was finished, that is, whether its Parquet files are complete."""
     return (history_directory(run_dir) / MANIFEST_NAME).is_file()
+
+
+def places_of(table: pa.Table) -> list[tuple[str, int]]:
+    """Returns every topic and partition that a table has rows of, in order."""
+    places = table.select(["topic", "partition"])
+    groups = places.group_by(places.column_names, use_threads=len(places) > ROWS_FOR_THREADS)
+    return sorted((row["topic"], row["partition"]) for row in groups.aggregate([]).to_pylist())
 
 
 def in_order(name: str, table: pa.Table) -> pa.Table:
@@ -186,7 +196,7 @@ def read_file(file: TableFile, columns: list[str] | None = None) -> pa.Table:
         # One file, opened as such: the dataset reader would read column values out of the path.
         with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
             _require_listed(parquet, file)
-            table = parquet.read(columns=columns)
+            table = parquet.read(columns=columns, use_threads=file.rows > ROWS_FOR_THREADS)
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise _unreadable(file, error) from None
     wanted = TABLES[file.table]
@@ -238,8 +248,7 @@ def _parts(name: str, table: pa.Table) -> Iterable[tuple[str, int, pa.Table]]:
     """Splits a table into (topic, partition, rows), ordered by topic and partition."""
     if name not in PARTITIONED_TABLES:
         return [("", -1, table)]
-    places = table.group_by(["topic", "partition"]).aggregate([]).to_pylist()
-    wheres = sorted((row["topic"], row["partition"]) for row in places)
+    wheres = places_of(table)
     if len(wheres) == 1:
         return [(*wheres[0], table)]
     return [
