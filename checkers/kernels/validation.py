@@ -121,9 +121,9 @@ def check_partition(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
         _require_no_nulls(full[name], TABLES[name], name_of(name))
     kind = codes(operations.column("kind"))
     _check_operations(operations, kind, name_of("operations"))
-    op = _ints(operations, "op_index")
-    _check_records(full["records_read"], operations, op, kind == POLL, name_of)
-    _check_ends(full["end_offsets_seen"], op, kind != APPEND, name_of("end_offsets_seen"))
+    row_at = _row_at(_ints(operations, "op_index"))
+    _check_records(full["records_read"], operations, row_at, kind == POLL, name_of)
+    _check_ends(full["end_offsets_seen"], row_at, kind != APPEND, name_of("end_offsets_seen"))
     _check_group_events(full["group_events"], name_of("group_events"))
     check_states(full, name_of)
 
@@ -293,23 +293,28 @@ def _check_intervals(operations: pa.Table, outcome: U64, where: str) -> None:
 
 
 def _check_records(
-    records: pa.Table, operations: pa.Table, op: I64, is_poll: Bools, name_of: NameOf
+    records: pa.Table,
+    operations: pa.Table,
+    row_at: Callable[[I64], I64],
+    is_poll: Bools,
+    name_of: NameOf,
 ) -> None:
     where = name_of("records_read")
-    polls = np.flatnonzero(is_poll)
-    poll_op, order = _ascending(op[polls])
-    record_op = _ints(records, "op_index")
-    at = lookup(poll_op)(record_op)
-    _refuse(
-        at < 0,
-        where,
-        lambda row: (
-            f"the record belongs to op_index {record_op[row]}, which is no poll of the partition"
-        ),
-    )
+    first, count = _groups(_ints(records, "op_index"))
+    group_op = _ints(records, "op_index")[first]
+    row_of = row_at(group_op)
+    is_foreign = row_of < 0
+    is_foreign[~is_foreign] = ~is_poll[row_of[~is_foreign]]
+    if is_foreign.any():
+        at = int(np.argmin(np.where(is_foreign, first, records.num_rows)))
+        raise HistoryError(
+            f"{where}, row {first[at]}: the record belongs to op_index {group_op[at]}, which is no poll of the"
+            f" partition; {REMEDY}"
+        )
     declared = _ints(operations, "record_count")
-    found = np.zeros(len(op), dtype=np.int64)
-    found[polls if order is None else polls[order]] = np.bincount(at, minlength=len(polls))
+    found = np.zeros(len(declared), dtype=np.int64)
+    found[row_of] = count
+    op = operations.column("op_index")
     _refuse(
         declared != found,
         name_of("operations"),
@@ -333,13 +338,14 @@ def _check_records(
         )
 
 
-def _check_ends(ends: pa.Table, op: I64, reads_end: Bools, where: str) -> None:
+def _check_ends(ends: pa.Table, row_at: Callable[[I64], I64], reads_end: Bools, where: str) -> None:
     if not ends.num_rows:
         return
     seen_by = _ints(ends, "op_index")
-    known, _ = _ascending(op[reads_end])
+    row_of = row_at(seen_by)
+    # An unknown operation has row -1, which is that of the last one here.
     _refuse(
-        lookup(known)(seen_by) < 0,
+        (row_of < 0) | ~reads_end[row_of] if len(reads_end) else row_of < 0,
         where,
         lambda row: (
             f"the log end belongs to op_index {seen_by[row]}, which is no poll or latest of the partition"
@@ -472,12 +478,24 @@ def _is_ascending_once(numbers: I64) -> bool:
     return len(numbers) < 2 or bool((numbers[1:] > numbers[:-1]).all())
 
 
-def _ascending(numbers: I64) -> tuple[I64, I64 | None]:
-    """Returns distinct numbers in ascending order, and the order if it is not that of the rows."""
-    if _is_ascending_once(numbers):
-        return numbers, None
-    order = np.argsort(numbers, kind="stable")
-    return numbers[order], order
+def _row_at(op: I64) -> Callable[[I64], I64]:
+    """Returns a function from distinct operations to their rows, -1 where there is none."""
+    if _is_ascending_once(op):
+        return lookup(op)
+    order = np.argsort(op, kind="stable")
+    position_of = lookup(op[order])
+    # The last entry is that of position -1.
+    rows = np.append(order, -1)
+    return lambda wanted: rows[position_of(wanted)]
+
+
+def _groups(op: I64) -> tuple[I64, I64]:
+    """Returns for every distinct operation its first row, and how many rows it has."""
+    if len(op) and bool((op[1:] >= op[:-1]).all()):
+        first = np.flatnonzero(np.append(True, op[1:] != op[:-1]))
+        return first, np.diff(np.append(first, len(op)))
+    _, first, count = np.unique(op, return_index=True, return_counts=True)
+    return first, count
 
 
 def _ints(table: pa.Table, name: str) -> I64:

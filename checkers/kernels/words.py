@@ -57,6 +57,8 @@ def _codes_of_chunk(chunk: Any) -> U64:
         chunk.offset : chunk.offset + len(chunk) + 1
     ]
     first, last = int(edges[0]), int(edges[-1])
+    if first == last:
+        return np.zeros(len(chunk), dtype=np.uint64)
     # Padded, so that eight bytes can be loaded at the beginning of the last string too.
     data = np.zeros(last - first + CODED_BYTES_MAX, dtype=np.uint8)
     if last > first:
@@ -72,11 +74,13 @@ def _codes_of_chunk(chunk: Any) -> U64:
         ):
             return np.full(len(lengths), words[0] & _MASKS[width])
     lengths = np.minimum(lengths, CODED_BYTES_MAX + 1)
-    result: U64 = words[edges[:-1] - first] & _MASKS[lengths]
+    starts = edges[:-1] - first if first else edges[:-1]
+    result: U64 = words[starts]
+    result &= _MASKS[lengths]
     odd = lengths > CODED_BYTES_MAX
     if not data[: last - first].all():
         # A NUL would make two strings of different lengths equal.
-        has_nul = np.add.reduceat(np.append(data[: last - first] == 0, False), edges[:-1] - first)
+        has_nul = np.add.reduceat(np.append(data[: last - first] == 0, False), starts)
         odd |= (has_nul > 0) & (lengths > 0)
     if odd.any():
         result[odd] = NO_CODE
