@@ -117,7 +117,8 @@ _ROWS = (
     (
         "corrupt-record",
         "integrity",
-        "A record was read whose checksum or form is wrong.",
+        "A record was read whose checksum or form is wrong, or that names another process, sequence or key than"
+        " the append that wrote its value.",
         "reads",
         "self-describing payloads",
     ),

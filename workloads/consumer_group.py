@@ -308,9 +308,7 @@ class GroupMember:
 
     def _on_assign(self, consumer: Any, places: list[Any]) -> None:
         keys = [(place.topic, place.partition) for place in places]
-        requests = self._on_loop(
-            lambda: {key: self._note("committed-requests", key) for key in keys}
-        )
+        requests = self._on_loop(lambda: {key: self._note("committed-asked", key) for key in keys})
         try:
             places = consumer.committed(places, timeout=self._config.request_timeout_ms / 1e3)
         except self._kafka.KafkaException:

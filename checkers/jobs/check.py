@@ -22,20 +22,23 @@ from checkers.jobs.huge import BUCKET_WIDTH, HUGE_OPERATIONS, judge_in_buckets
 from checkers.jobs.stored import (
     Task,
     context_of,
+    names_of,
     read_journal,
     read_partition,
     read_shared,
     tasks_of,
+    untouched_in,
 )
 from checkers.kernels.compose import (
     PartitionJudgement,
     acked_during_faults,
-    by_partition,
     compose,
     judge_partition_safely,
     judge_whole_run,
+    valid_partitions,
     whole_run_checkers,
 )
+from checkers.kernels.validation import NameOf, check_partition, partition_names
 from checkers.kernels.verdict_json import judgement_from_json, judgement_to_json, verdict_to_json
 from harness.contracts.run_context import RunContext
 from harness.errors import HistoryError
@@ -45,7 +48,7 @@ TASKS_MAX = 1024
 """More Spark tasks than this only cost scheduling; each gets several partitions then."""
 
 Row = dict[str, Any]
-"""What comes back for one partition: `run`, `judgement`, `acked_during`; or `run` and `history_error`."""
+"""What comes back for one partition: `run`, `judgement`, `acked_during`; or `run`, `history_error` and `place`."""
 
 RUN_TABLES = ("faults", "violations")
 """Tables of the whole run that the composition reads."""
@@ -61,7 +64,8 @@ def plan(directories: Iterable[Path], contexts: Iterable[Mapping[str, Any]]) -> 
     tasks: list[Task] = []
     for directory, context in zip(directories, contexts, strict=True):
         tasks += tasks_of(directory, len(runs), context)
-        runs.append({"directory": str(directory.resolve()), "context": dict(context)})
+        run = {"directory": str(directory.resolve()), "context": dict(context)}
+        runs.append({**run, "untouched": untouched_in(directory)})
     huge = any(task.get("operations", 0) > HUGE_OPERATIONS for task in tasks)
     return {"runs": runs, "tasks": tasks, "large": huge}
 
@@ -101,6 +105,24 @@ def check_job(spark: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {"verdicts": verdicts, "cut": cut}
 
 
+def check_here(arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Judges runs in this process, one task after the other; no partition is cut.
+
+    Args:
+        arguments: What `plan` returned.
+
+    Returns:
+        One verdict per run, in their order, as `verdict_to_json` gives them.
+
+    Raises:
+        HistoryError: A file is missing, truncated or not ours, or one of its rows cannot be.
+    """
+    rows: dict[int, list[Row]] = {}
+    for task in arguments["tasks"]:
+        rows.setdefault(task["run"], []).extend(judge_task(task))
+    return [_verdict(run, rows.get(index, [])) for index, run in enumerate(arguments["runs"])]
+
+
 def judge_tasks(tasks: Iterable[str]) -> Iterator[str]:
     """Judges what a Spark task was given: tasks come in and rows leave as lines of JSON."""
     for line in tasks:
@@ -118,8 +140,11 @@ def judge_task(task: Task) -> list[Row]:
         if "journal" in task:
             return _judge_journal(task, context)
         tables = read_partition(task)
+        if "topic" in task:
+            check_partition(tables, names_of(task))
     except HistoryError as error:
-        return [{"run": task["run"], "history_error": str(error)}]
+        place = [task.get("topic", ""), task.get("partition", -1)]
+        return [{"run": task["run"], "history_error": str(error), "place": place}]
     if "topic" not in task:
         return [_row_of_run(task["run"], tables, context)]
     return [_row(task["run"], task["topic"], task["partition"], tables, context)]
@@ -127,10 +152,16 @@ def judge_task(task: Task) -> list[Row]:
 
 def _judge_journal(task: Task, context: RunContext) -> list[Row]:
     tables = read_journal(task)
+    journal = task["journal"]
+
+    def names(topic: str, partition: int) -> NameOf:
+        return lambda table: f"{journal}, {partition_names(topic, partition)(table)}"
+
+    partitions = valid_partitions(tables, context, names)
     shared = {name: table for name, table in tables.items() if name not in PARTITIONED_TABLES}
     rows = [
         _row(task["run"], topic, partition, {**mine, **shared}, context)
-        for (topic, partition), mine in sorted(by_partition(tables).items())
+        for (topic, partition), mine in partitions.items()
     ]
     if whole_run_checkers(context):
         rows.append(_row_of_run(task["run"], tables, context))
@@ -166,9 +197,9 @@ def _distributed(spark: Any, tasks: list[Task]) -> list[Row]:
 
 def _verdict(run: Mapping[str, Any], rows: list[Row]) -> dict[str, Any]:
     """Composes the verdict of one run from what its tasks returned."""
-    errors = sorted(row["history_error"] for row in rows if "history_error" in row)
+    errors = sorted((row["place"], row["history_error"]) for row in rows if "history_error" in row)
     if errors:
-        raise HistoryError(errors[0])
+        raise HistoryError(errors[0][1])
     judged = [
         (judgement_from_json(row["judgement"]), row["acked_during"])
         for row in rows
@@ -184,5 +215,7 @@ def _verdict(run: Mapping[str, Any], rows: list[Row]) -> dict[str, Any]:
     )
     context = context_of({"context": run["context"]})
     acked_during = sum(acked for _, acked in judged)
-    verdict = compose(judgements, acked_during, faults, violations, context)
+    # Of a run whose harness died no final phase ended as planned.
+    untouched = tuple(run["untouched"])
+    verdict = compose(judgements, acked_during, faults, violations, context, untouched=untouched)
     return verdict_to_json(verdict)

@@ -27,6 +27,7 @@ from checkers.jobs.stored import (
     Task,
     context_of,
     file_of,
+    names_of,
     read_tables_of,
     wanted_columns,
 )
@@ -39,11 +40,14 @@ from checkers.kernels.cut_partition import (
     group_to_fold,
     judge_cut_partition,
 )
-from checkers.kernels.history import I64, read_history
+from checkers.kernels.history import I64, lookup, read_history
+from checkers.kernels.payloads import CLAIMS, contradicting
 from checkers.kernels.slices import FreeAppends, Part, SliceReport, cut_slice
+from checkers.kernels.vacuous_facts import Extent, extent_of, hides_nothing, joined, vacuous_facts
+from checkers.kernels.validation import check_partition, check_states
 from checkers.kernels.verdict_json import judgement_to_json
 from harness.errors import HistoryError
-from harness.history.parquet import TableFile
+from harness.history.parquet import TableFile, check_file
 from harness.history.schema import TABLES
 
 HUGE_OPERATIONS = 20_000_000
@@ -67,6 +71,7 @@ class _Sent:
     index: int
     report: SliceReport | None = None
     acked_during: int = 0
+    extent: Extent | None = None
     trouble: str = ""
 
 
@@ -88,16 +93,22 @@ def judge_in_buckets(spark: Any, task: Task, *, width: int = BUCKET_WIDTH) -> di
         return None
     try:
         shared = read_tables_of(task, ("faults", "group_events"))
+        check_partition({"group_events": shared["group_events"]}, names_of(task))
         group = group_to_fold(shared["group_events"], context)
     except (HistoryError, ValueError):
         return None
     members = None if group is None else group.members
-    cut = partial(_cut, task=task, width=width, faults=shared["faults"], members=members)
+    cut = partial(
+        _cut, task=task, width=width, faults=shared["faults"], members=members, slices=len(bounds)
+    )
     lumps = spark.parallelize(bounds, len(bounds)).flatMap(cut)
     reducers = min(REDUCERS_MAX, len(bounds))
     lumps = lumps.partitionBy(reducers + 1, partial(_reducer, reducers=reducers))
     sent = sorted(spark.runJob(lumps, _values, [0]), key=lambda item: item.index)
     if any(item.trouble for item in sent):
+        return None
+    extent = joined(item.extent for item in sent if item.extent is not None)
+    if vacuous_facts(extent, context):
         return None
     reports = [item.report for item in sent if item.report is not None]
     free = spark.broadcast(all_free(reports))
@@ -140,15 +151,13 @@ def slice_bounds(task: Task) -> list[tuple[int, int, int]]:
     files = _client_files(task)
     try:
         starts: list[int] = []
+        for data in task["files"]:
+            check_file(file_of(data))
         for file in files:
             with pq.ParquetFile(file.path) as parquet:
-                if parquet.metadata.num_rows != file.rows or not parquet.schema_arrow.equals(
-                    TABLES[file.table], check_metadata=False
-                ):
-                    return []
                 if file.table == "operations":
                     starts = [low for low, _ in _op_ranges(parquet)]
-    except (OSError, pa.ArrowException, LookupError):
+    except (OSError, pa.ArrowException, LookupError, HistoryError):
         return []
     if not starts or any(later <= earlier for earlier, later in pairwise(starts)):
         return []
@@ -178,6 +187,45 @@ def read_slice(task: Task, first: int, stop: int) -> dict[str, pa.Table]:
             pc.and_(pc.greater_equal(op, pa.scalar(first)), pc.less(op, pa.scalar(stop)))
         )
     return tables
+
+
+def _check_slice(task: Task, tables: dict[str, pa.Table], index: int, slices: int) -> None:
+    """Checks the rows of a slice, and a share of the rows of other tables that a valid partition does not need.
+
+    Raises:
+        HistoryError: A row cannot be, or a record contradicts its append; judging the whole partition names it.
+    """
+    names = names_of(task)
+    check_partition(tables, names)
+    for file in (file_of(data) for data in task["files"]):
+        if file.table in ("partition_states", "replica_states"):
+            with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
+                for group in range(index, parquet.metadata.num_row_groups, slices):
+                    rows = parquet.read_row_group(group, columns=wanted_columns(file.table))
+                    check_states({file.table: rows}, names)
+    if _has_contradicting_records(task, tables):
+        raise HistoryError("a record contradicts its append")
+
+
+def _has_contradicting_records(task: Task, tables: dict[str, pa.Table]) -> bool:
+    """Returns whether a record contradicts an append of another slice; `read_history` sees those of its own."""
+    value = tables["records_read"].column("value").to_numpy()
+    is_here = np.isin(value, tables["operations"].column("op_index").to_numpy())
+    rows = np.flatnonzero(~is_here & (value >= 0))
+    records = tables["records_read"].select(CLAIMS).take(pa.array(rows))
+    value = value[rows]
+    (file,) = (file for file in _client_files(task) if file.table == "operations")
+    with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
+        for group, (low, high) in enumerate(_op_ranges(parquet)):
+            inside = np.flatnonzero((value >= low) & (value <= high))
+            if not len(inside):
+                continue
+            appends = parquet.read_row_group(group, columns=["op_index", "kind", *CLAIMS])
+            appends = appends.filter(pc.field("kind") == "append")
+            append = lookup(appends.column("op_index").to_numpy())(value[inside])
+            if contradicting(records.take(pa.array(inside)), appends, append).any():
+                return True
+    return False
 
 
 def _client_files(task: Task) -> list[TableFile]:
@@ -217,6 +265,7 @@ def _cut(
     width: int,
     faults: pa.Table,
     members: I64 | None,
+    slices: int,
 ) -> list[tuple[int, _Sent] | tuple[int, Part]]:
     """Reads and cuts one slice: its report and its parts, each with its key."""
     index, first, stop = bounds
@@ -226,6 +275,7 @@ def _cut(
         op = tables["operations"].column("op_index").to_numpy()
         if not bool((np.diff(op) > 0).all()):
             return [(_REPORTS, _Sent(index=index, trouble="operations are not in order"))]
+        _check_slice(task, tables, index, slices)
         history = read_history(*(tables[name] for name in CLIENT_TABLES))
         report, parts = cut_slice(
             history,
@@ -234,9 +284,12 @@ def _cut(
             group_polls=None if members is None else member_polls(tables["operations"], members),
         )
         acked = acked_during_faults(tables["operations"], faults)
+        operations, records = tables["operations"], tables["records_read"]
+        extent = None if hides_nothing(context) else extent_of(operations, records)
     except Exception as error:  # judging the partition as a whole reports it
         return [(_REPORTS, _Sent(index=index, trouble=f"{type(error).__name__}: {error}"))]
-    return [(_REPORTS, _Sent(index=index, report=report, acked_during=acked)), *parts.items()]
+    sent = _Sent(index=index, report=report, acked_during=acked, extent=extent)
+    return [(_REPORTS, sent), *parts.items()]
 
 
 def _judge(

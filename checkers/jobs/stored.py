@@ -11,25 +11,42 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkers.kernels.compose import JUDGED_TABLES, partition_checkers, whole_run_checkers
+from checkers.kernels.compose import (
+    JUDGED_TABLES,
+    partition_checkers,
+    untouched_partitions,
+    whole_run_checkers,
+)
+from checkers.kernels.validation import NameOf, check_context, check_op_indices, check_shared
 from checkers.registry import BUILT_IN, tables_of
 from harness.contracts.run_context import RunContext, context_from_json
 from harness.errors import HistoryError
 from harness.history.journal import journal_path, read_frames
 from harness.history.journal import tables_of as tables_of_frames
-from harness.history.parquet import TableFile, in_order, is_finished, read_file, table_files
+from harness.history.parquet import (
+    TableFile,
+    check_file,
+    in_order,
+    is_finished,
+    read_file,
+    table_files,
+)
 from harness.history.schema import PARTITIONED_TABLES, TABLES
 
 CLIENT_TABLES = ("operations", "records_read", "end_offsets_seen")
 """What clients did and received in a partition; every row belongs to an operation."""
 
 UNUSED_COLUMNS: dict[str, frozenset[str]] = {
-    "operations": frozenset({"topic", "partition", "sequence", "key", "error_code", "node"}),
-    "records_read": frozenset({"topic", "partition", "process", "sequence", "key"}),
+    "operations": frozenset({"topic", "partition", "error_code", "node"}),
+    "records_read": frozenset({"topic", "partition"}),
     "end_offsets_seen": frozenset({"topic", "partition", "source", "node", "leader_epoch"}),
     "replica_states": frozenset({"topic", "partition", "log_start_offset"}),
 }
-"""Columns that no built-in checker reads; half of the bytes. Skipped unless a third-party checker runs."""
+"""Columns that no built-in checker reads, skipped unless a third-party checker runs. Whether topic and partition
+are those of the file is checked without reading them (`harness.history.parquet`)."""
+
+SHARED_TABLES = ("run_facts", "faults", "broker_states")
+"""Small tables of the whole run, which are checked once."""
 
 Task = dict[str, Any]
 """What one task judges: `run` (an index), `context`, `size`, and either `journal`, or `files` and `shared`
@@ -44,9 +61,8 @@ def tasks_of(directory: Path, run: int, context: Mapping[str, Any]) -> list[Task
         run: Index of the run, returned with every judgement.
         context: The run's context as plain data (`dataclasses.asdict`).
 
-    Raises:
-        HistoryError: There is no history, or its manifest is not ours.
-        UsageError: The run names a checker that is not installed.
+    Raises: HistoryError: There is no history, its manifest is not ours, or something is wrong that no single task
+        can see. UsageError: The run names a checker that is not installed.
     """
     known = context_from_json(dict(context))
     of_partitions, of_run = partition_checkers(known), whole_run_checkers(known)
@@ -58,8 +74,10 @@ def tasks_of(directory: Path, run: int, context: Mapping[str, Any]) -> list[Task
         size = journal.stat().st_size
         return [{"run": run, "context": context, "journal": str(journal), "size": size}]
     files = table_files(directory)
-    # Times of faults are needed for the count of appends acknowledged meanwhile, whatever the checkers read.
-    wanted = tables_of(of_partitions) | {"operations", "faults"}
+    _check_what_tasks_share(files, known)
+    # Times of faults are needed for the count of appends acknowledged meanwhile, whatever the checkers read. Every
+    # table of a partition is checked for rows that cannot be.
+    wanted = tables_of(of_partitions) | {"faults", *PARTITIONED_TABLES}
     shared = [
         _as_data(file)
         for file in files
@@ -84,12 +102,61 @@ def tasks_of(directory: Path, run: int, context: Mapping[str, Any]) -> list[Task
         for (topic, partition), mine in sorted(places.items())
         if any(file.table in JUDGED_TABLES for file in mine)
     ]
+    read_by_tasks = {data[4] for task in tasks for data in (*task["files"], *task["shared"])}
+    for file in files:
+        if str(file.path) not in read_by_tasks:
+            check_file(file)
     if of_run:
         read = [file for file in files if file.table in tables_of(of_run)]
         size = sum(file.rows for file in read)
         data = [_as_data(file) for file in read]
         tasks.append({"run": run, "context": context, "files": data, "shared": [], "size": size})
     return tasks
+
+
+def names_of(task: Task) -> NameOf:
+    """Returns what a message calls the tables of a task: the paths of their files."""
+    files = [file_of(data) for data in (*task["files"], *task["shared"])]
+    paths = {file.table: str(file.path) for file in files}
+    return lambda table: paths.get(table, table)
+
+
+def _check_what_tasks_share(files: Sequence[TableFile], context: RunContext) -> None:
+    """Checks what no task that judges one partition can see.
+
+    Raises:
+        HistoryError: A row of a table that all partitions share cannot be, or an operation is in two partitions.
+    """
+    shared = {file.table: file for file in files if file.table in SHARED_TABLES}
+
+    def name_of(table: str) -> str:
+        return str(shared[table].path)
+
+    check_context(context, name_of("run_facts"))
+    check_shared({name: read_file(file) for name, file in shared.items()}, name_of)
+    operations = [file for file in files if file.table == "operations"]
+    if len(operations) > 1:
+        columns = [read_file(file, ["op_index"]).column("op_index") for file in operations]
+        check_op_indices(
+            [
+                (str(file.path), column.to_numpy())
+                for file, column in zip(operations, columns, strict=True)
+            ]
+        )
+
+
+def untouched_in(directory: Path) -> tuple[str, ...]:
+    """Returns the partitions of a stored run that no client touched; none if the harness died.
+
+    Raises:
+        HistoryError: The manifest is not ours.
+    """
+    if not is_finished(directory):
+        return ()
+    files = [file for file in table_files(directory) if file.rows]
+    existing = {(file.topic, file.partition) for file in files if file.table == "partition_states"}
+    judged = {(file.topic, file.partition) for file in files if file.table in JUDGED_TABLES}
+    return untouched_partitions(existing, judged)
 
 
 def context_of(task: Task) -> RunContext:

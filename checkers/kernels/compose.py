@@ -8,8 +8,8 @@ The composition is total: whatever can be read gets a verdict. If a checker itse
 recorded and the verdict is unknown, whatever the other partitions show short of invalid.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,18 @@ import pyarrow.compute as pc
 
 from checkers.anomalies import ANOMALIES, LEVELS
 from checkers.kernels.partition_tables import PartitionTables
+from checkers.kernels.vacuous_facts import (
+    extent_of,
+    hides_nothing,
+    unfounded_excuses,
+    vacuous_facts,
+)
+from checkers.kernels.validation import NameOf, check_places, check_run, partition_names
 from checkers.registry import find_checkers
 from harness.contracts.checker import Checker, CheckerFinding
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
+from harness.history.parquet import places_of
 from harness.history.schema import PARTITIONED_TABLES, TABLES
 
 JUDGED_TABLES = ("operations", "records_read", "end_offsets_seen", "group_events")
@@ -63,7 +71,14 @@ def judge_partition(
             table counts as empty.
         context: What the run declares about itself.
     """
-    return _judge(topic, partition, partition_checkers(context), tables, context)
+    judgement = _judge(topic, partition, partition_checkers(context), tables, context)
+    names = ("operations", "records_read", "broker_states")
+    operations, records, brokers = (tables.get(name, TABLES[name].empty_table()) for name in names)
+    reasons = unfounded_excuses(judgement.anomalies, brokers, context)
+    if not hides_nothing(context):
+        reasons += vacuous_facts(extent_of(operations, records), context)
+    unknown = (*judgement.unknown_reasons, *(f"{topic}-{partition}: {why}" for why in reasons))
+    return replace(judgement, unknown_reasons=unknown)
 
 
 def judge_partition_safely(
@@ -170,12 +185,16 @@ def judge_run(tables: Mapping[str, pa.Table], context: RunContext) -> Verdict:
     Args:
         tables: The run's tables by name (`harness.history.schema.TABLES`); a missing table counts as empty.
         context: What the run declares about itself (its table `run_facts`).
+
+    Raises:
+        HistoryError: A row of a table cannot be (`checkers.kernels.validation`); the sentence names it.
     """
     full = {name: tables.get(name, schema.empty_table()) for name, schema in TABLES.items()}
     shared = {name: table for name, table in full.items() if name not in PARTITIONED_TABLES}
+    partitions = valid_partitions(full, context)
     judgements = [
         judge_partition_safely(topic, partition, {**rows, **shared}, context)
-        for (topic, partition), rows in sorted(by_partition(full).items())
+        for (topic, partition), rows in partitions.items()
     ]
     if whole_run_checkers(context):
         judgements.append(judge_whole_run(full, context))
@@ -185,7 +204,47 @@ def judge_run(tables: Mapping[str, pa.Table], context: RunContext) -> Verdict:
         full["faults"],
         full["violations"],
         context,
+        untouched=untouched_partitions(places_of(full["partition_states"]), partitions),
     )
+
+
+def untouched_partitions(
+    existing: Iterable[tuple[str, int]], judged: Iterable[tuple[str, int]]
+) -> tuple[str, ...]:
+    """Returns the partitions of tested topics that no client touched, as "topic-partition".
+
+    Args:
+        existing: Partitions in the committed metadata.
+        judged: Partitions that a client touched.
+    """
+    judged = set(judged)
+    topics = {topic for topic, _ in judged}
+    return tuple(
+        f"{topic}-{partition}"
+        for topic, partition in sorted(existing)
+        if topic in topics and (topic, partition) not in judged
+    )
+
+
+def valid_partitions(
+    tables: Mapping[str, pa.Table],
+    context: RunContext,
+    names: Callable[[str, int], NameOf] = partition_names,
+) -> dict[tuple[str, int], dict[str, pa.Table]]:
+    """Returns the rows of every topic-partition that any client touched, by table, if all tables are valid.
+
+    Args:
+        tables: All tables of the run.
+        context: What the run declares about itself.
+        names: What the tables of a topic-partition are called in a message.
+
+    Raises:
+        HistoryError: A row cannot be; the sentence names it.
+    """
+    check_places(tables, names("", -1))
+    partitions = dict(sorted(by_partition(tables).items()))
+    check_run(tables, partitions, context, names)
+    return partitions
 
 
 def by_partition(tables: Mapping[str, pa.Table]) -> dict[tuple[str, int], dict[str, pa.Table]]:
@@ -193,12 +252,11 @@ def by_partition(tables: Mapping[str, pa.Table]) -> dict[tuple[str, int], dict[s
     parts: dict[tuple[str, int], dict[str, pa.Table]] = {}
     for name in PARTITIONED_TABLES:
         table = tables[name]
-        keys = table.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
-        for key in keys.to_pylist():
-            topic, partition = key["topic"], key["partition"]
+        places = places_of(table)
+        for topic, partition in places:
             mine = (
                 table
-                if keys.num_rows == 1
+                if len(places) == 1
                 else table.filter(
                     pc.and_(
                         pc.equal(table.column("topic"), pa.scalar(topic)),
@@ -216,6 +274,8 @@ def compose(
     faults: pa.Table,
     violations: pa.Table,
     context: RunContext,
+    *,
+    untouched: Sequence[str] = (),
 ) -> Verdict:
     """Combines judgements into the verdict of the run.
 
@@ -225,6 +285,7 @@ def compose(
         faults: The run's faults.
         violations: Forbidden behaviour of nodes.
         context: What the run declares about itself.
+        untouched: See `untouched_partitions`.
     """
     judgements = sorted(
         judgements, key=lambda each: (not each.is_of_partition, each.topic, each.partition)
@@ -237,6 +298,12 @@ def compose(
     unknown = [f"{_reason(a)}; {a.rule}" for a in anomalies if a.judgement == Judgement.UNDECIDED]
     unknown += [reason for judgement in judgements for reason in judgement.unknown_reasons]
     unknown += _vacuous(judgements, faults, acked_during, context)
+    if context.final_phase_complete:
+        # The final phase reads every partition of the workload.
+        unknown += [
+            f"{name}: the final phase ended as planned, but no client touched the partition"
+            for name in untouched
+        ]
     validity = Validity.INVALID if forbidden else Validity.UNKNOWN if unknown else Validity.VALID
     return Verdict(
         validity=validity,
@@ -323,6 +390,8 @@ def _vacuous(
         judgement.coverage.get("appends_acked", 0) for judgement in judgements
     ):
         reasons.append("no append was acknowledged in the whole run")
+    if not context.checkers:
+        reasons.append("the run names no checker, so nothing was judged")
     if not context.final_phase_complete:
         reasons.append("the final phase did not end as planned")
     harmful = _harmful(faults)

@@ -97,7 +97,7 @@ _SENTENCES = {
     "duplicate": "the record of op {first} was read at offset {offset}; it is also at offset {other}",
     "failed-append-visible": "op {first} failed for certain, yet op {second} read its record at offset {offset}",
     "phantom-value": "op {first} read the value {other} at offset {offset}, which no append sent here",
-    "corrupt-record": "op {first} read a record at offset {offset} whose checksum or form is wrong",
+    "corrupt-record": "op {first} read a record at offset {offset} whose checksum, form or writer is wrong",
     "misplaced-record": "op {first} read a record at offset {offset} of another run, topic or partition",
     "impossible-offset": "op {first} received the offset {offset}",
     "lost-record": "op {first} skipped offset {offset}, where a record is known to be",

@@ -17,6 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from checkers.kernels.payloads import contradicting
+from checkers.kernels.words import code_of, codes
+
 I64 = npt.NDArray[np.int64]
 I8 = npt.NDArray[np.int8]
 Bools = npt.NDArray[np.bool_]
@@ -144,6 +147,11 @@ def _ints(table: pa.Table, name: str, *, null: int = ABSENT) -> I64:
     return array
 
 
+def _is_valid(table: pa.Table, name: str) -> Bools:
+    valid: Bools = table.column(name).is_valid().to_numpy()
+    return valid
+
+
 def _times(table: pa.Table, name: str, *, null: int) -> I64:
     times = _ints(table, name, null=null)
     beyond = (times > TIME_NS_MAX) & (times != INF_NS) | (times < -TIME_NS_MAX)
@@ -172,13 +180,11 @@ def _bools(table: pa.Table, name: str) -> Bools:
 
 
 def by_op_index(operations: pa.Table) -> pa.Table:
-    """Returns the operations in order of `op_index`, each once (of two rows, the one that completed last)."""
+    """Returns the operations in order of `op_index`; each has one row (`checkers.kernels.validation`)."""
     op = _ints(operations, "op_index")
     if len(op) < 2 or bool((op[1:] > op[:-1]).all()):
         return operations
-    order = np.lexsort((_ints(operations, "completed_ns", null=-(2**62)), op))
-    last = np.append(op[order][1:] != op[order][:-1], True)
-    return operations.take(pa.array(order[last]))
+    return operations.take(pa.array(np.argsort(op, kind="stable")))
 
 
 def _append_status(is_ok: Bools, is_fail: Bools, acks: I64, offset: I64) -> tuple[I8, Bools]:
@@ -212,19 +218,24 @@ class _Records:
 
 
 def _read_records(
-    records: pa.Table, poll_at: Callable[[I64], I64]
+    records: pa.Table, poll_at: Callable[[I64], I64], operations: pa.Table, appends: I64
 ) -> tuple[_Records, tuple[I64, I64, I64]]:
     """Returns the records in order of their offsets, and those that a poll returned in another order."""
     op = _ints(records, "op_index")
     index = _ints(records, "index_in_poll")
     offset = _ints(records, "offset")
     value = _ints(records, "value")
-    trusted = is_word(records.column("status"), "ok")
+    trusted = codes(records.column("status")) == code_of("ok")
+    append = lookup(_ints(operations, "op_index")[appends])(value)
+    if len(appends):
+        append = np.where(append >= 0, appends[append], -1)
+    changed = contradicting(records, operations, append)
     foreign = (
         np.zeros(len(op), dtype=np.bool_)
         if trusted.all()
         else is_word(records.column("status"), "foreign")
     )
+    trusted &= ~changed
     poll = poll_at(op)
     same = poll[1:] == poll[:-1]
     ordered = (poll[1:] > poll[:-1]) | (
@@ -272,7 +283,8 @@ def read_history(
         end_offsets_seen: Likewise. Rows that repeat a row of `operations` are counted once.
 
     Shape:
-        The columns that are read are those of `harness.history.schema`; `topic` and `partition` are not read.
+        The columns that are read are those of `harness.history.schema`; `topic` and `partition` are not read. The
+        tables hold what `checkers.kernels.validation` allows.
     """
     operations = by_op_index(operations)
     op = _ints(operations, "op_index")
@@ -280,20 +292,18 @@ def read_history(
     res = _times(operations, "completed_ns", null=INF_NS)
     offset = _ints(operations, "offset")
     end = _ints(operations, "end_offset")
-    kind = operations.column("kind")
-    is_append, is_latest = is_word(kind, "append"), is_word(kind, "latest")
-    is_ok = is_word(operations.column("outcome"), "ok")
+    kind, outcome = codes(operations.column("kind")), codes(operations.column("outcome"))
+    is_append, is_latest = kind == code_of("append"), kind == code_of("latest")
+    is_ok = outcome == code_of("ok")
     final = _bools(operations, "final")
     # A definite effect with an unknown end, or an end that means nothing, must not bound anything.
     res = np.where(is_ok, res, INF_NS)
 
     a = np.flatnonzero(is_append)
     acks = _ints(operations, "acks")[a]
-    status, impossible = _append_status(
-        is_ok[a], is_word(operations.column("outcome"), "fail")[a], acks, offset[a]
-    )
+    status, impossible = _append_status(is_ok[a], outcome[a] == code_of("fail"), acks, offset[a])
     p = np.flatnonzero(~(is_append | is_latest))
-    records, unordered = _read_records(records_read, lookup(op[p]))
+    records, unordered = _read_records(records_read, lookup(op[p]), operations, a)
     believable = (records.offset >= 0) & (records.offset <= OFFSET_MAX)
     odd_op, odd_offset = [op[a][impossible]], [offset[a][impossible]]
     if not believable.all():
@@ -303,14 +313,18 @@ def read_history(
 
     # The log end in each operation's response, then what only the table of observations holds.
     reported_end = np.where(is_latest, offset, end)
-    reported_end[is_append | ~is_ok] = ABSENT
+    # Only null is "none": a broker that reports -1 reports an impossible offset.
+    is_known = np.where(
+        is_latest, _is_valid(operations, "offset"), _is_valid(operations, "end_offset")
+    )
+    is_reported = is_ok & ~is_append & is_known
     seen_op, seen_end = _ints(end_offsets_seen, "op_index"), _ints(end_offsets_seen, "end_offset")
     row = lookup(op)(seen_op)
     known = row >= 0
     row, seen_end = row[known], seen_end[known]
-    extra = reported_end[row] != seen_end
-    e = np.concatenate((np.flatnonzero(reported_end != ABSENT), row[extra]))
-    end_offset = np.concatenate((reported_end[reported_end != ABSENT], seen_end[extra]))
+    extra = ~is_reported[row] | (reported_end[row] != seen_end)
+    e = np.concatenate((np.flatnonzero(is_reported), row[extra]))
+    end_offset = np.concatenate((reported_end[is_reported], seen_end[extra]))
     bad = (end_offset < 0) | (end_offset > OFFSET_MAX)
     if bad.any():
         odd_op.append(op[e][bad])
@@ -334,7 +348,9 @@ def read_history(
         poll_final=final[p],
         poll_position=_ints(operations, "position")[p],
         poll_end=np.where(
-            reported_end[p] <= OFFSET_MAX, np.maximum(reported_end[p], ABSENT), ABSENT
+            is_reported[p] & (reported_end[p] <= OFFSET_MAX),
+            np.maximum(reported_end[p], ABSENT),
+            ABSENT,
         ),
         poll_last=_last_offsets(records.poll, records.offset, len(p)),
         record_poll=records.poll,

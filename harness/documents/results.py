@@ -33,6 +33,29 @@ open are `info`.
 
     from results.history_files import read_tables
     operations = read_tables(run_dir)["operations"]      # a pyarrow.Table
+
+### What a history must hold
+
+`laststand check` refuses a history that no run can have recorded, in one sentence that names the file and the
+row (counted from 0), with exit code 254. What a faulty system can cause is never refused: it is an anomaly with
+a name.
+
+* Every file that the manifest lists exists, is listed once, has the columns below and the listed number of
+  rows, and all its rows are of the topic and partition in its name. No other Parquet file is in `history/`.
+* `kind`, `outcome`, `status`, `role`, `cause`, `change` and `event` have one of the words below; `acks` is 0, 1
+  or -1.
+* An `op_index` is not negative and belongs to one row of one partition. The same holds for `event_index` and
+  `fault_id`.
+* An operation begins at or after 0 and completes after it began; without a completion its outcome is `info`.
+* An acknowledged append has its offset, or null if it is not known, never -1.
+* Every record belongs to a poll of its partition, and the poll's `record_count` counts them. Every row of
+  `end_offsets_seen` belongs to a poll or latest of its partition.
+* No number is beyond 2^62 and no time beyond 2^60 ns, except for offsets that a system reported.
+* `run_facts` has one row, with no negative number in it.
+
+The rules are in `checkers/kernels/validation.py` and `harness/history/parquet.py`; tables in memory,
+`--no-spark` and Spark apply the same ones. A record whose process, sequence or key is not that of the append
+that wrote its value is the anomaly `corrupt-record`.
 """
 
 

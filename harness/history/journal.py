@@ -77,6 +77,8 @@ JOURNAL_TABLES: dict[str, pa.Schema] = {
 }
 """What a journal holds; the position of a name is its number in a section."""
 
+_REMEDY = "restore the journal or record the run again"
+
 _NAMES = tuple(JOURNAL_TABLES)
 _OPEN_DEFAULTS = {"outcome": "info", "record_count": 0, "error": "", "node": "", "leader_epoch": -1}
 """What the columns of a completion are while the operation is open; the others are null."""
@@ -134,7 +136,11 @@ def read_frames(path: Path) -> Iterator[dict[str, pa.RecordBatch]]:
 
 
 def tables_of(frames: Iterable[Mapping[str, pa.RecordBatch]]) -> dict[str, pa.Table]:
-    """Assembles frames into the tables of `harness.history.schema`, in canonical order."""
+    """Assembles frames into the tables of `harness.history.schema`, in canonical order.
+
+    Raises:
+        HistoryError: Completions do not fit the invocations.
+    """
     batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in JOURNAL_TABLES}
     for frame in frames:
         for name, batch in frame.items():
@@ -181,12 +187,29 @@ def _decode(payload: bytes, path: Path) -> dict[str, pa.RecordBatch]:
     return frame
 
 
+def _require_pairs(begun: Any, ended: Any) -> None:
+    """Refuses invocations that do not count from 0, and completions without an invocation of their own."""
+    count = len(begun)
+    wrong = begun[begun != np.arange(count)]
+    if len(wrong):
+        raise HistoryError(
+            f"the invocations of a journal count from 0, but this one has op_index {wrong[0]}; {_REMEDY}"
+        )
+    wrong = ended[(ended < 0) | (ended >= count)]
+    if len(wrong):
+        raise HistoryError(f"the journal has no invocation of op_index {wrong[0]}; {_REMEDY}")
+    repeated = np.flatnonzero(np.bincount(ended) > 1)
+    if len(repeated):
+        raise HistoryError(f"op_index {repeated[0]} of the journal completes twice; {_REMEDY}")
+
+
 def _paired(invocations: pa.Table, completions: pa.Table) -> pa.Table:
     """Joins completions to invocations; op_index counts invocations, so the join is a look-up."""
     count = invocations.num_rows
     which = np.zeros(count, dtype=np.int64)
     is_open = np.ones(count, dtype=bool)
     ended = completions.column("op_index").to_numpy()
+    _require_pairs(invocations.column("op_index").to_numpy(), ended)
     which[ended] = np.arange(len(ended))
     is_open[ended] = False
     indices: Any = pa.array(which, mask=is_open)

@@ -31,6 +31,9 @@ HISTORY_DIRECTORY = "history"
 MANIFEST_NAME = "manifest.json"
 FORMAT_VERSION = 3
 
+ROWS_FOR_THREADS = 100_000
+"""Tables with fewer rows are processed by one thread: starting more takes longer than the work."""
+
 CANONICAL_ORDER: dict[str, tuple[str, ...]] = {
     "operations": ("op_index",),
     "records_read": ("op_index",),
@@ -75,6 +78,13 @@ def is_finished(run_dir: Path) -> bool:
     return (history_directory(run_dir) / MANIFEST_NAME).is_file()
 
 
+def places_of(table: pa.Table) -> list[tuple[str, int]]:
+    """Returns every topic and partition that a table has rows of, in order."""
+    places = table.select(["topic", "partition"])
+    groups = places.group_by(places.column_names, use_threads=len(places) > ROWS_FOR_THREADS)
+    return sorted((row["topic"], row["partition"]) for row in groups.aggregate([]).to_pylist())
+
+
 def in_order(name: str, table: pa.Table) -> pa.Table:
     """Returns a table in its canonical order; of several rows about one fault, or one run, the last one stays."""
     if name == "faults":
@@ -106,6 +116,7 @@ def write_tables(run_dir: Path, tables: Mapping[str, pa.Table], *, durable: bool
     for name in sorted(set(tables) - set(TABLES)):
         raise HistoryError(f"no table is called {name!r}; harness/history/schema.py lists them")
     entries: dict[str, list[list[Any]]] = {}
+    totals: dict[str, int] = {}
     written: list[Path] = []
     for name, schema in TABLES.items():
         table = tables.get(name)
@@ -113,15 +124,16 @@ def write_tables(run_dir: Path, tables: Mapping[str, pa.Table], *, durable: bool
             table = schema.empty_table()
         _require_schema(table.schema, name, f"the table {name}")
         entries[name] = []
+        totals[name] = 0
         for topic, partition, part in _parts(name, in_order(name, table)):
             path = _path_of(directory, name, topic, partition)
             _write_file(path, part.cast(schema))
             written.append(path)
             entries[name].append([topic, partition, part.num_rows])
+            totals[name] += part.num_rows
     _remove_strays(directory, set(written))
-    text = (
-        json.dumps({"format": FORMAT_VERSION, "tables": entries}, sort_keys=True, indent=1) + "\n"
-    )
+    manifest = {"format": FORMAT_VERSION, "rows": totals, "tables": entries}
+    text = json.dumps(manifest, sort_keys=True, indent=1) + "\n"
     partial = manifest_path.with_suffix(".partial")
     partial.write_text(text, encoding="utf-8")
     if durable:
@@ -134,8 +146,9 @@ def write_tables(run_dir: Path, tables: Mapping[str, pa.Table], *, durable: bool
 def table_files(run_dir: Path) -> tuple[TableFile, ...]:
     """Lists the files of a finished history.
 
-    Raises:
-        HistoryError: There is no run, it was not finished, or its manifest is not ours.
+    Raises: HistoryError: There is no run, it was not finished, or its manifest is not ours, incomplete or
+        contradicts the
+            directory.
     """
     directory = history_directory(run_dir)
     path = directory / MANIFEST_NAME
@@ -150,7 +163,7 @@ def table_files(run_dir: Path) -> tuple[TableFile, ...]:
             raise HistoryError(
                 f"{path} is of history format {manifest['format']}, this version reads {FORMAT_VERSION}"
             )
-        return tuple(
+        files = tuple(
             TableFile(
                 table=name,
                 topic=str(topic),
@@ -161,8 +174,12 @@ def table_files(run_dir: Path) -> tuple[TableFile, ...]:
             for name in TABLES
             for topic, partition, rows in manifest["tables"][name]
         )
-    except (KeyError, TypeError, ValueError):
+        # Manifests of older versions have no totals.
+        totals = {name: int(rows) for name, rows in manifest.get("rows", {}).items()}
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise HistoryError(f"{path} is not a history manifest of laststand") from None
+    _require_complete(path, files, totals)
+    return files
 
 
 def read_file(file: TableFile, columns: list[str] | None = None) -> pa.Table:
@@ -178,19 +195,25 @@ def read_file(file: TableFile, columns: list[str] | None = None) -> pa.Table:
     try:
         # One file, opened as such: the dataset reader would read column values out of the path.
         with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
-            _require_schema(parquet.schema_arrow, file.table, str(file.path))
-            table = parquet.read(columns=columns)
-    except FileNotFoundError:
-        raise HistoryError(f"{file.path} is missing from the history") from None
+            _require_listed(parquet, file)
+            table = parquet.read(columns=columns, use_threads=file.rows > ROWS_FOR_THREADS)
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise HistoryError(f"{file.path} is damaged or not a Parquet file: {reason}") from None
-    if table.num_rows != file.rows:
-        raise HistoryError(
-            f"{file.path} holds {table.num_rows} rows, but the manifest lists {file.rows}"
-        )
+        raise _unreadable(file, error) from None
     wanted = TABLES[file.table]
     return table.cast(pa.schema([wanted.field(column) for column in table.column_names]))
+
+
+def check_file(file: TableFile) -> None:
+    """Checks a file without reading its rows: that it is a whole Parquet file, and what the manifest lists.
+
+    Raises:
+        HistoryError: The file is missing, truncated, or not the table that it is listed as.
+    """
+    try:
+        with pq.ParquetFile(file.path) as parquet:
+            _require_listed(parquet, file)
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        raise _unreadable(file, error) from None
 
 
 def read_finished(run_dir: Path) -> dict[str, pa.Table]:
@@ -225,8 +248,7 @@ def _parts(name: str, table: pa.Table) -> Iterable[tuple[str, int, pa.Table]]:
     """Splits a table into (topic, partition, rows), ordered by topic and partition."""
     if name not in PARTITIONED_TABLES:
         return [("", -1, table)]
-    places = table.group_by(["topic", "partition"]).aggregate([]).to_pylist()
-    wheres = sorted((row["topic"], row["partition"]) for row in places)
+    wheres = places_of(table)
     if len(wheres) == 1:
         return [(*wheres[0], table)]
     return [
@@ -279,6 +301,91 @@ def _require_schema(found: pa.Schema, name: str, where: str) -> None:
                 f"not {field}"
             )
     raise HistoryError(f"{where} is not a table of ours: its columns differ from {name}'s")
+
+
+def _require_complete(path: Path, files: tuple[TableFile, ...], totals: Mapping[str, int]) -> None:
+    """Compares what a manifest lists with itself and with the directory.
+
+    Raises:
+        HistoryError: A file is listed twice, missing, not listed, or not one that a history can have.
+    """
+    listed: dict[Path, TableFile] = {}
+    for file in files:
+        if file.path in listed:
+            raise HistoryError(
+                f"{path} lists {file.path.relative_to(path.parent)} twice; restore the manifest"
+            )
+        is_of_partition = file.partition >= 0
+        is_of_run = (file.topic, file.partition) == ("", -1)
+        fits = is_of_partition if file.table in PARTITIONED_TABLES else is_of_run
+        if not fits or file.rows < 0:
+            raise HistoryError(
+                f"{path} lists a file of {file.table} that no history has (topic {file.topic!r}, partition"
+                f" {file.partition}, {file.rows} rows); restore the manifest"
+            )
+        listed[file.path] = file
+        if not file.path.is_file():
+            raise HistoryError(f"{file.path} is missing from the history")
+    for name in TABLES:
+        rows = sum(file.rows for file in files if file.table == name)
+        if name not in PARTITIONED_TABLES and path.parent / f"{name}.parquet" not in listed:
+            raise HistoryError(f"{path} lists no file of the table {name}; restore the manifest")
+        if totals and totals.get(name) != rows:
+            raise HistoryError(
+                f"{path} lists files of {name} with {rows} rows, but the run wrote {totals.get(name)}; restore the"
+                " manifest and the files"
+            )
+    for stray in sorted(path.parent.rglob("*.parquet")):
+        if stray not in listed:
+            raise HistoryError(
+                f"{stray} is not listed in {path}; restore the manifest or remove the file"
+            )
+
+
+def _require_listed(parquet: Any, file: TableFile) -> None:
+    """Compares an open file with its entry in the manifest.
+
+    Raises:
+        HistoryError: It has another schema, another number of rows, or rows of another partition.
+    """
+    _require_schema(parquet.schema_arrow, file.table, str(file.path))
+    rows = parquet.metadata.num_rows
+    if rows != file.rows:
+        raise HistoryError(f"{file.path} holds {rows} rows, but the manifest lists {file.rows}")
+    if file.table not in PARTITIONED_TABLES or _is_all_of(parquet, file):
+        return
+    found = parquet.read(columns=["topic", "partition"])
+    is_other = pc.or_(
+        pc.not_equal(found.column("topic"), file.topic),
+        pc.not_equal(found.column("partition"), file.partition),
+    )
+    row = pc.index(is_other, True).as_py()
+    if row >= 0:
+        topic, partition = (found.column(name)[row].as_py() for name in ("topic", "partition"))
+        raise HistoryError(
+            f"{file.path}, row {row}: the row is of {topic}-{partition}, but the file is that of"
+            f" {file.topic}-{file.partition}; restore the file or record the run again"
+        )
+
+
+def _is_all_of(parquet: Any, file: TableFile) -> bool:
+    """Returns whether the statistics of a file show that all its rows are of its partition; reads no row."""
+    for name, wanted in (("topic", file.topic), ("partition", file.partition)):
+        column = parquet.schema_arrow.get_field_index(name)
+        for group in range(parquet.metadata.num_row_groups):
+            statistics = parquet.metadata.row_group(group).column(column).statistics
+            if statistics is None or not statistics.has_min_max:
+                return False
+            if statistics.min != wanted or statistics.max != wanted:
+                return False
+    return True
+
+
+def _unreadable(file: TableFile, error: Exception) -> HistoryError:
+    if isinstance(error, FileNotFoundError):
+        return HistoryError(f"{file.path} is missing from the history")
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return HistoryError(f"{file.path} is damaged or not a Parquet file: {reason}")
 
 
 def _remove_strays(directory: Path, written: set[Path]) -> None:

@@ -43,10 +43,10 @@ OPERATIONS = pa.schema(
         _field(
             "offset",
             _I64,
-            "append: acknowledged offset; latest: log end; null if unknown",
+            "append: acknowledged offset; latest: log end; null if unknown, never -1 for an append",
             nullable=True,
         ),
-        _field("record_count", _I64, "poll: records returned; 0 for other kinds"),
+        _field("record_count", _I64, "poll: its rows in `records_read`; 0 for other kinds"),
         _field("end_offset", _I64, "poll: log end (high watermark) in the response", nullable=True),
         _field(
             "error_code",
@@ -70,16 +70,20 @@ RECORDS_READ = pa.schema(
         _field("offset", _I64, "offset of the record"),
         _field("value", _I64, "op_index of its append; -1 when the payload cannot be trusted"),
         _field("status", _STR, "ok, corrupt or foreign"),
-        _field("process", _I64, "process named in the payload; -1 when corrupt"),
-        _field("sequence", _I64, "sequence named in the payload; -1 when corrupt"),
-        _field("key", _STR, "key named in the payload"),
+        _field(
+            "process", _I64, "process named in the payload, that of the append; -1 when corrupt"
+        ),
+        _field(
+            "sequence", _I64, "sequence named in the payload, that of the append; -1 when corrupt"
+        ),
+        _field("key", _STR, "key of the record, that of the append"),
         _field("leader_epoch", _I32, "leader epoch stamped on its batch"),
     ]
 )
 
 END_OFFSETS_SEEN = pa.schema(
     [
-        _field("op_index", _I64, "the operation that saw it"),
+        _field("op_index", _I64, "the poll or latest that saw it"),
         _field("topic", _STR, "topic name"),
         _field("partition", _I32, "partition index"),
         _field("end_offset", _I64, "log end (high watermark) that a client received"),
@@ -244,8 +248,17 @@ RUN_FACTS = pa.schema(
             "how many appends must be acknowledged while a fault is in force",
         ),
         _field("incomplete_reason", _STR, "why the run ended early; empty if it did not"),
-        _field("clock_error_ns", _I64, "largest difference between two clocks of the run"),
-        _field("log_start_offset", _I64, "facts below it are dropped"),
+        _field(
+            "clock_error_ns",
+            _I64,
+            "largest difference between two clocks of the run; longer than the run, the verdict is unknown",
+        ),
+        _field(
+            "log_start_offset",
+            _I64,
+            "facts below it are dropped; beyond every acknowledged offset, or above what a final read returned,"
+            " the verdict is unknown",
+        ),
     ]
 )
 

@@ -5,25 +5,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from checkers.jobs.check import plan
-from checkers.kernels.compose import judge_run
-from checkers.kernels.verdict_json import verdict_to_json
+from checkers.jobs.check import check_here, plan
 from checkers.spark import SparkOptions, run_in_child
 from harness.runs.judge import stored_context
-from results.history_files import read_tables
 from results.layout import RunFiles
 
 
 def check_locally(directories: Sequence[Path]) -> list[dict[str, Any]]:
     """Judges runs with the kernels in this process; verdicts as JSON, in the same order.
 
+    The tasks are those of the Spark job, so that both refuse the same histories in the same words.
+
     Raises:
-        HistoryError: A history is missing, truncated or not ours.
+        HistoryError: A history is missing, truncated or not ours, or a row of it cannot be.
     """
-    return [
-        verdict_to_json(judge_run(read_tables(directory), stored_context(directory)))
-        for directory in directories
-    ]
+    return check_here(_plan(directories))
 
 
 def check_on_spark(directories: Sequence[Path], spark: SparkOptions) -> list[dict[str, Any]]:
@@ -34,11 +30,14 @@ def check_on_spark(directories: Sequence[Path], spark: SparkOptions) -> list[dic
             reported before Spark is started.
         HarnessFailure: The job failed; the sentence names its log.
     """
-    contexts = [asdict(stored_context(directory)) for directory in directories]
     result = run_in_child(
         "check",
-        {**plan(directories, contexts), "master": spark.master, "conf": dict(spark.conf)},
+        {**_plan(directories), "master": spark.master, "conf": dict(spark.conf)},
         log_path=RunFiles(directories[0]).spark_log,
     )
     verdicts: list[dict[str, Any]] = result["verdicts"]
     return verdicts
+
+
+def _plan(directories: Sequence[Path]) -> dict[str, Any]:
+    return plan(directories, [asdict(stored_context(directory)) for directory in directories])

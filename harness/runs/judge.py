@@ -15,7 +15,7 @@ from checkers.kernels.compose import judge_run
 from checkers.registry import find_checkers
 from harness.contracts.run_context import RunContext, context_from_facts
 from harness.contracts.verdict import Verdict
-from harness.errors import HistoryError, UsageError
+from harness.errors import HarnessFailure, HistoryError, UsageError
 from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
 from harness.runs.promises import promised_context, without_end
@@ -46,9 +46,17 @@ def judge_record(tables: Mapping[str, pa.Table], experiment: Experiment) -> Verd
     Args:
         tables: All tables of the run.
         experiment: What was run; it counts only if the record does not contain what the run promised.
+
+    Raises:
+        HarnessFailure: The record holds what no run can have recorded, so the harness, the workload or the client
+            has a defect.
     """
     context = context_from_facts(tables["run_facts"]) or promised_context(experiment)
-    return judge_run(tables, context)
+    try:
+        return judge_run(tables, context)
+    except HistoryError as error:
+        # Nothing was stored that a user could restore.
+        raise HarnessFailure(f"the run was recorded wrongly: {error}") from None
 
 
 def summarize(

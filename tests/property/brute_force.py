@@ -79,6 +79,7 @@ def records_table(
     calls: list[Call], topic: str = "t", partition: int = 0, statuses: dict[int, str] | None = None
 ) -> pa.Table:
     """Returns what the calls read as the stored table; `statuses` names the offsets that are not ok."""
+    process_of = {call.op: call.process for call in calls if call.kind == "append"}
     rows = [
         {
             "op_index": call.op,
@@ -88,7 +89,7 @@ def records_table(
             "offset": offset,
             "value": value,
             "status": (statuses or {}).get(offset, "ok"),
-            "process": 0,
+            "process": process_of.get(value, 0),
             "sequence": value,
             "key": "",
             "leader_epoch": call.stamps[index] if call.stamps else -1,

@@ -146,20 +146,25 @@ def test_a_clean_partition_is_judged_by_its_buckets_alone(tmp_path: Path, width:
 def test_a_partition_with_a_violation_is_left_to_the_whole_kernel(tmp_path: Path) -> None:
     rng = random.Random(3)
     clean = synthetic(1, 150, final_read_records=20)
-    wrong = 0
+    wrong = refused = 0
     for number in range(40):
         tables = _mutated(clean, rng)
         run = store(tmp_path / str(number), tables, group_rows=40)
         (task,) = tasks(run)
         (whole,) = judge_task(task)
         cut = judge_in_buckets(LocalSpark(), task, width=rng.choice(WIDTHS))
+        if "history_error" in whole:
+            assert cut is None, (number, whole)
+            refused += 1
+            continue
         found = whole["judgement"]["anomalies"] or whole["judgement"]["unknown_reasons"]
         wrong += bool(found)
         if found:
             assert cut is None, (number, whole)
         else:
             assert cut is None or json.dumps(cut) == json.dumps(whole)
-    assert wrong > 25
+    assert wrong > 15
+    assert refused > 5
 
 
 GROUP_CONTEXT = replace(CONTEXT, checkers=(*LOG_CHECKERS, "consumer-group"))

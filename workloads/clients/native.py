@@ -128,7 +128,8 @@ class NativeClient:
         if not result.error_code:
             return Completion(
                 outcome=Outcome.OK,
-                offset=result.base_offset,
+                # -1 is how Kafka says that a batch was appended at an offset that the leader does not know.
+                offset=None if result.base_offset == -1 else result.base_offset,
                 node=node,
                 leader_epoch=leader.leader_epoch,
             )

@@ -9,12 +9,14 @@ from checkers.anomalies import ANOMALIES, LEVELS
 from checkers.expectations import Case, Expectations, judge
 from checkers.kernels.compose import (
     acked_during_faults,
+    by_partition,
     compose,
     judge_partition,
     judge_run,
 )
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement, Validity
+from harness.errors import HistoryError
 from harness.history.schema import TABLES
 from tests.anomalies.runs import append, fault, final_read, run, violation
 
@@ -203,9 +205,13 @@ def _hostile_table(rng: random.Random, name: str, rows: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_any_readable_history_gets_a_verdict_and_no_checker_fails(seed: int) -> None:
+def test_any_readable_history_is_refused_or_gets_a_verdict_and_no_checker_fails(seed: int) -> None:
     rng = random.Random(seed)
     tables = {name: _hostile_table(rng, name, rng.choice([0, 1, 3, 12])) for name in TABLES}
-    verdict = judge_run(tables, RunContext(elr_on=rng.random() < 0.5))
-    assert verdict.validity in (Validity.INVALID, Validity.UNKNOWN)
-    assert not [reason for reason in verdict.reasons if "the checker failed" in reason]
+    context = RunContext(elr_on=rng.random() < 0.5)
+    with pytest.raises(HistoryError, match=r"parquet, row \d+: .+; restore the file"):
+        judge_run(tables, context)
+    # What the validator refuses must not make a kernel fail either.
+    for (topic, partition), rows in by_partition(tables).items():
+        judgement = judge_partition(topic, partition, {**tables, **rows}, context)
+        assert not [why for why in judgement.unknown_reasons if "the checker failed" in why]

@@ -44,7 +44,7 @@ def _with_group(tables: dict, context: RunContext) -> tuple[dict, RunContext]:
     events = [
         *(("assigned", process, -1, -1) for process in (member, *sorted(others))),
         ("commit-sent", member, committed, -1),
-        ("commit-acknowledged", member, committed, len(others) + 1),
+        ("commit-acknowledged", member, committed, -1),
         ("committed-asked", member, -1, -1),
         ("committed-seen", member, committed, len(others) + 3),
     ]

@@ -13,7 +13,7 @@ import pytest
 
 from harness.contracts.run_context import RunContext, context_to_row
 from harness.errors import HarnessFailure, HistoryError
-from harness.history.journal import file_header, journal_path
+from harness.history.journal import JOURNAL_TABLES, file_header, journal_path, tables_of
 from harness.history.op import Completion, OpKind, Outcome, ReadRecord
 from harness.history.schema import TABLES
 from harness.history.writer import HistoryWriter
@@ -337,3 +337,30 @@ def test_a_writer_killed_at_a_hundred_random_moments_leaves_a_consistent_prefix(
     # The moments differed, and some came after real work.
     assert len(set(counts)) > 10
     assert max(counts) > 10
+
+
+@pytest.mark.parametrize(
+    ("begun", "ended", "sentence"),
+    [
+        ([0, 2], [], "but this one has op_index 2"),
+        ([0, 1], [5], "no invocation of op_index 5"),
+        ([0, 1], [-1], "no invocation of op_index -1"),
+        ([0, 1], [1, 1], "op_index 1 of the journal completes twice"),
+    ],
+)
+def test_a_journal_whose_completions_do_not_fit_is_refused(
+    begun: list[int], ended: list[int], sentence: str
+) -> None:
+    """No writer makes such frames; their checksums are right, so another program wrote them."""
+
+    def batch(name: str, ops: list[int]) -> pa.RecordBatch:
+        empty = {pa.string(): "", pa.bool_(): False}
+        rows = [
+            {**{f.name: empty.get(f.type, 0) for f in JOURNAL_TABLES[name]}, "op_index": op}
+            for op in ops
+        ]
+        return pa.RecordBatch.from_pylist(rows, schema=JOURNAL_TABLES[name])
+
+    frame = {"invocations": batch("invocations", begun), "completions": batch("completions", ended)}
+    with pytest.raises(HistoryError, match=sentence):
+        tables_of([frame])

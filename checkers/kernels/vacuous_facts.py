@@ -1,0 +1,124 @@
+"""Declarations of a run that would hide every anomaly.
+
+What a run declares about its clocks and about the start of its log only ever hides facts: two operations closer in
+time than the clocks' error have no order, and nothing below the log start has to be there. A declaration that
+hides everything leaves nothing to judge, so the verdict is unknown.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.kernels.words import code_of, codes
+from harness.contracts.run_context import RunContext
+from harness.contracts.verdict import Anomaly, Judgement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """What a partition's history, or a range of its operations, spans.
+
+    Attributes:
+        first_ns, last_ns: Its first invocation and its last invocation or completion; None without operations.
+        highest_acked: Largest acknowledged offset; None without any.
+        lowest_final: Smallest offset that a final read returned; None without any.
+    """
+
+    first_ns: int | None
+    last_ns: int | None
+    highest_acked: int | None
+    lowest_final: int | None
+
+
+def hides_nothing(context: RunContext) -> bool:
+    """Returns whether a run declares neither an error of its clocks nor a log start."""
+    return not context.clock_error_ns and not context.log_start_offset
+
+
+def extent_of(operations: pa.Table, records_read: pa.Table) -> Extent:
+    """Returns what some operations of one partition and their records span."""
+    invoked = operations.column("invoked_ns").to_numpy()
+    completed = operations.column("completed_ns").drop_null().to_numpy()
+    is_append = codes(operations.column("kind")) == code_of("append")
+    is_ok = codes(operations.column("outcome")) == code_of("ok")
+    acked = operations.column("offset").filter(pa.array(is_append & is_ok)).drop_null().to_numpy()
+    final = operations.column("op_index").to_numpy()[operations.column("final").to_numpy() & is_ok]
+    is_final = np.isin(records_read.column("op_index").to_numpy(), final)
+    read = records_read.column("offset").to_numpy()[is_final]
+    return Extent(
+        first_ns=int(invoked.min()) if len(invoked) else None,
+        last_ns=max(int(times.max()) for times in (invoked, completed) if len(times))
+        if len(invoked)
+        else None,
+        highest_acked=int(acked.max()) if len(acked) else None,
+        lowest_final=int(read.min()) if len(read) else None,
+    )
+
+
+def joined(extents: Iterable[Extent]) -> Extent:
+    """Returns what several ranges of operations span together."""
+    extents = tuple(extents)
+
+    def known(name: str) -> list[int]:
+        return [value for extent in extents if (value := getattr(extent, name)) is not None]
+
+    return Extent(
+        first_ns=min(known("first_ns"), default=None),
+        last_ns=max(known("last_ns"), default=None),
+        highest_acked=max(known("highest_acked"), default=None),
+        lowest_final=min(known("lowest_final"), default=None),
+    )
+
+
+def unfounded_excuses(
+    anomalies: Iterable[Anomaly], broker_states: pa.Table, context: RunContext
+) -> tuple[str, ...]:
+    """Returns why the excuses of a partition cannot be believed, at most one sentence.
+
+    With eligible leader replicas a flagged election excuses a loss only if it was unavoidable, which the
+    registrations of brokers show.
+
+    Args:
+        anomalies: Of the partition.
+        broker_states: Of the run.
+        context: What the run declares about itself.
+    """
+    if broker_states.num_rows or not context.elr_on or context.unclean_election_enabled:
+        return ()
+    if not any(anomaly.judgement is Judgement.EXCUSED for anomaly in anomalies):
+        return ()
+    return (
+        "an election excuses what was lost, but no state of a broker was recorded, so it is not known whether the"
+        " election was unavoidable",
+    )
+
+
+def vacuous_facts(extent: Extent, context: RunContext) -> tuple[str, ...]:
+    """Returns why what a run declares leaves nothing to judge in a partition, one sentence each.
+
+    Args:
+        extent: Of the whole partition.
+        context: What the run declares about itself.
+    """
+    reasons = []
+    error, start = context.clock_error_ns, context.log_start_offset
+    if error and extent.first_ns is not None and extent.last_ns is not None:
+        span = extent.last_ns - extent.first_ns
+        if error >= span:
+            reasons.append(
+                f"clock_error_ns is {error}, but all operations are within {span} ns, so their order cannot be"
+                " judged"
+            )
+    if start and extent.highest_acked is not None and extent.highest_acked < start:
+        reasons.append(
+            f"log_start_offset is {start}, but the largest acknowledged offset is {extent.highest_acked}, so no"
+            " acknowledged record was judged"
+        )
+    if start and extent.lowest_final is not None and extent.lowest_final < start:
+        reasons.append(
+            f"log_start_offset is {start}, but a final read returned offset {extent.lowest_final}, so the log did"
+            " not start there"
+        )
+    return tuple(reasons)

@@ -1,0 +1,546 @@
+"""What the tables of a run must hold before they are judged: one validator for every path.
+
+A system can lose, duplicate, reorder, damage and invent records, and report any offset; all of that is an anomaly,
+and the kernels name it. What no system can cause, because the harness alone decides it, is refused here: a word
+that the schema does not know, an operation recorded twice, a completion without a time, records of a poll that
+does not exist. A history with such a row was damaged, forged or written by a defective program, and no verdict
+about it is worth anything.
+
+The same functions are called for tables in memory (`checkers.kernels.compose.judge_run`), for the files of a
+stored run with and without Spark, and for every slice of a huge partition. Each raises a `HistoryError` with one
+sentence that names the file and the row, counted from 0. A rule reads whole columns; only a broken one looks at
+single rows.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.kernels.history import I64, OFFSET_MAX, TIME_NS_MAX, Bools, lookup
+from checkers.kernels.words import U64, code_of, codes
+from harness.contracts.run_context import RunContext
+from harness.errors import HistoryError
+from harness.history.schema import PARTITIONED_TABLES, TABLES
+
+NameOf = Callable[[str], str]
+"""Returns what a table is called in a message: the file that holds it."""
+
+REMEDY = "restore the file or record the run again"
+
+APPEND, POLL, LATEST = code_of("append"), code_of("poll"), code_of("latest")
+OK, FAIL, INFO = code_of("ok"), code_of("fail"), code_of("info")
+
+ROLES = ("leader", "follower", "offline")
+CAUSES = ("load", "append", "replicate", "truncate", "high-watermark", "role", "down")
+BROKER_CHANGES = ("registered", "fenced", "unfenced", "controlled-shutdown", "unregistered")
+GROUP_EVENTS = (
+    "assigned",
+    "revoked",
+    "commit-sent",
+    "commit-acknowledged",
+    "committed-asked",
+    "committed-seen",
+)
+
+
+def partition_names(topic: str, partition: int) -> NameOf:
+    """Returns the names of a partition's tables as they are in the directory `history` of a run."""
+
+    def name_of(table: str) -> str:
+        if table not in PARTITIONED_TABLES:
+            return f"{table}.parquet"
+        return f"{table}/{topic}-{partition}.parquet"
+
+    return name_of
+
+
+def check_places(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
+    """Checks that every row of the partitioned tables names a topic and a partition.
+
+    Raises:
+        HistoryError: One does not; the sentence names it.
+    """
+    for name in PARTITIONED_TABLES:
+        table = tables.get(name)
+        if table is not None and table.num_rows:
+            places = table.select(["topic", "partition"])
+            _require_no_nulls(places, TABLES[name], name_of(name))
+            _refuse_below(places, "partition", 0, name_of(name))
+
+
+def check_run(
+    tables: Mapping[str, pa.Table],
+    partitions: Mapping[tuple[str, int], Mapping[str, pa.Table]],
+    context: RunContext,
+    names: Callable[[str, int], NameOf] = partition_names,
+) -> None:
+    """Checks all tables of a run.
+
+    Args:
+        tables: By name; a missing one counts as empty.
+        partitions: Its partitioned tables by topic and partition, in the order in which they are checked.
+        context: What the run declares about itself.
+        names: What the tables of a topic-partition are called; of the other tables for topic "".
+
+    Raises:
+        HistoryError: A row cannot be; the sentence names it.
+    """
+    check_context(context, names("", -1)("run_facts"))
+    check_shared(tables, names("", -1))
+    check_op_indices(
+        [
+            (names(*place)("operations"), _ints(rows["operations"], "op_index"))
+            for place, rows in partitions.items()
+            if "operations" in rows
+        ]
+    )
+    for place, rows in partitions.items():
+        check_partition(rows, names(*place))
+
+
+def check_partition(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
+    """Checks the rows of one partition, or of a range of its operations.
+
+    Args: tables: Its rows of the partitioned tables; a missing table counts as empty. Every record and every log
+        end has
+            its operation in the same call.
+        name_of: What the tables are called.
+
+    Raises:
+        HistoryError: A row cannot be; the sentence names it.
+
+    Shape:
+        The columns that are read are those that a built-in checker reads; rows are in any order.
+    """
+    full = {name: tables.get(name, TABLES[name].empty_table()) for name in PARTITIONED_TABLES}
+    operations = full["operations"]
+    for name in ("operations", "records_read", "end_offsets_seen", "group_events"):
+        _require_no_nulls(full[name], TABLES[name], name_of(name))
+    kind = codes(operations.column("kind"))
+    _check_operations(operations, kind, name_of("operations"))
+    row_at = _row_at(_ints(operations, "op_index"))
+    _check_records(full["records_read"], operations, row_at, kind == POLL, name_of)
+    _check_ends(full["end_offsets_seen"], row_at, kind != APPEND, name_of("end_offsets_seen"))
+    _check_group_events(full["group_events"], name_of("group_events"))
+    check_states(full, name_of)
+
+
+def check_states(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
+    """Checks the rows of `partition_states` and `replica_states`, each of which stands alone.
+
+    Args:
+        tables: Rows of one partition, all or some.
+        name_of: What the tables are called.
+
+    Raises:
+        HistoryError: A row cannot be; the sentence names it.
+    """
+    states, where = tables.get("partition_states"), name_of("partition_states")
+    if states is not None and states.num_rows:
+        _require_no_nulls(states, TABLES["partition_states"], where)
+        _check_times(states, "at_ns", where)
+        for column in ("leader", "leader_epoch"):
+            _refuse_below(states, column, -1, where)
+        _refuse_below(states, "metadata_offset", 0, where)
+    replicas, where = tables.get("replica_states"), name_of("replica_states")
+    if replicas is not None and replicas.num_rows:
+        _require_no_nulls(replicas, TABLES["replica_states"], where)
+        _check_times(replicas, "at_ns", where)
+        _check_words(replicas, "role", ROLES, where)
+        _check_words(replicas, "cause", CAUSES, where)
+        for column in ("log_end_offset", "high_watermark"):
+            _refuse_beyond(replicas, column, -1, OFFSET_MAX, where)
+
+
+def check_shared(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
+    """Checks the tables that all partitions share: `faults`, `broker_states` and the number of `run_facts`.
+
+    Args:
+        tables: Tables by name; a missing one counts as empty.
+        name_of: What the tables are called.
+
+    Raises:
+        HistoryError: A row cannot be; the sentence names it.
+    """
+    faults, where = tables.get("faults"), name_of("faults")
+    if faults is not None and faults.num_rows:
+        _require_no_nulls(faults, TABLES["faults"], where)
+        _check_faults(faults, where)
+    brokers, where = tables.get("broker_states"), name_of("broker_states")
+    if brokers is not None and brokers.num_rows:
+        _require_no_nulls(brokers, TABLES["broker_states"], where)
+        _check_times(brokers, "at_ns", where)
+        _check_words(brokers, "change", BROKER_CHANGES, where)
+    facts = tables.get("run_facts")
+    if facts is not None and facts.num_rows > 1:
+        raise HistoryError(
+            f"{name_of('run_facts')}, row 1: a run has one row of facts, not {facts.num_rows}; {REMEDY}"
+        )
+
+
+def check_context(context: RunContext, where: str) -> None:
+    """Checks what a run declares about itself.
+
+    Args:
+        context: The declaration.
+        where: What the table `run_facts` is called.
+
+    Raises:
+        HistoryError: A value cannot be; the sentence names it.
+    """
+    limits = {
+        "clock_error_ns": (0, TIME_NS_MAX),
+        "log_start_offset": (0, OFFSET_MAX),
+        "acked_during_faults_min": (0, OFFSET_MAX),
+        "min_isr": (1, 2**31 - 1),
+        "replication_factor": (1, 2**31 - 1),
+    }
+    for column, (low, high) in limits.items():
+        value = getattr(context, column)
+        if not low <= value <= high:
+            raise HistoryError(
+                f"{where}, row 0: {column} is {value}, which is not between {low} and {high}; {REMEDY}"
+            )
+
+
+def check_op_indices(parts: Sequence[tuple[str, I64]]) -> None:
+    """Checks that no operation is in two partitions.
+
+    Args:
+        parts: The name of each partition's table of operations and its column `op_index`, in order of partitions.
+            What is wrong within one partition is left to `check_partition`.
+
+    Raises:
+        HistoryError: An operation is in two partitions; the sentence names both.
+    """
+    if len(parts) < 2:
+        return
+    ops = np.concatenate([op for _, op in parts])
+    if _is_ascending_once(np.sort(ops)):
+        return
+    part = np.repeat(np.arange(len(parts)), [len(op) for _, op in parts])
+    row = np.concatenate([np.arange(len(op)) for _, op in parts])
+    order = np.lexsort((row, part, ops))
+    ops, part, row = ops[order], part[order], row[order]
+    twice = np.flatnonzero((ops[1:] == ops[:-1]) & (part[1:] != part[:-1]))
+    if not len(twice):
+        return
+    first = int(twice[0])
+    other, mine = parts[part[first]][0], parts[part[first + 1]][0]
+    raise HistoryError(
+        f"{mine}, row {row[first + 1]}: op_index {ops[first]} is in {other}, row {row[first]}, too, but an"
+        f" operation has one partition; {REMEDY}"
+    )
+
+
+def _check_operations(operations: pa.Table, kind: U64, where: str) -> None:
+    op = _ints(operations, "op_index")
+    _refuse_beyond(operations, "op_index", 0, OFFSET_MAX, where)
+    if not _is_ascending_once(op):
+        _refuse_repeated(op, "op_index", where)
+    is_append = kind == APPEND
+    _require_words(operations, "kind", kind, (APPEND, POLL, LATEST), where)
+    outcome = codes(operations.column("outcome"))
+    _require_words(operations, "outcome", outcome, (OK, FAIL, INFO), where)
+    acks = operations.column("acks").to_numpy()
+    bad = (acks != 0) & ~is_append
+    if len(acks) and (int(acks.min()) < -1 or int(acks.max()) > 1):
+        bad |= (acks < -1) | (acks > 1)
+    _refuse(
+        bad,
+        where,
+        lambda row: f"acks is {acks[row]}; an append has 0, 1 or -1 (all), every other operation 0",
+    )
+    _check_intervals(operations, outcome, where)
+    offset = operations.column("offset")
+    minus_one = _stored(offset) == -1
+    if minus_one.any():
+        _refuse(
+            is_append & (outcome == OK) & minus_one & ~offset.is_null().to_numpy(),
+            where,
+            lambda _: "the acknowledged offset is -1; an offset that is not known is null",
+        )
+    _refuse_beyond(operations, "position", -1, OFFSET_MAX, where)
+
+
+def _check_intervals(operations: pa.Table, outcome: U64, where: str) -> None:
+    """Checks that operations begin in the run, end after they began, and end if their outcome is known."""
+    invoked = _ints(operations, "invoked_ns")
+    _refuse_beyond(operations, "invoked_ns", 0, TIME_NS_MAX, where)
+    column = operations.column("completed_ns")
+    completed = _stored(column)
+    bad = completed < invoked
+    if len(completed) and int(completed.max()) > TIME_NS_MAX:
+        bad |= completed > TIME_NS_MAX
+    if column.null_count:
+        is_open = column.is_null().to_numpy()
+        _refuse(
+            is_open & (outcome != INFO),
+            where,
+            lambda _: "completed_ns is null, but the outcome is known",
+        )
+        bad &= ~is_open
+    _refuse(
+        bad,
+        where,
+        lambda row: (
+            f"completed_ns is {completed[row]}, which is before invoked_ns {invoked[row]} or after every run"
+        ),
+    )
+
+
+def _check_records(
+    records: pa.Table,
+    operations: pa.Table,
+    row_at: Callable[[I64], I64],
+    is_poll: Bools,
+    name_of: NameOf,
+) -> None:
+    where = name_of("records_read")
+    first, count = _groups(_ints(records, "op_index"))
+    group_op = _ints(records, "op_index")[first]
+    row_of = row_at(group_op)
+    is_foreign = row_of < 0
+    is_foreign[~is_foreign] = ~is_poll[row_of[~is_foreign]]
+    if is_foreign.any():
+        at = int(np.argmin(np.where(is_foreign, first, records.num_rows)))
+        raise HistoryError(
+            f"{where}, row {first[at]}: the record belongs to op_index {group_op[at]}, which is no poll of the"
+            f" partition; {REMEDY}"
+        )
+    declared = _ints(operations, "record_count")
+    found = np.zeros(len(declared), dtype=np.int64)
+    found[row_of] = count
+    op = operations.column("op_index")
+    _refuse(
+        declared != found,
+        name_of("operations"),
+        lambda row: (
+            f"record_count is {declared[row]}, but records_read has {found[row]} records of op_index {op[row]}"
+        ),
+    )
+    _check_places_in_polls(records, where)
+    status = codes(records.column("status"))
+    is_ok = status == OK
+    if not is_ok.all():
+        words = (OK, code_of("corrupt"), code_of("foreign"))
+        _require_words(records, "status", status, words, where)
+    value = _ints(records, "value")
+    if len(value) and (int(value.min()) < 0 or int(value.max()) > OFFSET_MAX):
+        _refuse(
+            is_ok & ((value < 0) | (value > OFFSET_MAX)),
+            where,
+            lambda row: (
+                f"value is {value[row]}, which no append can have written, but status is ok"
+            ),
+        )
+
+
+def _check_places_in_polls(records: pa.Table, where: str) -> None:
+    """Checks that the places of a poll's records count from 0, in any order of the rows."""
+    op, index = _ints(records, "op_index"), _ints(records, "index_in_poll")
+    if not len(op):
+        return
+    rows = np.arange(len(op))
+    order = rows
+    if bool((op[1:] < op[:-1]).any()) or bool(
+        ((op[1:] == op[:-1]) & (index[1:] <= index[:-1])).any()
+    ):
+        order = np.lexsort((index, op))
+    begins = np.append(True, op[order][1:] != op[order][:-1])
+    place = rows - np.maximum.accumulate(np.where(begins, rows, 0))
+    bad = np.zeros(len(op), dtype=np.bool_)
+    bad[order] = index[order] != place
+    _refuse(
+        bad,
+        where,
+        lambda row: (
+            f"index_in_poll is {index[row]}; the records of op_index {op[row]} count from 0 without gaps"
+        ),
+    )
+
+
+def _check_ends(ends: pa.Table, row_at: Callable[[I64], I64], reads_end: Bools, where: str) -> None:
+    if not ends.num_rows:
+        return
+    seen_by = _ints(ends, "op_index")
+    row_of = row_at(seen_by)
+    # An unknown operation has row -1, which is that of the last one here.
+    _refuse(
+        (row_of < 0) | ~reads_end[row_of] if len(reads_end) else row_of < 0,
+        where,
+        lambda row: (
+            f"the log end belongs to op_index {seen_by[row]}, which is no poll or latest of the partition"
+        ),
+    )
+
+
+def _check_group_events(events: pa.Table, where: str) -> None:
+    if not events.num_rows:
+        return
+    index = _ints(events, "event_index")
+    _refuse_beyond(events, "event_index", 0, OFFSET_MAX, where)
+    _refuse_repeated(index, "event_index", where)
+    _check_times(events, "at_ns", where)
+    _check_words(events, "event", GROUP_EVENTS, where)
+    _refuse_beyond(events, "offset", -OFFSET_MAX, OFFSET_MAX, where)
+    event = np.array(events.column("event").to_pylist(), dtype=object)
+    refers_to = _ints(events, "refers_to")
+    requests = np.sort(index[event == "committed-asked"])
+    at = lookup(requests)(refers_to)
+    _refuse(
+        (refers_to != -1) & ((at < 0) | (event != "committed-seen") | (refers_to >= index)),
+        where,
+        lambda row: (
+            f"refers_to is {refers_to[row]}; it is the event_index of an earlier committed-asked of the partition"
+            " for committed-seen, and -1 otherwise"
+        ),
+    )
+
+
+def _check_faults(faults: pa.Table, where: str) -> None:
+    seen: dict[str, int] = {}
+    for row, fault_id in enumerate(faults.column("fault_id").to_pylist()):
+        if fault_id in seen:
+            raise HistoryError(
+                f"{where}, row {row}: fault_id {fault_id!r} is in row {seen[fault_id]}, too; {REMEDY}"
+            )
+        seen[fault_id] = row
+    _check_times(faults, "invoked_ns", where)
+    invoked = _ints(faults, "invoked_ns")
+    for column in ("completed_ns", "healed_ns"):
+        times: I64 = faults.column(column).fill_null(TIME_NS_MAX).to_numpy()
+        _refuse((times < invoked) | (times > TIME_NS_MAX), where, partial(_no_end, column, times))
+
+
+def _no_end(column: str, times: I64, row: int) -> str:
+    return f"{column} is {times[row]}, which is before invoked_ns or after every run"
+
+
+def _check_times(table: pa.Table, column: str, where: str) -> None:
+    # Clocks of hosts are not exactly those of the harness, so what nodes did first may be before its zero.
+    _refuse_beyond(table, column, -TIME_NS_MAX, TIME_NS_MAX, where)
+
+
+def _check_words(table: pa.Table, column: str, words: Iterable[str], where: str) -> None:
+    """Checks a column of words too long for codes, or of a table that is not on the path of every operation."""
+    words = tuple(words)
+    is_known: Any = pa.compute.is_in(_strings(table, column), value_set=pa.array(words))
+    _refuse(
+        ~is_known.to_numpy(),
+        where,
+        lambda row: _unknown_word(table, column, row, words),
+    )
+
+
+def _require_words(
+    table: pa.Table, column: str, found: U64, words: tuple[np.uint64, ...], where: str
+) -> None:
+    is_known = found == words[0]
+    for word in words[1:]:
+        is_known |= found == word
+    if not is_known.all():
+        known = tuple(int(word).to_bytes(8, "little").rstrip(b"\0").decode() for word in words)
+        _refuse(~is_known, where, lambda row: _unknown_word(table, column, row, known))
+
+
+def _unknown_word(table: pa.Table, column: str, row: int, words: tuple[str, ...]) -> str:
+    value = table.column(column)[row].as_py()
+    return f"{column} is {value!r}; it is one of {', '.join(words)}"
+
+
+def _refuse_below(table: pa.Table, column: str, low: int, where: str) -> None:
+    values = _ints(table, column)
+    if len(values) and int(values.min()) < low:
+        _refuse(values < low, where, lambda row: f"{column} is {values[row]}, below {low}")
+
+
+def _refuse_beyond(table: pa.Table, column: str, low: int, high: int, where: str) -> None:
+    values = _ints(table, column)
+    if len(values) and (int(values.min()) < low or int(values.max()) > high):
+        _refuse(
+            (values < low) | (values > high),
+            where,
+            lambda row: f"{column} is {values[row]}, which is not between {low} and {high}",
+        )
+
+
+def _refuse_repeated(numbers: I64, column: str, where: str) -> None:
+    order = np.argsort(numbers, kind="stable")
+    repeats = np.flatnonzero(numbers[order][1:] == numbers[order][:-1]) + 1
+    if len(repeats):
+        again = repeats[np.argmin(order[repeats])]
+        row, first = int(order[again]), int(order[again - 1])
+        raise HistoryError(
+            f"{where}, row {row}: {column} {numbers[row]} is in row {first}, too; {REMEDY}"
+        )
+
+
+def _refuse(bad: Any, where: str, why: Callable[[int], str]) -> None:
+    """Refuses the first bad row.
+
+    Raises:
+        HistoryError: There is one.
+    """
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise HistoryError(f"{where}, row {row}: {why(row)}; {REMEDY}")
+
+
+def _require_no_nulls(table: pa.Table, schema: pa.Schema, where: str) -> None:
+    """Refuses nulls where the schema has none; only tables in memory can have them."""
+    for name in table.column_names:
+        column: Any = table.column(name)
+        if column.null_count and not schema.field(name).nullable:
+            row = int(np.argmax(column.is_null().to_numpy()))
+            raise HistoryError(f"{where}, row {row}: {name} is null; {REMEDY}")
+
+
+def _is_ascending_once(numbers: I64) -> bool:
+    return len(numbers) < 2 or bool((numbers[1:] > numbers[:-1]).all())
+
+
+def _row_at(op: I64) -> Callable[[I64], I64]:
+    """Returns a function from distinct operations to their rows, -1 where there is none."""
+    if _is_ascending_once(op):
+        return lookup(op)
+    order = np.argsort(op, kind="stable")
+    position_of = lookup(op[order])
+    # The last entry is that of position -1.
+    rows = np.append(order, -1)
+    return lambda wanted: rows[position_of(wanted)]
+
+
+def _groups(op: I64) -> tuple[I64, I64]:
+    """Returns for every distinct operation its first row, and how many rows it has."""
+    if len(op) and bool((op[1:] >= op[:-1]).all()):
+        first = np.flatnonzero(np.append(True, op[1:] != op[:-1]))
+        return first, np.diff(np.append(first, len(op)))
+    _, first, count = np.unique(op, return_index=True, return_counts=True)
+    return first, count
+
+
+def _ints(table: pa.Table, name: str) -> I64:
+    array: I64 = table.column(name).to_numpy().astype(np.int64, copy=False)
+    return array
+
+
+def _stored(column: Any) -> I64:
+    """Returns a column of integers as it is in memory: what a null holds means nothing."""
+    parts = []
+    for chunk in column.chunks:
+        _, data = chunk.buffers()
+        values = np.frombuffer(data, dtype=np.int64) if data else np.empty(0, dtype=np.int64)
+        parts.append(values[chunk.offset : chunk.offset + len(chunk)])
+    if len(parts) == 1:
+        only: I64 = parts[0]
+        return only
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+
+def _strings(table: pa.Table, name: str) -> Any:
+    column: Any = table.column(name)
+    return column if pa.types.is_string(column.type) else column.cast(pa.string())

@@ -1,0 +1,305 @@
+"""Corruptions of what the harness knows of nodes, faults and the run itself."""
+
+import pyarrow as pa
+
+from tests.property.stored_corruption import (
+    EXCUSED,
+    Corruption,
+    Row,
+    Tables,
+    acked,
+    anomaly,
+    edit_file,
+    harmless,
+    of_files,
+    refused,
+    set_all,
+    unknown,
+)
+
+LARGEST = 2**63 - 1
+SMALLEST = -(2**63)
+
+
+def _facts(t: Tables) -> Row:
+    (row,) = t["run_facts"]
+    return row
+
+
+def _twice(table: pa.Table) -> pa.Table:
+    return pa.concat_tables([table, table])
+
+
+REFUSED = [
+    refused(
+        "election after every run",
+        lambda t: t["partition_states"][0].update(at_ns=2**62),
+        "at_ns is 46",
+    ),
+    refused(
+        "leader below -1", lambda t: t["partition_states"][0].update(leader=-7), "leader is -7"
+    ),
+    refused(
+        "leader epoch below -1",
+        lambda t: t["partition_states"][0].update(leader_epoch=-7),
+        "leader_epoch is -7",
+    ),
+    refused(
+        "negative metadata offset",
+        lambda t: t["partition_states"][0].update(metadata_offset=-7),
+        "metadata_offset is -7",
+    ),
+    refused("unknown role", lambda t: t["replica_states"][0].update(role="king"), "role is 'king'"),
+    refused(
+        "unknown cause", lambda t: t["replica_states"][0].update(cause="magic"), "cause is 'magic'"
+    ),
+    refused(
+        "negative log end",
+        lambda t: t["replica_states"][0].update(log_end_offset=-5),
+        "log_end_offset is -5",
+    ),
+    refused(
+        "high watermark at the largest number",
+        lambda t: t["replica_states"][0].update(high_watermark=LARGEST),
+        "high_watermark is 92",
+    ),
+    refused(
+        "replica at the smallest time",
+        lambda t: t["replica_states"][0].update(at_ns=SMALLEST),
+        "at_ns is -92",
+    ),
+    refused(
+        "unknown change of a broker",
+        lambda t: t["broker_states"][0].update(change="left"),
+        "change is 'left'",
+    ),
+    refused(
+        "broker after every run",
+        lambda t: t["broker_states"][0].update(at_ns=2**61),
+        "at_ns is 23",
+    ),
+    refused(
+        "fault completed before it began",
+        lambda t: t["faults"][0].update(completed_ns=t["faults"][0]["invoked_ns"] - 1),
+        "completed_ns is",
+    ),
+    refused(
+        "fault healed before it began",
+        lambda t: t["faults"][0].update(healed_ns=t["faults"][0]["invoked_ns"] - 1),
+        "healed_ns is",
+    ),
+    refused(
+        "fault healed after every run",
+        lambda t: t["faults"][0].update(healed_ns=2**61),
+        "healed_ns is",
+    ),
+    refused(
+        "fault at the smallest time",
+        lambda t: t["faults"][0].update(invoked_ns=SMALLEST),
+        "invoked_ns is -92",
+    ),
+    refused(
+        "negative clock error", lambda t: _facts(t).update(clock_error_ns=-1), "clock_error_ns is"
+    ),
+    refused(
+        "clock error at the sentinel",
+        lambda t: _facts(t).update(clock_error_ns=2**61),
+        "clock_error_ns is 23",
+    ),
+    refused(
+        "negative log start",
+        lambda t: _facts(t).update(log_start_offset=-1),
+        "log_start_offset is -1",
+    ),
+    refused(
+        "log start beyond the largest offset",
+        lambda t: _facts(t).update(log_start_offset=2**62 + 1),
+        "log_start_offset is 46",
+    ),
+    refused(
+        "log start at the largest number",
+        lambda t: _facts(t).update(log_start_offset=LARGEST),
+        "log_start_offset is 92",
+    ),
+    refused("min ISR 0", lambda t: _facts(t).update(min_isr=0), "min_isr is 0"),
+    refused(
+        "no replicas", lambda t: _facts(t).update(replication_factor=0), "replication_factor is 0"
+    ),
+    refused(
+        "negative number of acknowledged appends",
+        lambda t: _facts(t).update(acked_during_faults_min=-1),
+        "acked_during_faults_min is -1",
+    ),
+    refused(
+        "unknown checker",
+        lambda t: _facts(t).update(checkers=["linearisability"]),
+        "no checker is called 'linearisability'",
+    ),
+    of_files(
+        "facts of the run twice",
+        edit_file("run_facts", _twice, None),
+        "refused",
+        "a run has one row of facts, not 2",
+    ),
+    of_files("fault twice", edit_file("faults", _twice, None), "refused", "is in row 0, too"),
+]
+
+FOUND = [
+    anomaly(
+        "election without its flag",
+        lambda t: set_all(t["partition_states"], flagged=False),
+        "lost-acked-write",
+        EXCUSED,
+    ),
+    anomaly(
+        "no committed metadata",
+        lambda t: t["partition_states"].clear(),
+        "lost-acked-write",
+        EXCUSED,
+    ),
+    anomaly("no faults", lambda t: t["faults"].clear(), "lost-acked-write", EXCUSED),
+    anomaly(
+        "faults that lose nothing",
+        lambda t: set_all(t["faults"], unclean_end=False, broken_disk=False, cut_short=[]),
+        "lost-acked-write",
+        EXCUSED,
+    ),
+    anomaly(
+        "every broker registers cleanly",
+        lambda t: set_all(t["broker_states"], clean=True),
+        "lost-acked-write",
+        EXCUSED,
+    ),
+    anomaly(
+        "a further loss before the flagged election",
+        lambda t: drop_record_of_first_leader(t),
+        "lost-acked-write",
+        EXCUSED,
+    ),
+    anomaly(
+        "a node broke an invariant",
+        lambda t: t["violations"].append(
+            {"at_ns": 5, "node": "b1", "invariant": "INV-1", "sentence": "INV-1: two leaders"}
+        ),
+        "invariant-broken",
+    ),
+]
+
+UNKNOWN = [
+    unknown(
+        "no broker",
+        lambda t: t["broker_states"].clear(),
+        "so it is not known whether the election was unavoidable",
+        EXCUSED,
+    ),
+    unknown(
+        "no facts of the run",
+        lambda t: t["run_facts"].clear(),
+        "the final phase did not end as planned",
+    ),
+    unknown(
+        "final phase not complete",
+        lambda t: _facts(t).update(final_phase_complete=False),
+        "the final phase did not end as planned",
+    ),
+    unknown(
+        "the run ended early",
+        lambda t: _facts(t).update(incomplete_reason="out of memory"),
+        "the run ended early: out of memory",
+    ),
+    unknown("no checker", lambda t: _facts(t).update(checkers=[]), "the run names no checker"),
+    unknown(
+        "clock error longer than the run",
+        lambda t: _facts(t).update(clock_error_ns=10**18),
+        "so their order cannot be judged",
+    ),
+    unknown(
+        "log start beyond everything",
+        lambda t: _facts(t).update(log_start_offset=10**9),
+        "so no acknowledged record was judged",
+    ),
+    unknown(
+        "log start within what the final reads returned",
+        lambda t: _facts(t).update(log_start_offset=5),
+        "so the log did not start there",
+    ),
+    unknown(
+        "more acknowledged appends demanded",
+        lambda t: _facts(t).update(acked_during_faults_min=10**6),
+        "were acknowledged while a fault was in force",
+    ),
+    unknown(
+        "fault demanded that was not injected",
+        lambda t: _facts(t).update(enabled_faults=["kill"]),
+        "the fault 'kill' never took effect",
+    ),
+    unknown(
+        "fault without effect",
+        lambda t: set_all(t["faults"], took_effect=False),
+        "never took effect",
+    ),
+    unknown(
+        "fault that could not be injected",
+        lambda t: set_all(t["faults"], took_effect=False, failed=True),
+        "never took effect",
+    ),
+]
+
+HARMLESS = [
+    harmless(
+        "metadata of a run without a loss",
+        lambda t: t["partition_states"].clear(),
+        "there is nothing that an election would have to excuse",
+    ),
+    harmless(
+        "election of a run without a loss is flagged",
+        lambda t: set_all(t["partition_states"], flagged=True),
+        "there is nothing that an election would have to excuse",
+    ),
+    harmless(
+        "replicas of a run without a loss",
+        lambda t: t["replica_states"].clear(),
+        "the final reads show every record",
+    ),
+    harmless(
+        "high watermarks of a run without a loss",
+        lambda t: [
+            row.update(high_watermark=row["high_watermark"] + 3) for row in t["replica_states"]
+        ],
+        "they date the commitment of a record that is lost, and none is",
+    ),
+    harmless(
+        "brokers of a run without a loss",
+        lambda t: t["broker_states"].clear(),
+        "they explain losses, and there is none",
+    ),
+    harmless(
+        "faults of a run without a loss",
+        lambda t: t["faults"].clear(),
+        "a run without faults proves what a run without faults can",
+    ),
+    harmless(
+        "evidence of a fault", lambda t: set_all(t["faults"], evidence="["), "it is for the report"
+    ),
+    harmless("marks", lambda t: t["marks"].clear(), "no verdict may depend on them"),
+    harmless(
+        "profile", lambda t: _facts(t).update(profile="kafka-9"), "it is a name for the report"
+    ),
+    harmless(
+        "eligible leader replicas off in a run without a loss",
+        lambda t: _facts(t).update(elr_on=False),
+        "they matter for the excuse of a loss, and there is none",
+    ),
+]
+
+
+def drop_record_of_first_leader(t: Tables) -> None:
+    """Adds an acknowledged append long before the flagged election whose record no read shows."""
+    first = acked(t, 0)
+    op = max(row["op_index"] for row in t["operations"]) + 1
+    sequence = max(row["sequence"] for row in t["operations"]) + 1
+    lost = {**first, "op_index": op, "process": 999, "sequence": sequence, "acks": -1}
+    t["operations"].append(lost)
+
+
+CORRUPTIONS: list[Corruption] = [*REFUSED, *FOUND, *UNKNOWN, *HARMLESS]

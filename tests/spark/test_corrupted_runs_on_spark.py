@@ -1,0 +1,60 @@
+"""A sample of the corruptions of recorded runs ends on Spark as it does without."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkers.jobs.check import check_job, plan
+from harness.runs.check import check_locally
+from harness.runs.judge import stored_context
+from tests.property.stored_corruption import (
+    EXCUSED,
+    GROUP,
+    PLAIN,
+    Corruption,
+    assert_ends,
+    damaged_copy,
+    judged,
+    record_runs,
+)
+from tests.property.test_corrupted_runs import CORRUPTIONS
+
+SAMPLE_SIZE = 40
+
+
+def sample() -> list[Corruption]:
+    """Returns corruptions of every run and ending, evenly over the tables."""
+    kinds: dict[tuple[str, str], list[Corruption]] = {}
+    for corruption in CORRUPTIONS:
+        kinds.setdefault((corruption.run, corruption.ending), []).append(corruption)
+    share = SAMPLE_SIZE / len(CORRUPTIONS)
+    return [c for kind in kinds.values() for c in _evenly(kind, max(1, round(share * len(kind))))]
+
+
+def _evenly(corruptions: list[Corruption], count: int) -> list[Corruption]:
+    return [corruptions[number * len(corruptions) // count] for number in range(count)]
+
+
+def on_spark(spark: Any, run: Path) -> dict[str, Any]:
+    """Returns the verdict of the job; arguments go through JSON, as they do to the child process."""
+    arguments = plan([run], [asdict(stored_context(run))])
+    verdict: dict[str, Any] = check_job(spark, json.loads(json.dumps(arguments)))["verdicts"][0]
+    return verdict
+
+
+@pytest.mark.spark
+def test_a_sample_of_corrupted_runs_ends_on_spark_as_without(spark: Any, tmp_path: Path) -> None:
+    runs = record_runs(tmp_path)
+    undamaged = {name: on_spark(spark, run) for name, run in runs.items()}
+    chosen = sample()
+    assert {c.run for c in chosen} == {PLAIN, EXCUSED, GROUP}
+    assert {c.ending for c in chosen} == {"refused", "anomaly", "noted", "unknown", "harmless"}
+    for number, corruption in enumerate(chosen):
+        run = tmp_path / str(number)
+        damaged_copy(corruption, runs, run)
+        outcome = judged(lambda run=run: on_spark(spark, run))
+        assert_ends(outcome, corruption, undamaged[corruption.run], run)
+        assert outcome == judged(lambda run=run: check_locally([run])[0]), corruption.name

@@ -1,0 +1,220 @@
+"""The validator: what no run can record is refused with file and row, and nothing else is.
+
+`tests/property/test_corrupted_runs.py` has a case for every rule on recorded runs; here are the borders.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from checkers.jobs.check import judge_task
+from checkers.jobs.huge import judge_in_buckets
+from checkers.kernels.compose import judge_run
+from checkers.kernels.validation import check_op_indices, check_partition, partition_names
+from checkers.synthetic import Shape, synthetic_tables
+from harness.contracts.run_context import RunContext
+from harness.contracts.verdict import Validity
+from harness.errors import HistoryError
+from tests.anomalies.runs import append, final_read, read, replica, run, state
+from tests.spark.local_spark import LocalSpark
+from tests.spark.stored_runs import CONTEXT, replaced, store, synthetic, tasks
+
+NAMES = partition_names("t", 0)
+Tables = dict[str, pa.Table]
+
+
+def refusal(check: Callable[[], object]) -> str:
+    with pytest.raises(HistoryError) as caught:
+        check()
+    assert str(caught.value).endswith("restore the file or record the run again")
+    return str(caught.value)
+
+
+def test_a_synthetic_history_is_valid_in_any_order_of_rows() -> None:
+    tables = synthetic_tables(Shape(operations=300))
+    check_partition(tables, NAMES)
+    rng = np.random.default_rng(1)
+    check_partition(
+        {name: t.take(pa.array(rng.permutation(t.num_rows))) for name, t in tables.items()}, NAMES
+    )
+    check_partition({}, NAMES)
+
+
+def test_the_row_is_that_of_the_table_as_it_is() -> None:
+    """Rows out of order are legal; the sentence names the row where the file has it."""
+    tables = synthetic_tables(Shape(operations=50))
+    operations = tables["operations"]
+    backwards = operations.take(pa.array(np.arange(operations.num_rows)[::-1]))
+    wrong = replaced(backwards, "outcome", 7, "okay")
+    sentence = refusal(lambda: check_partition({**tables, "operations": wrong}, NAMES))
+    assert sentence.startswith("operations/t-0.parquet, row 7: outcome is 'okay'; it is one of ")
+
+
+@pytest.mark.parametrize("index", [-1, 1, 7])
+def test_places_in_a_poll_count_from_0(index: int) -> None:
+    tables = synthetic_tables(Shape(operations=50))
+    wrong = replaced(tables["records_read"], "index_in_poll", 3, index)
+    sentence = refusal(lambda: check_partition({**tables, "records_read": wrong}, NAMES))
+    assert sentence.startswith(f"records_read/t-0.parquet, row 3: index_in_poll is {index}; ")
+
+
+def test_the_second_of_two_rows_with_one_op_index_is_named() -> None:
+    tables = synthetic_tables(Shape(operations=50, final_read_records=0))
+    operations = tables["operations"]
+    again = pa.concat_tables([operations, operations.slice(7, 1), operations.slice(3, 1)])
+    sentence = refusal(lambda: check_partition({**tables, "operations": again}, NAMES))
+    assert "row 50: op_index 7 is in row 7, too" in sentence
+
+
+@pytest.mark.parametrize("offset", [None, 0, 2**62])
+def test_offsets_at_the_borders_are_accepted(offset: int | None) -> None:
+    judge_run(run([append(0, offset, at=1), *final_read(5, 0)]), RunContext())
+
+
+def test_a_null_where_the_schema_has_none_is_refused() -> None:
+    tables = run([append(0, 0, at=1), *final_read(5, 0)])
+    for name, column in (
+        ("operations", "outcome"),
+        ("operations", "topic"),
+        ("records_read", "value"),
+    ):
+        at = tables[name].schema.get_field_index(column)
+        kind = tables[name].schema.field(column).type
+        nothing = tables[name].set_column(at, column, pa.nulls(tables[name].num_rows, kind))
+        sentence = refusal(lambda: judge_run({**tables, name: nothing}, RunContext()))  # noqa: B023
+        assert f"row 0: {column} is null" in sentence
+
+
+def test_what_nodes_did_before_the_clock_of_the_harness_began_is_accepted() -> None:
+    tables = run(
+        [append(0, 0, at=1), *final_read(5, 0)],
+        states=[state(-20, 1, [1, 2, 3], epoch=0, metadata_offset=3)],
+        replicas=[replica(-20, 1, 0, role="leader", cause="load")],
+    )
+    assert judge_run(tables, RunContext()).validity == Validity.VALID
+
+
+def test_operations_of_two_partitions_are_compared() -> None:
+    one, other = ("a", np.array([5, 1, 3])), ("b", np.array([4, 3, 0]))
+    sentence = refusal(lambda: check_op_indices([one, other]))
+    assert sentence.startswith("b, row 1: op_index 3 is in a, row 2, too")
+    check_op_indices([one])
+    check_op_indices(
+        [("a", np.array([1, 1])), ("b", np.array([2]))]
+    )  # left to the partition's check
+
+
+def test_a_record_that_contradicts_its_append_is_corrupt_whatever_its_size() -> None:
+    tables = run([append(0, 0, at=1), append(1, 1, at=3), *final_read(5, 0, 1)])
+    for column, value in (("process", 9), ("sequence", 9), ("key", "k"), ("key", "a longer key")):
+        verdict = judge_run(
+            {**tables, "records_read": replaced(tables["records_read"], column, 1, value)},
+            RunContext(),
+        )
+        (found,) = (a for a in verdict.anomalies if a.id == "corrupt-record")
+        assert "at offset 1 whose checksum, form or writer is wrong" in found.sentence
+    keys = {
+        name: replaced(tables[name], "key", 1, "a longer key")
+        for name in ("operations", "records_read")
+    }
+    assert judge_run({**tables, **keys}, RunContext()).validity == Validity.VALID
+
+
+@pytest.mark.parametrize(
+    ("clock_error_ns", "log_start_offset", "reason"),
+    [
+        (10, 0, ""),
+        (10**6, 0, "so their order cannot be judged"),
+        (0, 1, "so the log did not start there"),
+        (0, 2, "so no acknowledged record was judged"),
+    ],
+)
+def test_a_declaration_that_hides_everything_makes_the_verdict_unknown(
+    clock_error_ns: int, log_start_offset: int, reason: str
+) -> None:
+    tables = run([append(0, 0, at=1), append(1, 1, at=300), *final_read(5, 0, 1)])
+    context = RunContext(clock_error_ns=clock_error_ns, log_start_offset=log_start_offset)
+    verdict = judge_run(tables, context)
+    assert verdict.validity == (Validity.UNKNOWN if reason else Validity.VALID)
+    assert any(reason in why for why in verdict.reasons) or not reason
+
+
+def test_a_log_whose_start_has_moved_is_judged_from_there() -> None:
+    calls = [append(0, 0, at=1), append(1, 1, at=3), append(2, 2, at=5)]
+    final = [read(10, 900, 1, 2, start=1, end=3, final=True), *final_read(10, 0, 0, 0)[1:]]
+    assert judge_run(run([*calls, *final]), RunContext(log_start_offset=1)).validity == "valid"
+
+
+# --- huge partitions ---
+
+
+def whole_and_cut(directory: Path, tables: Tables, **context: Any) -> tuple[dict[str, Any], Any]:
+    stored = store(directory, tables, group_rows=40)
+    (task,) = tasks(stored, RunContext(**{"acked_during_faults_min": 0, **context}))
+    (whole,) = judge_task(task)
+    return whole, judge_in_buckets(LocalSpark(), task, width=50)
+
+
+def test_a_huge_partition_is_checked_slice_by_slice_and_across_slices(tmp_path: Path) -> None:
+    clean = synthetic(1, 200, final_read_records=30)
+    records, operations = clean["records_read"], clean["operations"]
+    # The last records are final reads of appends that are several slices away.
+    last = records.num_rows - 1
+    changed: dict[str, Tables] = {
+        "clean": clean,
+        "process": {**clean, "records_read": replaced(records, "process", last, 10**6)},
+        "sequence": {**clean, "records_read": replaced(records, "sequence", last, 10**6)},
+        "key": {**clean, "records_read": replaced(records, "key", last, "a key")},
+        "status": {**clean, "records_read": replaced(records, "status", last, "odd")},
+        "count": {**clean, "operations": replaced(operations, "record_count", 3, 77)},
+        "twice": {**clean, "operations": replaced(operations, "op_index", 41, 39)},
+        "poll": {**clean, "records_read": replaced(records, "op_index", last, 10**6)},
+        "role": {**clean, "replica_states": replicas(0, "king")},
+        "replica": {**clean, "replica_states": replicas(0, "leader")},
+    }
+    for name, tables in changed.items():
+        whole, cut = whole_and_cut(tmp_path / name, tables)
+        is_clean = name in ("clean", "replica")
+        assert (cut is not None) == is_clean, name
+        if is_clean:
+            assert cut == whole
+        else:
+            assert "history_error" in whole or whole["judgement"]["anomalies"], name
+
+
+def replicas(at_ns: int, role: str) -> pa.Table:
+    table = run([], replicas=[replica(at_ns, 1, 0, role=role) for _ in range(130)])[
+        "replica_states"
+    ]
+    at = table.schema.get_field_index("topic")
+    return table.set_column(at, table.schema.field(at), pa.array(["synthetic"] * table.num_rows))
+
+
+def test_a_huge_partition_with_a_vacuous_declaration_is_left_to_the_whole_kernel(
+    tmp_path: Path,
+) -> None:
+    clean = synthetic(1, 200, final_read_records=30)
+    assert whole_and_cut(tmp_path / "plain", clean, clock_error_ns=1)[1] is not None
+    for name, context in (("clock", {"clock_error_ns": 10**15}), ("log", {"log_start_offset": 3})):
+        whole, cut = whole_and_cut(tmp_path / name, clean, **context)
+        assert cut is None
+        assert whole["judgement"]["unknown_reasons"]
+
+
+def test_the_tables_of_a_journal_are_validated_too(tmp_path: Path) -> None:
+    from harness.history.op import Completion, Outcome
+    from harness.history.writer import HistoryWriter
+
+    writer = HistoryWriter(tmp_path)
+    op = writer.invoke(process=1, kind="write", topic="t", partition=0, invoked_ns=5, acks=-1)
+    writer.complete(op, 6, Completion(outcome=Outcome.OK, offset=0))
+    writer.flush()
+    (task,) = tasks(tmp_path, CONTEXT)
+    (row,) = judge_task(task)
+    pattern = r"history\.journal, operations/t-0\.parquet, row 0: kind is 'write'"
+    assert re.search(pattern, row["history_error"])
