@@ -275,6 +275,10 @@ class Elections:
         for number, election in enumerate(self.elections):
             before = _is_before(election, until)
             between = _is_after(election, lost) & before
+            if not election.was_in_isr:
+                # The record's own epoch shows the same; whether its leader had committed it is not recorded.
+                written_before = np.maximum(lost.high_epoch, lost.epoch) < election.leader_epoch
+                between |= before & written_before
             if election.excuses:
                 first[between & ~is_excused] = number
                 is_excused |= between
@@ -294,7 +298,7 @@ def _is_after(election: Election, lost: Claims) -> Bools:
     after = lost.from_ns <= election.at_ns
     if not election.was_in_isr:
         # A leader that was deposed without knowing it established the record; the new one never had it.
-        after |= (lost.epoch >= 0) | (lost.high_epoch < ANY_EPOCH)
+        after |= lost.epoch >= 0
     is_older: Bools = after & (np.maximum(lost.epoch, lost.low_epoch) < election.leader_epoch)
     return is_older
 
