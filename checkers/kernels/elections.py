@@ -220,11 +220,16 @@ class Elections:
         if not self.logs:
             return self._possible(lost, until)
         first = self._decided(lost.written_in(lost.low_epoch, lost.is_torn), until)
-        if not lost.is_torn.any():
+        is_torn = lost.is_torn if until is None else lost.is_torn | until.is_torn
+        if not is_torn.any():
             return first
-        # Written in one of two epochs: both must give the same result.
+        # Written in one of several epochs: the first and the last of them must give the same result. How such a
+        # record and another one followed each other is not known.
         second = self._decided(lost.written_in(lost.high_epoch, lost.is_torn), until)
-        outcome = np.where(first.outcome == second.outcome, first.outcome, UNDECIDED)
+        is_certain = first.outcome == second.outcome
+        if until is not None:
+            is_certain &= ~is_torn | (first.outcome == EXCUSED)
+        outcome = np.where(is_certain, first.outcome, UNDECIDED)
         return Fates(outcome=outcome.astype(np.int8), election=first.election)
 
     def _decided(self, lost: Claims, until: Claims | None) -> Fates:
