@@ -220,11 +220,16 @@ class Elections:
         if not self.logs:
             return self._possible(lost, until)
         first = self._decided(lost.written_in(lost.low_epoch, lost.is_torn), until)
-        if not lost.is_torn.any():
+        is_torn = lost.is_torn if until is None else lost.is_torn | until.is_torn
+        if not is_torn.any():
             return first
-        # Written in one of two epochs: both must give the same result.
+        # Written in one of several epochs: the first and the last of them must give the same result. How such a
+        # record and another one followed each other is not known.
         second = self._decided(lost.written_in(lost.high_epoch, lost.is_torn), until)
-        outcome = np.where(first.outcome == second.outcome, first.outcome, UNDECIDED)
+        is_certain = first.outcome == second.outcome
+        if until is not None:
+            is_certain &= ~is_torn | (first.outcome == EXCUSED)
+        outcome = np.where(is_certain, first.outcome, UNDECIDED)
         return Fates(outcome=outcome.astype(np.int8), election=first.election)
 
     def _decided(self, lost: Claims, until: Claims | None) -> Fates:
@@ -275,6 +280,10 @@ class Elections:
         for number, election in enumerate(self.elections):
             before = _is_before(election, until)
             between = _is_after(election, lost) & before
+            if not election.was_in_isr:
+                # The record's own epoch shows the same; whether its leader had committed it is not recorded.
+                written_before = np.maximum(lost.high_epoch, lost.epoch) < election.leader_epoch
+                between |= before & written_before
             if election.excuses:
                 first[between & ~is_excused] = number
                 is_excused |= between
@@ -294,7 +303,7 @@ def _is_after(election: Election, lost: Claims) -> Bools:
     after = lost.from_ns <= election.at_ns
     if not election.was_in_isr:
         # A leader that was deposed without knowing it established the record; the new one never had it.
-        after |= (lost.epoch >= 0) | (lost.high_epoch < ANY_EPOCH)
+        after |= lost.epoch >= 0
     is_older: Bools = after & (np.maximum(lost.epoch, lost.low_epoch) < election.leader_epoch)
     return is_older
 

@@ -108,13 +108,17 @@ def test_a_record_served_by_a_deposed_leader_is_older_than_the_election(
     assert judgements(verdict, "divergent-value") == {judgement: 1}
 
 
-@pytest.mark.parametrize(("isr", "judgement"), [([1], EXCUSED), ([1, 2], FORBIDDEN)])
+@pytest.mark.parametrize(
+    ("isr", "committed_end", "judgement"),
+    [([1], 2, EXCUSED), ([1, 2], 2, FORBIDDEN), ([1], 1, FORBIDDEN)],
+)
 def test_what_a_deposed_leader_commits_alone_is_given_up_by_the_election_before(
-    isr: list[int], judgement: Judgement
+    isr: list[int], committed_end: int, judgement: Judgement
 ) -> None:
     """Broker 1 does not know that it was deposed at 50, and commits op 1 at 62. Op 2 of epoch 1 is at its offset.
 
-    With broker 2 in the ISR it cannot have committed anything without broker 2, which had another record there.
+    With broker 2 in the ISR it cannot have committed anything without broker 2, which had another record there. An
+    acknowledgement of what it has not committed is a broken promise too.
     """
     calls = [append(0, 0, at=1), append(2, 1, at=54), append(1, 1, at=60), *final_read(10, 0, 2)]
     verdict = judged(
@@ -126,7 +130,7 @@ def test_what_a_deposed_leader_commits_alone_is_given_up_by_the_election_before(
             leads(51, 2, 1, hw=1, epoch=1, cause="role"),
             leads(54, 2, 2, hw=2, epoch=1, cause="append"),
             leads(61, 1, 2, hw=1, epoch=0, cause="append"),
-            leads(62, 1, 2, hw=2, epoch=0, cause="high-watermark"),
+            leads(62, 1, 2, hw=committed_end, epoch=0, cause="high-watermark"),
         ],
     )
     assert judgements(verdict, "lost-acked-write") == {judgement: 1}
