@@ -20,7 +20,7 @@ def state(
 ) -> dict[str, Any]:
     return {
         "at_ns": at,
-        "metadata_offset": at,
+        "metadata_offset": max(at, 0),
         "topic": "t",
         "partition": 0,
         "leader": leader,

@@ -137,7 +137,7 @@ def _without_statistics(run: Path) -> None:
 
 def _foreign_manifest(run: Path) -> None:
     path = history_directory(run) / "manifest.json"
-    path.write_text(json.dumps({"format": 2, "tables": {}}))
+    path.write_text(json.dumps({"format": 3, "tables": {}}))
 
 
 TRUNCATED = [

@@ -170,7 +170,8 @@ class Cluster:
     def justify(self) -> None:
         """Ends two brokers uncleanly and takes them out of ISR and ELR."""
         for b in (1, 2):
-            self.faults.append(fault(self.now, "kill", [f"b{b}"]))
+            kill = fault(self.now, "kill", [f"b{b}"])
+            self.faults.append({**kill, "fault_id": f"f{len(self.faults)}"})
         self.isr, self.leader, self.epoch = (1, 2), NO_LEADER, self.epoch + 1
         self.commit_state()
         self.tick()

@@ -179,9 +179,15 @@ def drop(t: Tables, table: str, rows: Iterable[Row]) -> None:
 def drop_records(t: Tables, rows: Rows) -> None:
     """Removes records as if their polls had never returned them."""
     drop(t, "records_read", rows)
+    count_records(t)
+
+
+def count_records(t: Tables) -> None:
+    """Makes the places of records in their polls, and their number, agree with the rows."""
     count: dict[int, int] = {}
     for row in t["records_read"]:
-        count[row["op_index"]] = count.get(row["op_index"], 0) + 1
+        row["index_in_poll"] = count.get(row["op_index"], 0)
+        count[row["op_index"]] = row["index_in_poll"] + 1
     for row in t["operations"]:
         row["record_count"] = count.get(row["op_index"], 0)
 
