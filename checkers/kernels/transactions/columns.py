@@ -151,6 +151,7 @@ class Transaction:
 
     Attributes:
         outcome: "committed", "aborted" or "unknown"; Jepsen's "ok", "fail" and "info" mean the same.
+        process: None if it is the only transaction of its process; the id then stands for the process.
         completed_ns: None if it never completed.
         commit_invoked_ns: None if it was not recorded.
         session: None for the process itself.
@@ -159,7 +160,7 @@ class Transaction:
 
     id: int
     ops: tuple[MicroOperation, ...]
-    process: int = 0
+    process: int | None = None
     invoked_ns: int = 0
     completed_ns: int | None = None
     outcome: str = "committed"
@@ -199,13 +200,13 @@ def transactions_of(history: Iterable[Transaction]) -> Transactions:
     return normalised(
         Transactions(
             id=_ints(t.id for t in rows),
-            process=_ints(t.process for t in rows),
+            process=_ints(_process(t) for t in rows),
             invoked_ns=_ints(t.invoked_ns for t in rows),
             completed_ns=_ints(INF_NS if t.completed_ns is None else t.completed_ns for t in rows),
             commit_invoked_ns=_ints(
                 t.invoked_ns if t.commit_invoked_ns is None else t.commit_invoked_ns for t in rows
             ),
-            session=_ints(t.process if t.session is None else t.session for t in rows),
+            session=_ints(_process(t) if t.session is None else t.session for t in rows),
             group=_ints(ABSENT if t.group is None else t.group for t in rows),
             is_final=np.array([t.is_final for t in rows], dtype=np.bool_),
             outcome=np.array([OUTCOMES[t.outcome] for t in rows], dtype=np.int8),
@@ -221,6 +222,10 @@ def transactions_of(history: Iterable[Transaction]) -> Transactions:
             value_names=value_names,
         )
     )
+
+
+def _process(transaction: Transaction) -> int:
+    return transaction.id if transaction.process is None else transaction.process
 
 
 def normalised(transactions: Transactions) -> Transactions:
