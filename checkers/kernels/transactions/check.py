@@ -8,9 +8,17 @@ from checkers.kernels.transactions.columns import COMMITTED, Transactions, norma
 from checkers.kernels.transactions.cycles import SEARCH_STEPS_MAX, Cycle, CycleSearch, Step, kind_of
 from checkers.kernels.transactions.edges import PROCESS, REALTIME, RW, WR, WW, Graph, graph_of
 from checkers.kernels.transactions.found import Found, Words
-from checkers.kernels.transactions.isolation import judged
+from checkers.kernels.transactions.isolation import (
+    KAFKA_READ_COMMITTED,
+    KAFKA_READ_UNCOMMITTED,
+    judged,
+)
 from checkers.kernels.transactions.list_anomalies import list_anomalies
 from checkers.kernels.transactions.lists import list_edges, list_history
+from checkers.kernels.transactions.log_anomalies import log_anomalies
+from checkers.kernels.transactions.log_closing import closing_anomalies, input_anomalies
+from checkers.kernels.transactions.log_sequences import sequence_anomalies
+from checkers.kernels.transactions.logs import log_edges, log_history
 from harness.contracts.checker import CheckerReport
 
 _NOTHING_TESTED = "no transaction depends on what another one read or wrote, so nothing was tested"
@@ -55,6 +63,44 @@ def check_list_append(
         promise,
         words,
     )
+
+
+def check_log_transactions(
+    transactions: Transactions,
+    *,
+    promise: str = KAFKA_READ_COMMITTED,
+    clock_error_ns: int = 0,
+    search_steps_max: int = SEARCH_STEPS_MAX,
+) -> CheckerReport:
+    """Checks a history in which transactions send records to partitions, poll them and commit consumer positions.
+
+    Args:
+        transactions: The history, in any order.
+        promise: What was promised, one of `isolation.levels()`; `KAFKA_READ_UNCOMMITTED` states that consumers
+            receive records before their transaction ends.
+        clock_error_ns: Largest difference between two clocks that stamped transactions.
+        search_steps_max: Budget of the search; where it ends, a reason says what is unknown.
+
+    Returns:
+        Findings, reasons why more may be wrong, and counts.
+
+    Raises:
+        HistoryError: The columns contradict each other, or one value was sent twice to one partition.
+        UsageError: The promise is no known level.
+    """
+    t = normalised(transactions)
+    words = Words(t)
+    is_read_committed = promise != KAFKA_READ_UNCOMMITTED
+    history = log_history(t, is_read_committed=is_read_committed)
+    found = log_anomalies(
+        history, words, is_read_committed=is_read_committed, clock_error_ns=clock_error_ns
+    )
+    found += sequence_anomalies(history, words)
+    closing, reasons = closing_anomalies(history, words, clock_error_ns)
+    found += [*closing, *input_anomalies(history, words)]
+    graph = graph_of(t, history.is_node, log_edges(history), clock_error_ns)
+    search = CycleSearch(graph, with_circular_reads=True, search_steps_max=search_steps_max)
+    return report_of(t, graph, found, reasons, search, promise, words)
 
 
 def report_of(

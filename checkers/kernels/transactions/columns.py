@@ -46,7 +46,8 @@ class Transactions:
         session: The consumer that polled. Its position is forgotten when partitions are assigned anew, so a new
             assignment begins a new session. Usually the process.
         group: The consumer group whose positions it commits, ABSENT for none.
-        is_final: Whether it is one of the closing reads, which read every key completely.
+        is_final: Whether it is one of the closing reads of logs. They begin when no transaction is open any more,
+            and together read every partition from its first record to its end.
         outcome: COMMITTED, ABORTED or UNKNOWN.
         op_transaction: Row of the transaction that the micro-operation belongs to.
         op_number: Place in the transaction. The partitions of one poll have the same number.

@@ -6,6 +6,7 @@ from checkers.kernels.history import I64, Bools
 from checkers.kernels.transactions.columns import ABORTED, WRITE
 from checkers.kernels.transactions.found import Found, Words
 from checkers.kernels.transactions.lists import ListHistory, aborted_from, unread_writes
+from checkers.kernels.transactions.runs import distinct_rows
 
 NEVER = np.iinfo(np.int64).max
 """Place of an append that no read returned: after all others."""
@@ -78,12 +79,11 @@ def _phantoms(h: ListHistory, words: Words) -> Found | None:
     rows = np.flatnonzero(write < 0)
     if not len(rows):
         return None
-    pairs = np.unique(np.stack([key[rows], value[rows]]), axis=1)
     at = int(rows[0])
     reader = int(h.reads.transaction[read[at]])
     return Found(
         id="phantom-value",
-        count=pairs.shape[1],
+        count=len(distinct_rows(key[rows], value[rows])),
         sentence=(
             f"{words.name(reader)} read {words.value(int(value[at]))} in {words.key(int(key[at]))}, which no"
             " transaction wrote there"
@@ -340,11 +340,11 @@ def _fractured_reads(h: ListHistory, words: Words) -> Found | None:
     reads = h.reads.take(h.is_prefix & (h.reads.count > 0) & ~h.is_unsure[h.reads.key])
     last = h.order_write[h.order_start[reads.key] + reads.count - 1]
     known = last >= 0
-    pairs = np.unique(
-        np.stack([h.writes.transaction[last[known]], reads.transaction[known]]), axis=1
-    )
-    is_pair = (pairs[0] != pairs[1]) & h.is_node[pairs[0]]
-    writer, reader = pairs[0][is_pair], pairs[1][is_pair]
+    writer, reader = h.writes.transaction[last[known]], reads.transaction[known]
+    pairs = distinct_rows(writer, reader)
+    writer, reader = writer[pairs], reader[pairs]
+    is_pair = (writer != reader) & h.is_node[writer]
+    writer, reader = writer[is_pair], reader[is_pair]
     by_writer = np.argsort(h.writes.transaction, kind="stable")
     owners = h.writes.transaction[by_writer]
     begin = np.searchsorted(owners, writer, side="left")
@@ -364,14 +364,13 @@ def _fractured_reads(h: ListHistory, words: Words) -> Found | None:
     at = int(np.flatnonzero(is_bad)[0])
     one, missed = int(reader[at]), int(write[at])
     other = int(h.writes.transaction[missed])
-    bad_pairs = np.unique(np.stack([h.writes.transaction[write[is_bad]], reader[is_bad]]), axis=1)
     seen = np.flatnonzero(
         (reads.transaction == one) & (np.append(h.writes.transaction, -1)[last] == other)
     )
     seen_key = int(reads.key[seen[0]])
     return Found(
         id="fractured-read",
-        count=bad_pairs.shape[1],
+        count=len(distinct_rows(h.writes.transaction[write[is_bad]], reader[is_bad])),
         sentence=(
             f"{words.name(one)} read {words.key(seen_key)} at"
             f" {words.value(int(h.writes.value[last[seen[0]]]))}, which {words.name(other)} wrote, but read"
