@@ -10,15 +10,18 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 
-from checkers.kernels.transactions.check import check_list_append
+from checkers.kernels.transactions.check import check_list_append, check_log_transactions
 from checkers.kernels.transactions.columns import (
     Append,
+    CommitOffset,
     MicroOperation,
+    Poll,
     Read,
     Transaction,
     transactions_of,
 )
 from checkers.kernels.transactions.isolation import breaks
+from tests.property import transaction_log_oracle as log_oracle
 from tests.property import transaction_oracle as oracle
 
 History = list[Transaction]
@@ -208,8 +211,167 @@ def list_differences(history: History) -> list[str]:
     return differences
 
 
+# --- logs ---
+
+
+def random_logs(rng: random.Random) -> History:
+    """Returns a history of up to four transactions on two partitions, and sometimes closing reads."""
+    keys = "ab"[: rng.choice((1, 2, 2))]
+    count = rng.randint(1, 4)
+    outcomes = [rng.choice(("committed",) * 6 + ("unknown", "aborted")) for _ in range(count)]
+    logs: dict[str, list[tuple[str, int, int]]] = {key: [] for key in keys}
+    sender: dict[tuple[str, int], int] = {}
+    end = dict.fromkeys(keys, 0)
+    done: set[int] = set()
+    hides_open = rng.random() < 0.6
+    position: dict[tuple[int, str], int] = {}
+    ops: list[list[MicroOperation]] = [[] for _ in range(count)]
+    plan = [row for row in range(count) for _ in range(rng.randint(1, 4))]
+    if rng.random() < 0.5:
+        rng.shuffle(plan)
+    for at, row in enumerate(plan):
+        key = rng.choice(keys)
+        kind = rng.random()
+        if kind < 0.5:
+            end[key] += rng.choice((0, 0, 0, 1))
+            value = at + 1
+            logs[key].append((key, end[key], value))
+            sender[key, value] = row
+            ops[row].append(Append(key, value, end[key] if rng.random() < 0.8 else None))
+            end[key] += 1
+        elif kind < 0.9:
+            start = position.get((row, key), rng.choice((0, 0, end[key])))
+            visible = [
+                record
+                for record in logs[key]
+                if record[1] >= start
+                and (
+                    not hides_open
+                    or (
+                        sender[key, record[2]] in done
+                        and outcomes[sender[key, record[2]]] != "aborted"
+                    )
+                )
+            ][: rng.randint(1, 3)]
+            if visible:
+                position[row, key] = visible[-1][1] + 1
+            ops[row].append(Poll(tuple(visible)))
+        else:
+            ops[row].append(CommitOffset(key, position.get((row, key), rng.randint(0, end[key]))))
+        if row not in plan[at + 1 :]:
+            done.add(row)
+    history = [
+        Transaction(
+            id=row,
+            ops=tuple(row_ops),
+            outcome=outcome,
+            group=rng.choice((None, 1, 1)),
+        )
+        for row, (row_ops, outcome) in enumerate(zip(ops, outcomes, strict=True))
+    ]
+    for _ in range(rng.choice((0, 0, 1, 1, 2))):
+        history = _mutated_log(rng, history)
+    history = _timed(rng, history)
+    history = [_with_commit_time(rng, transaction) for transaction in history]
+    if rng.random() < 0.5:
+        history.append(_closing_polls(rng, history, logs))
+    rng.shuffle(history)
+    return history
+
+
+def _with_commit_time(rng: random.Random, transaction: Transaction) -> Transaction:
+    limit = transaction.invoked_ns + 9
+    if transaction.completed_ns is not None:
+        limit = transaction.completed_ns
+    at = rng.randint(transaction.invoked_ns, limit)
+    session = rng.choice((None, None, 50))
+    return replace(transaction, commit_invoked_ns=rng.choice((None, at)), session=session)
+
+
+def _closing_polls(
+    rng: random.Random, history: History, logs: dict[str, list[tuple[str, int, int]]]
+) -> Transaction:
+    end = max([t.completed_ns or 0 for t in history] + [t.invoked_ns for t in history])
+    aborted = {
+        (op.key, op.value)
+        for t in history
+        if t.outcome == "aborted"
+        for op in t.ops
+        if isinstance(op, Append)
+    }
+    records = [
+        record
+        for log in logs.values()
+        for record in log
+        if (record[0], record[2]) not in aborted and rng.random() < 0.95
+    ]
+    start = end + rng.choice((10, 10, -5))
+    return Transaction(
+        id=len(history),
+        process=900,
+        ops=(Poll(tuple(records)),),
+        invoked_ns=max(start, 0),
+        completed_ns=max(start, 0) + 10,
+        is_final=True,
+    )
+
+
+def _mutated_log(rng: random.Random, history: History) -> History:
+    row = rng.randrange(len(history))
+    transaction = history[row]
+    at = rng.randrange(len(transaction.ops))
+    op: MicroOperation = transaction.ops[at]
+    if isinstance(op, Poll) and op.records:
+        records = list(op.records)
+        change = rng.random()
+        place = rng.randrange(len(records))
+        key, offset, value = records[place]
+        if change < 0.3:
+            del records[place]
+        elif change < 0.5:
+            rng.shuffle(records)
+        elif change < 0.7:
+            records[place] = (key, offset + rng.choice((-1, 1)), value)
+        elif change < 0.9:
+            records[place] = (key, offset, rng.choice((1, 2, 3, 99)))
+        else:
+            records.append(records[place])
+        op = Poll(tuple(records))
+    elif isinstance(op, Append) and op.offset is not None:
+        op = replace(op, offset=op.offset + rng.choice((-1, 1, 2)))
+    else:
+        outcome = rng.choice(("committed", "unknown", "aborted"))
+        changed = replace(transaction, outcome=outcome)
+        return [*history[:row], changed, *history[row + 1 :]]
+    ops = (*transaction.ops[:at], op, *transaction.ops[at + 1 :])
+    return [*history[:row], replace(transaction, ops=ops), *history[row + 1 :]]
+
+
+def log_differences(history: History) -> list[str]:
+    """Returns in which points kernel and oracle differ about a history of logs; empty if they agree."""
+    differences = []
+    for promise, is_read_committed in (
+        ("kafka-read-committed", True),
+        ("kafka-read-uncommitted", False),
+    ):
+        report = check_log_transactions(transactions_of(history), promise=promise)
+        found = {finding.id: finding.count for finding in report.findings}
+        expected = log_oracle.anomalies(history, is_read_committed=is_read_committed)
+        cycles = tuple(oracle.CYCLES)
+        counted = {name: count for name, count in found.items() if not name.startswith(cycles)}
+        if counted != expected.counts:
+            differences.append(f"{promise}: oracle {expected.counts}, kernel {counted}")
+        found_cycles = sorted(name for name in found if name.startswith(cycles))
+        if found_cycles != sorted(expected.cycles):
+            differences.append(
+                f"{promise}: cycles: oracle {sorted(expected.cycles)}, kernel {found_cycles}"
+            )
+    return differences
+
+
 KINDS: dict[str, tuple[Callable[[random.Random], History], Callable[[History], list[str]]]] = {
     "lists": (random_lists, list_differences),
+    "logs": (random_logs, log_differences),
 }
 
 

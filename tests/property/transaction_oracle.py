@@ -221,7 +221,11 @@ def list_edges_by_definition(history: History) -> set[Edge]:
 
 def order_edges(history: History) -> set[Edge]:
     """Returns process and realtime dependencies of the committed transactions."""
-    nodes = proven(history)
+    return order_edges_between(proven(history))
+
+
+def order_edges_between(nodes: History) -> set[Edge]:
+    """Returns process and realtime dependencies of some transactions."""
     edges = {(u.id, v.id, "process") for u in nodes for v in nodes if comes_before(u, v, 1)}
     later = {(u.id, v.id, "realtime") for u in nodes for v in nodes if comes_before(u, v, 2)}
     return edges | {(u, v, kind) for u, v, kind in later if (u, v, "process") not in edges}

@@ -4,8 +4,9 @@ A valid history has no cycle, so most of the work is to show that there is none.
 `p(v)` = the largest invocation time among all transactions from which v can be reached, v included. The number
 never falls along a dependency, so all members of a cycle have the same one, and a dependency between different
 numbers is in no cycle. In a history that fits the clock, reached transactions are concurrent or later, so `p`
-settles within a few rounds over whole arrays, and hardly any two transactions share it. Only those that do are
-searched one by one, with Tarjan's algorithm.
+settles within a few rounds over whole arrays, and only concurrent transactions share it. Those among them that
+have no way in or no way out are removed, again over whole arrays. What is left is searched one by one, with
+Tarjan's algorithm.
 
 Source:
     Tarjan, Depth-First Search and Linear Graph Algorithms (1972).
@@ -38,26 +39,21 @@ def components(graph: Graph, source: I64, target: I64, *, realtime: bool) -> I64
         return labels  # realtime dependencies alone make no cycle
     number = _settled(graph, source, target, realtime)
     if number is None:
-        members = np.flatnonzero(graph.is_node)
-    else:
-        same = number[source] == number[target]
-        source, target = source[same], target[same]
-        members = _shared(number, graph, realtime) if realtime else np.unique([source, target])
+        number = np.zeros(count, dtype=np.int64)
+    same = number[source] == number[target]
+    tails, heads, size = source[same], target[same], count
+    if realtime:
+        more_tails, more_heads, size = _barriers(graph, _shared(number, graph), number)
+        tails, heads = np.append(tails, more_tails), np.append(heads, more_heads)
+    tails, heads = _peeled(size, tails, heads)
+    members = np.unique(np.append(tails, heads))
     if not len(members):
         return labels
-    local = np.full(count, -1, dtype=np.int64)
+    local = np.full(size, -1, dtype=np.int64)
     local[members] = np.arange(len(members))
-    keep = (local[source] >= 0) & (local[target] >= 0)
-    tails, heads = local[source[keep]], local[target[keep]]
-    size = len(members)
-    if realtime:
-        extra_tails, extra_heads, size = _barriers(
-            graph.invoked_ns[members], graph.ended_ns[members]
-        )
-        tails = np.concatenate([tails, extra_tails])
-        heads = np.concatenate([heads, extra_heads])
-    found = tarjan(size, tails, heads)[: len(members)]
-    return _numbered(labels, members, found)
+    found = tarjan(len(members), local[tails], local[heads])
+    is_transaction = members < count
+    return _numbered(labels, members[is_transaction], found[is_transaction])
 
 
 def _settled(graph: Graph, source: I64, target: I64, realtime: bool) -> I64 | None:
@@ -84,30 +80,63 @@ def _settled(graph: Graph, source: I64, target: I64, realtime: bool) -> I64 | No
     return None
 
 
-def _shared(number: I64, graph: Graph, realtime: bool) -> I64:
+def _shared(number: I64, graph: Graph) -> I64:
     """Returns the transactions that share their number with another one."""
     nodes = np.flatnonzero(graph.is_node)
     order = nodes[np.argsort(number[nodes], kind="stable")]
-    same = np.diff(number[order]) == 0
-    shared = np.append(same, False) | np.append(False, same)
-    return np.sort(order[shared]) if len(order) else order
+    same = np.flatnonzero(np.diff(number[order]) == 0)
+    is_shared = np.zeros(graph.count, dtype=np.bool_)
+    is_shared[order[same]] = True
+    is_shared[order[same + 1]] = True
+    return np.flatnonzero(is_shared)
 
 
-def _barriers(invoked_ns: I64, ended_ns: I64) -> tuple[I64, I64, int]:
-    """Returns dependencies that stand for all realtime ones, and how many vertices they connect.
+def _barriers(graph: Graph, members: I64, number: I64) -> tuple[I64, I64, int]:
+    """Returns dependencies that stand for all realtime ones between members of equal number.
 
-    The further vertices are the ends of transactions in the order of time. They form a chain: each transaction
-    leads to its own end, and the last end before each invocation leads to the transaction that was invoked.
+    They lead through further vertices, one for the end of each transaction. The ends of members of equal number
+    form a chain in the order of time: each transaction leads to its own end, and the last end before each
+    invocation leads to the transaction that was invoked.
+
+    Returns:
+        Where the dependencies begin, where they end, and how many vertices there are with the further ones.
     """
-    size = len(invoked_ns)
-    ended = np.flatnonzero(ended_ns < INF_NS)
-    by_end = ended[np.argsort(ended_ns[ended], kind="stable")]
-    chain = np.arange(size, size + len(by_end))
-    waits = np.searchsorted(ended_ns[by_end], invoked_ns, side="left")
-    later = np.flatnonzero(waits > 0)
-    tails = np.concatenate([by_end, chain[:-1], chain[waits[later] - 1]])
-    heads = np.concatenate([chain, chain[1:], later])
-    return tails, heads, size + len(by_end)
+    ended = members[graph.ended_ns[members] < INF_NS]
+    # Of equal times the invocation comes first, because only what is later counts.
+    is_end = np.append(np.ones(len(ended), dtype=np.bool_), np.zeros(len(members), dtype=np.bool_))
+    who = np.append(ended, members)
+    time_ns = np.append(graph.ended_ns[ended], graph.invoked_ns[members])
+    order = np.lexsort((is_end, time_ns, number[who]))
+    who, is_end = who[order], is_end[order]
+    vertex = graph.count + np.cumsum(is_end) - 1
+    has_end = vertex >= graph.count
+    # The last end so far is of use only if it belongs to the same number.
+    owner = who[is_end]
+    last = np.where(has_end, vertex - graph.count, 0)
+    same = has_end.copy()
+    if len(owner):
+        same &= number[owner[last]] == number[who]
+    ends = vertex[is_end]
+    linked = number[owner[1:]] == number[owner[:-1]]
+    waits = same & ~is_end
+    tails = np.concatenate([owner, ends[:-1][linked], vertex[waits]])
+    heads = np.concatenate([ends, ends[1:][linked], who[waits]])
+    return tails, heads, graph.count + len(owner)
+
+
+def _peeled(size: int, tails: I64, heads: I64) -> tuple[I64, I64]:
+    """Returns the edges without those that lead to or from a vertex where every path ends or begins."""
+    for _ in range(ROUNDS_MAX):
+        has_way = np.zeros(size, dtype=np.bool_)
+        has_way[heads] = True
+        is_left = np.zeros(size, dtype=np.bool_)
+        is_left[tails] = True
+        is_left &= has_way
+        kept = is_left[tails] & is_left[heads]
+        if kept.all():
+            break
+        tails, heads = tails[kept], heads[kept]
+    return tails, heads
 
 
 def _numbered(labels: I64, members: I64, found: I64) -> I64:

@@ -25,8 +25,8 @@ def closing_anomalies(
     """Returns lost records and torn transactions, and a reason if there was nothing to find them with."""
     t, w, p = h.t, h.writes, h.polled
     is_closing = t.is_final & (t.outcome == COMMITTED)
-    has_writes = h.is_node[w.transaction]
-    if not has_writes.any():
+    may_exist = (h.is_node | (t.outcome == UNKNOWN))[w.transaction]
+    if not may_exist.any():
         return [], ()
     if not is_closing.any():
         return [], (NO_CLOSING_READS,)
@@ -36,7 +36,7 @@ def closing_anomalies(
     seen_count = np.bincount(w.transaction[is_seen], minlength=t.count)
     is_partly_seen = seen_count[w.transaction] > 0
     missing = ~is_seen & _could_see(h, is_closing, clock_error_ns)
-    torn = missing & is_partly_seen & (h.is_node | (t.outcome == UNKNOWN))[w.transaction]
+    torn = missing & is_partly_seen & may_exist
     lost = missing & ~is_partly_seen & h.is_node[w.transaction]
     found = [
         _torn(h, words, np.flatnonzero(torn), is_seen),
