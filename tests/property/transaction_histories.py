@@ -33,8 +33,8 @@ def random_lists(rng: random.Random) -> History:
     """Returns a history of up to four transactions on lists, and sometimes one that reads every key at the end."""
     keys = "xyz"[: rng.choice((1, 2, 2, 3))]
     plans = _plans(rng, keys)
-    interleaved = rng.random() < 0.5
-    results = _interleaved(rng, plans) if interleaved else _serial(rng, plans)
+    run = rng.choice((_serial, _interleaved, _from_snapshots))
+    results = run(rng, plans)
     outcomes = [rng.choice(("committed",) * 6 + ("unknown", "aborted")) for _ in plans]
     history = [
         Transaction(id=row, ops=tuple(ops), outcome=outcome)
@@ -76,6 +76,28 @@ def _interleaved(
     turns = [row for row, plan in enumerate(plans) for _ in plan]
     rng.shuffle(turns)
     return _executed(plans, turns)
+
+
+def _from_snapshots(
+    rng: random.Random, plans: list[list[tuple[str, str, int]]]
+) -> list[list[MicroOperation]]:
+    """Runs transactions that read what earlier ones had committed at some moment, and their own appends."""
+    states: list[dict[str, tuple[int, ...]]] = [{}]
+    results: list[list[MicroOperation]] = []
+    for plan in plans:
+        own = dict(rng.choice(states[-3:]))
+        committed = dict(states[-1])
+        result: list[MicroOperation] = []
+        for kind, key, value in plan:
+            if kind == "append":
+                own[key] = (*own.get(key, ()), value)
+                committed[key] = (*committed.get(key, ()), value)
+                result.append(Append(key, value))
+            else:
+                result.append(Read(key, own.get(key, ())))
+        states.append(committed)
+        results.append(result)
+    return results
 
 
 def _executed(
