@@ -20,7 +20,7 @@ Source:
     Adya (1999), sections 4.2 and 5; Kingsbury and Alvaro, Elle (2020), section 6.
 """
 
-from collections.abc import Iterator
+from bisect import bisect_right
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,9 +117,8 @@ class CycleSearch:
         self._parts: dict[tuple[frozenset[int], int], _Part] = {}
         self._undecided: set[int] = set()
         # Every cycle lies in a component of all dependencies together, and a valid history has none.
-        all_kinds = frozenset((WW, WR, RW))
-        self._labels = np.zeros(graph.count, dtype=np.int64)
-        self._labels = self._part(all_kinds, IN_REAL_TIME).labels
+        source, target = graph.edges.source, graph.edges.target
+        self._labels = components(graph, source, target, realtime=True)
 
     def report(self) -> CycleReport:
         """Returns what was found."""
@@ -160,11 +159,20 @@ class CycleSearch:
             )
             rows = rows[inside & (self._labels[self._edges.source[rows]] >= 0)]
             source, target = self._edges.source[rows], self._edges.target[rows]
-            realtime = strength == IN_REAL_TIME
-            labels = components(self._graph, source, target, realtime=realtime)
+            labels = self._labels
+            if not self._is_whole(kinds, strength):
+                realtime = strength == IN_REAL_TIME
+                labels = components(self._graph, source, target, realtime=realtime)
             inside = (labels[source] >= 0) & (labels[source] == labels[target])
             self._parts[kinds, strength] = _Part(labels=labels, rows=rows[inside])
         return self._parts[kinds, strength]
+
+    def _is_whole(self, kinds: frozenset[int], strength: int) -> bool:
+        """Returns whether fewer dependencies make the same components as all of them; these then make them too."""
+        return any(
+            known <= kinds and weaker <= strength and np.array_equal(part.labels, self._labels)
+            for (known, weaker), part in self._parts.items()
+        )
 
     def _rows(self, kinds: frozenset[int], strength: int) -> I64:
         wanted = sorted(kinds | ({PROCESS} if strength else set()))
@@ -289,7 +297,7 @@ class _Walk:
         self._targets: list[int] = edges.target[rows].tolist()
         self._is_realtime = strength == IN_REAL_TIME
         self._labels = part.labels
-        self._later: dict[int, tuple[list[int], I64]] = {}
+        self._by_time: dict[int, tuple[list[int], list[int], dict[int, int]]] = {}
         self._graph = graph
         self.steps = 0
 
@@ -301,27 +309,30 @@ class _Walk:
         self.steps = 1
         if longest < 1:
             return None
-        reached: dict[int, Step | None] = {start: None}
-        last = len(self._members_by_time(start)[0]) if self._is_realtime else 0
+        targets, rows = self._targets, self._rows
+        by_time, invoked_ns, ended_ns = self._times(start)
+        # From where to each transaction, and through which dependency.
+        reached: dict[int, tuple[int, int]] = {start: (-1, -1)}
+        last = len(by_time)
         frontier = [start]
         for _ in range(longest):
             following: list[int] = []
             for vertex in frontier:
-                for step in self._successors(vertex):
-                    self.steps += 1
-                    if step.target not in reached:
-                        reached[step.target] = step
-                        following.append(step.target)
-                if self._is_realtime:
+                row = self._row_of[vertex]
+                begin, limit = self._starts[row], self._ends[row]
+                self.steps += limit - begin
+                for place in range(begin, limit):
+                    target = targets[place]
+                    if target not in reached:
+                        reached[target] = (vertex, rows[place])
+                        following.append(target)
+                if last:
                     # All that was invoked late enough is reached at once, and is never considered again.
-                    members, invoked_ns = self._members_by_time(start)
-                    first = int(
-                        np.searchsorted(invoked_ns, self._graph.ended_ns[vertex], side="right")
-                    )
-                    for target in members[first:last]:
-                        self.steps += 1
+                    first = bisect_right(invoked_ns, ended_ns[vertex])
+                    self.steps += max(last - first, 0)
+                    for target in by_time[first:last]:
                         if target not in reached:
-                            reached[target] = Step(vertex, target, -1)
+                            reached[target] = (vertex, -1)
                             following.append(target)
                     last = min(last, first)
                 if end in reached:
@@ -331,27 +342,32 @@ class _Walk:
                 return None
         return None
 
-    def _successors(self, vertex: int) -> Iterator[Step]:
-        row = self._row_of[vertex]
-        for place in range(self._starts[row], self._ends[row]):
-            yield Step(vertex, self._targets[place], self._rows[place])
+    def _times(self, vertex: int) -> tuple[list[int], list[int], dict[int, int]]:
+        """Returns the component's transactions by invocation, their times, and when each one ended.
 
-    def _members_by_time(self, vertex: int) -> tuple[list[int], I64]:
+        All are empty if realtime dependencies are not followed.
+        """
+        if not self._is_realtime:
+            return [], [], {}
         label = int(self._labels[vertex])
-        if label not in self._later:
+        if label not in self._by_time:
             members = np.flatnonzero(self._labels == label)
-            invoked_ns = self._graph.invoked_ns[members]
-            order = np.argsort(invoked_ns, kind="stable")
-            self._later[label] = (members[order].tolist(), invoked_ns[order])
-        return self._later[label]
+            order = members[np.argsort(self._graph.invoked_ns[members], kind="stable")]
+            self._by_time[label] = (
+                order.tolist(),
+                self._graph.invoked_ns[order].tolist(),
+                dict(zip(order.tolist(), self._graph.ended_ns[order].tolist(), strict=True)),
+            )
+        return self._by_time[label]
 
 
-def _path(reached: dict[int, Step | None], end: int) -> tuple[Step, ...]:
+def _path(reached: dict[int, tuple[int, int]], end: int) -> tuple[Step, ...]:
     steps: list[Step] = []
-    step = reached[end]
-    while step is not None:
-        steps.append(step)
-        step = reached[step.source]
+    source, edge = reached[end]
+    while source >= 0:
+        steps.append(Step(source, end, edge))
+        end = source
+        source, edge = reached[end]
     return tuple(reversed(steps))
 
 

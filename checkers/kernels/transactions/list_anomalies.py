@@ -341,39 +341,38 @@ def _fractured_reads(h: ListHistory, words: Words) -> Found | None:
     last = h.order_write[h.order_start[reads.key] + reads.count - 1]
     known = last >= 0
     writer, reader = h.writes.transaction[last[known]], reads.transaction[known]
-    pairs = distinct_rows(writer, reader)
-    writer, reader = writer[pairs], reader[pairs]
-    is_pair = (writer != reader) & h.is_node[writer]
-    writer, reader = writer[is_pair], reader[is_pair]
+    seen = np.flatnonzero(known)
+    pairs = distinct_rows(writer, reader, reads.key[seen])
+    pairs = pairs[(writer[pairs] != reader[pairs]) & h.is_node[writer[pairs]]]
+    writer, reader, seen = writer[pairs], reader[pairs], seen[pairs]
     by_writer = np.argsort(h.writes.transaction, kind="stable")
     owners = h.writes.transaction[by_writer]
     begin = np.searchsorted(owners, writer, side="left")
     count = np.searchsorted(owners, writer, side="right") - begin
     offset = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
     write = by_writer[np.repeat(begin, count) + offset]
-    reader = np.repeat(reader, count)
+    reader, seen = np.repeat(reader, count), np.repeat(seen, count)
     shortest = _shortest_reads(h, reader, h.writes.key[write])
     place = h.position[write].copy()
     is_unread = np.zeros(h.writes.count, dtype=np.bool_)
     is_unread[unread_writes(h)] = True
     place[is_unread[write]] = NEVER
-    usable = (shortest >= 0) & ~h.is_unsure[h.writes.key[write]]
+    # Two reads of one key that differ contradict each other; that is another anomaly.
+    usable = (shortest >= 0) & (reads.key[seen] != h.writes.key[write])
+    usable &= ~h.is_unsure[h.writes.key[write]]
     is_bad = usable & (place >= np.append(h.reads.count, 0)[shortest])
     if not is_bad.any():
         return None
     at = int(np.flatnonzero(is_bad)[0])
     one, missed = int(reader[at]), int(write[at])
     other = int(h.writes.transaction[missed])
-    seen = np.flatnonzero(
-        (reads.transaction == one) & (np.append(h.writes.transaction, -1)[last] == other)
-    )
-    seen_key = int(reads.key[seen[0]])
+    seen_key, seen_write = int(reads.key[seen[at]]), int(last[seen[at]])
     return Found(
         id="fractured-read",
         count=len(distinct_rows(h.writes.transaction[write[is_bad]], reader[is_bad])),
         sentence=(
             f"{words.name(one)} read {words.key(seen_key)} at"
-            f" {words.value(int(h.writes.value[last[seen[0]]]))}, which {words.name(other)} wrote, but read"
+            f" {words.value(int(h.writes.value[seen_write]))}, which {words.name(other)} wrote, but read"
             f" {words.key(int(h.writes.key[missed]))} as {words.read(int(h.reads.op[shortest[at]]))}, without"
             f" {words.value(int(h.writes.value[missed]))}, which {words.name(other)} wrote too"
         ),

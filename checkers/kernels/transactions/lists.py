@@ -23,7 +23,7 @@ from checkers.kernels.transactions.writes import Writes, writes_of
 
 CHUNK_ELEMENTS = 4_000_000
 """Elements compared at a time; lists are much longer together than the history that produced them."""
-PAIRS_MAX = 4_000_000
+PAIRS_MAX = 1_000_000
 """Dependencies between readers of the last version and appends that no read returned; more are left out."""
 
 
