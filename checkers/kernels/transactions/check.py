@@ -12,6 +12,7 @@ from checkers.kernels.transactions.isolation import (
     KAFKA_READ_COMMITTED,
     KAFKA_READ_UNCOMMITTED,
     judged,
+    require_level,
 )
 from checkers.kernels.transactions.list_anomalies import list_anomalies
 from checkers.kernels.transactions.lists import list_edges, list_history
@@ -48,6 +49,7 @@ def check_list_append(
         HistoryError: The columns contradict each other, or one value was appended twice to one key.
         UsageError: The promise is no known level.
     """
+    require_level(promise)
     t = normalised(transactions)
     words = Words(t)
     history = list_history(t)
@@ -88,6 +90,7 @@ def check_log_transactions(
         HistoryError: The columns contradict each other, or one value was sent twice to one partition.
         UsageError: The promise is no known level.
     """
+    require_level(promise)
     t = normalised(transactions)
     words = Words(t)
     is_read_committed = promise != KAFKA_READ_UNCOMMITTED

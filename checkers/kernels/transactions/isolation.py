@@ -109,6 +109,16 @@ def levels() -> tuple[str, ...]:
     return (*LEVELS, "strict-serializable", KAFKA_READ_COMMITTED, KAFKA_READ_UNCOMMITTED)
 
 
+def require_level(promise: str) -> None:
+    """Refuses a promise that is no known level.
+
+    Raises:
+        UsageError: With the known levels.
+    """
+    if promise not in levels():
+        raise UsageError(unknown_name("isolation level", promise, levels()))
+
+
 def judge_isolation(identifier: str, promise: str) -> Judged:
     """Returns what an anomaly means if a level was promised.
 
@@ -119,8 +129,7 @@ def judge_isolation(identifier: str, promise: str) -> Judged:
     Raises:
         UsageError: The promise is no known level.
     """
-    if promise not in levels():
-        raise UsageError(unknown_name("isolation level", promise, levels()))
+    require_level(promise)
     base, strength = split_suffix(identifier)
     if identifier == "unseen":
         return Judged(
