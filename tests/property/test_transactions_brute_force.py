@@ -115,7 +115,7 @@ def _renamed(history: History, rng: random.Random) -> History:
             t,
             id=number,
             process=None if t.process is None else t.process + shift,
-            session=None if t.session is None else t.session + shift,
+            session=t.session if t.session in (None, -1) else t.session + shift,
             invoked_ns=t.invoked_ns * 7 + shift,
             completed_ns=None if t.completed_ns is None else t.completed_ns * 7 + shift,
             commit_invoked_ns=(

@@ -306,7 +306,7 @@ def _with_commit_time(rng: random.Random, transaction: Transaction) -> Transacti
     if transaction.completed_ns is not None:
         limit = transaction.completed_ns
     at = rng.randint(transaction.invoked_ns, limit)
-    session = rng.choice((None, None, 50))
+    session = rng.choice((None, 50, 50, 50, -1))
     return replace(transaction, commit_invoked_ns=rng.choice((None, at)), session=session)
 
 

@@ -165,6 +165,7 @@ def _polls(
                 key == one.key and one.offset < offset < other.offset for key, offset in places
             )
 
+    records = [r for r in records if r.reader.session != -1]
     keys = {r.key for r in records}
     for key in keys:
         for t in history:
@@ -181,7 +182,28 @@ def _polls(
                 key=lambda t: (t.invoked_ns, t.id),
             )
             seen = [r for t in consumer for r in records if r.key == key and r.reader is t]
-            compare("session", ((a, b) for a, b in pairwise(seen) if a.reader is not b.reader))
+            compare(
+                "session",
+                (
+                    (a, b)
+                    for a, b in pairwise(seen)
+                    if a.reader is not b.reader
+                    and not _unknown_between(history, a.reader, b.reader)
+                ),
+            )
+
+
+def _unknown_between(history: History, one: Transaction, other: Transaction) -> bool:
+    def moment(t: Transaction) -> tuple[int, int]:
+        return (t.invoked_ns, t.id)
+
+    return any(
+        not is_committed(t)
+        and not is_aborted(t)
+        and _session(t) == _session(one)
+        and moment(one) < moment(t) < moment(other)
+        for t in history
+    )
 
 
 def _session(t: Transaction) -> int:

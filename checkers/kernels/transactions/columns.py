@@ -43,8 +43,9 @@ class Transactions:
         process: The logically single-threaded client that ran it.
         invoked_ns, completed_ns: When it began and ended; `INF_NS` if it never ended.
         commit_invoked_ns: When its commit was requested; `invoked_ns` if that was not recorded.
-        session: The consumer that polled. Its position is forgotten when partitions are assigned anew, so a new
-            assignment begins a new session. Usually the process.
+        session: The consumer that polled, usually the process. Its position is forgotten when partitions are
+            assigned anew, so a new assignment begins a new session. ABSENT if partitions were assigned anew while
+            the transaction ran; the order of its polls is then not checked.
         group: The consumer group whose positions it commits, ABSENT for none.
         is_final: Whether it is one of the closing reads of logs. They begin when no transaction is open any more,
             and together read every partition from its first record to its end.

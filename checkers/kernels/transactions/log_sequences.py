@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from checkers.kernels.history import I64, OFFSET_MAX, Bools
-from checkers.kernels.transactions.columns import COMMITTED
+from checkers.kernels.history import ABSENT, I64, OFFSET_MAX, Bools
+from checkers.kernels.transactions.columns import COMMITTED, UNKNOWN, Transactions
 from checkers.kernels.transactions.found import Found, Words
 from checkers.kernels.transactions.logs import LogHistory, rank_of
 
@@ -81,23 +81,22 @@ def _polls(h: LogHistory) -> _Pairs:
     """Returns consecutive records that one consumer received from one partition.
 
     Within a transaction all records count, whatever became of it. From one transaction to the next one only those
-    of committed transactions count: the consumer of another one returns to where it was before. The closing reads
-    begin at the start of each partition, so they follow nothing.
+    of committed transactions count: the consumer of an aborted one returns to where it was before, and after one
+    of unknown outcome nothing is known of its position. The closing reads begin at the start of each partition, so
+    they follow nothing.
     """
     p, t = h.polled, h.t
-    place = np.arange(len(p.key))
-    order = np.lexsort((place, p.transaction, p.key))
+    rows = np.flatnonzero(t.session[p.transaction] != ABSENT)
+    order = rows[np.lexsort((rows, p.transaction[rows], p.key[rows]))]
     same = (np.diff(p.transaction[order]) == 0) & (np.diff(p.key[order]) == 0)
     one, other = order[:-1][same], order[1:][same]
-    rows = np.flatnonzero((t.outcome[p.transaction] == COMMITTED) & ~t.is_final[p.transaction])
+    is_used = (t.outcome == COMMITTED) & ~t.is_final
+    rows = rows[is_used[p.transaction[rows]]]
     transaction = p.transaction[rows]
-    order = rows[
-        np.lexsort(
-            (rows, transaction, t.invoked_ns[transaction], p.key[rows], t.session[transaction])
-        )
-    ]
-    session = t.session[p.transaction[order]]
-    follows = (np.diff(session) == 0) & (np.diff(p.key[order]) == 0)
+    stretch = _stretches(t)[transaction]
+    order = rows[np.lexsort((rows, transaction, t.invoked_ns[transaction], p.key[rows], stretch))]
+    stretch = _stretches(t)[p.transaction[order]]
+    follows = (np.diff(stretch) == 0) & (np.diff(p.key[order]) == 0)
     follows &= np.diff(p.transaction[order]) != 0
     one = np.concatenate([one, order[:-1][follows]])
     other = np.concatenate([other, order[1:][follows]])
@@ -108,6 +107,16 @@ def _polls(h: LogHistory) -> _Pairs:
         from_offset=p.offset[one],
         to_offset=p.offset[other],
     )
+
+
+def _stretches(t: Transactions) -> I64:
+    """Returns a number per transaction, equal for those of one session without an unknown outcome between them."""
+    order = np.lexsort((np.arange(t.count), t.invoked_ns, t.session))
+    begins = np.zeros(t.count, dtype=np.int64)
+    begins[1:] = (np.diff(t.session[order]) != 0) | (t.outcome[order][:-1] == UNKNOWN)
+    stretch = np.empty(t.count, dtype=np.int64)
+    stretch[order] = np.cumsum(begins)
+    return stretch
 
 
 def _skips(

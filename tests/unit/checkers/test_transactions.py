@@ -125,6 +125,39 @@ def test_a_clock_error_hides_what_it_could_explain() -> None:
     assert not check_list_append(t, clock_error_ns=5).findings
 
 
+def _consumer(between: Transaction, session: int) -> list[str]:
+    """Returns what is found if a consumer polled offset 0, ran a transaction, and then polled offset 2."""
+    history = [
+        Transaction(id=1, ops=tuple(Append("a", n, n) for n in range(3))),
+        Transaction(id=2, ops=(Poll((("a", 0, 0),)),), invoked_ns=1, completed_ns=2, session=7),
+        between,
+        Transaction(
+            id=4, ops=(Poll((("a", 2, 2),)),), invoked_ns=5, completed_ns=6, session=session
+        ),
+    ]
+    return [f.id for f in check_log_transactions(transactions_of(history)).findings]
+
+
+def test_a_consumer_of_unknown_position_skips_nothing() -> None:
+    between = Transaction(id=3, ops=(), invoked_ns=3, completed_ns=4, session=7)
+    assert "session-poll-skip" in _consumer(between, 7)
+    assert "session-poll-skip" in _consumer(replace(between, outcome="aborted"), 7)
+    assert "session-poll-skip" not in _consumer(replace(between, outcome="unknown"), 7)
+    assert "session-poll-skip" not in _consumer(between, 8)
+
+
+def test_polls_during_an_assignment_are_in_no_order() -> None:
+    history = [
+        Transaction(id=1, ops=tuple(Append("a", n, n) for n in range(3))),
+        Transaction(id=2, ops=(Poll((("a", 2, 2),)), Poll((("a", 0, 0),)))),
+    ]
+    ids = [f.id for f in check_log_transactions(transactions_of(history)).findings]
+    assert "int-nonmonotonic-poll" in ids
+    history[1] = replace(history[1], session=-1)
+    ids = [f.id for f in check_log_transactions(transactions_of(history)).findings]
+    assert "int-nonmonotonic-poll" not in ids
+
+
 # --- levels ---
 
 
