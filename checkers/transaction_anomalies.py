@@ -205,3 +205,6 @@ TRANSACTION_ROWS: tuple[Row, ...] = (
         _KIP_98 + ", consume-transform-produce",
     ),
 )
+
+OF_TRANSACTIONS = frozenset(row[0] for row in TRANSACTION_ROWS)
+"""Anomalies that only histories of transactions can have."""

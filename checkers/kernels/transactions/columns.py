@@ -243,6 +243,7 @@ def normalised(transactions: Transactions) -> Transactions:
     row_of[order] = np.arange(t.count)
     op_transaction = row_of[t.op_transaction] if len(t.op_transaction) else t.op_transaction
     op_order = np.lexsort((t.op_key, t.op_number, op_transaction))
+    _reject_repeated_parts(t, op_order)
     if (np.diff(order) > 0).all() and (np.diff(op_order) > 0).all():
         return t
     count = t.op_count[op_order]
@@ -303,6 +304,16 @@ def _validate(t: Transactions) -> None:
         len(t.element_value) == len(t.element_offset) == total,
         "op_count and the elements have different lengths",
     )
+
+
+def _reject_repeated_parts(t: Transactions, order: I64) -> None:
+    """Refuses two micro-operations in the same place, because their order would depend on the order of rows."""
+    same = np.ones(max(len(order) - 1, 0), dtype=np.bool_)
+    for column in (t.op_key, t.op_number, t.op_transaction):
+        same &= np.diff(column[order]) == 0
+    is_bad = np.zeros(t.count, dtype=np.bool_)
+    is_bad[t.op_transaction[order[1:][same]]] = True
+    _reject(t, is_bad, "has two micro-operations with the same number and key")
 
 
 def _require(condition: bool, objection: str) -> None:

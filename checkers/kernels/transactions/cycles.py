@@ -17,7 +17,7 @@ have a budget counted in steps, never in seconds. Where the first one ends early
 which it is in any case for the levels that forbid it, and a reason says what is unknown.
 
 Source:
-    Adya (1999), sections 4.2 and 5; Kingsbury and Alvaro, Elle (2020), section 6.
+    Adya, Weak Consistency (1999), on phenomena; Kingsbury and Alvaro, Elle (2020).
 """
 
 from bisect import bisect_right

@@ -13,7 +13,7 @@ Realtime dependencies are not listed, because there are as many as pairs of tran
 times per transaction.
 
 Source:
-    Adya, Weak Consistency (1999), sections 3 and 4; Kingsbury and Alvaro, Elle (2020), sections 4 and 5.
+    Adya, Weak Consistency (1999), on dependencies; Kingsbury and Alvaro, Elle (2020).
 """
 
 from dataclasses import dataclass

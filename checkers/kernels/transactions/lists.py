@@ -8,7 +8,7 @@ Reads count only if their transaction committed. A transaction of unknown outcom
 returned one of its values.
 
 Source:
-    Kingsbury and Alvaro, Elle (2020), section 4.3 (traceability and recoverability of list-append).
+    Kingsbury and Alvaro, Elle (2020) (traceability and recoverability of list-append).
 """
 
 from collections.abc import Iterator

@@ -100,6 +100,12 @@ def test_columns_that_contradict_each_other_are_refused(
         check_list_append(replace(t, **changed))  # type: ignore[arg-type]
 
 
+def test_two_micro_operations_in_one_place_are_refused() -> None:
+    t = transactions_of([Transaction(id=5, ops=(Read("x", ()), Read("x", ())))])
+    with pytest.raises(HistoryError, match="transaction 5 has two micro-operations"):
+        check_list_append(replace(t, op_number=np.zeros(2, dtype=np.int64)))
+
+
 def test_an_empty_history_tests_nothing() -> None:
     for check in (check_list_append, check_log_transactions):
         report = check(transactions_of([]))
