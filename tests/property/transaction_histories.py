@@ -284,12 +284,9 @@ def random_logs(rng: random.Random) -> History:
             done.add(row)
     history = [
         Transaction(
-            id=row,
-            ops=tuple(row_ops),
-            outcome=outcome,
-            group=rng.choice((None, 1, 1)),
+            id=row, ops=tuple(ops[row]), outcome=outcomes[row], group=rng.choice((None, 1, 1))
         )
-        for row, (row_ops, outcome) in enumerate(zip(ops, outcomes, strict=True))
+        for row in range(count)
     ]
     for _ in range(rng.choice((0, 0, 1, 1, 2))):
         history = _mutated_log(rng, history)

@@ -68,12 +68,7 @@ def anomalies(history: History, *, is_read_committed: bool) -> Expected:
             and any(r.sender is t and is_committed(r.reader) for r in records)
         )
     ]
-    content = {(r.key, r.offset, r.value) for r in records} | {
-        (op.key, op.offset, op.value)
-        for t in nodes
-        for op in t.ops
-        if isinstance(op, Append) and op.offset is not None and op.offset >= 0
-    }
+    content = _content(records, nodes)
     certain = {
         (key, offset, value)
         for key, offset, value in content
@@ -91,11 +86,13 @@ def anomalies(history: History, *, is_read_committed: bool) -> Expected:
     counts["divergent-value"] = len(content) - len({(k, o) for k, o, _ in content})
     counts["duplicate"] = len(content) - len({(k, v) for k, _, v in content})
     _reads(counts, records, is_read_committed)
-    for (key, offset), (one, _) in versions.items():
-        counts["order-inversion"] += any(
+    counts["order-inversion"] = sum(
+        any(
             k == key and o > offset and _ended_before(other, one)
             for (k, o), (other, _) in versions.items()
         )
+        for (key, offset), (one, _) in versions.items()
+    )
     _sends(counts, history, content, {(k, v): o for k, o, v in certain})
     _polls(counts, history, records, set(versions))
     _closing(counts, history, nodes)
@@ -105,6 +102,16 @@ def anomalies(history: History, *, is_read_committed: bool) -> Expected:
         counts={name: count for name, count in counts.items() if count},
         cycles=cycles_by_enumeration(edges, circular_reads=True),
     )
+
+
+def _content(records: list[Record], nodes: History) -> set[tuple[Key, int, Key]]:
+    """Returns what polls returned, and what committed sends were told."""
+    return {(r.key, r.offset, r.value) for r in records} | {
+        (op.key, op.offset, op.value)
+        for t in nodes
+        for op in t.ops
+        if isinstance(op, Append) and op.offset is not None and op.offset >= 0
+    }
 
 
 def _ended_before(one: Transaction, other: Transaction) -> bool:

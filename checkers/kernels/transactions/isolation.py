@@ -20,8 +20,8 @@ partition. Its promise is called "kafka-read-committed". It does not isolate wri
 of two transactions may be interleaved in one partition and differently in another one.
 
 Source:
-    Adya, Weak Consistency (1999); Bailis et al., Scalable Atomic Visibility with RAMP Transactions (2014); Kingsbury and
-    Alvaro, Elle (2020); KIP-98 for Kafka.
+    Adya, Weak Consistency (1999); Bailis et al., Scalable Atomic Visibility with RAMP Transactions (2014);
+    Kingsbury and Alvaro, Elle (2020); KIP-98 for Kafka.
 """
 
 from dataclasses import dataclass
