@@ -164,6 +164,31 @@ def test_polls_during_an_assignment_are_in_no_order() -> None:
     assert "int-nonmonotonic-poll" not in ids
 
 
+@pytest.mark.parametrize(("begin", "is_lost"), [(9, False), (10, True)])
+def test_closing_reads_prove_nothing_about_a_transaction_that_had_not_ended(
+    begin: int, is_lost: bool
+) -> None:
+    history = [
+        Transaction(id=1, ops=(Append("a", 1, 0),), completed_ns=10),
+        Transaction(
+            id=2, ops=(Poll(()),), invoked_ns=begin, completed_ns=begin + 50, is_final=True
+        ),
+    ]
+    ids = [f.id for f in check_log_transactions(transactions_of(history)).findings]
+    assert ("lost-acked-write" in ids) == is_lost
+
+
+def test_an_own_last_append_is_followed_by_ww_only() -> None:
+    """T2 read up to its own append, and T1 appended later, which no read returned: no anti-dependency."""
+    history = [
+        Transaction(id=1, ops=(Append("x", 1), Append("y", 1))),
+        Transaction(id=2, ops=(Append("x", 2), Read("x", (2,)), Append("y", 2))),
+        Transaction(id=3, ops=(Read("y", (1, 2)),)),
+    ]
+    ids = [f.id for f in check_list_append(transactions_of(history)).findings]
+    assert ids == ["G0"]
+
+
 # --- levels ---
 
 
