@@ -11,6 +11,8 @@ the anomaly breaks:
 
 from dataclasses import dataclass
 
+from checkers.transaction_anomalies import TRANSACTION_ROWS
+
 LEVELS = ("durability", "integrity", "order", "fresh")
 """From the most important one to the one that Kafka does not promise."""
 
@@ -269,6 +271,6 @@ ANOMALIES: dict[str, AnomalyKind] = {
     identifier: AnomalyKind(
         id=identifier, level=level, definition=text, counts=counts, source=source
     )
-    for identifier, level, text, counts, source in _ROWS
+    for identifier, level, text, counts, source in (*_ROWS, *TRANSACTION_ROWS)
 }
 """Every anomaly by identifier, what matters most first."""

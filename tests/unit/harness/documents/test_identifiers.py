@@ -36,6 +36,9 @@ NO_IDENTIFIERS = {
     "CRC-32": "a checksum",
     "HW-11": "a typing error that a test expects to be refused",
     "HW-99": "a rule that a test expects to be refused",
+    "PL-1": "an isolation level of Adya",
+    "PL-2": "an isolation level of Adya",
+    "PL-3": "an isolation level of Adya",
     "V33": "a typing error that a test expects to be refused",
     "V99": "a variant that a test expects to be refused",
 }

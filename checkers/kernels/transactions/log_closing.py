@@ -1,0 +1,176 @@
+"""What the closing reads show: lost records, torn transactions, and whether inputs were processed exactly once.
+
+The closing reads (`is_final`) begin when no transaction is open any more, and read every partition from its first
+record to its end. A record that they did not return is gone, wherever it was. Without closing reads nothing of
+that is known, and the verdict is unknown.
+"""
+
+import numpy as np
+
+from checkers.kernels.history import I64, INF_NS, Bools
+from checkers.kernels.transactions.columns import ABORTED, COMMITTED, OFFSETS, UNKNOWN
+from checkers.kernels.transactions.found import Found, Words
+from checkers.kernels.transactions.logs import LogHistory, rank_of
+from checkers.kernels.transactions.runs import distinct_rows
+
+NO_CLOSING_READS = (
+    "no closing read of a committed transaction is in the history, so lost records and torn transactions were not"
+    " searched"
+)
+
+
+def closing_anomalies(
+    h: LogHistory, words: Words, clock_error_ns: int
+) -> tuple[list[Found], tuple[str, ...]]:
+    """Returns lost records and torn transactions, and a reason if there was nothing to find them with."""
+    t, w, p = h.t, h.writes, h.polled
+    is_closing = t.is_final & (t.outcome == COMMITTED)
+    may_exist = (h.is_node | (t.outcome == UNKNOWN))[w.transaction]
+    if not may_exist.any():
+        return [], ()
+    if not is_closing.any():
+        return [], (NO_CLOSING_READS,)
+    is_seen = np.zeros(w.count, dtype=np.bool_)
+    rows = np.flatnonzero(is_closing[p.transaction] & (p.write >= 0))
+    is_seen[p.write[rows]] = True
+    seen_count = np.bincount(w.transaction[is_seen], minlength=t.count)
+    is_partly_seen = seen_count[w.transaction] > 0
+    missing = ~is_seen & _could_see(h, is_closing, clock_error_ns)
+    torn = missing & is_partly_seen & may_exist
+    lost = missing & ~is_partly_seen & h.is_node[w.transaction]
+    found = [
+        _torn(h, words, np.flatnonzero(torn), is_seen),
+        _lost(h, words, np.flatnonzero(lost)),
+    ]
+    return [item for item in found if item is not None], ()
+
+
+def _could_see(h: LogHistory, is_closing: Bools, clock_error_ns: int) -> Bools:
+    """Returns which sends belong to transactions that had ended when the first closing read began."""
+    t = h.t
+    begin_ns = int(t.invoked_ns[is_closing].min()) - clock_error_ns
+    has_ended = t.completed_ns <= begin_ns
+    # A transaction whose client never learned its end had ended too, because none was open any more.
+    has_ended |= (t.outcome == UNKNOWN) & (t.completed_ns >= INF_NS) & (t.invoked_ns <= begin_ns)
+    sends: Bools = (has_ended & ~is_closing)[h.writes.transaction]
+    return sends
+
+
+def _torn(h: LogHistory, words: Words, rows: I64, is_seen: Bools) -> Found | None:
+    if not len(rows):
+        return None
+    w, missing = h.writes, int(rows[0])
+    sender = int(w.transaction[missing])
+    seen = int(np.flatnonzero(is_seen & (w.transaction == sender))[0])
+    return Found(
+        id="torn-transaction",
+        count=len(np.unique(w.transaction[rows])),
+        sentence=(
+            f"{words.name(sender)} sent {words.value(int(w.value[seen]))} to {words.key(int(w.key[seen]))} and"
+            f" {words.value(int(w.value[missing]))} to {words.key(int(w.key[missing]))}; the closing reads"
+            " returned the first one, but not the second one"
+        ),
+        transactions=(sender,),
+    )
+
+
+def _lost(h: LogHistory, words: Words, rows: I64) -> Found | None:
+    if not len(rows):
+        return None
+    w, missing = h.writes, int(rows[0])
+    sender = int(w.transaction[missing])
+    return Found(
+        id="lost-acked-write",
+        count=len(rows),
+        sentence=(
+            f"{words.name(sender)} committed {words.value(int(w.value[missing]))} in"
+            f" {words.key(int(w.key[missing]))}, and the closing reads returned nothing of that transaction"
+        ),
+        transactions=(sender,),
+    )
+
+
+def input_anomalies(h: LogHistory, words: Words) -> list[Found]:
+    """Returns inputs that a consumer group processed twice or never, although offsets commit with the outputs.
+
+    A transaction *consumes* the records of a partition that it polled, if it commits a position of its group in
+    that partition.
+    """
+    t, p = h.t, h.polled
+    op = np.flatnonzero(t.op_kind == OFFSETS)
+    op = op[t.group[t.op_transaction[op]] >= 0]
+    if not len(op):
+        return []
+    pair = t.op_transaction * max(h.keys, 1) + t.op_key
+    committing = np.unique(pair[op])
+    consumed = np.flatnonzero(np.isin(p.transaction * max(h.keys, 1) + p.key, committing))
+    parts = (
+        _processed_twice(h, words, consumed),
+        _skipped(h, words, op, consumed),
+    )
+    return [found for found in parts if found is not None]
+
+
+def _processed_twice(h: LogHistory, words: Words, consumed: I64) -> Found | None:
+    p, t = h.polled, h.t
+    rows = consumed[h.is_node[p.transaction[consumed]]]
+    group = t.group[p.transaction[rows]]
+    # A transaction that polled one record twice is another anomaly; here it counts once.
+    once = distinct_rows(group, p.key[rows], p.offset[rows], p.transaction[rows])
+    group, rows = group[once], rows[once]
+    is_same = np.diff(group) == 0
+    is_same &= (np.diff(p.key[rows]) == 0) & (np.diff(p.offset[rows]) == 0)
+    same = np.flatnonzero(is_same)
+    if not len(same):
+        return None
+    at = int(same[0])
+    key, offset = int(p.key[rows[at]]), int(p.offset[rows[at]])
+    one, other = (int(p.transaction[rows[at + i]]) for i in (0, 1))
+    return Found(
+        id="input-processed-twice",
+        count=len(distinct_rows(group[same], p.key[rows[same]], p.offset[rows[same]])),
+        sentence=(
+            f"{words.name(one)} and {words.name(other)} of group {int(group[at])} both consumed offset {offset} of"
+            f" {words.key(key)} and committed"
+        ),
+        transactions=(one, other),
+    )
+
+
+def _skipped(h: LogHistory, words: Words, op: I64, consumed: I64) -> Found | None:
+    """Returns committed records between the first position and the last committed one that nobody consumed."""
+    t, p, c = h.t, h.polled, h.content
+    commits = op[h.is_node[t.op_transaction[op]]]
+    committed_offset = t.element_offset[t.op_start[:-1][commits]]
+    bad: list[tuple[int, int, int, int]] = []
+    groups = np.stack([t.group[t.op_transaction[commits]], t.op_key[commits]])
+    for group, key in groups[:, distinct_rows(groups[0], groups[1])].T.tolist():
+        mine = (groups[0] == group) & (groups[1] == key)
+        limit = int(committed_offset[mine].max())
+        owner = int(t.op_transaction[commits[mine][int(committed_offset[mine].argmax())]])
+        rows = consumed[(t.group[p.transaction[consumed]] == group) & (p.key[consumed] == key)]
+        # A transaction of unknown outcome may have consumed its records, and one that aborted proves where the
+        # group began.
+        maybe = rows[t.outcome[p.transaction[rows]] != ABORTED]
+        first = int(p.offset[rows].min(initial=limit))
+        begin = int(rank_of(c.key[h.version], c.offset[h.version], *_place(key, first))[0])
+        end = int(rank_of(c.key[h.version], c.offset[h.version], *_place(key, limit))[0])
+        offsets = c.offset[h.version[begin:end]]
+        missing = offsets[~np.isin(offsets, p.offset[maybe])]
+        bad += [(group, key, int(offset), owner) for offset in missing.tolist()]
+    if not bad:
+        return None
+    group, key, offset, owner = bad[0]
+    return Found(
+        id="input-skipped",
+        count=len(bad),
+        sentence=(
+            f"{words.name(owner)} committed a position of group {group} beyond offset {offset} of"
+            f" {words.key(key)}, and no transaction of the group consumed that record"
+        ),
+        transactions=(owner,),
+    )
+
+
+def _place(key: int, offset: int) -> tuple[I64, I64]:
+    return np.array([key], dtype=np.int64), np.array([offset], dtype=np.int64)

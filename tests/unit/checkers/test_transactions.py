@@ -1,0 +1,309 @@
+"""The columns of transactions, isolation levels, and what is said when a search is too long."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from checkers.kernels.history import INF_NS, NONE
+from checkers.kernels.transactions.check import check_list_append, check_log_transactions
+from checkers.kernels.transactions.columns import (
+    Append,
+    CommitOffset,
+    Poll,
+    Read,
+    Transaction,
+    transactions_of,
+)
+from checkers.kernels.transactions.cycles import CycleSearch
+from checkers.kernels.transactions.edges import RW, WW, Edges, Graph
+from checkers.kernels.transactions.isolation import (
+    KAFKA_READ_COMMITTED,
+    KAFKA_READ_UNCOMMITTED,
+    LEVELS,
+    breaks,
+    judge_isolation,
+    levels,
+    levels_held,
+)
+from checkers.transaction_anomalies import TRANSACTION_ROWS
+from harness.contracts.verdict import Judgement
+from harness.errors import HistoryError, UsageError
+
+ONE = Transaction(id=1, ops=(Append("x", 1),))
+READER = Transaction(id=2, ops=(Read("x", (1,)),))
+
+
+# --- columns ---
+
+
+def test_values_and_keys_keep_their_names() -> None:
+    history = [
+        Transaction(id=1, ops=(Append("x", "first"), Append(3, "second"))),
+        Transaction(id=2, ops=(Read("x", ("second",)),)),
+    ]
+    t = transactions_of(history)
+    assert t.key_names == ("3", "x")
+    finding = check_list_append(t).findings[0]
+    assert finding.id == "phantom-value"
+    assert finding.sentence == "T2 read second in x, which no transaction wrote there"
+
+
+def test_a_poll_of_two_partitions_is_one_micro_operation_in_two_rows() -> None:
+    poll = Poll((("b", 4, 1), ("a", 0, 2), ("b", 5, 3)))
+    t = transactions_of([Transaction(id=9, ops=(poll, CommitOffset("a", 1)))])
+    assert t.op_number.tolist() == [0, 0, 1]
+    assert [t.key_names[key] for key in t.op_key] == ["a", "b", "a"]
+    assert t.element_offset.tolist() == [0, 4, 5, 1]
+
+
+@pytest.mark.parametrize(
+    ("history", "message"),
+    [
+        ([ONE, ONE], "transaction 1 occurs twice"),
+        ([replace(ONE, id=-4)], "transaction -4 has a negative id"),
+        ([replace(ONE, outcome="perhaps")], "transaction 1: outcome 'perhaps' is none of"),
+        ([replace(ONE, invoked_ns=5, completed_ns=4)], "transaction 1 completed before"),
+        ([replace(ONE, invoked_ns=5, commit_invoked_ns=4)], "transaction 1 requested its commit"),
+        ([replace(ONE, invoked_ns=2**70)], "does not fit in 64 bits"),
+    ],
+)
+def test_a_history_that_cannot_be_is_refused_with_the_place(
+    history: list[Transaction], message: str
+) -> None:
+    with pytest.raises(HistoryError, match=message):
+        transactions_of(history)
+
+
+@pytest.mark.parametrize("check", [check_list_append, check_log_transactions])
+def test_one_value_written_twice_to_one_key_is_refused(check: object) -> None:
+    t = transactions_of([ONE, replace(ONE, id=2)])
+    with pytest.raises(HistoryError, match="transactions 1 and 2 both write 1 to x"):
+        check(t)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"process": np.zeros(1, dtype=np.int64)}, "process has not one row per transaction"),
+        ({"op_key": np.array([0, 5], dtype=np.int64)}, "transaction 2 has a micro-operation"),
+        ({"op_transaction": np.array([0, 7], dtype=np.int64)}, "belongs to no transaction"),
+        ({"element_value": np.zeros(9, dtype=np.int64)}, "different lengths"),
+        ({"op_count": np.array([2, 0], dtype=np.int64)}, "transaction 1 has a micro-operation"),
+    ],
+)
+def test_columns_that_contradict_each_other_are_refused(
+    changed: dict[str, np.ndarray], message: str
+) -> None:
+    t = transactions_of([ONE, READER])
+    with pytest.raises(HistoryError, match=message):
+        check_list_append(replace(t, **changed))  # type: ignore[arg-type]
+
+
+def test_two_micro_operations_in_one_place_are_refused() -> None:
+    t = transactions_of([Transaction(id=5, ops=(Read("x", ()), Read("x", ())))])
+    with pytest.raises(HistoryError, match="transaction 5 has two micro-operations"):
+        check_list_append(replace(t, op_number=np.zeros(2, dtype=np.int64)))
+
+
+def test_an_empty_history_tests_nothing() -> None:
+    for check in (check_list_append, check_log_transactions):
+        report = check(transactions_of([]))
+        assert report.findings == ()
+        assert "nothing was tested" in report.unknown_reasons[0]
+
+
+def test_times_of_transactions_never_decide_without_a_completion() -> None:
+    late = Transaction(id=2, ops=(Read("x", ()),), invoked_ns=1000, completed_ns=1001)
+    assert check_list_append(transactions_of([ONE, late])).findings == ()
+    early = replace(ONE, completed_ns=10)
+    ids = [f.id for f in check_list_append(transactions_of([early, late])).findings]
+    assert ids == ["G-single-realtime"]
+
+
+def test_a_clock_error_hides_what_it_could_explain() -> None:
+    history = [
+        replace(ONE, completed_ns=10),
+        Transaction(id=2, ops=(Read("x", ()),), invoked_ns=15, completed_ns=20),
+    ]
+    t = transactions_of(history)
+    assert check_list_append(t, clock_error_ns=4).findings
+    assert not check_list_append(t, clock_error_ns=5).findings
+
+
+def _consumer(between: Transaction, session: int) -> list[str]:
+    """Returns what is found if a consumer polled offset 0, ran a transaction, and then polled offset 2."""
+    history = [
+        Transaction(id=1, ops=tuple(Append("a", n, n) for n in range(3))),
+        Transaction(id=2, ops=(Poll((("a", 0, 0),)),), invoked_ns=1, completed_ns=2, session=7),
+        between,
+        Transaction(
+            id=4, ops=(Poll((("a", 2, 2),)),), invoked_ns=5, completed_ns=6, session=session
+        ),
+    ]
+    return [f.id for f in check_log_transactions(transactions_of(history)).findings]
+
+
+def test_a_consumer_of_unknown_position_skips_nothing() -> None:
+    between = Transaction(id=3, ops=(), invoked_ns=3, completed_ns=4, session=7)
+    assert "session-poll-skip" in _consumer(between, 7)
+    assert "session-poll-skip" in _consumer(replace(between, outcome="aborted"), 7)
+    assert "session-poll-skip" not in _consumer(replace(between, outcome="unknown"), 7)
+    assert "session-poll-skip" not in _consumer(between, 8)
+
+
+def test_polls_during_an_assignment_are_in_no_order() -> None:
+    history = [
+        Transaction(id=1, ops=tuple(Append("a", n, n) for n in range(3))),
+        Transaction(id=2, ops=(Poll((("a", 2, 2),)), Poll((("a", 0, 0),)))),
+    ]
+    ids = [f.id for f in check_log_transactions(transactions_of(history)).findings]
+    assert "int-nonmonotonic-poll" in ids
+    history[1] = replace(history[1], session=-1)
+    ids = [f.id for f in check_log_transactions(transactions_of(history)).findings]
+    assert "int-nonmonotonic-poll" not in ids
+
+
+@pytest.mark.parametrize(("begin", "is_lost"), [(9, False), (10, True)])
+def test_closing_reads_prove_nothing_about_a_transaction_that_had_not_ended(
+    begin: int, is_lost: bool
+) -> None:
+    history = [
+        Transaction(id=1, ops=(Append("a", 1, 0),), completed_ns=10),
+        Transaction(
+            id=2, ops=(Poll(()),), invoked_ns=begin, completed_ns=begin + 50, is_final=True
+        ),
+    ]
+    ids = [f.id for f in check_log_transactions(transactions_of(history)).findings]
+    assert ("lost-acked-write" in ids) == is_lost
+
+
+def test_an_own_last_append_is_followed_by_ww_only() -> None:
+    """T2 read up to its own append, and T1 appended later, which no read returned: no anti-dependency."""
+    history = [
+        Transaction(id=1, ops=(Append("x", 1), Append("y", 1))),
+        Transaction(id=2, ops=(Append("x", 2), Read("x", (2,)), Append("y", 2))),
+        Transaction(id=3, ops=(Read("y", (1, 2)),)),
+    ]
+    ids = [f.id for f in check_list_append(transactions_of(history)).findings]
+    assert ids == ["G0"]
+
+
+# --- levels ---
+
+
+@pytest.mark.parametrize("identifier", [row[0] for row in TRANSACTION_ROWS])
+def test_every_level_judges_every_anomaly(identifier: str) -> None:
+    for promise in levels():
+        judged = judge_isolation(identifier, promise)
+        assert judged.judgement in (Judgement.FORBIDDEN, Judgement.ALLOWED)
+        assert judged.rule
+    broken = [level for level in LEVELS if breaks(identifier, level)]
+    assert identifier == "int-send-skip" or "strong-serializable" in broken
+
+
+@pytest.mark.parametrize(
+    ("identifier", "allowed", "forbidden"),
+    [
+        ("G0", None, "read-uncommitted"),
+        ("G0-process", "serializable", "strong-session-read-uncommitted"),
+        ("G0-realtime", "strong-session-serializable", "strong-read-uncommitted"),
+        ("G1a", "strong-read-uncommitted", "read-committed"),
+        ("fractured-read", "strong-read-committed", "read-atomic"),
+        ("G-single", "strong-read-atomic", "snapshot-isolation"),
+        ("G2-item", "strong-snapshot-isolation", "serializable"),
+        ("G2-item-realtime", "strong-session-serializable", "strict-serializable"),
+        ("G1c", KAFKA_READ_COMMITTED, "read-committed"),
+        ("G1a", KAFKA_READ_UNCOMMITTED, KAFKA_READ_COMMITTED),
+        ("circular-reads-realtime", KAFKA_READ_UNCOMMITTED, KAFKA_READ_COMMITTED),
+        ("lost-acked-write", None, KAFKA_READ_UNCOMMITTED),
+    ],
+)
+def test_an_anomaly_breaks_a_level_and_not_the_one_below(
+    identifier: str, allowed: str | None, forbidden: str
+) -> None:
+    assert judge_isolation(identifier, forbidden).judgement == Judgement.FORBIDDEN
+    if allowed is not None:
+        assert judge_isolation(identifier, allowed).judgement == Judgement.ALLOWED
+
+
+def test_an_unknown_level_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(UsageError, match="did you mean 'serializable'"):
+        check_list_append(transactions_of([ONE]), promise="serialisable")
+
+
+def test_the_levels_that_hold_are_named() -> None:
+    skew = [
+        Transaction(id=1, ops=(Read("x", ()), Append("y", 1))),
+        Transaction(id=2, ops=(Read("y", ()), Append("x", 2))),
+    ]
+    report = check_list_append(transactions_of(skew), promise="snapshot-isolation")
+    assert [f.judgement for f in report.findings] == [Judgement.ALLOWED]
+    held = levels_held(report.findings, report.unknown_reasons)
+    assert held["read-atomic"] == held["strong-read-atomic"] == "holds"
+    assert held["serializable"] == held["strong-serializable"] == "broken"
+    # G2-item may be one of the cycles that snapshot isolation forbids too.
+    assert held["snapshot-isolation"] == "unknown"
+    valid = check_list_append(transactions_of([ONE, READER]))
+    assert set(levels_held(valid.findings, valid.unknown_reasons).values()) == {"holds"}
+    assert set(levels_held((), ("a reason",)).values()) == {"unknown"}
+
+
+# --- searches ---
+
+
+def _graph(edges: list[tuple[int, int, int]], count: int) -> Graph:
+    columns = np.array(edges, dtype=np.int64).reshape(-1, 3)
+    none = np.full(len(edges), NONE, dtype=np.int64)
+    return Graph(
+        edges=Edges(
+            source=columns[:, 0],
+            target=columns[:, 1],
+            kind=columns[:, 2].astype(np.int8),
+            key=none,
+            before=none,
+            after=none,
+        ),
+        is_node=np.ones(count, dtype=np.bool_),
+        invoked_ns=np.zeros(count, dtype=np.int64),
+        ended_ns=np.full(count, INF_NS, dtype=np.int64),
+    )
+
+
+def test_a_search_that_is_too_long_is_unknown_and_still_breaks_serializability() -> None:
+    # 0 -rw-> 1 -ww-> 2 -rw-> 3 -ww-> 0, and 2 -ww-> 0: the first anti-dependency has a way back without a second.
+    graph = _graph([(2, 3, RW), (3, 0, WW), (0, 1, RW), (1, 2, WW), (2, 0, WW)], 4)
+    whole = CycleSearch(graph).report()
+    assert [cycle.id for cycle in whole.cycles] == ["G-single"]
+    assert whole.unknown_reasons == ()
+    short = CycleSearch(graph, search_steps_max=0).report()
+    assert [cycle.id for cycle in short.cycles] == ["G2-item"]
+    assert "ended after 0 steps" in short.unknown_reasons[0]
+
+
+def test_the_example_is_the_smallest_cycle() -> None:
+    ring = [(n, (n + 1) % 6, WW) for n in range(6)]
+    assert len(CycleSearch(_graph(ring, 6)).report().cycles[0].steps) == 6
+    (cycle,) = CycleSearch(_graph([*ring, (2, 0, WW)], 6)).report().cycles
+    assert len(cycle.steps) == 3
+    assert cycle.is_smallest
+
+
+def test_a_long_chain_of_stale_reads_is_decided_too() -> None:
+    """Every transaction reads what the one invoked after it wrote, so times help nothing."""
+    count = 300
+    history = [
+        Transaction(
+            id=n,
+            ops=(Append(n, 1), Read(n + 1, (1,))) if n < count else (Append(n, 1),),
+            invoked_ns=n * 10,
+            completed_ns=n * 10 + 100_000,
+        )
+        for n in range(count + 1)
+    ]
+    assert check_list_append(transactions_of(history)).findings == ()
+    last = replace(history[-1], ops=(Append(count, 1), Read(0, (1,))))
+    report = check_list_append(transactions_of([*history[:-1], last]))
+    assert [f.id for f in report.findings] == ["G1c"]
+    assert len(report.findings[0].details["cycle"]) == count + 1
+    assert len(report.findings[0].witnesses) == 3
