@@ -3,6 +3,7 @@
 from checkers.models.check import check_model
 from checkers.models.model import Decision, Model
 from checkers.models.operation import Operation
+from checkers.models.picture import draw_failure
 from checkers.models.registry import find_model, model_names
 from checkers.models.result import ModelResult, PartialLinearization, PartitionResult
 
@@ -14,6 +15,7 @@ __all__ = [
     "PartialLinearization",
     "PartitionResult",
     "check_model",
+    "draw_failure",
     "find_model",
     "model_names",
 ]

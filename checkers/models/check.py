@@ -163,14 +163,16 @@ class _Object:
     def _sentence(self, found: Found, target: Operation) -> str:
         if self.validity == Validity.UNKNOWN:
             return (
-                f"the limit was reached after {self.search.configurations} configurations: the first "
-                f"{found.level} of {len(self.search.prepared.levels)} completions can be linearized"
+                f"the limit was reached after {self.search.configurations} configurations; the first "
+                f"{found.level} of {len(self.search.prepared.levels)} ok operations can be ordered"
             )
         if self.decision is not None:
             return self.decision.sentence
+        others = "operation" if found.level == 1 else "operations"
+        earlier = f", although the {found.level} {others} that completed before it can be ordered"
         return (
-            f"{target.text()} cannot be linearized: the {found.level} operations that completed before it "
-            f"can be, but in none of their orders does the {self.model.name} allow this result"
+            f"{target.text()} has no place in any order that the model {self.model.name} allows"
+            f"{earlier if found.level else ''}"
         )
 
     def _partial(self, order: Sequence[tuple[int, Hashable]]) -> PartialLinearization:
@@ -203,6 +205,11 @@ def _result(
     )
 
 
+def _key_text(key: Hashable) -> str:
+    """Returns a key as text; the built-in models wrap keys in tuples, because None is a key, too."""
+    return text(key[0] if isinstance(key, tuple) and len(key) == 1 else key)
+
+
 def _overall_sentence(
     model: Model,
     operation_count: int,
@@ -214,7 +221,7 @@ def _overall_sentence(
     if not worst:
         return f"the history of {operation_count} operations is linearizable as a {model.name}"
     first = worst[0]
-    where = "" if first.key is None else f"object {text(first.key)}: "
+    where = "" if first.key is None else f"object {_key_text(first.key)}: "
     what = "not linearizable" if invalid else "not decided"
     count = f" ({len(invalid or unknown)} of {object_count} objects)" if object_count > 1 else ""
     return f"the history is {what} as a {model.name}{count}: {where}{first.sentence}"

@@ -11,6 +11,9 @@ FAIL = "fail"
 INFO = "info"
 OUTCOMES = (OK, FAIL, INFO)
 
+SILENT = frozenset({"write", "put", "append", "cas", "add", "remove", "enqueue"})
+"""Functions whose missing output is written as "ok" and not as "nil"."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
@@ -44,7 +47,7 @@ class Operation:
         called = self.function if self.input is None else f"{self.function} {self.input!r}"
         if self.outcome != OK:
             return f"process {self.process} {called} -> {self.outcome}"
-        nothing = "nil" if self.input is None else "ok"
+        nothing = "ok" if self.function in SILENT else "nil"
         result = nothing if self.output is None else repr(self.output)
         return f"process {self.process} {called} -> {result}"
 

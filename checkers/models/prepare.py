@@ -21,11 +21,12 @@ class Level:
     """One completion of an `ok` operation, and what is pending just before it.
 
     Attributes:
-        target: Position of the operation that completes. target_bit: Its slot. observers: (slot, signature,
-        position) of the pending observers. mutators: The other pending operations, grouped by signature, each
-        group in the order of completion. observer_mask, general_mask, overwrite_mask: Slots of the observers, of
-        the mutators that do not overwrite, and of
-            those that do.
+        target: Position of the operation that completes.
+        target_bit: Its slot.
+        observers: (slot, signature, position) of the pending observers.
+        mutators: The other pending operations, grouped by signature, each group in the order of completion.
+        observer_mask, general_mask, overwrite_mask: Slots of the observers, of the mutators that do not overwrite,
+            and of those that do.
         info_count: How many `info` operations were invoked before.
     """
 

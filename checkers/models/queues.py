@@ -1,9 +1,11 @@
 """A queue: first in, first out."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+from checkers.models.model import Decision
 from checkers.models.operation import INFO, OK, Operation
+from checkers.models.queue_decision import decide_queue
 from checkers.models.values import frozen, text
 
 
@@ -58,6 +60,10 @@ class QueueModel:
         """Returns true for a dequeue that found the queue empty."""
         is_ok_dequeue = operation.function == "dequeue" and operation.outcome == OK
         return is_ok_dequeue and operation.output is None
+
+    def decide(self, operations: Sequence[Operation]) -> Decision | None:
+        """Decides histories in which no value is enqueued twice."""
+        return decide_queue(operations)
 
     def describe(self, state: Hashable) -> str:
         """Returns the values, the first one first."""

@@ -24,11 +24,12 @@ class PartitionResult:
     """What was found for one object, for example one key.
 
     Attributes:
-        key: Which object; None if the history was not partitioned. validity: Whether its operations are
-        linearizable. sentence: The reason in plain English; empty if they are. operations: Indices of its
-        operations, `fail` ones excluded. blocked: Indices of operations that cannot be linearized together with
-        those that completed before. The first one
-            is the operation whose completion makes the history invalid. Empty unless invalid.
+        key: Which object; None if the history was not partitioned.
+        validity: Whether its operations are linearizable.
+        sentence: The reason in plain English.
+        operations: Indices of its operations, without `fail` ones and without `info` observers.
+        blocked: Indices of the operations that show why the object is invalid. The first one is the operation that
+            has no place, or whose completion shows it. Empty unless invalid.
         partial_linearizations: The longest ones, at most five; empty if valid.
         completed_count: How many `ok` operations, in the order of their completion, could be linearized.
         ok_count: How many there are.

@@ -31,9 +31,11 @@ import heapq
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from checkers.models.calls import step
 from checkers.models.model import Model
+from checkers.models.needs import Needs
 from checkers.models.prepare import Level, Prepared
 from harness.errors import UsageError
 
@@ -47,8 +49,7 @@ _IMPOSSIBLE = -1
 _UNTRIED = -2
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One operation that took effect, with everything before it.
 
     Attributes:
@@ -57,7 +58,7 @@ class Step:
         state: Number of the state after it.
         level: At which completion it was linearized.
         is_settled: Whether this only notes that a deferred overwrite was overwritten unseen.
-        count: How many operations took effect up to here.
+        length: How many operations took effect up to here.
     """
 
     before: "Step | None"
@@ -65,11 +66,10 @@ class Step:
     state: int
     level: int
     is_settled: bool
-    count: int
+    length: int
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(NamedTuple):
     """One point of the search, just before a completion.
 
     Attributes:
@@ -121,10 +121,10 @@ class Found:
     """What a search found.
 
     Attributes:
-        is_linearizable: True, False, or None if the budget was exhausted first. level: How many completions could
-        be reached. orders: If it is linearizable, one order of all operations that take effect; otherwise the
-        longest partial ones. Each
-            is a sequence of (position, state after it).
+        is_linearizable: True, False, or None if the budget was exhausted first.
+        level: How many completions could be reached.
+        orders: If it is linearizable, one order of all operations that take effect; otherwise the longest partial
+            ones. Each is a sequence of (position, state after it).
     """
 
     is_linearizable: bool | None
@@ -141,7 +141,11 @@ class Search:
     states: list[Hashable] = field(default_factory=list)
     numbers: dict[Hashable, int] = field(default_factory=dict)
     transitions: list[dict[int, int]] = field(default_factory=list)
-    visited: dict[tuple[int, int, int], list[tuple[int, int, int]]] = field(default_factory=dict)
+    visited: dict[tuple[int, int, int], list[tuple[int, int, int, int]]] = field(
+        default_factory=dict
+    )
+    needs: Needs = field(init=False)
+    legal: dict[tuple[int, int], int] = field(default_factory=dict)
     heap: list[tuple[int, int, int, bool, Configuration]] = field(default_factory=list)
     pushed: int = 0
     farthest: int = -1
@@ -157,6 +161,7 @@ class Search:
         if not self.states:
             self.transitions = [{} for _ in self.prepared.samples]
             first = self._number(self.model.initial_state())
+            self.needs = Needs(self.prepared, self._is_legal_after)
             done = self._push(Configuration(0, first, 0, 0, 0, None, 0))
         while done is None and self.heap:
             if budget.is_exhausted():
@@ -205,35 +210,25 @@ class Search:
     def _others(self, configuration: Configuration) -> Configuration | None:
         """Linearizes any one operation, so that the next one may become possible."""
         level = self.prepared.levels[configuration.level]
-        done, deferred = configuration.done, configuration.deferred
-        usable = ~done | deferred
-        for signature, members in level.mutators:
-            for bit, position in members:
-                if bit & usable:
-                    if position == level.target and not bit & deferred:
-                        break  # it was tried at once
-                    end = self._linearize(level, configuration, signature, bit, position)
-                    if end is not None:
-                        return end
-                    break
-        tried = {
-            signature
-            for signature, members in level.mutators
-            if any(bit & usable for bit, _ in members)
-        }
-        return self._infos(level, configuration, tried)
-
-    def _infos(
-        self, level: Level, configuration: Configuration, tried: set[int]
-    ) -> Configuration | None:
-        for info in self.prepared.info_classes:
-            if info.members[0][0] >> level.info_count:
-                break
-            if info.signature in tried:
-                continue  # an alike operation that must complete sooner is used first
+        plan = self.needs.plan(configuration.level)
+        pending, usable = ~configuration.done, ~configuration.done | configuration.deferred
+        for group in plan.groups:
+            if not group.slots & usable:
+                continue
+            bit, position = next(member for member in group.members if member[0] & usable)
+            if position == level.target:
+                if not bit & configuration.deferred:
+                    continue  # it was tried at once
+            elif not group.noticed_now & pending:
+                continue  # unseen, see `Needs`
+            end = self._linearize(level, configuration, group.signature, bit, position)
+            if end is not None:
+                return end
+        for info in plan.infos:
+            # An alike operation that must complete sooner is used first.
+            if info.alike_slots & usable or not info.noticed_now & pending:
+                continue
             for bit, position in info.members:
-                if bit >> level.info_count:
-                    break
                 if not bit & configuration.used:
                     end = self._use_info(level, configuration, info.signature, bit, position)
                     if end is not None:
@@ -288,25 +283,31 @@ class Search:
         )
 
     def _observe(self, level: Level, configuration: Configuration) -> Configuration:
-        done, last = configuration.done, configuration.last
-        for bit, signature, position in level.observers:
-            if not bit & done and (state := self._after(configuration.state, signature)) >= 0:
-                if state != configuration.state:
-                    raise self._contradiction(position, "only observe, but it changes the state")
-                done |= bit
-                count = last.count + 1 if last else 1
-                last = Step(last, position, configuration.state, configuration.level, False, count)
-        if done == configuration.done:
+        """Linearizes all pending observers that are legal."""
+        key = (configuration.level, configuration.state)
+        legal = self.legal.get(key)
+        if legal is None:
+            legal = self.legal[key] = self._legal(level, configuration.state)
+        new = legal & ~configuration.done
+        if not new:
             return configuration
-        return Configuration(
-            configuration.level,
-            configuration.state,
-            done,
-            configuration.deferred,
-            configuration.used,
-            last,
-            configuration.extra,
-        )
+        last = configuration.last
+        for bit, _, position in level.observers:
+            if bit & new:
+                length = last.length + 1 if last else 1
+                last = Step(last, position, configuration.state, configuration.level, False, length)
+        return configuration._replace(done=configuration.done | new, last=last)
+
+    def _legal(self, level: Level, state: int) -> int:
+        """Returns the slots of the observers that are legal in a state."""
+        legal = 0
+        for bit, signature, position in level.observers:
+            after = self._after(state, signature)
+            if after >= 0:
+                if after != state:
+                    raise self._contradiction(position, "only observe, but it changes the state")
+                legal |= bit
+        return legal
 
     def _is_new(self, level: Level, configuration: Configuration) -> bool:
         """Returns whether no configuration that was visited dominates this one, and notes it."""
@@ -314,18 +315,30 @@ class Search:
         key = (configuration.level, configuration.state, done & level.general_mask)
         known = self.visited.get(key)
         if known is None:
-            self.visited[key] = [(done, deferred, used)]
+            self.visited[key] = [(done, deferred, used, self._free(configuration))]
             return True
-        observers = level.observer_mask
-        overwrites = level.overwrite_mask
-        for other_done, other_deferred, other_used in known:
-            differ = ((other_done ^ done) | (other_deferred ^ deferred)) & overwrites
-            if not (
-                other_used & ~used or differ & ~other_deferred or done & observers & ~other_done
-            ):
+        observers = done & level.observer_mask
+        ours = level.overwrite_mask
+        for other_done, other_deferred, other_used, free in known:
+            differ = ((other_done ^ done) | (other_deferred ^ deferred)) & ours
+            if not (other_used & ~used or differ & ~free or observers & ~other_done):
                 return False
-        known.append((done, deferred, used))
+        known.insert(0, (done, deferred, used, self._free(configuration)))
         return True
+
+    def _free(self, configuration: Configuration) -> int:
+        """Returns the slots of overwrites that could have no better status than they have here.
+
+        These are the deferred ones, and the linearized ones that nobody can notice any more.
+        """
+        pending, free = ~configuration.done, configuration.deferred
+        for group in self.needs.plan(configuration.level).overwrites:
+            if not group.noticed_ever & pending:
+                free |= group.slots & configuration.done
+        return free
+
+    def _is_legal_after(self, overwrite: int, signature: int) -> bool:
+        return self._after(self._after(0, overwrite), signature) >= 0
 
     def _after(self, state: int, signature: int) -> int:
         """Returns the number of the state after an operation; below zero if it is impossible."""
@@ -358,7 +371,7 @@ class Search:
         if reached.level < self.farthest:
             return
         self.longest.append(reached.last)
-        self.longest.sort(key=lambda one: -(one.count if one else 0))
+        self.longest.sort(key=lambda one: -(one.length if one else 0))
         del self.longest[PARTIAL_MAX:]
 
     def _found(self, is_linearizable: bool | None) -> Found:
@@ -393,15 +406,15 @@ class Search:
 
 def _next(configuration: Configuration, position: int, state: int) -> Step:
     last = configuration.last
-    return Step(last, position, state, configuration.level, False, last.count + 1 if last else 1)
+    return Step(last, position, state, configuration.level, False, last.length + 1 if last else 1)
 
 
 def _passed(level: Level, configuration: Configuration) -> Configuration:
     """Returns the configuration after the completion of an operation that is linearized or deferred."""
     last = configuration.last
     if level.target_bit & configuration.deferred:
-        count = last.count + 1 if last else 1
-        last = Step(last, level.target, configuration.state, configuration.level, True, count)
+        length = last.length + 1 if last else 1
+        last = Step(last, level.target, configuration.state, configuration.level, True, length)
     return Configuration(
         configuration.level + 1,
         configuration.state,

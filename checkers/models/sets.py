@@ -1,9 +1,11 @@
 """A set of elements. Without reads of the whole set, histories are checked per element."""
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
+from checkers.models.model import Decision
 from checkers.models.operation import INFO, OK, Operation
+from checkers.models.set_decision import decide_set
 from checkers.models.values import frozen, text
 
 FUNCTIONS = ("add", "remove", "contains", "read")
@@ -81,6 +83,10 @@ class SetModel:
         if operation.function in ("contains", "read"):
             return True
         return operation.outcome == OK and operation.output is False
+
+    def decide(self, operations: Sequence[Operation]) -> Decision | None:
+        """Decides histories in which nothing is removed and no element is added twice."""
+        return decide_set(operations)
 
     def describe(self, state: Hashable) -> str:
         """Returns the elements."""
