@@ -8,7 +8,15 @@ import importlib.util
 import subprocess
 import sys
 
-BENCHMARKS = ("bench_loop", "bench_scenario", "bench_kernel", "bench_spark", "wire", "bench_faults")
+BENCHMARKS = (
+    "bench_loop",
+    "bench_scenario",
+    "bench_kernel",
+    "bench_models",
+    "bench_spark",
+    "wire",
+    "bench_faults",
+)
 
 
 def main() -> int:
