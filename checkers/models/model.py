@@ -9,7 +9,7 @@ The abilities below `Model` are optional. A model that has one of them must fulf
 checker relies on it; without them the checker only takes longer.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -103,6 +103,27 @@ class Overwriting(Protocol):
 
     def is_overwrite(self, operation: Operation) -> bool:
         """Returns whether `step` returns one and the same state (never None) in every state."""
+        ...
+
+
+CanReach = Callable[[Hashable, Operation], bool]
+"""Whether operations other than overwrites can lead from a state to one in which an observer is legal."""
+
+
+@runtime_checkable
+class Foreseeing(Protocol):
+    """A model that recognises states from which a later result is out of reach."""
+
+    def foresee(self, operations: Sequence[Operation]) -> CanReach | None:
+        """Returns a function that gets a state and an observer.
+
+        Args:
+            operations: The `ok` and `info` operations of one object.
+
+        Returns:
+            A function that is false only if no sequence of these operations, without those that `is_overwrite`,
+            leads from the state to one in which the observer is legal. None if nothing can be foreseen.
+        """
         ...
 
 

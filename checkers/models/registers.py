@@ -4,6 +4,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from checkers.models.model import CanReach
 from checkers.models.operation import INFO, Operation
 from checkers.models.values import frozen, text
 
@@ -127,6 +128,12 @@ class KeyValue:
         _, old, new = operation.input
         return compare_and_set(state, operation, old, new)
 
+    def foresee(self, operations: Sequence[Operation]) -> CanReach | None:
+        """Returns whether a value is the beginning of what a get returned: by append it can only grow."""
+        if any(one.function == "cas" for one in operations):
+            return None
+        return _is_beginning
+
     def signature(self, operation: Operation) -> Hashable:
         """Returns the same value for operations of one key that have the same effect."""
         return effect(operation, None if operation.function == "get" else operation.input[1:])
@@ -206,6 +213,14 @@ def _append(state: Hashable, suffix: str) -> Hashable | None:
     if value is None:
         return (suffix,)
     return (value + suffix,) if isinstance(value, str) else None
+
+
+def _is_beginning(state: Hashable, operation: Operation) -> bool:
+    assert isinstance(state, tuple)
+    value, output = state[0], operation.output
+    if value is None:
+        return True
+    return isinstance(value, str) and isinstance(output, str) and output.startswith(value)
 
 
 def _has_length(given: Any, length: int) -> bool:

@@ -19,6 +19,10 @@ them changes no state and violates no order. `info` operations come last, in the
 the second can: it has linearized at least the observers of the second, used at most its `info` operations, and
 differs otherwise only in operations that it has deferred. A dominated configuration is dropped.
 
+**Foresight.** A model may recognise that a state cannot lead to the result of an observer that is still to come (a
+text that can only grow, and does not begin like what was read later). Such a configuration is dropped, unless an
+overwrite that can still take effect leads there.
+
 Configurations are visited in the order of how far they came and, at one completion, of how few operations were
 linearized without being forced. The order is fixed, so that the result depends on nothing but the operations and
 the limits.
@@ -34,7 +38,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from checkers.models.calls import step
-from checkers.models.model import Model
+from checkers.models.foresight import Foresight
+from checkers.models.model import CanReach, Foreseeing, Model
 from checkers.models.needs import Needs
 from checkers.models.prepare import Level, Prepared
 from harness.errors import UsageError
@@ -147,6 +152,9 @@ class Search:
     needs: Needs = field(init=False)
     legal: dict[tuple[int, int], int] = field(default_factory=dict)
     heap: list[tuple[int, int, int, bool, Configuration]] = field(default_factory=list)
+    can_reach: CanReach | None = None
+    within_reach: dict[tuple[int, int], bool] = field(default_factory=dict)
+    foresight: Foresight = field(init=False)
     pushed: int = 0
     farthest: int = -1
     configurations: int = 0
@@ -162,6 +170,9 @@ class Search:
             self.transitions = [{} for _ in self.prepared.samples]
             first = self._number(self.model.initial_state())
             self.needs = Needs(self.prepared, self._is_legal_after)
+            if isinstance(self.model, Foreseeing):
+                self.can_reach = self.model.foresee(self.prepared.operations)
+                self.foresight = Foresight(self.prepared, self._leads_to)
             done = self._push(Configuration(0, first, 0, 0, 0, None, 0))
         while done is None and self.heap:
             if budget.is_exhausted():
@@ -182,6 +193,8 @@ class Search:
                 return reached
             level = self.prepared.levels[reached.level]
             reached = self._observe(level, reached)
+            if self.can_reach is not None and not self._is_promising(level, reached):
+                return None
             if not self._is_new(level, reached):
                 return None
             if level.target_bit & reached.done & ~reached.deferred:
@@ -297,6 +310,31 @@ class Search:
                 length = last.length + 1 if last else 1
                 last = Step(last, position, configuration.state, configuration.level, False, length)
         return configuration._replace(done=configuration.done | new, last=last)
+
+    def _is_promising(self, level: Level, configuration: Configuration) -> bool:
+        """Returns whether the results of the pending observers, and of the next one, are within reach."""
+        awaited = [one[1:] for one in level.observers if not one[0] & configuration.done]
+        following = self.foresight.following(configuration.level)
+        if following is not None:
+            awaited.append(following)
+        usable = ~configuration.done | configuration.deferred
+        return all(
+            self._is_within_reach(configuration.state, signature)
+            or self.foresight.detours(configuration.level, signature, position) & usable
+            for signature, position in awaited
+        )
+
+    def _is_within_reach(self, state: int, signature: int) -> bool:
+        key = (state, signature)
+        known = self.within_reach.get(key)
+        if known is None:
+            assert self.can_reach is not None
+            known = self.can_reach(self.states[state], self.prepared.samples[signature])
+            self.within_reach[key] = known
+        return known
+
+    def _leads_to(self, overwrite: int, signature: int) -> bool:
+        return self._is_within_reach(self._after(0, overwrite), signature)
 
     def _legal(self, level: Level, state: int) -> int:
         """Returns the slots of the observers that are legal in a state."""

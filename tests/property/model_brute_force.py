@@ -44,10 +44,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--histories", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--from", type=int, default=0, dest="first")
+    parser.add_argument("--models", nargs="*", choices=NAMES, default=NAMES)
     options = parser.parse_args(arguments)
     began = output = time.monotonic()
-    valid = 0
+    valid = count = 0
     for number in range(options.first, options.histories):
+        if NAMES[number % len(NAMES)] not in options.models:
+            continue
+        count += 1
         found, expected = disagreement(options.seed, number)
         valid += expected
         if found:
@@ -56,7 +60,6 @@ def main(arguments: list[str] | None = None) -> int:
         if time.monotonic() - output > 10:
             output = time.monotonic()
             print(f"{number + 1} of {options.histories}", file=sys.stderr, flush=True)
-    count = options.histories - options.first
     print(
         f"{count} histories, {valid} of them linearizable, no disagreement "
         f"({time.monotonic() - began:.0f} s, seed {options.seed})"

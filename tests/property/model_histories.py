@@ -202,6 +202,8 @@ def small_history(rng: random.Random, name: str) -> list[Operation]:
     for place, one in enumerate(history):
         if one.function in ("cas", "add", "remove") and one.output is True and rng.random() < 0.5:
             history[place] = replace(one, output=None)
+    if name == "key-value" and rng.random() < 0.5:
+        history = [one for one in history if one.function != "cas"]
     rng.shuffle(history)
     return history
 

@@ -257,6 +257,26 @@ def test_appended_text_shows_every_append_once_and_in_order() -> None:
     assert is_valid("key-value", *appends, op("cas", ("k", "ab", "c"), True, 5, 6))
 
 
+@pytest.mark.parametrize("begin", [None, "start"])
+def test_a_later_read_guides_the_order_of_concurrent_appends(begin: str | None) -> None:
+    letters = "hgpaenlibkcmjfdo"
+    history = [op("append", ("k", letter), None, 1, 90) for letter in sorted(letters)]
+    if begin is not None:
+        history.append(op("put", ("k", begin), None, 0, 0))
+    read_value = (begin or "") + letters
+    for value, expected in (
+        (read_value, Validity.VALID),
+        (read_value[:-2] + "zz", Validity.INVALID),
+    ):
+        result = check_model(
+            [*history, op("get", "k", value, 91, 92)],
+            find_model("key-value"),
+            time_limit_s=None,
+            configurations_max=3_000,
+        )
+        assert result.validity == expected
+
+
 def test_a_set_loses_no_element_and_reads_agree_on_the_order() -> None:
     adds = (op("add", 1, None, 1, 9), op("add", 2, None, 1, 9))
     assert is_valid("set", *adds, op("read", None, [1], 2, 3), op("read", None, [2, 1], 4, 5))
@@ -281,9 +301,13 @@ def test_removed_elements_are_absent() -> None:
 
 
 def hard_history() -> list[Operation]:
-    """Returns twenty concurrent appends and a read that no order of them explains."""
+    """Returns twenty concurrent appends and a read that no order of them explains.
+
+    With a cas in the history the model foresees nothing.
+    """
     appends = [op("append", ("hard", chr(97 + index)), None, 1, 90 + index) for index in range(20)]
-    return [*appends, op("get", "hard", "impossible", 200, 201)]
+    found_another_value = op("cas", ("hard", "x", "y"), False, 1, 300)
+    return [*appends, found_another_value, op("get", "hard", "impossible", 200, 201)]
 
 
 def test_a_limit_makes_the_result_unknown_and_reports_how_far_the_search_came() -> None:
@@ -294,10 +318,10 @@ def test_a_limit_makes_the_result_unknown_and_reports_how_far_the_search_came() 
     assert result.validity == Validity.UNKNOWN
     (partition,) = result.partitions
     assert (partition.configurations, partition.completed_count) == (50, 20)
-    assert len(partition.partial_linearizations[0].operations) == 20
+    assert len(partition.partial_linearizations[0].operations) == 21
     assert not partition.blocked
     assert result.sentence.endswith(
-        "the limit was reached after 50 configurations; the first 20 of 21 ok operations can be ordered"
+        "the limit was reached after 50 configurations; the first 20 of 22 ok operations can be ordered"
     )
     at_once = check_model(hard_history(), model, time_limit_s=0.0)
     assert at_once.validity == Validity.UNKNOWN
