@@ -18,7 +18,7 @@ from checkers.models.search import Budget, Found, Search
 from checkers.models.values import text
 from checkers.models.verify import objection_to_order
 from harness.contracts.verdict import Validity
-from harness.errors import HarnessFailure, HistoryError
+from harness.errors import HarnessFailure, HistoryError, UsageError
 
 FIRST_CONFIGURATIONS = 5_000
 """What each object may use before any may use more: a hard one must not consume the time of the others."""
@@ -114,6 +114,7 @@ class _Object:
         self.validity = Validity.UNKNOWN
         self.decision: Decision | None = None
         self.found: Found | None = None
+        self.is_foreseen = False
 
     def decide(self, budget: Budget) -> None:
         """Decides, or continues as far as the budget allows."""
@@ -128,6 +129,24 @@ class _Object:
             self.validity = Validity.VALID
         if self.found.is_linearizable is False or self.decision is not None:
             self.validity = Validity.INVALID
+            self._explain()
+
+    def _explain(self) -> None:
+        """Searches again without foresight, which blames an operation before the one that cannot be explained."""
+        if self.search.can_reach is None:
+            return
+        plain = Search(self.model, self.search.prepared, uses_foresight=False)
+        found = plain.run(Budget(configurations_max=FIRST_CONFIGURATIONS))
+        if found.is_linearizable:
+            raise UsageError(
+                f"the model {self.model.name!r} foresees that a linearization is impossible, but there is one: "
+                "correct foresee"
+            )
+        if found.is_linearizable is False:
+            self.found = found
+            self.is_foreseen = False
+        else:
+            self.is_foreseen = True
 
     def _verify(self, found: Found) -> None:
         objection = objection_to_order(self.model, self.operations, found.orders[0])
@@ -168,6 +187,8 @@ class _Object:
             )
         if self.decision is not None:
             return self.decision.sentence
+        if self.is_foreseen:
+            return f"no order of the operations up to {target.text()} leads to the results that were read later"
         others = "operation" if found.level == 1 else "operations"
         earlier = f", although the {found.level} {others} that completed before it can be ordered"
         return (

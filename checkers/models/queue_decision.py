@@ -12,11 +12,11 @@ twice, and it is known which value every dequeue removed, the history is lineari
 
 An `info` enqueue of a value that no dequeue returned can be dropped. An `info` dequeue may have removed any value
 that no other dequeue returned, or nothing. A value x that it removed has an infinite `d`, so that condition 2 is
-only a limit for its `c`: `c(x)` is less than the smallest `d(y)` with `a(y) > b(x)`. An instant without values is
-such a limit for every value enqueued before it. Values with limits can all be removed exactly if, for every rank,
-at least as many `info` dequeues were invoked by then as values have a limit by then. The instants of two dequeues
-that found nothing can be chosen independently: after the later one, only its own limits count, because they
-include those of the earlier one.
+only a limit for its `c`: `c(x)` is less than the smallest `d(y)` with `a(y) > b(x)`. Values with limits can all be
+removed exactly if, for every rank, at least as many `info` dequeues were invoked by then as values have a limit by
+then. At an instant without values, at least as many must have been invoked as staying values were enqueued before
+it. Nothing else has to be tested: a value that was enqueued earlier never has a later limit, so that the values
+enqueued before the instant are among those that have a limit by any later limit.
 
 Equal values are told apart by pairing their enqueues with their dequeues. If a pairing is linearizable, so is the
 history. It is the only one that matters if equal operations never lie within one another (exchanging two of them
@@ -37,9 +37,6 @@ import numpy.typing as npt
 from checkers.models.model import Decision
 from checkers.models.operation import INFO, Operation
 from checkers.models.values import frozen
-
-EVENTS_MAX = 20_000
-"""Condition 3 with `info` dequeues takes quadratic time; longer histories are left to the search."""
 
 PAIRINGS = 9
 """How many pairings of equal values are tried; each takes milliseconds."""
@@ -94,8 +91,6 @@ def decide_queue(operations: Sequence[Operation]) -> Decision | None:
     for order in range(1 if is_certain else PAIRINGS):
         pairs = _pairing(enqueues, dequeues, begins, ends, order)
         case = _case(operations, pairs, (begins, ends, infinite))
-        if len(case.empties) and len(case.unknown) and case.staying and infinite > EVENTS_MAX:
-            return None
         decision = _wrong_order(case) or _not_empty(case)
         if decision is None:
             return Decision(is_valid=True)
@@ -300,7 +295,9 @@ def _not_empty(case: Case) -> Decision | None:
             occupied[one.b] += 1
             occupied[one.c] -= 1
     may_be_empty = np.cumsum(occupied) == 0
-    _clear_by_limits(case, may_be_empty)
+    ranks = np.arange(case.infinite + 1)
+    enqueued = np.searchsorted(sorted(one.b for one in case.staying), ranks, side="right")
+    may_be_empty &= enqueued <= np.searchsorted(case.unknown, ranks, side="right")
     for place in case.empties:
         begin, end = case.begins[place], case.ends[place]
         if not may_be_empty[begin:end].any():
@@ -310,35 +307,3 @@ def _not_empty(case: Case) -> Decision | None:
             )
             return Decision(is_valid=False, sentence=sentence, witnesses=(place,))
     return None
-
-
-def _clear_by_limits(case: Case, may_be_empty: npt.NDArray[np.bool_]) -> None:
-    """Excludes the instants at which too few `info` dequeues can have removed the values that stay."""
-    if not case.staying:
-        return
-    if not len(case.unknown):
-        may_be_empty[min(one.b for one in case.staying) :] = False
-        return
-    ranks = np.arange(case.infinite + 1)
-    invoked = np.searchsorted(case.unknown, ranks, side="right")
-    limits = _limits(case)
-    staying = sorted(zip((one.b for one in case.staying), limits, strict=True))
-    needed = np.zeros(case.infinite + 1, dtype=np.int64)
-    for limit in limits:
-        needed[limit:] += 1
-    for index, (b, limit) in enumerate(staying):
-        needed[:limit] += 1  # with an instant after b, this value counts at every rank
-        until = staying[index + 1][0] if index + 1 < len(staying) else case.infinite + 1
-        missing = np.flatnonzero(needed > invoked)
-        if len(missing):
-            # An instant at `k` is tested at the ranks from `k` on.
-            may_be_empty[b : min(until, int(missing[-1]) + 1)] = False
-
-
-def _limits(case: Case) -> list[int]:
-    """Returns, for every value that stays, the last rank at which its removal can be invoked by condition 2."""
-    limits = []
-    for one in case.staying:
-        following = [other.d for other in case.taken if other.a > one.b]
-        limits.append(min(following) - 1 if following else case.infinite + 1)
-    return limits

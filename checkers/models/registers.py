@@ -220,7 +220,9 @@ def _is_beginning(state: Hashable, operation: Operation) -> bool:
     value, output = state[0], operation.output
     if value is None:
         return True
-    return isinstance(value, str) and isinstance(output, str) and output.startswith(value)
+    if isinstance(value, str) and isinstance(output, str):
+        return output.startswith(value)
+    return bool(value == frozen(output))  # nothing can be appended to it
 
 
 def _has_length(given: Any, length: int) -> bool:

@@ -143,6 +143,7 @@ class Search:
 
     model: Model
     prepared: Prepared
+    uses_foresight: bool = True
     states: list[Hashable] = field(default_factory=list)
     numbers: dict[Hashable, int] = field(default_factory=dict)
     transitions: list[dict[int, int]] = field(default_factory=list)
@@ -170,7 +171,7 @@ class Search:
             self.transitions = [{} for _ in self.prepared.samples]
             first = self._number(self.model.initial_state())
             self.needs = Needs(self.prepared, self._is_legal_after)
-            if isinstance(self.model, Foreseeing):
+            if self.uses_foresight and isinstance(self.model, Foreseeing):
                 self.can_reach = self.model.foresee(self.prepared.operations)
                 self.foresight = Foresight(self.prepared, self._leads_to)
             done = self._push(Configuration(0, first, 0, 0, 0, None, 0))

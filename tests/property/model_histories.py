@@ -204,8 +204,55 @@ def small_history(rng: random.Random, name: str) -> list[Operation]:
             history[place] = replace(one, output=None)
     if name == "key-value" and rng.random() < 0.5:
         history = [one for one in history if one.function != "cas"]
+    if name == "key-value" and not any(one.function == "append" for one in history):
+        history = [
+            replace(one, input=as_numbers(one.input), output=as_numbers(one.output))
+            for one in history
+        ]
     rng.shuffle(history)
     return history
+
+
+def as_numbers(value: Any) -> Any:
+    """Returns a value of a key-value store with numbers instead of texts: "v3" becomes 3."""
+    if isinstance(value, tuple):
+        return tuple(as_numbers(item) for item in value)
+    return int(value[1:]) if isinstance(value, str) and value.startswith("v") else value
+
+
+def queue_history(rng: random.Random) -> list[Operation]:
+    """Returns enqueues, and dequeues that may all be wrong: with a value, with nothing, or without a result."""
+    values = [rng.choice((0, 1, 2, 3)) if rng.random() < 0.2 else place for place in range(4)]
+    calls: list[tuple[str, Any, Any, str]] = [
+        ("enqueue", value, None, "info" if rng.random() < 0.15 else "ok")
+        for value in values[: rng.randint(1, 4)]
+    ]
+    given = [value for _, value, _, _ in calls]
+    taken = rng.sample(given, rng.randint(0, min(2, len(given))))
+    calls += [("dequeue", None, value, "ok") for value in taken]
+    calls += [("dequeue", None, None, "ok")] * rng.choice((0, 0, 1, 1, 2))
+    calls += [("dequeue", None, None, "info")] * rng.choice((0, 1, 1, 2))
+    instants = list(range(2 * len(calls)))
+    if rng.random() < 0.7:
+        # Mostly short operations, enqueues first.
+        begins = sorted(rng.randrange(3 * len(calls)) for _ in calls)
+        ends = [begin + rng.choice((0, 1, 2, 4, 9)) for begin in begins]
+    else:
+        rng.shuffle(instants)
+        pairs = [sorted(instants[2 * one : 2 * one + 2]) for one in range(len(calls))]
+        begins, ends = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    return [
+        Operation(
+            process=place,
+            function=function,
+            input=value,
+            output=output,
+            invoked_ns=begins[place],
+            completed_ns=None if outcome == "info" else ends[place],
+            outcome=outcome,
+        )
+        for place, (function, value, output, outcome) in enumerate(calls)
+    ]
 
 
 def corrupted(rng: random.Random, name: str, history: list[Operation]) -> list[Operation]:

@@ -9,7 +9,13 @@ import pytest
 from checkers.models import Decision, Model, Operation, check_model, find_model
 from harness.contracts.verdict import Validity
 from tests.property.model_brute_force import NAMES, disagreement
-from tests.property.model_histories import corrupted, large_history, small_history
+from tests.property.model_histories import (
+    corrupted,
+    is_linearizable,
+    large_history,
+    queue_history,
+    small_history,
+)
 
 CHUNK = 500
 SEED = 7
@@ -24,6 +30,20 @@ def test_small_histories_get_the_verdict_of_exhaustive_search(chunk: int) -> Non
         verdicts.append(expected)
     assert verdicts.count(True) > CHUNK // 5
     assert verdicts.count(False) > CHUNK // 5
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_queues_with_wrong_empty_and_unknown_dequeues(chunk: int) -> None:
+    verdicts = []
+    for number in range(chunk * 1000, (chunk + 1) * 1000):
+        history = queue_history(random.Random(f"queue/{number}"))
+        expected = is_linearizable("queue", history)
+        result = check_model(history, find_model("queue"), time_limit_s=None)
+        assert (result.validity == Validity.VALID) == expected, f"history {number}: {history}"
+        assert result.validity != Validity.UNKNOWN
+        verdicts.append(expected)
+    assert verdicts.count(True) > 200
+    assert verdicts.count(False) > 200
 
 
 @dataclass(frozen=True)
@@ -123,6 +143,25 @@ def test_large_linearizable_histories_are_valid_within_a_deterministic_limit(
             history, find_model(name), time_limit_s=None, configurations_max=30_000
         )
         assert result.validity == Validity.VALID, f"history {number}: {result.sentence}"
+
+
+@pytest.mark.parametrize("number", [1409, 1416, 2442])
+def test_an_overwrite_that_a_later_operation_can_notice_is_kept(number: int) -> None:
+    """These histories are wrongly invalid if one of the conditions in `checkers.models.needs` is dropped."""
+    rng = random.Random(f"kill{number}")
+    name = rng.choice(["register", "cas-register"])
+    history = large_history(
+        rng,
+        name,
+        operations=rng.randint(8, 24),
+        processes=rng.randint(3, 9),
+        info_share=rng.choice((0, 0.1, 0.3)),
+        think=rng.choice((0, 0.3)),
+        domain=rng.choice((None, None, 3, 6)),
+    )
+    if rng.random() < 0.4:
+        history = corrupted(rng, name, history)
+    assert check_model(history, find_model(name), time_limit_s=None).validity == Validity.VALID
 
 
 @dataclass(frozen=True)

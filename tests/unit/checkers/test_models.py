@@ -161,6 +161,18 @@ def test_equal_values_are_told_apart() -> None:
     assert "more often than it was enqueued" in more_often.sentence
 
 
+def test_a_dequeue_without_a_result_may_have_taken_the_first_of_two_equal_values() -> None:
+    history = (
+        enqueue(1, 1, 2),
+        enqueue(2, 3, 4),
+        enqueue(1, 5, 6),
+        dequeue(2, 7, 8),
+        dequeue(1, 9, 10),
+    )
+    assert not is_valid("queue", *history)
+    assert is_valid("queue", *history, dequeue(None, 0, None))
+
+
 # Registers
 
 
