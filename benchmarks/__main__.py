@@ -13,6 +13,7 @@ BENCHMARKS = (
     "bench_scenario",
     "bench_kernel",
     "bench_transactions",
+    "bench_models",
     "bench_spark",
     "wire",
     "bench_faults",

@@ -1,0 +1,73 @@
+"""A queue: first in, first out."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from checkers.models.model import Decision
+from checkers.models.operation import INFO, OK, Operation
+from checkers.models.queue_decision import decide_queue
+from checkers.models.values import frozen, text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueModel:
+    """A FIFO queue, initially empty.
+
+    | function | input | output | meaning |
+    |---|---|---|---|
+    | enqueue | value, not None | any | the value becomes the last one |
+    | dequeue | none | value | this was the first value; it is removed |
+    | dequeue | none | None | the queue was empty |
+
+    An `info` dequeue removes the first value, if there is one. A dequeue that found nothing may also be recorded
+    as `fail`; then it states nothing.
+    """
+
+    name: str = "queue"
+
+    def initial_state(self) -> Hashable:
+        """Returns the empty queue."""
+        return ()
+
+    def objection(self, operation: Operation) -> str:
+        """Returns why the operation is none of a queue; empty if it is one."""
+        if operation.function not in ("enqueue", "dequeue"):
+            return f"has the function {operation.function!r}; a queue has enqueue, dequeue"
+        if operation.function == "enqueue" and operation.input is None:
+            return "enqueues nothing; a dequeue that returns nothing means that the queue was empty"
+        return ""
+
+    def step(self, state: Hashable, operation: Operation) -> Hashable | None:
+        """Applies one operation to the queue."""
+        assert isinstance(state, tuple)
+        if operation.function == "enqueue":
+            return (*state, frozen(operation.input))
+        if operation.outcome == INFO:
+            return state[1:]
+        if operation.output is None:
+            return None if state else state
+        return state[1:] if state and state[0] == frozen(operation.output) else None
+
+    def signature(self, operation: Operation) -> Hashable:
+        """Returns the same value for operations that have the same effect."""
+        if operation.function == "enqueue":
+            return "enqueue", frozen(operation.input)
+        if operation.outcome == INFO:
+            return "dequeue", INFO, None
+        return "dequeue", OK, frozen(operation.output)
+
+    def is_observer(self, operation: Operation) -> bool:
+        """Returns true for a dequeue that found the queue empty."""
+        is_ok_dequeue = operation.function == "dequeue" and operation.outcome == OK
+        return is_ok_dequeue and operation.output is None
+
+    def decide(self, operations: Sequence[Operation]) -> Decision | None:
+        """Decides histories in which no value is enqueued twice."""
+        return decide_queue(operations)
+
+    def describe(self, state: Hashable) -> str:
+        """Returns the values, the first one first."""
+        return text(state)
+
+
+QUEUE = QueueModel()

@@ -1,0 +1,178 @@
+"""The model checker agrees with exhaustive search, and with itself when a model declares nothing."""
+
+import random
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+
+from checkers.models import Decision, Model, Operation, check_model, find_model
+from harness.contracts.verdict import Validity
+from tests.property.model_brute_force import NAMES, disagreement
+from tests.property.model_histories import (
+    corrupted,
+    is_linearizable,
+    large_history,
+    queue_history,
+    small_history,
+)
+
+CHUNK = 500
+SEED = 7
+
+
+@pytest.mark.parametrize("chunk", range(5))
+def test_small_histories_get_the_verdict_of_exhaustive_search(chunk: int) -> None:
+    verdicts = []
+    for number in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+        found, expected = disagreement(SEED, number)
+        assert not found, found
+        verdicts.append(expected)
+    assert verdicts.count(True) > CHUNK // 5
+    assert verdicts.count(False) > CHUNK // 5
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_queues_with_wrong_empty_and_unknown_dequeues(chunk: int) -> None:
+    verdicts = []
+    for number in range(chunk * 1000, (chunk + 1) * 1000):
+        history = queue_history(random.Random(f"queue/{number}"))
+        expected = is_linearizable("queue", history)
+        result = check_model(history, find_model("queue"), time_limit_s=None)
+        assert (result.validity == Validity.VALID) == expected, f"history {number}: {history}"
+        assert result.validity != Validity.UNKNOWN
+        verdicts.append(expected)
+    assert verdicts.count(True) > 200
+    assert verdicts.count(False) > 200
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A model reduced to its state and step, so that nothing but the search decides."""
+
+    model: Model
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    def initial_state(self) -> Hashable:
+        return self.model.initial_state()
+
+    def step(self, state: Hashable, operation: Operation) -> Hashable | None:
+        return self.model.step(state, operation)
+
+
+@dataclass(frozen=True)
+class PlainKeyed(Plain):
+    """The same for a key-value store, whose state is that of one key."""
+
+    def partition_key(self, operation: Operation) -> Hashable | None:
+        return self.model.partition_key(operation)  # type: ignore[attr-defined]
+
+
+def medium_history(rng: random.Random, name: str) -> list[Operation]:
+    """Returns a history that is too long for exhaustive search, with unique values in half of the cases."""
+    history = large_history(
+        rng,
+        name,
+        operations=rng.randint(8, 14),
+        processes=rng.randint(2, 5),
+        info_share=0.15,
+        domain=rng.choice((None, None, 2, 4)),
+    )
+    for _ in range(rng.randint(0, 2)):
+        history = corrupted(rng, name, history)
+    return history
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_model_declares_changes_no_verdict(name: str) -> None:
+    model = find_model(name)
+    plain = PlainKeyed(model) if name == "key-value" else Plain(model)
+    verdicts = []
+    for number in range(100):
+        history = medium_history(random.Random(f"{name}/{number}"), name)
+        with_everything = check_model(history, model, time_limit_s=None)
+        with_nothing = check_model(history, plain, time_limit_s=None)
+        assert with_everything.validity == with_nothing.validity, f"history {number}: {history}"
+        verdicts.append(with_everything.validity)
+    assert {Validity.VALID, Validity.INVALID} == set(verdicts)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_order_of_rows_and_the_unit_of_time_change_no_verdict(name: str) -> None:
+    model = find_model(name)
+    for number in range(100):
+        rng = random.Random(f"laws/{name}/{number}")
+        history = small_history(rng, name)
+        verdict = check_model(history, model, time_limit_s=None).validity
+        later = [
+            replace(
+                one,
+                invoked_ns=one.invoked_ns * 1000 - 7,
+                completed_ns=None if one.completed_ns is None else one.completed_ns * 1000 - 7,
+            )
+            for one in history
+        ]
+        rng.shuffle(later)
+        assert check_model(later, model, time_limit_s=None).validity == verdict
+        # An operation that was invoked after everything and has no known effect explains nothing.
+        end = max(one.completed_ns or one.invoked_ns for one in history) + 1
+        info = [one for one in history if one.outcome == "info"]
+        more = [replace(one, invoked_ns=end, completed_ns=None) for one in info]
+        assert check_model([*history, *more], model, time_limit_s=None).validity == verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "domain"),
+    [
+        *((name, domain) for name in ("register", "cas-register") for domain in (5, 30, None)),
+        ("key-value", 5),
+        ("queue", None),
+        ("set", 5),
+    ],
+)
+def test_large_linearizable_histories_are_valid_within_a_deterministic_limit(
+    name: str, domain: int | None
+) -> None:
+    for number in range(3):
+        rng = random.Random(f"large/{name}/{number}")
+        history = large_history(rng, name, domain=domain, keys=5)
+        result = check_model(
+            history, find_model(name), time_limit_s=None, configurations_max=30_000
+        )
+        assert result.validity == Validity.VALID, f"history {number}: {result.sentence}"
+
+
+@pytest.mark.parametrize("number", [1409, 1416, 2442])
+def test_an_overwrite_that_a_later_operation_can_notice_is_kept(number: int) -> None:
+    """These histories are wrongly invalid if one of the conditions in `checkers.models.needs` is dropped."""
+    rng = random.Random(f"kill{number}")
+    name = rng.choice(["register", "cas-register"])
+    history = large_history(
+        rng,
+        name,
+        operations=rng.randint(8, 24),
+        processes=rng.randint(3, 9),
+        info_share=rng.choice((0, 0.1, 0.3)),
+        think=rng.choice((0, 0.3)),
+        domain=rng.choice((None, None, 3, 6)),
+    )
+    if rng.random() < 0.4:
+        history = corrupted(rng, name, history)
+    assert check_model(history, find_model(name), time_limit_s=None).validity == Validity.VALID
+
+
+@dataclass(frozen=True)
+class WrongDecision(Plain):
+    """A model whose decision procedure claims that nothing is linearizable."""
+
+    def decide(self, operations: Sequence[Operation]) -> Decision | None:
+        return Decision(is_valid=False, sentence="never")
+
+
+def test_a_decision_procedure_that_is_refuted_by_a_linearization_is_not_believed() -> None:
+    write = Operation(process=0, function="write", input=1, invoked_ns=1, completed_ns=2)
+    with pytest.raises(Exception, match="its decision procedure found none"):
+        check_model([write], WrongDecision(find_model("register")))
