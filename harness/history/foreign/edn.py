@@ -56,6 +56,8 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE | re.DOTALL,
 )
+_ATOM, _CLOSE = _TOKEN.groupindex["atom"], _TOKEN.groupindex["close"]
+_OPENERS = frozenset(_TOKEN.groupindex[name] for name in ("open", "tag", "discard"))
 _BLANK = re.compile(r"[\s,]*+(?:;[^\n]*+\n[\s,]*+)*+(?:;[^\n]*+\Z)?")
 _INTEGER = re.compile(r"[+-]?(?:0|[1-9]\d*)N?", re.ASCII)
 _REAL = re.compile(r"[+-]?(?:0|[1-9]\d*)(?:\.\d*)?(?:[eE][+-]?\d+)?M?", re.ASCII)
@@ -123,9 +125,10 @@ class _Problem(Exception):  # noqa: N818 - becomes an EdnError with its place
 
 @dataclass(slots=True)
 class _Level:
-    """One open collection, or a pending tag or discard, which ends after one value. Mutable while it is open."""
+    """An open collection, or a tag or discard, which has no closer and ends after a value. Mutable while open."""
 
     opener: str
+    closer: str
     items: list[Any] = field(default_factory=list)
 
 
@@ -143,6 +146,7 @@ class _Reader:
         self._counted = 0
         self._form_start = 0
         self._atoms: dict[str, Any] = dict(_WORDS)
+        self._prefixed: Any = None
 
     def forms(self, unwrap: bool) -> Iterator[Form]:
         wrapper = ""
@@ -172,44 +176,61 @@ class _Reader:
             )
 
     def _form(self, match: "re.Match[str]") -> tuple[bool, Any]:
-        """Reads one form whose first token is given; returns whether there is a value (false if discarded)."""
+        """Reads one form whose first token is given; returns whether there is a value (false if discarded).
+
+        This is the loop over all tokens of a history, so the frequent cases come first and call little.
+        """
         stack: list[_Level] = []
+        atoms, next_token = self._atoms, _TOKEN.match
         while True:
-            kind, end = match.lastgroup, match.end()
-            if kind == "atom":
-                text = match["atom"]
-                atoms = self._atoms
-                value = atoms[text] if text in atoms else self._checked(match, _atom, text)
-            elif kind in ("open", "tag", "discard"):
-                opener = match["open"] or (f"#{match['tag']}" if kind == "tag" else "#_")
-                stack.append(_Level(opener))
-                self._require(match, len(stack) <= NESTING_MAX, "is nested too deeply")
-                self._at = end
-                match = self._token_inside(stack)
-                continue
-            elif kind == "close":
-                text = match["close"]
-                fits = bool(stack) and _CLOSE_OF.get(stack[-1].opener) == text
+            kind, self._at = match.lastindex, match.end()
+            if kind == _ATOM:
+                text = match[_ATOM]
+                value = atoms[text] if text in atoms else self._new_atom(match)
+            elif kind == _CLOSE:
+                fits = bool(stack) and stack[-1].closer == match[_CLOSE]
                 self._require(match, fits, "closes nothing that is open")
                 value = self._checked(match, _collection, stack.pop())
-            else:
-                value = self._checked(match, _scalar, match)
-            self._at = end
-            while stack and stack[-1].opener not in _CLOSE_OF:
-                opener = stack.pop().opener
-                if opener == "#_":
-                    break
-                value = Tagged(opener[1:], value)
-            else:
-                if not stack:
-                    return True, value
-                stack[-1].items.append(value)
+            elif kind in _OPENERS:
+                self._require(match, len(stack) < NESTING_MAX, "is nested too deeply")
+                stack.append(_opened(match))
                 match = self._token_inside(stack)
                 continue
-            # Discarded. A tag or another discard before it waits for the next value.
+            else:
+                value = self._checked(match, _scalar, match)
             if not stack:
+                return True, value
+            if stack[-1].closer:
+                stack[-1].items.append(value)
+            elif not self._end_prefixes(stack, value):
                 return False, None
-            match = self._token_inside(stack)
+            elif not stack:
+                return True, self._prefixed
+            match_or_none = next_token(self._buffer, self._at)
+            if match_or_none is None or match_or_none.end() == len(self._buffer):
+                match_or_none = self._token_inside(stack)
+            match = match_or_none
+
+    def _end_prefixes(self, stack: list[_Level], value: Any) -> bool:
+        """Ends the tags and discards that wait for a value; returns false if it was discarded at the top."""
+        while stack and not stack[-1].closer:
+            opener = stack.pop().opener
+            if opener == "#_":
+                # A tag or another discard before it waits for the next value.
+                return bool(stack)
+            value = Tagged(opener[1:], value)
+        self._prefixed = value
+        if stack:
+            stack[-1].items.append(value)
+        return True
+
+    def _new_atom(self, match: "re.Match[str]") -> Any:
+        text = match[_ATOM]
+        value = self._checked(match, _atom, text)
+        # Numbers are rarely the same again.
+        if len(self._atoms) < _ATOMS_KEPT_MAX and text[-1] not in "0123456789":
+            self._atoms[text] = value
+        return value
 
     def _token_inside(self, stack: list[_Level]) -> "re.Match[str]":
         match = self._next_token()
@@ -219,12 +240,9 @@ class _Reader:
 
     def _checked(self, match: "re.Match[str]", convert: Any, argument: Any) -> Any:
         try:
-            value = convert(argument)
+            return convert(argument)
         except _Problem as problem:
             raise self._error(match.start(match.lastgroup or 0), str(problem)) from None
-        if convert is _atom and len(self._atoms) < _ATOMS_KEPT_MAX:
-            self._atoms[argument] = value
-        return value
 
     def _require(self, match: "re.Match[str]", condition: bool, problem: str) -> None:
         if not condition:
@@ -288,6 +306,13 @@ class _Reader:
     def _error(self, at: int, problem: str) -> EdnError:
         line = self._line_at(max(at, self._counted))
         return EdnError(self._origin, line, max(at - self._line_start, 0) + 1, problem)
+
+
+def _opened(match: "re.Match[str]") -> _Level:
+    opener = match["open"]
+    if opener:
+        return _Level(opener, _CLOSE_OF[opener])
+    return _Level("#_" if match["tag"] is None else f"#{match['tag']}", "")
 
 
 def _excerpt(text: str) -> str:
