@@ -10,7 +10,8 @@ of transactions. Offsets may have gaps, because the markers of transactions take
 - `poll` and `txn`: `[:poll {k [[offset v] ...]}]` is one poll per key.
 - `assign` and `subscribe` say where a consumer is. After `assign` with `:seek-to-beginning?` it starts at offset
   0, and each poll begins where the last one ended. This is not known after `subscribe` (other members may have
-  read), after an operation that is not `ok` (the client may have sought back), or for a new process.
+  read), after an operation that is not `ok` (the client may have sought back), or for a new process. An operation
+  with a `:rebalance-log` may skip and repeat records.
 - `crash` and `debug-topic-partitions` carry no facts about a log.
 
 The final reads are polls of consumers that were assigned with `:seek-to-beginning?`, after the last append.
@@ -204,16 +205,16 @@ class KafkaConversion:
                     f"{shown(records)} is no list of records [offset value]",
                 )
                 continue
-            if operation.extra.get("rebalance-log"):
-                position = -1
-            elif key in inside:
-                position = inside[key]
-            elif operation.outcome == OK:
-                position = consumer.next_offset.get(key, -1)
-            else:
-                position = -1
             is_final = consumer.from_beginning and operation.outcome == OK
-            self._tables.poll(_call(operation, key, final=is_final), pairs, position=position)
+            call = _call(operation, key, final=is_final)
+            if _moved(operation):
+                for run in _runs(pairs):
+                    self._tables.poll(call, run)
+                continue
+            position = inside.get(key, -1)
+            if key not in inside and operation.outcome == OK:
+                position = consumer.next_offset.get(key, -1)
+            self._tables.poll(call, pairs, position=position)
             if pairs:
                 inside[key] = max(offset for offset, _ in pairs) + 1
 
@@ -222,11 +223,28 @@ class KafkaConversion:
         consumer = self._consumers.get(operation.process)
         if consumer is None or not consumer.is_assigned:
             return
-        if operation.outcome == OK and not operation.extra.get("rebalance-log"):
+        if _moved(operation):
+            consumer.next_offset.clear()
+        elif operation.outcome == OK:
             consumer.next_offset.update(inside)
         else:
             for key in inside:
                 consumer.next_offset.pop(key, None)
+
+
+def _moved(operation: RecordedOperation) -> bool:
+    """Returns whether partitions were assigned anew meanwhile, so that it may skip and repeat records."""
+    return bool(operation.extra.get("rebalance-log"))
+
+
+def _runs(records: list[tuple[int, str]]) -> list[list[tuple[int, str]]]:
+    """Returns the longest parts of what was read in which each offset follows the one before."""
+    runs: list[list[tuple[int, str]]] = []
+    for record in records:
+        if not runs or record[0] != runs[-1][-1][0] + 1:
+            runs.append([])
+        runs[-1].append(record)
+    return runs
 
 
 def _call(operation: RecordedOperation, key: Any, *, final: bool = False) -> Call:
