@@ -216,7 +216,8 @@ class KafkaConversion:
                 position = consumer.next_offset.get(key, -1)
             self._tables.poll(call, pairs, position=position)
             if pairs:
-                inside[key] = max(offset for offset, _ in pairs) + 1
+                last = max(offset for offset, _ in pairs)
+                inside[key] = last + 1 if 0 <= last < OFFSET_MAX else -1
 
     def _leave(self, operation: RecordedOperation, inside: dict[Any, int]) -> None:
         """Moves the process's consumer past what the operation read."""

@@ -22,6 +22,8 @@ I64 = npt.NDArray[np.int64]
 
 CHUNK_ROWS = 50_000
 """Rows that wait as Python values: about 30 MB."""
+TIME_NS_MAX = 2**60
+"""Longest history: 36 years. The kernels would clip later times."""
 
 _VALUES = pa.schema([("provisional", pa.int64()), ("value", pa.large_string())])
 _READS = pa.schema(
@@ -131,6 +133,7 @@ class LogTables:
         self._sequences: dict[int, int] = {}
         self._uncertain: list[_Uncertain] = []
         self._last_append_ns: int | None = None
+        self._zero_ns = 0
 
     def append(
         self,
@@ -248,13 +251,14 @@ class LogTables:
         """
         self._flush_lines()
         lines = np.concatenate(self._lines)
-        operations, reads = self._operations.table(), self._reads.table()
+        operations, reads = self._in_run_time(self._operations.table()), self._reads.table()
         values = self._values.table()
         self._refuse_equal_values(values, lines)
         append, phantoms = self._appends_of(reads, values)
         operations = self._with_certain(operations, reads, append)
         if final_after_appends and self._last_append_ns is not None:
-            later = pc.greater(operations.column("invoked_ns"), pa.scalar(self._last_append_ns))
+            last_append_ns = self._last_append_ns - self._zero_ns
+            later = pc.greater(operations.column("invoked_ns"), pa.scalar(last_append_ns))
             operations = _replaced(operations, "final", pc.and_(operations.column("final"), later))
 
         # From now on operations are numbered in the order of their invocations.
@@ -273,6 +277,27 @@ class LogTables:
             "end_offsets_seen": in_order("end_offsets_seen", ends),
         }
         return LogHistory(tables=tables, lines=lines[order], phantoms=phantoms)
+
+    def _in_run_time(self, operations: pa.Table) -> pa.Table:
+        """Returns the operations with times from 0 to `TIME_NS_MAX`, which is what tables of runs hold."""
+        if not operations.num_rows:
+            return operations
+        ends = [pc.min_max(operations.column(name)) for name in ("invoked_ns", "completed_ns")]
+        low = ends[0]["min"].as_py()
+        high = max(end["max"].as_py() or 0 for end in ends)
+        if low >= 0 and high <= TIME_NS_MAX:
+            return operations
+        if high - low > TIME_NS_MAX:
+            raise HistoryError(
+                f"{self._origin}: the operations last more than {TIME_NS_MAX // 10**9} seconds; times are in"
+                " nanoseconds of one clock"
+            )
+        self._zero_ns = low
+        for name in ("invoked_ns", "completed_ns"):
+            operations = _replaced(
+                operations, name, pc.subtract(operations.column(name), pa.scalar(low))
+            )
+        return operations
 
     def _refuse_equal_values(self, values: pa.Table, lines: I64) -> None:
         column = values.column("value")

@@ -122,6 +122,19 @@ def test_the_number_1_and_the_text_1_are_different_values(read):
     assert values == [0, 1]
 
 
+@pytest.mark.parametrize("zero_ns", [-(10**9), 1_900_000_000_000_000_000])
+def test_any_moment_can_be_0(read, zero_ns):
+    moved = [
+        line
+        if line is HEADER
+        else {**line, **{name: line[name] + zero_ns for name in ("invoked_ns", "completed_ns")}}
+        for line in LOG
+    ]
+    history, plain = read(*moved), read(*LOG)
+    assert history.log.tables["operations"] == plain.log.tables["operations"]
+    assert str(judge_foreign(history).verdict.validity) == "valid"
+
+
 @pytest.mark.parametrize(
     ("declared", "validity"),
     [({}, "invalid"), ({"sparse": True}, "valid"), ({"final_reads_complete": False}, "invalid")],
@@ -170,6 +183,9 @@ def test_transactions_of_lists_are_recognised(read):
             [{**OPERATION, "completed_ns": None}],
             "line 1: an operation that is ok needs completed_ns",
         ),
+        ([append("a", 0, outcome="fail", completed_ns=None)], "that is fail needs completed_ns"),
+        ([append("a", -(2**61)), append("b", 2**61)], "last more than 1152921504 seconds"),
+        ([append("a", 2**63)], "line 1: Expected `int` <= 4611686018427387904"),
         ([{**OPERATION, "completed_ns": 0}], "line 1: completed_ns is before invoked_ns"),
         ([append("a", 0, offset=-1)], "line 1: Expected `int` >= 0 - at `$.offset`"),
         ([append("a", 0), append("a", 5)], 'line 2: the value "a" is appended to t-0 again'),

@@ -264,6 +264,14 @@ def test_two_polls_of_one_operation_follow_each_other_unless_partitions_moved(ju
     assert judged(one_poll(moved)) == ("valid", set())
 
 
+@pytest.mark.parametrize("offset", [-(2**63), -1, 2**62, 2**63 - 1])
+def test_an_impossible_offset_that_was_read_is_an_anomaly(judged, offset):
+    text = TWO + assigned(1) + polled(1, f"[[{offset} 3]]") + polled(1, "[[0 1]]") + final(ALL)
+    validity, found = judged(text)
+    assert validity == "invalid"
+    assert "impossible-offset" in found or offset == 2**62
+
+
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
