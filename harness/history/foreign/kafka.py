@@ -94,7 +94,7 @@ class KafkaConversion:
         else:
             self._problems.add(operation.line, f"the Kafka workload has no function {function!r}")
         if operation.outcome == INFO or function == "crash":
-            # The client is gone. Whoever uses this number next has a new consumer.
+            # The client is gone. The next process with this number has a new consumer.
             self._consumers.pop(operation.process, None)
 
     def _move_consumer(self, operation: RecordedOperation) -> None:
