@@ -383,8 +383,18 @@ class LogTables:
             "sequence": of_append("sequence", -1),
             "key": of_append("key", ""),
             "leader_epoch": reads.column("leader_epoch"),
+            "index_in_poll": pa.array(
+                _index_in_poll(reads.column("op_index").to_numpy()), pa.int32()
+            ),
         }
         return pa.table([columns[name] for name in RECORDS_READ.names], schema=RECORDS_READ)
+
+
+def _index_in_poll(op: I64) -> I64:
+    """Returns the place of every record in its poll; the records of a poll follow each other."""
+    index = np.arange(len(op))
+    is_first = np.append(True, op[1:] != op[:-1])[: len(op)]
+    return index - np.maximum.accumulate(np.where(is_first, index, 0))
 
 
 def _joined(call: Call, value: str) -> str:
