@@ -60,6 +60,7 @@ class LostAcked:
             reader_of(tables, context),
             log_start_offset=context.log_start_offset,
             phase_complete=context.final_phase_complete,
+            ends_recorded=context.log_ends_recorded,
         )
         return CheckerReport(
             findings=_judged(losses.findings, tables, context),
@@ -79,7 +80,9 @@ def log_of(tables: Mapping[str, pa.Table], context: RunContext) -> PartitionRepo
 
     def derive() -> PartitionReport:
         options = Options(
-            clock_error_ns=context.clock_error_ns, log_start_offset=context.log_start_offset
+            sparse=context.sparse_offsets,
+            clock_error_ns=context.clock_error_ns,
+            log_start_offset=context.log_start_offset,
         )
         return check_tables(
             tables["operations"], tables["records_read"], tables["end_offsets_seen"], options

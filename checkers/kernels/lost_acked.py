@@ -19,7 +19,14 @@ from checkers.kernels.claims import ClaimReader
 from checkers.kernels.elections import Elections
 from checkers.kernels.facts import Facts
 from checkers.kernels.findings import Finding, finding
-from checkers.kernels.history import ABSENT, I64, INF_NS, Bools, PartitionHistory
+from checkers.kernels.history import (
+    ABSENT,
+    I64,
+    INF_NS,
+    OK_AT,
+    Bools,
+    PartitionHistory,
+)
 
 PASSED_OVER, REUSED, BEYOND_END, UNKNOWN = 0, 1, 2, 3
 """How a record is known to be gone: the final reads went past it; its offset belongs to another record; the log
@@ -52,7 +59,11 @@ class FinalLog:
 
 
 def final_log(
-    history: PartitionHistory, *, log_start_offset: int = 0, phase_complete: bool = True
+    history: PartitionHistory,
+    *,
+    log_start_offset: int = 0,
+    phase_complete: bool = True,
+    ends_recorded: bool = True,
 ) -> FinalLog:
     """Returns what the final phase showed of the log.
 
@@ -60,6 +71,8 @@ def final_log(
         history: One partition.
         log_start_offset: Nothing below it has to be there.
         phase_complete: Whether the run recorded that its final phase ended as planned.
+        ends_recorded: Whether log ends were observed. If not, the log ends after the last record that was ever
+            acknowledged or read.
     """
     final = history.poll_final & history.poll_ok
     present = np.zeros(len(history.append_op), dtype=np.bool_)
@@ -78,6 +91,10 @@ def final_log(
         int(ends.max(initial=ABSENT)), int(history.poll_last[polls].max(initial=ABSENT - 1)) + 1
     )
     has_end = len(ends) > 0
+    if not ends_recorded:
+        acked = history.append_offset[history.append_status == OK_AT]
+        known = max(int(acked.max(initial=ABSENT)), int(history.record_offset.max(initial=ABSENT)))
+        has_end, end = True, max(end, known + 1)
     reached = end <= log_start_offset or bool(
         len(starts) and ((starts <= log_start_offset) & (stops >= end)).any()
     )
@@ -124,6 +141,7 @@ def check_losses(
     *,
     log_start_offset: int = 0,
     phase_complete: bool = True,
+    ends_recorded: bool = True,
 ) -> LossReport:
     """Finds acknowledged and read records that are gone.
 
@@ -134,6 +152,7 @@ def check_losses(
         reader: What its operations show of records; for the order in which they were established.
         log_start_offset: Nothing below it has to be there.
         phase_complete: Whether the run recorded that its final phase ended as planned.
+        ends_recorded: Whether log ends were observed.
 
     Returns:
         Findings `lost-acked-write`, `lost-acked-write-acks1`, `unseen`, `offset-reused` and `visible-regress`.
@@ -142,7 +161,12 @@ def check_losses(
     Source:
         `docs/variants.md`, "How a loss is judged"; KIP-966. Jepsen's `lost-write` and `unseen` are the same idea.
     """
-    final = final_log(history, log_start_offset=log_start_offset, phase_complete=phase_complete)
+    final = final_log(
+        history,
+        log_start_offset=log_start_offset,
+        phase_complete=phase_complete,
+        ends_recorded=ends_recorded,
+    )
     reused, reused_by = _reused(history, facts, final, reader)
     acked = facts.acked
     missing = acked[~final.present[acked]]

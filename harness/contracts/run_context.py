@@ -14,10 +14,13 @@ from harness.history.schema import RUN_FACTS
 LOG_CHECKERS = ("linearizability", "lost-acked")
 """The checkers of a workload that appends to a log and reads it back."""
 
+NOT_RECORDED = ("sparse_offsets", "log_ends_recorded")
+"""Attributes without a column: all our own runs have the same values."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """What a run declares about itself; the table `run_facts` has a column for every attribute.
+    """What a run declares about itself; the table `run_facts` has a column for each one not in `NOT_RECORDED`.
 
     Attributes:
         profile: Feature profile of the system under test.
@@ -31,6 +34,8 @@ class RunContext:
         incomplete_reason: Why the run ended early, in one sentence; empty if it did not.
         clock_error_ns: Largest difference between two clocks that stamped operations.
         log_start_offset: Facts below it are dropped.
+        sparse_offsets: Whether offsets may be missing from a log; not in our own runs.
+        log_ends_recorded: Whether log ends were observed; our own clients always ask for them.
     """
 
     profile: str = ""
@@ -45,6 +50,8 @@ class RunContext:
     incomplete_reason: str = ""
     clock_error_ns: int = 0
     log_start_offset: int = 0
+    sparse_offsets: bool = False
+    log_ends_recorded: bool = True
 
 
 def context_to_row(context: RunContext) -> tuple[Any, ...]:

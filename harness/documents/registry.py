@@ -4,7 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.documents import defects, experiment_schema, faults, protocol, results, rules, variants
+from harness.documents import (
+    defects,
+    experiment_schema,
+    faults,
+    history_schema,
+    protocol,
+    results,
+    rules,
+    variants,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,6 +35,7 @@ DOCUMENTS: tuple[Document, ...] = (
     Document(path="docs/defects.md", text=defects.document),
     Document(path="docs/experiment.schema.json", text=experiment_schema.document),
     Document(path="docs/faults.md", text=faults.document),
+    Document(path="docs/history.schema.json", text=history_schema.document),
     Document(path="docs/protocol.md", text=protocol.document),
     Document(path="docs/results.md", text=results.document),
     Document(path="docs/rules.md", text=rules.document),

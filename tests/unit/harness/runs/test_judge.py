@@ -12,6 +12,7 @@ import pytest
 
 from checkers.kernels.compose import required_faults
 from harness.contracts.run_context import (
+    NOT_RECORDED,
     RunContext,
     context_from_facts,
     context_from_json,
@@ -93,7 +94,8 @@ def test_a_stop_that_did_not_finish_in_time_counts_as_unclean(
 
 
 def test_the_facts_of_a_run_are_its_context_column_by_column() -> None:
-    assert {item.name for item in fields(RunContext)} == set(RUN_FACTS.names)
+    names = {item.name for item in fields(RunContext)}
+    assert names == {*RUN_FACTS.names, *NOT_RECORDED}
     context = RunContext(
         profile="kafka-4.0",
         elr_on=False,

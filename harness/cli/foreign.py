@@ -1,0 +1,64 @@
+"""Checking a history from elsewhere: what is printed, and the exit code."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.cli.output import print_json, show
+from harness.cli.progress import StandardErrorProgress
+from harness.cli.runs import EXIT_CODE_OF
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def check_file(options: argparse.Namespace, path: Path) -> int:
+    """Judges the history in a file, prints the verdict, and returns its exit code."""
+    from harness.history.foreign.read import Format, read_history
+    from harness.runs.foreign import foreign_summary, judge_foreign
+
+    with StandardErrorProgress(quiet=options.quiet) as progress:
+        progress.message(f"reading {path}")
+        history = read_history(
+            path, form=Format(options.format or Format.AUTO), model=options.model or ""
+        )
+        progress.message(f"judging {history.operation_count} operations")
+        judged = judge_foreign(history)
+    summary = foreign_summary(history, judged)
+    if options.json:
+        print_json(summary)
+    else:
+        show(*_parts(summary))
+    return EXIT_CODE_OF[summary["verdict"]]
+
+
+def _parts(summary: dict[str, Any]) -> "list[RenderableType]":
+    """Returns the summary of a judged history as lines and tables."""
+    from results.report.terminal import verdict_lines
+    from results.tables import line, table
+
+    others = {**summary["events_of_no_client"], **summary["operations_without_facts"]}
+    facts = [
+        ("file", summary["file"]),
+        ("format", summary["format"]),
+        ("judged as", summary["model"]),
+        ("operations", str(summary["operations"])),
+        ("not judged", ", ".join(f"{name} ({count})" for name, count in others.items()) or "none"),
+    ]
+    parts = [
+        *verdict_lines(summary["verdict"], summary["reasons"]),
+        line(""),
+        table(("", " "), facts, header=False),
+    ]
+    if summary["anomalies"]:
+        rows = [(one["id"], str(one["count"]), one["judgement"]) for one in summary["anomalies"]]
+        names = ("anomaly", "count", "judgement")
+        parts += [line(""), table(names, rows, right={"count"})]
+    if summary["named_operations"]:
+        rows = [
+            (str(one["operation"]), "" if one["line"] is None else str(one["line"]), one["text"])
+            for one in summary["named_operations"]
+        ]
+        columns = ("op", "line", "what it is")
+        parts += [line(""), table(columns, rows, right={"op", "line"})]
+    return parts

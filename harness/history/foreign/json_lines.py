@@ -1,0 +1,321 @@
+"""Histories as JSON lines, our documented format for tools that have none: one object per line.
+
+The member `kind` of a line says what it is. A `history` line may come first and states what holds for all lines.
+The rest are either lines of a log (`append`, `poll`, `latest`), one per operation, or lines about any other
+object: `operation`, one per operation, or `event`, one per invocation and completion. The classes below define
+their members; docs/history.schema.json is generated from them.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from harness.errors import HistoryError
+from harness.history.foreign.events import TIME_NS_MAX, Event, RecordedOperation
+from harness.history.foreign.log_tables import Call, LogTables
+
+OFFSET_MAX = 2**62
+
+Time = Annotated[
+    int,
+    Meta(
+        ge=-TIME_NS_MAX,
+        le=TIME_NS_MAX,
+        description="Nanoseconds on a clock that all processes share; any moment can be 0.",
+    ),
+]
+Offset = Annotated[int, Meta(ge=0, le=OFFSET_MAX)]
+ReadOffset = Annotated[
+    int, Meta(ge=-OFFSET_MAX, le=OFFSET_MAX, description="An offset as a client received it.")
+]
+Process = Annotated[
+    int,
+    Meta(
+        ge=-(2**53),
+        le=2**53,
+        description="Who calls; a process calls one operation at a time.",
+    ),
+]
+Topic = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f]*$")]
+Partition = Annotated[int, Meta(ge=0, lt=2**31)]
+Outcome = Annotated[
+    Literal["ok", "fail", "info"],
+    Meta(description="ok: it happened. fail: it did not happen. info: not known."),
+]
+Value = Annotated[
+    int | str,
+    Meta(
+        description="What the record contains. Every append to a partition needs a value of its own."
+    ),
+]
+Acks = Annotated[Literal[-1, 0, 1], Meta(description="What the producer requested; -1 is all.")]
+
+
+class HistoryLine(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="history",
+    forbid_unknown_fields=True,
+):
+    """What holds for the whole history; at most one, on the first line."""
+
+    version: Literal[1]
+    model: Annotated[
+        str, Meta(description="What judges the operations, as the option --model does.")
+    ] = ""
+    acks: Acks = -1
+    sparse: Annotated[
+        bool,
+        Meta(
+            description="Whether offsets of a log may be missing, as with transactions or compaction."
+        ),
+    ] = False
+    log_start_offset: Annotated[
+        int, Meta(ge=0, le=OFFSET_MAX, description="First offset that must still be there.")
+    ] = 0
+    clock_error_ns: Annotated[
+        int, Meta(ge=0, le=2**60, description="Largest difference between two clocks.")
+    ] = 0
+    final_reads_complete: Annotated[
+        bool,
+        Meta(description="Whether the polls marked `final` were meant to read all partitions."),
+    ] = True
+
+
+class AppendLine(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="append",
+    forbid_unknown_fields=True,
+):
+    """One record appended to a log."""
+
+    process: Process
+    topic: Topic
+    partition: Partition = 0
+    value: Value
+    key: str = ""
+    invoked_ns: Time
+    completed_ns: Time | None = None
+    outcome: Outcome
+    offset: Annotated[
+        Offset | None, Meta(description="Where it was appended, if the response contains it.")
+    ] = None
+    acks: Acks | None = None
+
+
+class PollLine(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="poll",
+    forbid_unknown_fields=True,
+):
+    """One read of one partition."""
+
+    process: Process
+    topic: Topic
+    partition: Partition = 0
+    records: Annotated[
+        list[tuple[ReadOffset, Value]],
+        Meta(description="Offset and value of every record that it returned, in their order."),
+    ] = []
+    position: Annotated[
+        Offset | None,
+        Meta(description="The offset that was requested; leave it out if you do not know it."),
+    ] = None
+    end_offset: Annotated[
+        ReadOffset | None, Meta(description="The log end in the response, if there is one.")
+    ] = None
+    invoked_ns: Time
+    completed_ns: Time | None = None
+    outcome: Outcome
+    final: Annotated[
+        bool,
+        Meta(
+            description="Whether it is one of the reads at the end of the run that decide what is lost."
+        ),
+    ] = False
+
+
+class LatestLine(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="latest",
+    forbid_unknown_fields=True,
+):
+    """One request for the end of a partition."""
+
+    process: Process
+    topic: Topic
+    partition: Partition = 0
+    end_offset: ReadOffset | None = None
+    invoked_ns: Time
+    completed_ns: Time | None = None
+    outcome: Outcome
+    final: bool = False
+
+
+class OperationLine(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="operation",
+    forbid_unknown_fields=True,
+):
+    """One operation on any other object; the model defines function, input and output."""
+
+    process: Process
+    f: Annotated[str, Meta(min_length=1, description="The function, for example read.")]
+    input: Any = None
+    output: Any = None
+    invoked_ns: Time
+    completed_ns: Time | None = None
+    outcome: Outcome
+
+
+class EventLine(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="event",
+    forbid_unknown_fields=True,
+):
+    """The invocation or the completion of an operation, as in Jepsen; lines are in the order of time."""
+
+    type: Literal["invoke", "ok", "fail", "info"]
+    process: Annotated[
+        Process | str, Meta(description="A number for a client; a text for anything else.")
+    ]
+    f: str = ""
+    value: Any = None
+    time: Time | None = None
+    error: Any = None
+
+
+LogLine = AppendLine | PollLine | LatestLine
+Line = HistoryLine | AppendLine | PollLine | LatestLine | OperationLine | EventLine
+
+_DECODER = msgspec.json.Decoder(Line)
+
+
+def json_schema() -> dict[str, Any]:
+    """Returns the JSON Schema of one line."""
+    schema = msgspec.json.schema(Line)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "One line of a laststand history",
+        **schema,
+    }
+
+
+def read_lines(raw_lines: Iterable[bytes], origin: str) -> Iterator[tuple[int, Line]]:
+    """Returns the lines with their numbers, counted from 1; blank lines are left out.
+
+    Raises:
+        HistoryError: A line is not one of the format; the sentence names it.
+    """
+    is_first = True
+    for number, raw in enumerate(raw_lines, 1):
+        if not raw.strip():
+            continue
+        try:
+            line = _DECODER.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise HistoryError(f"{origin}, line {number}: {_sentence(error)}") from None
+        if isinstance(line, HistoryLine) and not is_first:
+            raise HistoryError(
+                f"{origin}, line {number}: a line of kind history can only be the first one"
+            )
+        is_first = False
+        _require_times(line, origin, number)
+        yield number, line
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "the value is nested too deeply"
+    return str(error).replace("\n", " ")
+
+
+def _require_times(line: Line, origin: str, number: int) -> None:
+    if isinstance(line, HistoryLine | EventLine):
+        return
+    if line.completed_ns is None:
+        if line.outcome != "info":
+            raise HistoryError(
+                f"{origin}, line {number}: an operation that is {line.outcome} needs completed_ns; one that is"
+                " still open is info"
+            )
+    elif line.completed_ns < line.invoked_ns:
+        raise HistoryError(f"{origin}, line {number}: completed_ns is before invoked_ns")
+
+
+def add_to_tables(tables: LogTables, number: int, line: LogLine, default_acks: int) -> None:
+    """Adds an operation on a log."""
+    call = Call(
+        line=number,
+        process=line.process,
+        topic=line.topic,
+        partition=line.partition,
+        invoked_ns=line.invoked_ns,
+        completed_ns=line.completed_ns,
+        outcome=line.outcome,
+        final=not isinstance(line, AppendLine) and line.final,
+    )
+    if isinstance(line, AppendLine):
+        acks = default_acks if line.acks is None else line.acks
+        tables.append(call, _text(line.value), offset=line.offset, acks=acks, key=line.key)
+    elif isinstance(line, LatestLine):
+        tables.latest(call, line.end_offset)
+    else:
+        tables.poll(
+            call,
+            [(offset, _text(value)) for offset, value in line.records],
+            position=-1 if line.position is None else line.position,
+            end_offset=line.end_offset,
+        )
+
+
+def _text(value: int | str) -> str:
+    """Returns a value as JSON, so that 1 and "1" differ."""
+    return str(value) if isinstance(value, int) else msgspec.json.encode(value).decode()
+
+
+def to_operation(number: int, line: OperationLine) -> RecordedOperation:
+    """Returns an operation on any other object."""
+    return RecordedOperation(
+        line=number,
+        completion_line=number,
+        process=line.process,
+        function=line.f,
+        argument=line.input,
+        result=line.output,
+        invoked_ns=line.invoked_ns,
+        completed_ns=line.completed_ns,
+        outcome=line.outcome,
+    )
+
+
+def to_event(number: int, line: EventLine) -> Event:
+    """Returns an event."""
+    return Event(
+        line=number,
+        type=line.type,
+        process=line.process,
+        function=line.f,
+        value=line.value,
+        time_ns=line.time,
+        extra={} if line.error is None else {"error": line.error},
+    )

@@ -1,0 +1,301 @@
+"""Histories of Jepsen's Kafka workload as tables of logs.
+
+A key is a partition; the topic gets its name. An operation has several sends and polls (micro-operations). Each
+becomes one row per partition with the operation's interval: Kafka promises no atomicity across partitions outside
+of transactions. Offsets may have gaps, because the markers of transactions take some.
+
+- `send` and `txn`: `[:send k v]` is an append; completed, it is `[:send k [offset v]]`, or still `[:send k v]` if
+  the offset is unknown. What an `info` operation learned counts only if one of its values was read by an
+  operation that is `ok`, as in Jepsen.
+- `poll` and `txn`: `[:poll {k [[offset v] ...]}]` is one poll per key.
+- `assign` and `subscribe` say where a consumer is. After `assign` with `:seek-to-beginning?` it starts at offset
+  0, and each poll begins where the last one ended. This is not known after `subscribe` (other members may have
+  read), after an operation that is not `ok` (the client may have sought back), or for a new process. An operation
+  with a `:rebalance-log` may skip and repeat records.
+- `crash` and `debug-topic-partitions` carry no facts about a log.
+
+The final reads are polls of consumers that were assigned with `:seek-to-beginning?`, after the last append.
+
+Source:
+    Jepsen, `jepsen.tests.kafka`.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.history.foreign.edn_values import to_edn
+from harness.history.foreign.events import (
+    FAIL,
+    INFO,
+    OK,
+    Problems,
+    RecordedOperation,
+    is_integer,
+    name_of,
+    shown,
+)
+from harness.history.foreign.log_tables import Call, LogTables
+
+DATA_FUNCTIONS = frozenset({"send", "poll", "txn"})
+CONSUMER_FUNCTIONS = frozenset({"assign", "subscribe"})
+SILENT_FUNCTIONS = frozenset({"crash", "debug-topic-partitions"})
+FUNCTIONS = DATA_FUNCTIONS | CONSUMER_FUNCTIONS | SILENT_FUNCTIONS
+
+OFFSET_MAX = 2**62
+"""Offsets beyond it cannot be; the kernels reserve them."""
+
+
+@dataclass(slots=True)
+class _Consumer:
+    """What is known of one process's consumer. Mutable.
+
+    Attributes:
+        next_offset: Where its next poll of a key begins; only keys for which that is known.
+        from_beginning: Whether it was assigned with `:seek-to-beginning?`.
+        is_assigned: Whether its positions are its own; false under `subscribe`.
+    """
+
+    next_offset: dict[Any, int] = field(default_factory=dict)
+    from_beginning: bool = False
+    is_assigned: bool = False
+
+
+class KafkaConversion:
+    """Adds operations of Jepsen's Kafka workload to tables. Mutable.
+
+    Args:
+        tables: Where the rows go.
+        problems: Where what cannot be interpreted is added.
+        acks: What the producers requested: 0, 1 or -1 (all).
+
+    Attributes:
+        silent: How many operations carry no facts, by function.
+    """
+
+    def __init__(self, tables: LogTables, problems: Problems, *, acks: int = -1) -> None:
+        self._tables = tables
+        self._problems = problems
+        self._acks = acks
+        self._consumers: dict[int, _Consumer] = {}
+        self._group = 0
+        self.silent: Counter[str] = Counter()
+
+    def add(self, operation: RecordedOperation) -> None:
+        """Adds one operation; of one process, in the order of its operations."""
+        function = operation.function
+        if function in DATA_FUNCTIONS:
+            self._add_data(operation)
+        elif function in CONSUMER_FUNCTIONS:
+            self._move_consumer(operation)
+        elif function in SILENT_FUNCTIONS:
+            self.silent[function] += 1
+        else:
+            self._problems.add(operation.line, f"the Kafka workload has no function {function!r}")
+        if operation.outcome == INFO or function == "crash":
+            # The client is gone. The next process with this number has a new consumer.
+            self._consumers.pop(operation.process, None)
+
+    def _move_consumer(self, operation: RecordedOperation) -> None:
+        if operation.outcome == FAIL:
+            return
+        keys = (
+            operation.result if isinstance(operation.result, tuple | list) else operation.argument
+        )
+        if not isinstance(keys, tuple | list):
+            self._problems.add(operation.line, f"{operation.function} names no list of keys")
+            self._consumers.pop(operation.process, None)
+            return
+        before = self._consumers.get(operation.process, _Consumer())
+        if operation.function == "subscribe":
+            self._consumers[operation.process] = _Consumer()
+            return
+        if operation.extra.get("seek-to-beginning?") is True:
+            kept = dict.fromkeys(keys, 0)
+            from_beginning = True
+        else:
+            kept = {key: before.next_offset[key] for key in keys if key in before.next_offset}
+            from_beginning = False
+        self._consumers[operation.process] = _Consumer(
+            next_offset=kept, from_beginning=from_beginning, is_assigned=True
+        )
+
+    def _add_data(self, operation: RecordedOperation) -> None:
+        asked = _micro_operations(operation.argument)
+        done = _micro_operations(operation.result)
+        if asked is None and operation.argument is not None:
+            self._problems.add(
+                operation.line, f"{shown(operation.argument)} is no list of sends and polls"
+            )
+            return
+        if done is None and operation.result is not None and operation.outcome == OK:
+            self._problems.add(
+                operation.completion_line,
+                f"{shown(operation.result)} is no list of sends and polls",
+            )
+        if done is None or (asked is not None and not _same_shape(asked, done)):
+            if done is not None:
+                self._problems.add(
+                    operation.completion_line,
+                    "the sends and polls differ from those that were invoked on line"
+                    f" {operation.line}",
+                )
+            done = asked or []
+        self._group += 1
+        # Positions inside of this operation hold under `subscribe` too, unless partitions moved meanwhile.
+        inside: dict[Any, int] = {}
+        for at, (name, arguments) in enumerate(done):
+            if name == "send":
+                self._send(operation, arguments, asked[at][1] if asked else None)
+            else:
+                self._poll(operation, arguments, inside)
+        self._leave(operation, inside)
+
+    def _send(
+        self, operation: RecordedOperation, done: tuple[Any, ...], asked: tuple[Any, ...] | None
+    ) -> None:
+        if len(done) != 2:
+            self._problems.add(operation.completion_line, "a send needs a key and a value")
+            return
+        key, result = done
+        sent = asked[1] if asked is not None and len(asked) == 2 else None
+        if asked is None or sent is None:
+            offset, value = result if _is_pair(result) else (None, result)
+        elif result == sent:
+            offset, value = None, sent
+        elif _is_pair(result) and result[1] == sent:
+            offset, value = result
+        else:
+            self._problems.add(
+                operation.completion_line,
+                f"a send of {shown(sent)} completes as {shown(result)}; expected [offset value]",
+            )
+            offset, value = None, sent
+        if offset is not None and not _is_offset(offset):
+            self._problems.add(
+                operation.completion_line, f"{shown(offset)} is no offset; a send has 0 or more"
+            )
+            offset = None
+        self._tables.append(
+            _call(operation, key),
+            to_edn(value),
+            offset=offset,
+            acks=self._acks,
+            group=self._group,
+        )
+
+    def _poll(
+        self, operation: RecordedOperation, arguments: tuple[Any, ...], inside: dict[Any, int]
+    ) -> None:
+        polled = arguments[0] if arguments else None
+        if polled is None:
+            return
+        if not isinstance(polled, Mapping):
+            self._problems.add(
+                operation.completion_line, f"{shown(polled)} is no map from keys to records"
+            )
+            return
+        consumer = self._consumers.get(operation.process, _Consumer())
+        for key, records in polled.items():
+            pairs = _records(records)
+            if pairs is None:
+                self._problems.add(
+                    operation.completion_line,
+                    f"{shown(records)} is no list of records [offset value]",
+                )
+                continue
+            is_final = consumer.from_beginning and operation.outcome == OK
+            call = _call(operation, key, final=is_final)
+            if _moved(operation):
+                for run in _runs(pairs):
+                    self._tables.poll(call, run)
+                continue
+            position = inside.get(key, -1)
+            if key not in inside and operation.outcome == OK:
+                position = consumer.next_offset.get(key, -1)
+            self._tables.poll(call, pairs, position=position)
+            if pairs:
+                last = max(offset for offset, _ in pairs)
+                inside[key] = last + 1 if 0 <= last < OFFSET_MAX else -1
+
+    def _leave(self, operation: RecordedOperation, inside: dict[Any, int]) -> None:
+        """Moves the process's consumer past what the operation read."""
+        consumer = self._consumers.get(operation.process)
+        if consumer is None or not consumer.is_assigned:
+            return
+        if _moved(operation):
+            consumer.next_offset.clear()
+        elif operation.outcome == OK:
+            consumer.next_offset.update(inside)
+        else:
+            for key in inside:
+                consumer.next_offset.pop(key, None)
+
+
+def _moved(operation: RecordedOperation) -> bool:
+    """Returns whether partitions were assigned anew meanwhile, so that it may skip and repeat records."""
+    return bool(operation.extra.get("rebalance-log"))
+
+
+def _runs(records: list[tuple[int, str]]) -> list[list[tuple[int, str]]]:
+    """Returns the longest parts of what was read in which each offset follows the one before."""
+    runs: list[list[tuple[int, str]]] = []
+    for record in records:
+        if not runs or record[0] != runs[-1][-1][0] + 1:
+            runs.append([])
+        runs[-1].append(record)
+    return runs
+
+
+def _call(operation: RecordedOperation, key: Any, *, final: bool = False) -> Call:
+    return Call(
+        line=operation.line,
+        process=operation.process,
+        topic=to_edn(key),
+        partition=0,
+        invoked_ns=operation.invoked_ns,
+        completed_ns=operation.completed_ns,
+        outcome=operation.outcome,
+        final=final,
+    )
+
+
+def _micro_operations(value: Any) -> list[tuple[str, tuple[Any, ...]]] | None:
+    """Returns name and arguments of every micro-operation; None if the value is no list of them."""
+    if not isinstance(value, tuple | list):
+        return None
+    found = []
+    for item in value:
+        name = name_of(item[0]) if isinstance(item, tuple | list) and item else None
+        if name not in ("send", "poll"):
+            return None
+        found.append((name, tuple(item[1:])))
+    return found
+
+
+def _same_shape(
+    asked: list[tuple[str, tuple[Any, ...]]], done: list[tuple[str, tuple[Any, ...]]]
+) -> bool:
+    return len(asked) == len(done) and all(
+        before == after and (before == "poll" or given[:1] == result[:1])
+        for (before, given), (after, result) in zip(asked, done, strict=True)
+    )
+
+
+def _records(value: Any) -> list[tuple[int, str]] | None:
+    if not isinstance(value, tuple | list):
+        return None
+    if not all(_is_pair(item) and is_integer(item[0]) for item in value):
+        return None
+    if not all(-(2**63) <= item[0] < 2**63 for item in value):
+        return None
+    return [(item[0], to_edn(item[1])) for item in value]
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 2
+
+
+def _is_offset(value: Any) -> bool:
+    return is_integer(value) and 0 <= value <= OFFSET_MAX

@@ -1,0 +1,414 @@
+"""The tables of a log history that somebody else recorded, built row by row in bounded memory.
+
+Rows wait in lists and become Arrow batches, `CHUNK_ROWS` at a time. Values of records are texts, unique among the
+appends of a partition. In our tables a value is the `op_index` of its append; a read may stand before its append
+in the file, so both are joined at the end. Then operations are numbered in the order of their invocations.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from harness.errors import HistoryError
+from harness.history.parquet import in_order
+from harness.history.schema import END_OFFSETS_SEEN, OPERATIONS, RECORDS_READ
+
+I64 = npt.NDArray[np.int64]
+
+CHUNK_ROWS = 50_000
+"""Rows that wait as Python values: about 30 MB."""
+TIME_NS_MAX = 2**60
+"""Longest history: 36 years. The kernels would clip later times."""
+
+_VALUES = pa.schema([("provisional", pa.int64()), ("value", pa.large_string())])
+_READS = pa.schema(
+    [
+        ("op_index", pa.int64()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("value", pa.large_string()),
+        ("leader_epoch", pa.int32()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What the operations of a log have in common.
+
+    Attributes:
+        line: Where it is recorded.
+        process: Who.
+        topic, partition: Which log.
+        invoked_ns, completed_ns: When; `completed_ns` is None while open.
+        outcome: ok, fail or info.
+        final: Whether it may belong to the final reads.
+    """
+
+    line: int
+    process: int
+    topic: str
+    partition: int
+    invoked_ns: int
+    completed_ns: int | None
+    outcome: str
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogHistory:
+    """A log history as tables.
+
+    Attributes:
+        tables: `operations`, `records_read` and `end_offsets_seen`.
+        lines: The line of every operation, by `op_index`.
+        phantoms: Values that were read but never appended, by the number that stands for them in `records_read`.
+    """
+
+    tables: dict[str, pa.Table]
+    lines: I64
+    phantoms: dict[int, str]
+
+
+@dataclass(slots=True)
+class _Chunks:
+    """Rows of one table. Mutable while a history is read."""
+
+    schema: pa.Schema
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+
+    def add(self, row: tuple[Any, ...]) -> None:
+        self.rows.append(row)
+        if len(self.rows) >= CHUNK_ROWS:
+            self._flush()
+
+    def table(self) -> pa.Table:
+        self._flush()
+        return pa.Table.from_batches(self.batches, schema=self.schema)
+
+    def _flush(self) -> None:
+        if self.rows:
+            columns = zip(*self.rows, strict=True)
+            arrays = [
+                pa.array(column, field.type)
+                for column, field in zip(columns, self.schema, strict=True)
+            ]
+            self.batches.append(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
+            self.rows.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _Uncertain:
+    """An append of an operation with unknown outcome that learned an offset, or may have."""
+
+    append: int
+    group: int
+    offset: int | None
+    completed_ns: int | None
+
+
+class LogTables:
+    """Collects the operations of logs. Mutable.
+
+    Args:
+        origin: The name of the file, for errors.
+    """
+
+    def __init__(self, origin: str) -> None:
+        self._origin = origin
+        self._operations = _Chunks(OPERATIONS)
+        self._reads = _Chunks(_READS)
+        self._ends = _Chunks(END_OFFSETS_SEEN)
+        self._values = _Chunks(_VALUES)
+        self._lines: list[I64] = []
+        self._new_lines: list[int] = []
+        self._count = 0
+        self._sequences: dict[int, int] = {}
+        self._uncertain: list[_Uncertain] = []
+        self._last_append_ns: int | None = None
+        self._zero_ns = 0
+
+    def append(
+        self,
+        call: Call,
+        value: str,
+        *,
+        offset: int | None = None,
+        acks: int = -1,
+        key: str = "",
+        group: int = -1,
+    ) -> None:
+        """Adds an append.
+
+        Args:
+            call: Who, where and when.
+            value: What was appended; unique in its partition.
+            offset: The offset in the response, if there was one. For an unknown outcome it counts only if a read
+                shows that an append of the same group happened.
+            acks: 0, 1 or -1 (all).
+            key: The record's key.
+            group: Which appends happen together: all of one operation have one number.
+        """
+        sequence = self._sequences.get(call.process, 0)
+        self._sequences[call.process] = sequence + 1
+        self._values.add((self._count, _joined(call, value)))
+        if call.outcome == "info" and group >= 0:
+            self._uncertain.append(_Uncertain(self._count, group, offset, call.completed_ns))
+        if self._last_append_ns is None or call.invoked_ns > self._last_append_ns:
+            self._last_append_ns = call.invoked_ns
+        known = offset if call.outcome == "ok" else None
+        self._add(call, "append", acks=acks, sequence=sequence, key=key, offset=known)
+
+    def poll(
+        self,
+        call: Call,
+        records: Sequence[tuple[int, str]],
+        *,
+        position: int = -1,
+        end_offset: int | None = None,
+        leader_epochs: Sequence[int] | None = None,
+    ) -> None:
+        """Adds a poll with the records (offset, value) that it returned, in their order."""
+        if end_offset is not None:
+            self._end(call, end_offset, "fetch")
+        for at, (offset, value) in enumerate(records):
+            epoch = -1 if leader_epochs is None else leader_epochs[at]
+            self._reads.add(
+                (self._count, call.topic, call.partition, offset, _joined(call, value), epoch)
+            )
+        self._add(call, "poll", position=position, record_count=len(records), end_offset=end_offset)
+
+    def latest(self, call: Call, end_offset: int | None) -> None:
+        """Adds a request for the end of the log."""
+        if end_offset is not None:
+            self._end(call, end_offset, "list_offsets")
+        self._add(call, "latest", offset=end_offset)
+
+    def _end(self, call: Call, end_offset: int, source: str) -> None:
+        self._ends.add((self._count, call.topic, call.partition, end_offset, source, "", -1))
+
+    def _add(
+        self,
+        call: Call,
+        kind: str,
+        *,
+        acks: int = 0,
+        sequence: int = -1,
+        key: str = "",
+        position: int = -1,
+        offset: int | None = None,
+        record_count: int = 0,
+        end_offset: int | None = None,
+    ) -> None:
+        self._operations.add(
+            (
+                self._count,
+                call.process,
+                kind,
+                call.topic,
+                call.partition,
+                call.invoked_ns,
+                call.completed_ns,
+                call.outcome,
+                acks,
+                sequence,
+                key,
+                position,
+                offset,
+                record_count,
+                end_offset,
+                None,
+                "" if call.outcome == "ok" else call.outcome,
+                "",
+                -1,
+                call.final,
+            )
+        )
+        self._new_lines.append(call.line)
+        if len(self._new_lines) >= CHUNK_ROWS:
+            self._flush_lines()
+        self._count += 1
+
+    def _flush_lines(self) -> None:
+        self._lines.append(np.array(self._new_lines, dtype=np.int64))
+        self._new_lines.clear()
+
+    def finish(self, *, final_after_appends: bool) -> LogHistory:
+        """Returns the tables.
+
+        Args:
+            final_after_appends: Whether final reads count only if they were invoked after every append.
+
+        Raises:
+            HistoryError: Two appends of one partition have the same value.
+        """
+        self._flush_lines()
+        lines = np.concatenate(self._lines)
+        operations, reads = self._in_run_time(self._operations.table()), self._reads.table()
+        values = self._values.table()
+        self._refuse_equal_values(values, lines)
+        append, phantoms = self._appends_of(reads, values)
+        operations = self._with_certain(operations, reads, append)
+        if final_after_appends and self._last_append_ns is not None:
+            last_append_ns = self._last_append_ns - self._zero_ns
+            later = pc.greater(operations.column("invoked_ns"), pa.scalar(last_append_ns))
+            operations = _replaced(operations, "final", pc.and_(operations.column("final"), later))
+
+        # From now on operations are numbered in the order of their invocations.
+        order = np.argsort(operations.column("invoked_ns").to_numpy(), kind="stable")
+        number = np.empty(self._count, dtype=np.int64)
+        number[order] = np.arange(self._count)
+        is_known = append < self._count
+        value = append.copy()
+        value[is_known] = number[append[is_known]]
+        records = self._records(operations, reads, append, is_known, value, number)
+        operations = _renumbered(operations, number)
+        ends = _renumbered(self._ends.table(), number)
+        tables = {
+            "operations": in_order("operations", operations),
+            "records_read": in_order("records_read", records),
+            "end_offsets_seen": in_order("end_offsets_seen", ends),
+        }
+        return LogHistory(tables=tables, lines=lines[order], phantoms=phantoms)
+
+    def _in_run_time(self, operations: pa.Table) -> pa.Table:
+        """Returns the operations with times from 0 to `TIME_NS_MAX`, which is what tables of runs hold."""
+        if not operations.num_rows:
+            return operations
+        ends = [pc.min_max(operations.column(name)) for name in ("invoked_ns", "completed_ns")]
+        low = ends[0]["min"].as_py()
+        high = max(end["max"].as_py() or 0 for end in ends)
+        if low >= 0 and high <= TIME_NS_MAX:
+            return operations
+        if high - low > TIME_NS_MAX:
+            raise HistoryError(
+                f"{self._origin}: the operations last more than {TIME_NS_MAX // 10**9} seconds; times are in"
+                " nanoseconds of one clock"
+            )
+        self._zero_ns = low
+        for name in ("invoked_ns", "completed_ns"):
+            operations = _replaced(
+                operations, name, pc.subtract(operations.column(name), pa.scalar(low))
+            )
+        return operations
+
+    def _refuse_equal_values(self, values: pa.Table, lines: I64) -> None:
+        column = values.column("value")
+        if pc.count_distinct(column).as_py() == len(column):
+            return
+        codes = _combined(column).dictionary_encode().indices.to_numpy()
+        order = np.argsort(codes, kind="stable")
+        again = order[1:][codes[order][1:] == codes[order][:-1]]
+        later = int(again.min())
+        earlier = int(np.flatnonzero(codes == codes[later])[0])
+        at = values.column("provisional").to_numpy()
+        place, _, value = column[later].as_py().partition("\0")
+        raise HistoryError(
+            f"{self._origin}, line {lines[at[later]]}: the value {value[:60]} is appended to {place} again (first"
+            f" on line {lines[at[earlier]]}); every append to a partition needs a value of its own"
+        )
+
+    def _appends_of(self, reads: pa.Table, values: pa.Table) -> tuple[I64, dict[int, str]]:
+        """Returns the append of every record read, and a number beyond all operations for unknown values."""
+        wanted = _combined(reads.column("value"))
+        row = pc.index_in(wanted, value_set=_combined(values.column("value")))
+        append = np.full(len(wanted), -1, dtype=np.int64)
+        found = pc.is_valid(row).to_numpy(zero_copy_only=False)
+        provisional = values.column("provisional").to_numpy()
+        append[found] = provisional[row.drop_null().to_numpy()]
+        if found.all():
+            return append, {}
+        unknown = wanted.filter(pa.array(~found)).dictionary_encode()
+        append[~found] = self._count + unknown.indices.to_numpy()
+        texts = unknown.dictionary.to_pylist()
+        return append, {
+            self._count + number: text.partition("\0")[2] for number, text in enumerate(texts)
+        }
+
+    def _with_certain(self, operations: pa.Table, reads: pa.Table, append: I64) -> pa.Table:
+        """Returns the operations, with appends acknowledged whose group a read proves to have happened."""
+        if not self._uncertain or not len(append):
+            return operations
+        outcome = operations.column("outcome")
+        is_ok = pc.equal(outcome, pa.scalar("ok")).to_numpy()
+        was_read = np.zeros(self._count, dtype=np.bool_)
+        proven = append[is_ok[reads.column("op_index").to_numpy()]]
+        was_read[proven[proven < self._count]] = True
+        groups = {one.group for one in self._uncertain if was_read[one.append]}
+        certain = [one for one in self._uncertain if one.group in groups and one.offset is not None]
+        if not certain:
+            return operations
+        rows = np.zeros(self._count, dtype=np.bool_)
+        rows[[one.append for one in certain]] = True
+        offsets = np.zeros(self._count, dtype=np.int64)
+        offsets[[one.append for one in certain]] = [one.offset or 0 for one in certain]
+        mask = pa.array(rows)
+        offset = pc.if_else(mask, pa.array(offsets), _combined(operations.column("offset")))
+        ended = pc.if_else(mask, pa.scalar("ok"), _combined(outcome))
+        error = pc.if_else(mask, pa.scalar(""), _combined(operations.column("error")))
+        operations = _replaced(operations, "offset", offset)
+        operations = _replaced(operations, "error", error)
+        return _replaced(operations, "outcome", ended)
+
+    def _records(
+        self,
+        operations: pa.Table,
+        reads: pa.Table,
+        append: I64,
+        is_known: npt.NDArray[np.bool_],
+        value: I64,
+        number: I64,
+    ) -> pa.Table:
+        """Returns `records_read`; the payload of a known value is that of its append."""
+        row = pa.array(append, mask=~is_known)
+
+        def of_append(name: str, missing: Any) -> Any:
+            return pc.fill_null(_combined(operations.column(name)).take(row), missing)
+
+        columns = {
+            "op_index": pa.array(number[reads.column("op_index").to_numpy()]),
+            "topic": reads.column("topic"),
+            "partition": reads.column("partition"),
+            "offset": reads.column("offset"),
+            "value": pa.array(value),
+            "status": pa.array(["ok"]).take(pa.array(np.zeros(len(value), dtype=np.int64))),
+            "process": of_append("process", -1),
+            "sequence": of_append("sequence", -1),
+            "key": of_append("key", ""),
+            "leader_epoch": reads.column("leader_epoch"),
+            "index_in_poll": pa.array(
+                _index_in_poll(reads.column("op_index").to_numpy()), pa.int32()
+            ),
+        }
+        return pa.table([columns[name] for name in RECORDS_READ.names], schema=RECORDS_READ)
+
+
+def _index_in_poll(op: I64) -> I64:
+    """Returns the place of every record in its poll; the records of a poll follow each other."""
+    index = np.arange(len(op))
+    is_first = np.append(True, op[1:] != op[:-1])[: len(op)]
+    return index - np.maximum.accumulate(np.where(is_first, index, 0))
+
+
+def _joined(call: Call, value: str) -> str:
+    return f"{call.topic}-{call.partition}\0{value}"
+
+
+def _combined(column: pa.ChunkedArray) -> Any:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def _replaced(table: pa.Table, name: str, column: Any) -> pa.Table:
+    at = table.schema.get_field_index(name)
+    return table.set_column(at, table.schema.field(name), column)
+
+
+def _renumbered(table: pa.Table, number: I64) -> pa.Table:
+    return _replaced(table, "op_index", pa.array(number[table.column("op_index").to_numpy()]))

@@ -1,0 +1,150 @@
+"""Judging histories that other tools recorded.
+
+A log is judged by the same checkers as a run, with what the file declares. It has no committed metadata, no
+replica states and no faults, so nothing excuses a loss. A verdict is unknown if a line could not be interpreted:
+both a violation and its absence could rest on that line.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from checkers.kernels.compose import judge_run
+from harness.contracts.run_context import LOG_CHECKERS, RunContext
+from harness.contracts.verdict import Validity, Verdict
+from harness.errors import UsageError
+from harness.history.foreign.log_tables import LogHistory
+from harness.history.foreign.read import Declaration, ForeignHistory, Workload
+from harness.runs.judge import anomaly_counts
+
+OPERATIONS_NAMED_MAX = 30
+"""Operations that an output lists with their lines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignVerdict:
+    """The judgement of a history.
+
+    Attributes:
+        verdict: What the checkers decided.
+        model: What judged it.
+        named: The operations that the verdict names: its number, its line and what it is.
+    """
+
+    verdict: Verdict
+    model: str
+    named: tuple[tuple[int, int | None, str], ...] = ()
+
+
+def judge_foreign(history: ForeignHistory) -> ForeignVerdict:
+    """Judges a history.
+
+    Raises:
+        UsageError: The history cannot be judged by the model that is named, or by any.
+    """
+    if history.log is None:
+        kind = history.declaration.model or history.workload
+        raise UsageError(f"{history.path} is a history of {kind}; only logs can be judged")
+    verdict = _judge_log(history.log, history.declaration)
+    return ForeignVerdict(
+        verdict=_capped(verdict, history),
+        model=Workload.LOG,
+        named=_named(verdict, history.log),
+    )
+
+
+def foreign_summary(history: ForeignHistory, judged: ForeignVerdict) -> dict[str, Any]:
+    """Returns what `--json` prints."""
+    verdict = judged.verdict
+    return {
+        "file": str(history.path),
+        "format": str(history.format),
+        "model": judged.model,
+        "verdict": str(verdict.validity),
+        "reasons": list(verdict.reasons),
+        "anomalies": anomaly_counts(verdict),
+        "unexcused_lost_records": verdict.unexcused_lost_records,
+        "operations": history.operation_count,
+        "not_interpreted": history.problems.count,
+        "events_of_no_client": {
+            f"{process} {function}".rstrip(): count
+            for (process, function), count in sorted(history.not_clients.items())
+        },
+        "operations_without_facts": dict(sorted(history.silent.items())),
+        "named_operations": [
+            {"operation": number, "line": line, "text": text} for number, line, text in judged.named
+        ],
+    }
+
+
+def _judge_log(log: LogHistory, declared: Declaration) -> Verdict:
+    context = RunContext(
+        checkers=LOG_CHECKERS,
+        enabled_faults=(),
+        acked_during_faults_min=0,
+        final_phase_complete=declared.final_reads_complete,
+        clock_error_ns=declared.clock_error_ns,
+        log_start_offset=declared.log_start_offset,
+        sparse_offsets=declared.sparse,
+        log_ends_recorded=log.tables["end_offsets_seen"].num_rows > 0,
+    )
+    verdict = judge_run(log.tables, context)
+    unread = _acked_and_unread(log.tables)
+    if not unread:
+        return verdict
+    reason = (
+        f"{unread} appends were acknowledged without an offset and never read; they may be lost"
+    )
+    validity = Validity.INVALID if verdict.validity == Validity.INVALID else Validity.UNKNOWN
+    return replace(verdict, validity=validity, reasons=(*verdict.reasons, reason))
+
+
+def _acked_and_unread(tables: dict[str, pa.Table]) -> int:
+    """Returns how many acknowledged appends have no offset and were returned by no poll."""
+    acked = tables["operations"].filter(
+        (pc.field("kind") == "append")
+        & (pc.field("outcome") == "ok")
+        & (pc.field("acks") != 0)
+        & pc.field("offset").is_null()
+    )
+    read = pc.is_in(acked.column("op_index"), value_set=tables["records_read"].column("value"))
+    was_read: int = pc.sum(read).as_py() or 0  # null for no row
+    return int(acked.num_rows) - was_read
+
+
+def _capped(verdict: Verdict, history: ForeignHistory) -> Verdict:
+    """Returns the verdict, unknown if something could not be interpreted."""
+    problems = history.problems
+    if not problems.count:
+        return verdict
+    rest = problems.count - len(problems.sentences)
+    more = (f"{rest} more could not be interpreted",) if rest else ()
+    return replace(
+        verdict,
+        validity=Validity.UNKNOWN,
+        reasons=(
+            f"not everything in the history could be interpreted ({problems.count}), and the verdict may depend"
+            " on it",
+            *problems.sentences,
+            *more,
+            *verdict.reasons,
+        ),
+    )
+
+
+def _named(verdict: Verdict, log: LogHistory) -> tuple[tuple[int, int | None, str], ...]:
+    """Returns the operations and values that the verdict's sentences name by number."""
+    named: dict[int, tuple[int, int | None, str]] = {}
+    for anomaly in verdict.anomalies:
+        for witness in anomaly.witnesses:
+            number = witness.op_index
+            if 0 <= number < len(log.lines):
+                named[number] = number, int(log.lines[number]), witness.text
+        if anomaly.id == "phantom-value":
+            for number, value in log.phantoms.items():
+                named[number] = number, None, f"the value {value}, which was never appended"
+                if len(named) >= OPERATIONS_NAMED_MAX:
+                    break
+    return tuple(named[number] for number in sorted(named))[:OPERATIONS_NAMED_MAX]

@@ -1,0 +1,203 @@
+"""Histories as JSON lines: what a line may contain, and what becomes of it."""
+
+import json
+
+import jsonschema
+import pytest
+
+from harness.errors import HistoryError
+from harness.history.foreign.json_lines import json_schema
+from harness.history.foreign.read import Format, Workload, read_history
+from harness.runs.foreign import judge_foreign
+
+HEADER = {"kind": "history", "version": 1}
+
+
+def append(value, invoked_ns, **members):
+    return {
+        "kind": "append",
+        "process": 0,
+        "topic": "t",
+        "value": value,
+        "invoked_ns": invoked_ns,
+        "completed_ns": invoked_ns + 1,
+        "outcome": "ok",
+    } | members
+
+
+def poll(records, invoked_ns, **members):
+    return {
+        "kind": "poll",
+        "process": 1,
+        "topic": "t",
+        "position": 0,
+        "records": records,
+        "invoked_ns": invoked_ns,
+        "completed_ns": invoked_ns + 1,
+        "outcome": "ok",
+    } | members
+
+
+LOG = [
+    HEADER,
+    poll([[0, "a"], [1, 7]], 20, end_offset=2, final=True),
+    append("a", 0, offset=0),
+    append(7, 10, offset=1, key="k"),
+    {
+        "kind": "latest",
+        "process": 1,
+        "topic": "t",
+        "end_offset": 2,
+        "invoked_ns": 14,
+        "completed_ns": 15,
+        "outcome": "ok",
+    },
+]
+OPERATION = {
+    "kind": "operation",
+    "process": 0,
+    "f": "cas",
+    "input": [1, 2],
+    "output": True,
+    "invoked_ns": 1,
+    "completed_ns": 2,
+    "outcome": "ok",
+}
+EVENT = {"kind": "event", "type": "invoke", "process": 0, "f": "read", "value": None, "time": 5}
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(*lines, **options):
+        path = tmp_path / "history.jsonl"
+        path.write_text(
+            "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+        )
+        return read_history(path, **options)
+
+    return read
+
+
+def test_every_line_of_these_tests_follows_the_published_schema():
+    validator = jsonschema.Draft202012Validator(json_schema())
+    for line in [*LOG, OPERATION, EVENT]:
+        validator.validate(line)
+    for wrong in [{**EVENT, "type": "maybe"}, {**OPERATION, "f": ""}, {**LOG[2], "extra": 1}, {}]:
+        assert not validator.is_valid(wrong)
+
+
+def test_lines_of_a_log_become_tables_in_the_order_of_invocations(read):
+    history = read(*LOG)
+    assert (history.format, history.workload) == (Format.JSONL, Workload.LOG)
+    assert history.log.lines.tolist() == [3, 4, 5, 2]
+    rows = history.log.tables["operations"].to_pylist()
+    assert [(row["kind"], row["process"], row["offset"], row["position"]) for row in rows] == [
+        ("append", 0, 0, -1),
+        ("append", 0, 1, -1),
+        ("latest", 1, 2, -1),
+        ("poll", 1, None, 0),
+    ]
+    assert [row["sequence"] for row in rows] == [0, 1, -1, -1]
+    assert [(row["final"], row["end_offset"], row["record_count"]) for row in rows][3] == (
+        True,
+        2,
+        2,
+    )
+    records = history.log.tables["records_read"].to_pylist()
+    assert [(row["op_index"], row["offset"], row["value"], row["key"]) for row in records] == [
+        (3, 0, 0, ""),
+        (3, 1, 1, "k"),
+    ]
+    ends = history.log.tables["end_offsets_seen"].to_pylist()
+    assert [(row["op_index"], row["end_offset"], row["source"]) for row in ends] == [
+        (2, 2, "list_offsets"),
+        (3, 2, "fetch"),
+    ]
+    assert str(judge_foreign(history).verdict.validity) == "valid"
+
+
+def test_the_number_1_and_the_text_1_are_different_values(read):
+    history = read(append(1, 0, offset=0), append("1", 10, offset=1), poll([[0, 1], [1, "1"]], 20))
+    values = history.log.tables["records_read"].column("value").to_pylist()
+    assert values == [0, 1]
+
+
+@pytest.mark.parametrize("zero_ns", [-(10**9), 1_900_000_000_000_000_000])
+def test_any_moment_can_be_0(read, zero_ns):
+    moved = [
+        line
+        if line is HEADER
+        else {**line, **{name: line[name] + zero_ns for name in ("invoked_ns", "completed_ns")}}
+        for line in LOG
+    ]
+    history, plain = read(*moved), read(*LOG)
+    assert history.log.tables["operations"] == plain.log.tables["operations"]
+    assert str(judge_foreign(history).verdict.validity) == "valid"
+
+
+@pytest.mark.parametrize(
+    ("declared", "validity"),
+    [({}, "invalid"), ({"sparse": True}, "valid"), ({"final_reads_complete": False}, "invalid")],
+)
+def test_a_gap_is_allowed_only_in_a_log_that_is_declared_sparse(read, declared, validity):
+    history = read(
+        {**HEADER, **declared},
+        append("a", 0, offset=0),
+        append("b", 10, offset=5),
+        poll([[0, "a"], [5, "b"]], 20, final=True),
+    )
+    assert str(judge_foreign(history).verdict.validity) == validity
+
+
+def test_acks_of_the_first_line_hold_for_every_append(read):
+    lines = [append("a", 0, offset=0), append("b", 5, offset=1), poll([[1, "b"]], 20, final=True)]
+    strict, relaxed = read(*lines), read({**HEADER, "acks": 1}, *lines)
+    assert "lost-acked-write" in {one.id for one in judge_foreign(strict).verdict.anomalies}
+    assert "lost-acked-write-acks1" in {one.id for one in judge_foreign(relaxed).verdict.anomalies}
+
+
+def test_operations_and_events_of_other_objects_are_read(read):
+    (one,) = read(OPERATION).operations
+    assert (one.function, one.argument, one.result, one.outcome) == ("cas", [1, 2], True, "ok")
+    (one,) = read(EVENT, {**EVENT, "type": "ok", "value": 3, "time": 9}).operations
+    assert (one.function, one.result, one.invoked_ns, one.completed_ns) == ("read", 3, 5, 9)
+
+
+def test_transactions_of_lists_are_recognised(read):
+    assert read({**EVENT, "f": "txn", "value": [["r", 1, None]]}).workload == Workload.LIST_APPEND
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        (['{"kind": "append"'], "line 1: Input data was truncated"),
+        ([EVENT, "", "nonsense"], "line 3: JSON is malformed"),
+        ([{**EVENT, "kind": "frob"}], "line 1: Invalid value 'frob' - at `$.kind`"),
+        ([{**OPERATION, "process": "x"}], "line 1: Expected `int`, got `str` - at `$.process`"),
+        ([{**OPERATION, "outcome": "maybe"}], "line 1: Invalid enum value 'maybe'"),
+        ([{**OPERATION, "more": 1}], "line 1: Object contains unknown field `more`"),
+        ([EVENT, HEADER], "line 2: a line of kind history can only be the first one"),
+        ([EVENT, OPERATION], "line 2: a line of kind operation cannot follow"),
+        ([append("a", 0), EVENT], "line 2: a line of kind event cannot follow"),
+        (
+            [{**OPERATION, "completed_ns": None}],
+            "line 1: an operation that is ok needs completed_ns",
+        ),
+        ([append("a", 0, outcome="fail", completed_ns=None)], "that is fail needs completed_ns"),
+        ([append("a", -(2**61)), append("b", 2**61)], "last more than 1152921504 seconds"),
+        ([append("a", 2**63)], "line 1: Expected `int` <= 4611686018427387904"),
+        ([{**OPERATION, "completed_ns": 0}], "line 1: completed_ns is before invoked_ns"),
+        ([append("a", 0, offset=-1)], "line 1: Expected `int` >= 0 - at `$.offset`"),
+        ([append("a", 0), append("a", 5)], 'line 2: the value "a" is appended to t-0 again'),
+        ([append("a", 0, topic="a\0b")], "line 1: Expected `str` matching regex"),
+        ([{**EVENT, "f": "send"}], "describe a log by lines of kind append, poll and latest"),
+        ([HEADER], "holds no operation"),
+        ([{**HEADER, "version": 2}], "line 1: Invalid enum value 2"),
+        (['{"kind": "event", "value": ' + "[" * 100_000], "line 1: "),
+    ],
+)
+def test_a_wrong_line_is_refused_with_its_number(read, lines, problem):
+    with pytest.raises(HistoryError) as caught:
+        read(*lines)
+    assert problem in str(caught.value)
+    assert "\n" not in str(caught.value)

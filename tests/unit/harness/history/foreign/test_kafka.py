@@ -1,0 +1,329 @@
+"""Jepsen's Kafka workload: what its operations become in our tables, and how small histories are judged."""
+
+import gzip
+
+import pytest
+
+from harness.history.foreign.read import Format, Workload, read_history
+from harness.runs.foreign import judge_foreign
+
+FINAL = """
+{:process 9 :type :invoke :f :assign :value [:x] :seek-to-beginning? true}
+{:process 9 :type :ok :f :assign :value [:x] :seek-to-beginning? true}
+{:process 9 :type :invoke :f :poll :value [[:poll]]}
+{:process 9 :type :ok :f :poll :value [[:poll {:x RECORDS}]]}
+"""
+
+
+def sent(process, value, completion, kind="ok", function="send"):
+    """One send of a value to :x; `completion` is what stands behind the key when it completes."""
+    return (
+        f"{{:process {process} :type :invoke :f :{function} :value [[:send :x {value}]]}}\n"
+        f"{{:process {process} :type :{kind} :f :{function} :value [[:send :x {completion}]]}}\n"
+    )
+
+
+def polled(process, records, kind="ok"):
+    return (
+        f"{{:process {process} :type :invoke :f :poll :value [[:poll]]}}\n"
+        f"{{:process {process} :type :{kind} :f :poll :value [[:poll {{:x {records}}}]]}}\n"
+    )
+
+
+def assigned(process, function="assign"):
+    return (
+        f"{{:process {process} :type :invoke :f :{function} :value [:x]}}\n"
+        f"{{:process {process} :type :ok :f :{function} :value [:x]}}\n"
+    )
+
+
+def final(records):
+    return FINAL.replace("RECORDS", records)
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(text, **options):
+        path = tmp_path / "history.edn"
+        path.write_text(text)
+        return read_history(path, **options)
+
+    return read
+
+
+@pytest.fixture
+def judged(read):
+    def judged(text):
+        verdict = judge_foreign(read(text)).verdict
+        return str(verdict.validity), {
+            anomaly.id for anomaly in verdict.anomalies if anomaly.judgement == "forbidden"
+        }
+
+    return judged
+
+
+def test_an_operation_becomes_one_row_for_every_send_and_every_polled_key(read):
+    history = read(
+        """{:process 0 :type :invoke :f :txn :value [[:send :x 1] [:poll] [:send 7 1]] :time 5}
+           {:process 0 :type :ok :f :txn :time 9
+            :value [[:send :x [4 1]] [:poll {:x [[2 8] [4 1]], :y [[0 3]]}] [:send 7 1]]}"""
+    )
+    assert history.workload == Workload.LOG
+    rows = history.log.tables["operations"].to_pylist()
+    columns = ("kind", "topic", "offset", "outcome", "record_count", "invoked_ns", "completed_ns")
+    assert [tuple(row[name] for name in columns) for row in rows] == [
+        ("append", ":x", 4, "ok", 0, 5, 9),
+        ("poll", ":x", None, "ok", 2, 5, 9),
+        ("poll", ":y", None, "ok", 1, 5, 9),
+        ("append", "7", None, "ok", 0, 5, 9),
+    ]
+    records = history.log.tables["records_read"].to_pylist()
+    assert [(row["op_index"], row["offset"], row["value"]) for row in records] == [
+        (1, 2, 4),
+        (1, 4, 0),
+        (2, 0, 5),
+    ]
+    assert history.log.phantoms == {4: "8", 5: "3"}
+    assert history.log.lines.tolist() == [1, 1, 1, 1]
+
+
+def test_operations_are_numbered_in_the_order_of_their_invocations(read):
+    history = read(
+        """{:process 0 :type :invoke :f :send :value [[:send :x 1]]}
+           {:process 1 :type :invoke :f :send :value [[:send :x 2]]}
+           {:process 1 :type :ok :f :send :value [[:send :x [0 2]]]}
+           {:process 0 :type :ok :f :send :value [[:send :x [1 1]]]}"""
+    )
+    rows = history.log.tables["operations"].to_pylist()
+    assert [(row["op_index"], row["process"], row["offset"]) for row in rows] == [
+        (0, 0, 1),
+        (1, 1, 0),
+    ]
+    assert history.log.lines.tolist() == [1, 2]
+
+
+def test_a_history_that_ends_with_complete_reads_is_valid(judged):
+    text = sent(0, 1, "[0 1]") + sent(0, 2, "[2 2]", function="txn") + final("[[0 1] [2 2]]")
+    assert judged(text) == ("valid", set())
+
+
+def test_without_final_reads_the_verdict_is_unknown(judged):
+    text = sent(0, 1, "[0 1]") + polled(1, "[[0 1]]")
+    assert judged(text) == ("unknown", set())
+
+
+def test_a_record_that_final_reads_went_past_is_lost(judged):
+    text = sent(0, 1, "[0 1]") + sent(0, 2, "[1 2]") + final("[[1 2]]")
+    assert judged(text) == ("invalid", {"lost-acked-write", "lost-record"})
+
+
+def test_final_reads_that_end_too_early_leave_the_rest_unknown(judged):
+    text = sent(0, 1, "[0 1]") + sent(0, 2, "[1 2]") + final("[[0 1]]")
+    assert judged(text) == ("unknown", set())
+
+
+def test_a_record_that_was_read_beyond_the_final_reads_leaves_the_verdict_unknown(judged):
+    text = (
+        sent(0, 1, "[0 1]")
+        + sent(0, 2, "2", "info")
+        + polled(1, "[[0 1] [1 2]]")
+        + final("[[0 1]]")
+    )
+    assert judged(text) == ("unknown", set())
+
+
+def test_reads_from_the_beginning_before_the_last_append_are_not_final(judged):
+    text = sent(0, 1, "[0 1]") + final("[[0 1]]") + sent(0, 2, "[1 2]")
+    assert judged(text) == ("unknown", set())
+
+
+def test_an_acknowledgement_without_offset_of_a_record_that_nobody_read_is_unknown(judged):
+    text = sent(0, 1, "[0 1]") + sent(0, 2, "2") + final("[[0 1]]")
+    assert judged(text) == ("unknown", set())
+
+
+def test_an_acknowledgement_without_offset_of_a_record_that_was_read_is_valid(judged):
+    text = sent(0, 1, "1") + sent(0, 2, "[1 2]") + final("[[0 1] [1 2]]")
+    assert judged(text) == ("valid", set())
+
+
+def test_a_record_of_a_failed_send_is_an_aborted_read(judged):
+    text = sent(0, 1, "1", "fail") + sent(0, 2, "[1 2]") + final("[[0 1] [1 2]]")
+    assert judged(text) == ("invalid", {"failed-append-visible"})
+
+
+def test_two_records_at_one_offset_are_a_conflict(judged):
+    text = sent(0, 1, "[0 1]") + sent(1, 2, "[0 2]") + final("[[0 2]]")
+    validity, found = judged(text)
+    assert validity == "invalid"
+    assert "two-acks-one-offset" in found
+
+
+def test_one_record_at_two_offsets_is_a_duplicate(judged):
+    text = sent(0, 1, "[0 1]") + final("[[0 1] [1 1]]")
+    assert judged(text) == ("invalid", {"duplicate"})
+
+
+INFO_SEND = """
+{:process 0 :type :invoke :f :txn :value [[:send :x 1] [:send :y 1]]}
+{:process 0 :type :info :f :txn :value [[:send :x [0 1]] [:send :y 1]]}
+"""
+
+
+def test_what_an_unknown_operation_learned_does_not_count(judged):
+    text = INFO_SEND + sent(1, 2, "[0 2]") + final("[[0 2]]")
+    assert judged(text) == ("valid", set())
+
+
+def test_what_an_unknown_operation_learned_counts_once_one_of_its_values_was_read(judged):
+    text = (
+        INFO_SEND
+        + sent(1, 2, "[0 2]")
+        + "{:process 2 :type :invoke :f :poll :value [[:poll]]}\n"
+        + "{:process 2 :type :ok :f :poll :value [[:poll {:y [[5 1]]}]]}\n"
+        + final("[[0 2]]")
+    )
+    validity, found = judged(text)
+    assert validity == "invalid"
+    assert "two-acks-one-offset" in found
+
+
+def test_a_read_by_an_unknown_operation_proves_nothing_about_another_one(judged):
+    text = (
+        INFO_SEND
+        + sent(1, 2, "[0 2]")
+        + "{:process 2 :type :invoke :f :poll :value [[:poll]]}\n"
+        + "{:process 2 :type :info :f :poll :value [[:poll {:y [[5 1]]}]]}\n"
+        + final("[[0 2]]")
+    )
+    assert "two-acks-one-offset" not in judged(text)[1]
+
+
+TWO = sent(0, 1, "[0 1]") + sent(0, 2, "[1 2]") + sent(0, 3, "[2 3]")
+ALL = "[[0 1] [1 2] [2 3]]"
+
+
+def test_an_assigned_consumer_must_not_skip_between_two_polls(judged):
+    text = TWO + assigned(1) + polled(1, "[[0 1]]") + polled(1, "[[2 3]]") + final(ALL)
+    assert judged(text) == ("invalid", {"lost-record"})
+
+
+def test_an_assigned_consumer_must_not_go_back(judged):
+    text = TWO + assigned(1) + polled(1, "[[0 1] [1 2]]") + polled(1, "[[0 1]]") + final(ALL)
+    assert judged(text) == ("invalid", {"nonmonotonic-poll"})
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        pytest.param(assigned(1, "subscribe"), id="subscribe"),
+        pytest.param(
+            "{:process 1 :type :invoke :f :crash}\n{:process 1 :type :info :f :crash}\n", id="crash"
+        ),
+        pytest.param(polled(1, "[[1 2]]", "fail"), id="a failed poll of the key"),
+        pytest.param(
+            "{:process 1 :type :invoke :f :assign :value [:z]}\n"
+            "{:process 1 :type :ok :f :assign :value [:z]}\n" + assigned(1),
+            id="another assignment",
+        ),
+    ],
+)
+def test_a_consumer_may_be_elsewhere_after_its_position_was_lost(judged, between):
+    text = TWO + assigned(1) + polled(1, "[[0 1]]") + between + polled(1, "[[2 3]]") + final(ALL)
+    assert judged(text) == ("valid", set())
+
+
+def test_an_assignment_that_keeps_a_key_keeps_its_position(judged):
+    text = (
+        TWO + assigned(1) + polled(1, "[[0 1]]") + assigned(1) + polled(1, "[[2 3]]") + final(ALL)
+    )
+    assert judged(text) == ("invalid", {"lost-record"})
+
+
+def test_two_polls_of_one_operation_follow_each_other_unless_partitions_moved(judged):
+    def text(extra):
+        return (
+            TWO
+            + "{:process 1 :type :invoke :f :txn :value [[:poll] [:poll]]}\n"
+            + "{:process 1 :type :ok :f :txn :value [[:poll {:x [[0 1]]}] [:poll {:x [[2 3]]}]]"
+            + f"{extra}}}\n"
+            + final(ALL)
+        )
+
+    def one_poll(extra):
+        return (
+            text(extra)
+            .replace("[:poll] [:poll]]", "[:poll]]")
+            .replace("[[0 1]]}] [:poll {:x [[2 3]]}]", "[[0 1] [2 3]]}]")
+        )
+
+    assert judged(text("")) == ("invalid", {"lost-record"})
+    assert judged(one_poll("")) == ("invalid", {"lost-record"})
+    moved = " :rebalance-log [{:type :assign, :keys [:x]}]"
+    assert judged(text(moved)) == ("valid", set())
+    assert judged(one_poll(moved)) == ("valid", set())
+
+
+@pytest.mark.parametrize("offset", [-(2**63), -1, 2**62, 2**63 - 1])
+def test_an_impossible_offset_that_was_read_is_an_anomaly(judged, offset):
+    text = TWO + assigned(1) + polled(1, f"[[{offset} 3]]") + polled(1, "[[0 1]]") + final(ALL)
+    validity, found = judged(text)
+    assert validity == "invalid"
+    assert "impossible-offset" in found or offset == 2**62
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("{:process 0 :type :invoke :f :frob}", "the Kafka workload has no function 'frob'"),
+        ("{:process 0 :type :invoke :f :send :value 5}", "5 is no list of sends and polls"),
+        (
+            "{:process 0 :type :invoke :f :send :value [[:send :x]]}",
+            "a send needs a key and a value",
+        ),
+        (
+            "{:process 0 :type :invoke :f :assign :value 5}\n{:process 0 :type :ok :f :assign :value 5}",
+            "assign names no list of keys",
+        ),
+        (sent(0, 5, "[0 6]"), "a send of 5 completes as [0 6]; expected [offset value]"),
+        (sent(0, 5, "[-1 5]"), "-1 is no offset"),
+        (
+            sent(0, 5, "5").replace("[[:send :x 5]]}", "[[:send :y 5]]}", 1),
+            "the sends and polls differ",
+        ),
+        (polled(0, "[[0 1] 7]"), "[[0 1] 7] is no list of records [offset value]"),
+        (polled(0, "7"), "7 is no list of records"),
+        (polled(0, "7").replace("{:x 7}", "7"), "7 is no map from keys to records"),
+    ],
+)
+def test_what_cannot_be_interpreted_makes_the_verdict_unknown_and_is_named(read, line, problem):
+    history = read(TWO + final(ALL) + line)
+    judged = judge_foreign(history)
+    assert str(judged.verdict.validity) == "unknown"
+    assert problem in " ".join(history.problems.sentences)
+    assert history.problems.sentences[0].startswith("line 1")
+
+
+def test_a_value_that_is_appended_twice_is_refused_with_both_lines(read):
+    with pytest.raises(
+        Exception, match=r"line 3: the value 1 is appended to :x-0 again \(first on line 1\)"
+    ):
+        read(sent(0, 1, "[0 1]") + sent(0, 1, "[1 1]"))
+
+
+def test_a_compressed_vector_is_the_same_history(read, tmp_path):
+    text = TWO + final(ALL)
+    path = tmp_path / "history.edn.gz"
+    path.write_bytes(gzip.compress(f"; vector\n[{text}]".encode()))
+    packed, plain = read_history(path), read(text)
+    assert packed.format == Format.EDN
+    assert packed.log.tables == plain.log.tables
+
+
+def test_operations_without_facts_and_events_of_the_nemesis_are_counted(read):
+    history = read(
+        "{:process :nemesis :type :info :f :kill}\n"
+        "{:process 0 :type :invoke :f :crash}\n{:process 0 :type :info :f :crash}\n" + TWO
+    )
+    assert history.not_clients == {("nemesis", "kill"): 1}
+    assert history.silent == {"crash": 1}
