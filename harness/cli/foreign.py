@@ -14,16 +14,27 @@ if TYPE_CHECKING:
 
 def check_file(options: argparse.Namespace, path: Path) -> int:
     """Judges the history in a file, prints the verdict, and returns its exit code."""
+    from harness.history.foreign.edn import read_one
     from harness.history.foreign.read import Format, read_history
-    from harness.runs.foreign import foreign_summary, judge_foreign
+    from harness.runs.foreign import JudgeOptions, foreign_summary, judge_foreign
+    from harness.runs.foreign_models import TIME_LIMIT_S, ModelOptions
 
+    judge_options = JudgeOptions(
+        model=ModelOptions(
+            initial=None
+            if options.initial is None
+            else read_one(options.initial, origin="--initial"),
+            time_limit_s=options.time_limit or TIME_LIMIT_S,
+        ),
+        promise=options.promise or "",
+    )
     with StandardErrorProgress(quiet=options.quiet) as progress:
         progress.message(f"reading {path}")
         history = read_history(
             path, form=Format(options.format or Format.AUTO), model=options.model or ""
         )
         progress.message(f"judging {history.operation_count} operations")
-        judged = judge_foreign(history)
+        judged = judge_foreign(history, judge_options)
     summary = foreign_summary(history, judged)
     if options.json:
         print_json(summary)

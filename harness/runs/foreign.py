@@ -5,7 +5,7 @@ replica states and no faults, so nothing excuses a loss. A verdict is unknown if
 both a violation and its absence could rest on that line.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,13 +14,28 @@ import pyarrow.compute as pc
 from checkers.kernels.compose import judge_run
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
 from harness.contracts.verdict import Validity, Verdict
-from harness.errors import UsageError
+from harness.history.foreign.events import OK
 from harness.history.foreign.log_tables import LogHistory
 from harness.history.foreign.read import Declaration, ForeignHistory, Workload
+from harness.runs.foreign_models import ModelOptions, judge_model
+from harness.runs.foreign_transactions import judge_list_append
 from harness.runs.judge import anomaly_counts
 
 OPERATIONS_NAMED_MAX = 30
 """Operations that an output lists with their lines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeOptions:
+    """What a user states about a history beyond the file.
+
+    Attributes:
+        model: For objects that a model judges.
+        promise: The isolation level that transactions were promised; empty for the default.
+    """
+
+    model: ModelOptions = field(default_factory=ModelOptions)
+    promise: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,21 +53,24 @@ class ForeignVerdict:
     named: tuple[tuple[int, int | None, str], ...] = ()
 
 
-def judge_foreign(history: ForeignHistory) -> ForeignVerdict:
+def judge_foreign(history: ForeignHistory, options: JudgeOptions | None = None) -> ForeignVerdict:
     """Judges a history.
 
     Raises:
-        UsageError: The history cannot be judged by the model that is named, or by any.
+        UsageError: The history cannot be judged as the options say, or shows no model.
+        HistoryError: An operation cannot be judged by the model; the sentence names its line.
     """
-    if history.log is None:
-        kind = history.declaration.model or history.workload
-        raise UsageError(f"{history.path} is a history of {kind}; only logs can be judged")
-    verdict = _judge_log(history.log, history.declaration)
-    return ForeignVerdict(
-        verdict=_capped(verdict, history),
-        model=Workload.LOG,
-        named=_named(verdict, history.log),
-    )
+    options = options or JudgeOptions()
+    if history.log is not None:
+        verdict = _judge_log(history.log, history.declaration)
+        model, named = str(Workload.LOG), _named(verdict, history.log)
+    elif history.workload == Workload.LIST_APPEND:
+        verdict, named = judge_list_append(history, options.promise)
+        model = str(Workload.LIST_APPEND)
+    else:
+        verdict, model, named = judge_model(history, options.model)
+        verdict = _unless_vacuous(verdict, history)
+    return ForeignVerdict(verdict=_capped(verdict, history), model=model, named=named)
 
 
 def foreign_summary(history: ForeignHistory, judged: ForeignVerdict) -> dict[str, Any]:
@@ -77,6 +95,15 @@ def foreign_summary(history: ForeignHistory, judged: ForeignVerdict) -> dict[str
             {"operation": number, "line": line, "text": text} for number, line, text in judged.named
         ],
     }
+
+
+def _unless_vacuous(verdict: Verdict, history: ForeignHistory) -> Verdict:
+    """Returns the verdict, unknown instead of valid if nothing was tested."""
+    if verdict.validity != Validity.VALID or any(one.outcome == OK for one in history.operations):
+        return verdict
+    return replace(
+        verdict, validity=Validity.UNKNOWN, reasons=("no operation was ok, so nothing was tested",)
+    )
 
 
 def _judge_log(log: LogHistory, declared: Declaration) -> Verdict:

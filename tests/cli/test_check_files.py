@@ -1,6 +1,5 @@
 """`laststand check FILE`: a history from elsewhere."""
 
-import json
 import re
 from pathlib import Path
 
@@ -58,14 +57,32 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     assert (outcome.data["format"], outcome.data["model"]) == ("edn", "log")
 
 
-def test_the_log_of_the_how_to_page_is_valid(
+def test_the_examples_of_the_how_to_page_are_valid(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    lines = re.findall(r'^    (\{"kind".*)$', HOW_TO.read_text(), re.MULTILINE)
-    log = [line for line in lines if json.loads(line)["kind"] not in ("operation", "event")]
-    assert len(log) == 5
-    outcome = call(capsys, "check", write(tmp_path / "history.jsonl", "\n".join(log)), "--json")
-    assert (outcome.code, outcome.data["verdict"]) == (0, "valid")
+    blocks = re.findall(r'(?:^    \{"kind".*\n)+', HOW_TO.read_text(), re.MULTILINE)
+    assert len(blocks) == 3
+    for block, model in zip(blocks, ("log", "cas-register", "register"), strict=True):
+        path = write(tmp_path / "history.jsonl", block)
+        outcome = call(capsys, "check", path, "--json")
+        assert (outcome.code, outcome.data["verdict"]) == (0, "valid")
+        assert outcome.data["model"] == model
+
+
+def test_an_object_is_judged_as_the_options_say(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = write(
+        tmp_path / "history.edn",
+        "{:process 0 :type :invoke :f :read}\n{:process 0 :type :ok :f :read :value 0}\n",
+    )
+    assert call(capsys, "check", path).code == 2
+    assert call(capsys, "check", path, "--initial", "0", "--time-limit", "5").code == 0
+    assert call(capsys, "check", path, "--initial", "1").code == 1
+    sentence = refused(capsys, "check", path, "--initial", "[")
+    assert sentence == "--initial, line 1, column 2: the text ends inside of '['"
+    sentence = refused(capsys, "check", path, "--quiet", "--model", "frob")
+    assert sentence.startswith("no model is called 'frob'")
 
 
 def test_a_wrong_line_is_one_sentence_with_file_and_line(

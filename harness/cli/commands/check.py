@@ -10,6 +10,7 @@ from harness.cli.options import (
     add_command,
     add_spark_options,
     parse_spark_options,
+    positive_number,
 )
 from harness.cli.progress import StandardErrorProgress
 from harness.cli.runs import EXIT_CODE_OF, open_store, print_run
@@ -41,6 +42,22 @@ def add_parser(commands: Subcommands) -> None:
         help="judge a file as log, list-append, or an object such as cas-register (default: what its "
         "functions show)",
     )
+    parser.add_argument(
+        "--initial",
+        metavar="VALUE",
+        help="the value of a register or key before the first operation, as EDN (default: nil)",
+    )
+    parser.add_argument(
+        "--promise",
+        metavar="LEVEL",
+        help="the isolation level that transactions were promised (default: strict-serializable)",
+    )
+    parser.add_argument(
+        "--time-limit",
+        type=positive_number,
+        metavar="S",
+        help="stop the search of a model after this many seconds, with unknown (default: 60)",
+    )
     add_spark_options(parser)
     parser.add_argument(
         "--selftest",
@@ -58,9 +75,10 @@ def check(options: argparse.Namespace) -> int:
         return check_file(options, path)
     if path.suffix in _SUFFIXES and not path.exists():
         raise HistoryError(f"there is no file {path}")
-    for option in ("format", "model"):
+    for option in ("format", "model", "initial", "promise", "time_limit"):
         if getattr(options, option) is not None:
-            raise UsageError(f"--{option} is for files of other tools; {path} is a stored run")
+            name = option.replace("_", "-")
+            raise UsageError(f"--{name} is for files of other tools; {path} is a stored run")
     return _check_run(options)
 
 

@@ -83,6 +83,7 @@ class ForeignHistory:
         problems: What could not be interpreted.
         log: The tables, if it is about logs.
         operations: The operations, if it is about anything else, in the order in which they end in the file.
+        has_events: Whether the operations were recorded as events, in Jepsen's form.
         not_clients: Events of processes that are no clients (the nemesis), by process and function.
         silent: Operations that carry no facts, by function.
     """
@@ -94,6 +95,7 @@ class ForeignHistory:
     problems: Problems
     log: LogHistory | None = None
     operations: tuple[RecordedOperation, ...] = ()
+    has_events: bool = True
     not_clients: Counter[tuple[str, str]] = field(default_factory=Counter)
     silent: Counter[str] = field(default_factory=Counter)
 
@@ -180,6 +182,7 @@ def _read_json_lines(source: Source, path: Path, model: str) -> ForeignHistory:
             declaration=declaration,
             problems=Problems(),
             operations=operations,
+            has_events=False,
         )
     tables = LogTables(source.origin)
     log_kinds = (json_lines.AppendLine, json_lines.PollLine, json_lines.LatestLine)

@@ -1,0 +1,271 @@
+"""Foreign histories of other objects than logs, judged by the model checker.
+
+Jepsen records an operation as function and value; a model wants the arguments apart from the result:
+
+| functions | model | from Jepsen's values |
+|---|---|---|
+| `read`, `write`, `cas` | register, cas-register | `cas` has `[old new]` |
+| the same with `[key value]` (jepsen.independent) | key-value | one register per key |
+| `get`, `put`, `append` with `:key` | key-value | |
+| `enqueue`, `dequeue` | queue | |
+| `add`, `remove`, `contains`, `read` | set | |
+
+Operations that are lines of kind `operation`, and those of any other model, are passed on as they are.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from checkers.models import ModelResult, Operation, check_model, find_model
+from checkers.models.model import Model, Validating
+from checkers.models.registers import CasRegister, KeyValue
+from harness.contracts.verdict import Validity, Verdict
+from harness.errors import HistoryError, UsageError
+from harness.history.foreign.edn_values import to_edn
+from harness.history.foreign.events import INFO, OK, RecordedOperation, shown
+from harness.history.foreign.read import ForeignHistory
+
+TIME_LIMIT_S = 60.0
+INITIAL_VALUES_MAX = 20
+"""Initial values that are tried; as many as operations can be open when the first value is written."""
+
+_REGISTER = frozenset({"read", "write", "cas"})
+_KEY_VALUE = frozenset({"get", "put", "append", "cas"})
+_QUEUE = frozenset({"enqueue", "dequeue"})
+_SET = frozenset({"add", "remove", "contains", "read"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """How to judge by a model.
+
+    Attributes:
+        initial: Its value before the first operation. If it is stated, a register always has a value, so a read
+            that returned nil states nothing, as in Knossos. If it is None, nil is assumed, or empty text where a
+            store returns that; what is invalid only under this assumption is unknown.
+        time_limit_s: When the search of a model gives up.
+    """
+
+    initial: Any = None
+    time_limit_s: float = TIME_LIMIT_S
+
+
+class _UnfitError(Exception):
+    """An operation cannot be given to the model."""
+
+
+Named = tuple[tuple[int, int | None, str], ...]
+
+
+def judge_model(history: ForeignHistory, options: ModelOptions) -> tuple[Verdict, str, Named]:
+    """Judges operations by a model; returns the verdict, the model's name and the operations it names.
+
+    Raises:
+        UsageError: No model has the name, the functions show none, or it has no initial value.
+        HistoryError: An operation is none of the model; the sentence names its line.
+    """
+    recorded = history.operations
+    name = history.declaration.model or _model_shown_by(history)
+    model = find_model(name)
+    if options.initial is not None:
+        model = _with_initial(model, options.initial)
+    operations = _operations(history, name, model, has_value=options.initial is not None)
+    if options.initial is None and name == "key-value" and _reads_empty_text(operations):
+        model = _with_initial(model, "")
+    result = check_model(operations, model, time_limit_s=options.time_limit_s)
+    verdict = _verdict_of(result)
+    if verdict.validity == Validity.INVALID and options.initial is None:
+        verdict = _doubted(verdict, operations, model, options)
+    return verdict, name, _blocked(result, recorded, operations)
+
+
+def _operations(
+    history: ForeignHistory, name: str, model: Model, *, has_value: bool
+) -> list[Operation]:
+    adapt = _adapter(name, history.operations, has_value) if history.has_events else _as_it_is
+    operations = []
+    for one in history.operations:
+        try:
+            operation = adapt(one)
+        except _UnfitError as error:
+            raise HistoryError(f"{history.path}, line {one.line}: {error}") from None
+        objection = model.objection(operation) if isinstance(model, Validating) else ""
+        if objection:
+            raise HistoryError(f"{history.path}, line {one.line}: {operation.text()} {objection}")
+        operations.append(operation)
+    return operations
+
+
+def _reads_empty_text(operations: Sequence[Operation]) -> bool:
+    """Returns whether a store reports a key without a value as empty text, never as nil."""
+    results = [one.output for one in operations if one.function == "get" and one.outcome == OK]
+    return "" in results and None not in results
+
+
+def _doubted(
+    verdict: Verdict, operations: Sequence[Operation], model: Model, options: ModelOptions
+) -> Verdict:
+    """Returns an invalid verdict as unknown if it rests on an initial value that nobody stated."""
+    if not isinstance(model, CasRegister | KeyValue):
+        return verdict
+    candidates = _observed_first(operations, model)
+    for value in candidates[:INITIAL_VALUES_MAX]:
+        other = check_model(
+            operations, _with_initial(model, value), time_limit_s=options.time_limit_s
+        )
+        if other.validity != Validity.INVALID:
+            reason = f"it may be valid if the value is {shown(value)} at first; state what it is with --initial"
+            return replace(verdict, validity=Validity.UNKNOWN, reasons=(*verdict.reasons, reason))
+    if len(candidates) > INITIAL_VALUES_MAX:
+        reason = "the value at first is not known; state it with --initial"
+        return replace(verdict, validity=Validity.UNKNOWN, reasons=(*verdict.reasons, reason))
+    return verdict
+
+
+def _observed_first(operations: Sequence[Operation], model: CasRegister | KeyValue) -> list[Any]:
+    """Returns the values other than the model's that were observed before a first value was certainly replaced."""
+    is_keyed = isinstance(model, KeyValue)
+    replaced_ns: dict[Hashable, int] = {}
+    observed: list[tuple[Hashable, int, Any]] = []
+    for one in operations:
+        if one.outcome != OK or one.completed_ns is None:
+            continue
+        key: Hashable = model.partition_key(one) if isinstance(model, KeyValue) else None
+        if one.function in ("read", "get"):
+            observed.append((key, one.invoked_ns, one.output))
+            continue
+        if one.function == "cas":
+            observed.append((key, one.invoked_ns, one.input[1 if is_keyed else 0]))
+        replaced_ns[key] = min(replaced_ns.get(key, one.completed_ns), one.completed_ns)
+    values = {
+        to_edn(value): value
+        for key, invoked_ns, value in observed
+        if key not in replaced_ns or invoked_ns < replaced_ns[key]
+    }
+    values.pop(to_edn(model.initial), None)
+    return list(values.values())
+
+
+def _model_shown_by(history: ForeignHistory) -> str:
+    functions = {one.function for one in history.operations}
+    if functions <= _REGISTER:
+        if _is_keyed(history.operations):
+            return "key-value"
+        return "cas-register" if "cas" in functions else "register"
+    for name, known in (("key-value", _KEY_VALUE), ("queue", _QUEUE), ("set", _SET)):
+        if functions <= known:
+            return name
+    raise UsageError(
+        f"{history.path} has the functions {', '.join(sorted(functions))}, which show no model; name one with"
+        " --model"
+    )
+
+
+def _is_keyed(operations: Sequence[RecordedOperation]) -> bool:
+    """Returns whether values are pairs of key and value: reads are asked with a key."""
+    reads = [one.argument for one in operations if one.function == "read"]
+    return any(_is_pair(asked) for asked in reads)
+
+
+def _with_initial(model: Model, initial: Any) -> Model:
+    if not isinstance(model, CasRegister | KeyValue):
+        raise UsageError(f"the model {model.name!r} has no initial value")
+    return replace(model, initial=initial)
+
+
+def _adapter(
+    name: str, operations: Sequence[RecordedOperation], has_value: bool
+) -> Callable[[RecordedOperation], Operation]:
+    if name in ("register", "cas-register"):
+        return lambda one: _register(one, has_value)
+    if name == "key-value":
+        return (
+            (lambda one: _keyed_register(one, has_value)) if _is_keyed(operations) else _key_value
+        )
+    return {"queue": _queue, "set": _set}.get(name, _as_it_is)
+
+
+def _operation(
+    one: RecordedOperation, function: str, given: Any, output: Any, outcome: str | None = None
+) -> Operation:
+    return Operation(
+        process=one.process,
+        function=function,
+        input=given,
+        output=output,
+        invoked_ns=one.invoked_ns,
+        completed_ns=one.completed_ns,
+        outcome=outcome or one.outcome,
+    )
+
+
+def _as_it_is(one: RecordedOperation) -> Operation:
+    return _operation(one, one.function, one.argument, one.result)
+
+
+def _register(one: RecordedOperation, has_value: bool) -> Operation:
+    if one.function == "read":
+        is_unknown = has_value and one.outcome == OK and one.result is None
+        return _operation(one, "read", None, one.result, INFO if is_unknown else None)
+    return _operation(one, one.function, one.argument, None)
+
+
+def _keyed_register(one: RecordedOperation, has_value: bool) -> Operation:
+    key, value = _pair(one.argument)
+    result = _pair(one.result)[1] if one.outcome == OK else None
+    plain = _register(replace(one, argument=value, result=result), has_value)
+    if plain.function == "read":
+        return replace(plain, function="get", input=key)
+    if plain.function == "write":
+        return replace(plain, function="put", input=(key, value))
+    return replace(plain, input=(key, *_pair(value)))
+
+
+def _key_value(one: RecordedOperation) -> Operation:
+    if "key" not in one.extra:
+        raise _UnfitError("the operation has no :key")
+    key = one.extra["key"]
+    if one.function == "get":
+        return _operation(one, "get", key, one.result)
+    return _operation(one, one.function, (key, one.argument), None)
+
+
+def _queue(one: RecordedOperation) -> Operation:
+    if one.function == "dequeue":
+        return _operation(one, "dequeue", None, one.result)
+    return _operation(one, one.function, one.argument, None)
+
+
+def _set(one: RecordedOperation) -> Operation:
+    if one.function == "read":
+        return _operation(one, "read", None, one.result)
+    output = one.result if isinstance(one.result, bool) else None
+    return _operation(one, one.function, one.argument, output)
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 2
+
+
+def _pair(value: Any) -> Sequence[Any]:
+    if not _is_pair(value):
+        raise _UnfitError(f"{shown(value)} is no pair; the values of the history have keys")
+    pair: Sequence[Any] = value
+    return pair
+
+
+def _verdict_of(result: ModelResult) -> Verdict:
+    reasons = [part.sentence for part in result.partitions] or [result.sentence]
+    return Verdict(
+        validity=result.validity,
+        reasons=() if result.validity == Validity.VALID else tuple(reasons),
+        coverage={"objects": result.partition_count, "operations": result.operation_count},
+    )
+
+
+def _blocked(
+    result: ModelResult, recorded: Sequence[RecordedOperation], operations: Sequence[Operation]
+) -> Named:
+    numbers = sorted({number for part in result.partitions for number in part.blocked})
+    return tuple((number, recorded[number].line, operations[number].text()) for number in numbers)

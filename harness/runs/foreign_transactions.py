@@ -1,0 +1,124 @@
+"""Foreign histories of transactions that append to lists, judged by the search for cycles of dependencies."""
+
+from typing import Any
+
+from checkers.kernels.transactions.check import check_list_append
+from checkers.kernels.transactions.columns import (
+    Append,
+    MicroOperation,
+    Read,
+    Transaction,
+    transactions_of,
+)
+from harness.contracts.checker import CheckerReport
+from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
+from harness.errors import HistoryError
+from harness.history.foreign.edn_values import to_edn
+from harness.history.foreign.events import OK, RecordedOperation, name_of, shown
+from harness.history.foreign.read import ForeignHistory
+
+PROMISE = "strict-serializable"
+"""The isolation level that is assumed if none is named."""
+
+
+def judge_list_append(
+    history: ForeignHistory, promise: str
+) -> tuple[Verdict, tuple[tuple[int, int | None, str], ...]]:
+    """Judges transactions; returns the verdict and the transactions it names.
+
+    Args:
+        history: Transactions that append values to lists and read whole lists.
+        promise: The isolation level that they were promised; empty for `PROMISE`.
+
+    Raises:
+        HistoryError: A transaction is none of appends and reads; the sentence names its line.
+        UsageError: The promise is no known isolation level.
+    """
+    transactions = transactions_of(
+        _transaction(history, number, one) for number, one in enumerate(history.operations)
+    )
+    report = check_list_append(
+        transactions,
+        promise=promise or PROMISE,
+        clock_error_ns=history.declaration.clock_error_ns,
+    )
+    verdict = _verdict_of_report(report)
+    named = {
+        witness.op_index: witness.text
+        for anomaly in verdict.anomalies
+        for witness in anomaly.witnesses
+    }
+    return verdict, tuple(
+        (number, history.operations[number].line, text) for number, text in sorted(named.items())
+    )
+
+
+def _transaction(history: ForeignHistory, number: int, one: RecordedOperation) -> Transaction:
+    is_ok = one.outcome == OK
+    value = one.result if is_ok else one.argument
+    if not isinstance(value, tuple | list):
+        raise HistoryError(
+            f"{history.path}, line {one.completion_line}: {shown(value)} is no list of appends and reads"
+        )
+    return Transaction(
+        id=number,
+        process=one.process,
+        ops=tuple(_micro(history, one, micro, is_ok) for micro in value),
+        invoked_ns=one.invoked_ns,
+        completed_ns=one.completed_ns if is_ok else None,
+        outcome=one.outcome,
+    )
+
+
+def _micro(
+    history: ForeignHistory, one: RecordedOperation, micro: Any, is_ok: bool
+) -> MicroOperation:
+    if isinstance(micro, tuple | list) and len(micro) == 3:
+        function, key, value = micro
+        if name_of(function) == "append":
+            return Append(_atom(key), _atom(value))
+        if name_of(function) == "r" and (value is None or isinstance(value, tuple | list)):
+            # A list that was never appended to is read as nil.
+            return Read(_atom(key), tuple(map(_atom, value or ())) if is_ok else None)
+    raise HistoryError(
+        f"{history.path}, line {one.completion_line}: {shown(micro)} is neither [:append key value] nor"
+        " [:r key list]"
+    )
+
+
+def _atom(value: Any) -> int | str:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number else to_edn(value)
+
+
+def _verdict_of_report(report: CheckerReport) -> Verdict:
+    anomalies = tuple(
+        Anomaly(
+            id=one.id,
+            level=one.level,
+            topic="",
+            partition=-1,
+            count=one.count,
+            judgement=one.judgement,
+            rule=one.rule,
+            sentence=one.sentence,
+            witnesses=one.witnesses,
+            details=one.details,
+        )
+        for one in report.findings
+    )
+    forbidden = [one for one in anomalies if one.judgement == Judgement.FORBIDDEN]
+    reasons = (
+        *(f"{one.id} ({one.count}): {one.sentence}" for one in forbidden),
+        *report.unknown_reasons,
+    )
+    validity = (
+        Validity.INVALID
+        if forbidden
+        else Validity.UNKNOWN
+        if report.unknown_reasons
+        else Validity.VALID
+    )
+    return Verdict(
+        validity=validity, reasons=reasons, anomalies=anomalies, coverage=dict(report.coverage)
+    )

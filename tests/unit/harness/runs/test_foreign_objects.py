@@ -1,0 +1,208 @@
+"""Foreign histories of registers, stores, queues, sets and transactions: what is judged, and what that finds."""
+
+import json
+
+import pytest
+
+from harness.errors import HistoryError, UsageError
+from harness.history.foreign.read import read_history
+from harness.runs.foreign import JudgeOptions, judge_foreign
+from harness.runs.foreign_models import INITIAL_VALUES_MAX, ModelOptions
+
+
+def edn(*calls):
+    """Returns operations, one after the other, as EDN; each is (f, argument, type, result[, rest])."""
+    lines = []
+    for process, (function, argument, kind, result, *rest) in enumerate(calls):
+        extra = "".join(rest)
+        lines += [
+            f"{{:process {process} :type :invoke :f :{function} :value {argument}{extra}}}",
+            f"{{:process {process} :type :{kind} :f :{function} :value {result}{extra}}}",
+        ]
+    return "\n".join(lines)
+
+
+@pytest.fixture
+def judge(tmp_path):
+    def judge(text, *, model="", promise="", **options):
+        path = tmp_path / "history"
+        path.write_text(text)
+        history = read_history(path, model=model)
+        judged = judge_foreign(
+            history, JudgeOptions(model=ModelOptions(**options), promise=promise)
+        )
+        return str(judged.verdict.validity), judged
+
+    return judge
+
+
+WRITE_THEN_STALE = (
+    "INFO  jepsen.util - 0\t:invoke\t:write\t1\nINFO  jepsen.util - 0\t:ok\t:write\t1\n"
+)
+STALE = "INFO  jepsen.util - 1\t:invoke\t:read\tnil\nINFO  jepsen.util - 1\t:ok\t:read\tnil\n"
+
+
+def test_a_stale_read_in_a_log_of_jepsen_is_invalid_and_its_line_is_named(judge):
+    validity, judged = judge(WRITE_THEN_STALE + STALE)
+    assert (validity, judged.model) == ("invalid", "register")
+    assert [(number, line) for number, line, _ in judged.named] == [(1, 3)]
+    assert judge(STALE + WRITE_THEN_STALE)[0] == "valid"
+
+
+READ_0 = ("read", "nil", "ok", "0")
+CAS = ("cas", "[0 5]", "ok", "[0 5]")
+READ_5 = ("read", "nil", "ok", "5")
+READ_NIL = ("read", "nil", "ok", "nil")
+
+
+@pytest.mark.parametrize(
+    ("calls", "initial", "validity"),
+    [
+        ([READ_0, CAS, READ_5], 0, "valid"),
+        ([READ_0, CAS, READ_0], 0, "invalid"),
+        ([READ_0, READ_NIL, CAS], 0, "valid"),
+        ([READ_0, CAS, READ_5], None, "unknown"),
+        ([READ_0, CAS, READ_0], None, "invalid"),
+        ([READ_NIL, READ_0, CAS], None, "invalid"),
+        ([("cas", "[0 5]", "fail", "[0 5]"), READ_NIL], None, "valid"),
+        ([("cas", "[nil 5]", "info", ":timed-out"), READ_5], None, "valid"),
+        ([("write", "3", "fail", "3"), ("read", "nil", "ok", "3")], None, "unknown"),
+        ([READ_NIL, ("write", "3", "fail", "3"), ("read", "nil", "ok", "3")], None, "invalid"),
+        ([("write", "3", "info", "3"), ("read", "nil", "fail", "nil")], None, "unknown"),
+    ],
+)
+def test_registers(judge, calls, initial, validity):
+    found, judged = judge(edn(*calls), initial=initial)
+    assert found == validity
+    assert judged.model == ("cas-register" if any(c[0] == "cas" for c in calls) else "register")
+
+
+def test_more_possible_initial_values_than_are_tried_leave_the_verdict_unknown(judge):
+    reads = [("read", "nil", "ok", str(value)) for value in range(INITIAL_VALUES_MAX + 1)]
+    validity, judged = judge(edn(*reads))
+    assert validity == "unknown"
+    assert "state it with --initial" in judged.verdict.reasons[-1]
+
+
+def test_pairs_of_key_and_value_are_one_register_per_key(judge):
+    calls = [
+        ("write", "[:a 1]", "ok", "[:a 1]"),
+        ("read", "[:b nil]", "ok", "[:b nil]"),
+        ("cas", "[:a [1 2]]", "ok", "[:a [1 2]]"),
+        ("read", "[:a nil]", "ok", "[:a 2]"),
+    ]
+    validity, judged = judge(edn(*calls))
+    assert (validity, judged.model) == ("valid", "key-value")
+    assert judge(edn(*calls, ("read", "[:a nil]", "ok", "[:a 1]")))[0] == "invalid"
+    with pytest.raises(HistoryError, match="line 9: 5 is no pair"):
+        judge(edn(*calls, ("write", "5", "ok", "5")))
+
+
+def store(function, key, argument, result):
+    return function, argument, "ok", result, f' :key "{key}"'
+
+
+def test_a_store_with_keys(judge):
+    calls = [
+        store("get", "k", "nil", '""'),
+        store("put", "k", '"a"', '"a"'),
+        store("append", "k", '"b"', '"b"'),
+        store("get", "other", "nil", '""'),
+    ]
+    validity, judged = judge(edn(*calls, store("get", "k", "nil", '"ab"')))
+    assert (validity, judged.model) == ("valid", "key-value")
+    assert judge(edn(*calls, store("get", "k", "nil", '"a"')))[0] == "invalid"
+    assert judge(edn(*calls, store("get", "k", "nil", '""')))[0] == "invalid"
+    with pytest.raises(HistoryError, match="line 1: the operation has no :key"):
+        judge(edn(("get", "nil", "ok", "nil")))
+
+
+def test_queues_and_sets(judge):
+    queue = [("enqueue", "1", "ok", "1"), ("enqueue", "2", "ok", "2")]
+    assert judge(edn(*queue, ("dequeue", "nil", "ok", "1")))[0] == "valid"
+    validity, judged = judge(edn(*queue, ("dequeue", "nil", "ok", "2")))
+    assert (validity, judged.model) == ("invalid", "queue")
+    added = [("add", "1", "ok", "1"), ("add", "2", "fail", "2")]
+    assert judge(edn(*added, ("read", "nil", "ok", "#{1}")))[0] == "valid"
+    validity, judged = judge(edn(*added, ("read", "nil", "ok", "#{1 2}")))
+    assert (validity, judged.model) == ("invalid", "set")
+
+
+def operation(function, given, output, at):
+    return json.dumps(
+        {
+            "kind": "operation",
+            "process": 0,
+            "f": function,
+            "input": given,
+            "output": output,
+            "invoked_ns": at,
+            "completed_ns": at + 1,
+            "outcome": "ok",
+        }
+    )
+
+
+def test_operation_lines_are_passed_to_the_model_as_they_are(judge):
+    lines = [operation("write", 1, None, 0), operation("cas", [1, 2], False, 10)]
+    assert judge("\n".join(lines))[0] == "invalid"
+    assert judge("\n".join([lines[0], operation("cas", [2, 3], False, 10)]))[0] == "valid"
+    with pytest.raises(HistoryError, match=r"line 1: process 0 read .*has the function 'read'"):
+        judge(operation("read", None, None, 0), model="queue")
+
+
+def test_functions_without_a_model_and_models_without_a_value_are_refused(judge):
+    with pytest.raises(UsageError, match="has the functions acquire, release, which show no model"):
+        judge(edn(("acquire", "nil", "ok", "nil"), ("release", "nil", "ok", "nil")))
+    with pytest.raises(UsageError, match="no model is called 'frob'"):
+        judge(edn(READ_NIL), model="frob")
+    with pytest.raises(UsageError, match="the model 'queue' has no initial value"):
+        judge(edn(("dequeue", "nil", "ok", "nil")), initial=3)
+
+
+def test_a_history_in_which_nothing_succeeded_is_unknown(judge):
+    assert judge(edn(("write", "3", "fail", "3")))[0] == "unknown"
+    assert judge("{:process :nemesis :type :info :f :kill}")[0] == "unknown"
+
+
+SKEW = """
+{:process 0 :type :invoke :f :txn :value [[:r :x nil] [:append :y 1]]}
+{:process 1 :type :invoke :f :txn :value [[:r :y nil] [:append :x 1]]}
+{:process 0 :type :ok :f :txn :value [[:r :x nil] [:append :y 1]]}
+{:process 1 :type :ok :f :txn :value [[:r :y []] [:append :x 1]]}
+{:process 2 :type :invoke :f :txn :value [[:r :x nil] [:r :y nil]]}
+{:process 2 :type :ok :f :txn :value [[:r :x [1]] [:r :y [1]]]}
+"""
+
+
+def test_transactions_of_lists_are_judged_by_what_they_were_promised(judge):
+    validity, judged = judge(SKEW)
+    assert (validity, judged.model) == ("invalid", "list-append")
+    assert {anomaly.id for anomaly in judged.verdict.anomalies} == {"G2-item"}
+    assert [line for _, line, _ in judged.named] == [2, 3]
+    assert judge(SKEW, promise="snapshot-isolation")[0] == "valid"
+
+
+def test_an_aborted_append_that_was_read_is_g1a(judge):
+    text = SKEW.replace("{:process 1 :type :ok", "{:process 1 :type :fail")
+    validity, judged = judge(text, promise="read-committed")
+    assert validity == "invalid"
+    assert {anomaly.id for anomaly in judged.verdict.anomalies} == {"G1a"}
+
+
+@pytest.mark.parametrize(
+    ("micro", "problem"),
+    [
+        ("[:w :x 1]", "[:w :x 1] is neither [:append key value] nor [:r key list]"),
+        ("[:r :x 5]", "[:r :x 5] is neither"),
+        ("7", "7 is neither"),
+    ],
+)
+def test_other_transactions_are_refused_with_their_line(judge, micro, problem):
+    text = SKEW + (
+        "{:process 2 :type :invoke :f :txn :value [[:append :x 9]]}\n"
+        f"{{:process 2 :type :ok :f :txn :value [{micro}]}}"
+    )
+    with pytest.raises(HistoryError) as caught:
+        judge(text)
+    assert f"line 9: {problem}" in str(caught.value)
