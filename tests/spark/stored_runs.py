@@ -49,7 +49,26 @@ def replaced(table: pa.Table, column: str, row: int, value: Any) -> pa.Table:
     """Returns a table with one value changed."""
     values = table.column(column).to_pylist()
     values[row] = value
-    index = table.schema.get_field_index(column)
+    return _with_column(table, column, values)
+
+
+def recounted(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Returns the tables as if polls had never returned the records that are gone."""
+    count: dict[int, int] = {}
+    places = []
+    for op in tables["records_read"].column("op_index").to_pylist():
+        places.append(count.get(op, 0))
+        count[op] = places[-1] + 1
+    counts = [count.get(op, 0) for op in tables["operations"].column("op_index").to_pylist()]
+    return {
+        **tables,
+        "operations": _with_column(tables["operations"], "record_count", counts),
+        "records_read": _with_column(tables["records_read"], "index_in_poll", places),
+    }
+
+
+def _with_column(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
+    index = table.schema.get_field_index(name)
     field = table.schema.field(index)
     return table.set_column(index, field, pa.array(values, field.type))
 
