@@ -23,6 +23,8 @@ Which records a replica had follows from the recorded logs (`replica_logs`). If 
 between the moment a record was established and the moment it was certainly gone may have lost it: the loss is
 excused if all of them are flagged and lawful, a broken promise if none is, and *undecided* otherwise.
 
+A leader that cuts its own log is as bad as an unflagged election. Only recorded logs show it.
+
 Source: `docs/variants.md`, "How a loss is judged"; KIP-966.
 """
 

@@ -390,7 +390,8 @@ class Cluster:
             b = self.leader
             self.lose_tail(b)
             self.elect(b, flagged=False)
-        elif kind < 0.8:
+        elif kind < 0.8 and self.choices.has_logs:
+            # Nothing else would show it.
             self.cut_itself()
         elif self.choices.elr_on and len(self.isr) >= self.min_isr:
             self.elect(self.rng.choice(BROKERS), flagged=True, lawful=False)
