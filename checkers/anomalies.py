@@ -208,9 +208,16 @@ _ROWS = (
     (
         "nonmonotonic-send",
         "order",
-        "One process's acknowledged appends got offsets that do not grow in the order of sending.",
-        "appends overtaken",
+        "A process's append was acknowledged; another one that it sent afterwards is at a smaller offset.",
+        "appends that overtook",
         _JEPSEN,
+    ),
+    (
+        "reordered-send",
+        "order",
+        "Two acknowledged appends that a process had in flight at the same time are not in the order of sending.",
+        "appends that overtook",
+        "Kafka producer configuration max.in.flight.requests.per.connection",
     ),
     (
         "nonmonotonic-poll",

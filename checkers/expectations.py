@@ -109,6 +109,15 @@ MATRIX: tuple[Row, ...] = (
         rule="acks=1 promises only that the leader had the record; it may be lost with that leader",
     ),
     Row(
+        name="several requests in flight",
+        applies=lambda case: case.id == "reordered-send",
+        judgement=Judgement.ALLOWED,
+        rule=(
+            "if a producer without idempotence has several requests in flight, a retry or a change of the leader"
+            " may reorder its records"
+        ),
+    ),
+    Row(
         name="rests on acks=1",
         applies=lambda case: case.is_weak and case.id not in _NEVER_EXCUSED,
         judgement=Judgement.ALLOWED,

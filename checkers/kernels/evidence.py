@@ -130,8 +130,12 @@ _SENTENCES = {
         " at offset {other}"
     ),
     "nonmonotonic-send": (
-        "op {first} got offset {offset}; the same process's next acknowledged append, op {second}, got offset"
-        " {other}"
+        "op {first} was acknowledged at offset {offset}; the same process then sent op {second}, which is at"
+        " offset {other}"
+    ),
+    "reordered-send": (
+        "op {first} got offset {offset}; the same process sent op {second} before it knew that, and that one got"
+        " offset {other}"
     ),
     "nonmonotonic-poll": (
         "op {first} polled from offset {other}, but returned offset {offset} below it or twice"

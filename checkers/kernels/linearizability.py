@@ -33,7 +33,13 @@ HOLE_RANGES_SHOWN = 20
 """How many ranges of holes a report names; a run that ends with a full read has none."""
 
 NOT_ABOUT_THE_LOG = frozenset(
-    {"nonmonotonic-send", "corrupt-record", "misplaced-record", "impossible-offset"}
+    {
+        "nonmonotonic-send",
+        "reordered-send",
+        "corrupt-record",
+        "misplaced-record",
+        "impossible-offset",
+    }
 )
 """Findings that are not violations of the sequential object: they are about payloads, or about pipelining."""
 
@@ -99,7 +105,7 @@ def check_history(history: PartitionHistory, options: Options | None = None) -> 
     findings += [
         *real_time,
         *free,
-        *check_producer_order(history, facts),
+        *check_producer_order(history, facts, clock_error_ns=options.clock_error_ns),
         *check_poll_order(history),
     ]
     return PartitionReport(
