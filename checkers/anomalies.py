@@ -164,6 +164,13 @@ _ROWS = (
         _GROUP,
     ),
     (
+        "double-ownership",
+        "integrity",
+        "Two members of a consumer group were assigned one partition in the same generation.",
+        "assignments beyond the first one",
+        "Kafka group protocol: a generation has one assignment",
+    ),
+    (
         "unfilled-hole",
         "integrity",
         "Offsets exist that were never acknowledged or read, more than there are appends that could fill them.",

@@ -118,6 +118,12 @@ MATRIX: tuple[Row, ...] = (
         ),
     ),
     Row(
+        name="one owner",
+        applies=lambda case: case.id == "double-ownership",
+        judgement=Judgement.FORBIDDEN,
+        rule="in one generation of a consumer group every partition has one owner",
+    ),
+    Row(
         name="rests on acks=1",
         applies=lambda case: case.is_weak and case.id not in _NEVER_EXCUSED,
         judgement=Judgement.ALLOWED,

@@ -41,13 +41,13 @@ def group_to_fold(events: pa.Table, context: RunContext) -> GroupFacts | None:
         context: What the run declares about itself.
 
     Raises:
-        ValueError: The partition has to be judged as a whole: a committed offset regressed, or there are several
-            groups.
+        ValueError: The partition has to be judged as a whole: a committed offset regressed, a generation has two
+            owners, or there are several groups.
     """
     if GROUP_CHECKER not in context.checkers:
         return None
     groups = group_facts(events)
-    if len(groups) > 1 or any(facts.regressions for facts in groups):
+    if len(groups) > 1 or any(facts.regressions or facts.second_owners for facts in groups):
         raise ValueError("these events of consumer groups cannot be folded")
     return groups[0] if groups else None
 

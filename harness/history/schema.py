@@ -206,6 +206,12 @@ GROUP_EVENTS = pa.schema(
             _I64,
             "committed-seen: event_index of its committed-asked; -1 for other events",
         ),
+        _field(
+            "generation",
+            _I32,
+            "assigned: generation of the group in which the member got the partition; -1 if unknown, and for "
+            "other events",
+        ),
     ]
 )
 
