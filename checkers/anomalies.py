@@ -11,7 +11,9 @@ the anomaly breaks:
 
 from dataclasses import dataclass
 
-LEVELS = ("durability", "integrity", "order", "fresh")
+FRESH = "fresh"
+"""The level that Kafka does not promise."""
+LEVELS = ("durability", "integrity", "order", FRESH)
 """From the most important one to the one that Kafka does not promise."""
 
 
@@ -239,6 +241,20 @@ _ROWS = (
         "A poll returned a record after another one with a larger offset.",
         "records",
         _JEPSEN + ": int-nonmonotonic-poll",
+    ),
+    (
+        "high-watermark-regression",
+        "order",
+        "A leader reported or had a smaller high watermark than before in the same leader epoch.",
+        "observations, or states of the leader",
+        "Kafka replication: a leader's high watermark grows within its epoch",
+    ),
+    (
+        "divergent-replicas",
+        "integrity",
+        "Two replicas hold different records at an offset below the high watermarks of both.",
+        "offsets",
+        "Kafka replication: what is committed is the same on every replica",
     ),
     (
         "unplaced-below-end",

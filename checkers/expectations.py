@@ -124,6 +124,12 @@ MATRIX: tuple[Row, ...] = (
         rule="in one generation of a consumer group every partition has one owner",
     ),
     Row(
+        name="one leader in one epoch",
+        applies=lambda case: case.id == "high-watermark-regression",
+        judgement=Judgement.FORBIDDEN,
+        rule="a leader never lowers its high watermark within its leader epoch, whatever elections come later",
+    ),
+    Row(
         name="rests on acks=1",
         applies=lambda case: case.is_weak and case.id not in _NEVER_EXCUSED,
         judgement=Judgement.ALLOWED,

@@ -21,6 +21,7 @@ BUILT_IN: dict[str, metadata.EntryPoint] = {
     for name, value in (
         ("linearizability", "checkers.kernels.log_checkers:LINEARIZABILITY"),
         ("lost-acked", "checkers.kernels.log_checkers:LOST_ACKED"),
+        ("replicas", "checkers.kernels.replicas:REPLICAS"),
         ("consumer-group", "checkers.kernels.consumer_group:CONSUMER_GROUP"),
     )
 }

@@ -26,7 +26,7 @@ CLIENT_TABLES = ("operations", "records_read", "end_offsets_seen")
 UNUSED_COLUMNS: dict[str, frozenset[str]] = {
     "operations": frozenset({"topic", "partition", "sequence", "key", "error_code", "node"}),
     "records_read": frozenset({"topic", "partition", "process", "sequence", "key", "leader_epoch"}),
-    "end_offsets_seen": frozenset({"topic", "partition", "source", "node", "leader_epoch"}),
+    "end_offsets_seen": frozenset({"topic", "partition", "source"}),
     "replica_states": frozenset({"topic", "partition", "log_start_offset"}),
 }
 """Columns that no built-in checker reads; half of the bytes. Skipped unless a third-party checker runs."""
