@@ -243,6 +243,20 @@ _ROWS = (
         _JEPSEN + ": int-nonmonotonic-poll",
     ),
     (
+        "out-of-sequence",
+        "order",
+        "Records of one session of an idempotent producer are not in the order of sending.",
+        "records",
+        "KIP-98: a leader accepts consecutive sequence numbers only",
+    ),
+    (
+        "producer-gap",
+        "integrity",
+        "An idempotent producer's record is in the log, and one that its session sent before it is not.",
+        "missing records",
+        "KIP-98: a leader accepts consecutive sequence numbers only",
+    ),
+    (
         "high-watermark-regression",
         "order",
         "A leader reported or had a smaller high watermark than before in the same leader epoch.",

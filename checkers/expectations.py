@@ -86,6 +86,8 @@ response."""
 
 _OF_GROUPS = frozenset({"committed-offset-regressed", "group-skipped-record"})
 
+_OF_SESSIONS = frozenset({"out-of-sequence", "producer-gap"})
+
 MATRIX: tuple[Row, ...] = (
     Row(
         name="observations of the log end may be stale",
@@ -122,6 +124,21 @@ MATRIX: tuple[Row, ...] = (
         applies=lambda case: case.id == "double-ownership",
         judgement=Judgement.FORBIDDEN,
         rule="in one generation of a consumer group every partition has one owner",
+    ),
+    Row(
+        name="flagged election under an idempotent producer",
+        applies=lambda case: case.is_excused and case.id in _OF_SESSIONS,
+        judgement=Judgement.EXCUSED,
+        rule=(
+            "a lawful flagged election meanwhile may have lost the state of the producer, and a leader without it"
+            " accepts any sequence number"
+        ),
+    ),
+    Row(
+        name="idempotent producer",
+        applies=lambda case: case.id in _OF_SESSIONS,
+        judgement=Judgement.FORBIDDEN,
+        rule="a leader accepts records of an idempotent producer in the order of their sequence numbers only",
     ),
     Row(
         name="one leader in one epoch",

@@ -22,6 +22,10 @@ BUILT_IN: dict[str, metadata.EntryPoint] = {
         ("linearizability", "checkers.kernels.log_checkers:LINEARIZABILITY"),
         ("lost-acked", "checkers.kernels.log_checkers:LOST_ACKED"),
         ("replicas", "checkers.kernels.replicas:REPLICAS"),
+        (
+            "idempotent-producer",
+            "checkers.kernels.producer_sessions:IDEMPOTENT_PRODUCER",
+        ),
         ("consumer-group", "checkers.kernels.consumer_group:CONSUMER_GROUP"),
     )
 }
