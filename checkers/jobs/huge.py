@@ -41,7 +41,7 @@ from checkers.kernels.cut_partition import (
     judge_cut_partition,
 )
 from checkers.kernels.history import I64, read_history
-from checkers.kernels.replicas import LeaderStates
+from checkers.kernels.replicas import LeaderStates, registrations
 from checkers.kernels.slices import FreeAppends, Part, SliceReport, cut_slice
 from checkers.kernels.verdict_json import judgement_to_json
 from harness.errors import HistoryError
@@ -89,9 +89,9 @@ def judge_in_buckets(spark: Any, task: Task, *, width: int = BUCKET_WIDTH) -> di
     if not bounds:
         return None
     try:
-        shared = read_tables_of(task, ("faults", "group_events"))
+        shared = read_tables_of(task, ("faults", "group_events", "broker_states"))
         group = group_to_fold(shared["group_events"], context)
-        if REPLICA_CHECKER in context.checkers and not leaders_hold(task):
+        if REPLICA_CHECKER in context.checkers and not leaders_hold(task, shared["broker_states"]):
             return None
     except (HistoryError, ValueError, OSError, pa.ArrowException):
         return None
@@ -135,14 +135,18 @@ def judge_in_buckets(spark: Any, task: Task, *, width: int = BUCKET_WIDTH) -> di
     }
 
 
-def leaders_hold(task: Task) -> bool:
+def leaders_hold(task: Task, broker_states: pa.Table) -> bool:
     """Returns whether no leader lowered its high watermark, reading one row group after the other.
+
+    Args:
+        task: The partition.
+        broker_states: Rows of the whole run.
 
     Raises:
         OSError: A file cannot be read.
         pyarrow.ArrowException: It is damaged.
     """
-    states = LeaderStates()
+    states = LeaderStates(registrations(broker_states))
     last_ns = -(2**63)
     for file in (file_of(data) for data in task["files"]):
         if file.table != "replica_states":

@@ -7,9 +7,12 @@
 - *Below the high watermarks of two replicas their logs hold the same records* (`divergent-replicas`). No table of
   a history has the records of followers, so `divergent_records` is for systems that can list them.
 
-A restart does not excuse a regression: a broker that registers again leads in a new epoch.
+Nothing is compared across a restart. In some releases a broker that is back before its session ends leads on in
+the same epoch, with the high watermark of its last checkpoint. A run that records no restarts at all (neither
+`broker_states` nor `replica_states`) proves nothing either.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -61,42 +64,64 @@ class LoweredHighWatermark:
     at_ns: int
 
 
+def registrations(broker_states: pa.Table) -> dict[int, I64]:
+    """Returns when each broker registered, ascending, by broker id."""
+    rows = broker_states.filter(is_word(broker_states.column("change"), "registered"))
+    broker, at_ns = rows.column("broker").to_numpy(), rows.column("at_ns").to_numpy()
+    return {number: np.sort(at_ns[broker == number]) for number in np.unique(broker).tolist()}
+
+
 class LeaderStates:
     """Follows the states of the leaders of one partition in order of time. Mutable.
 
-    A table of many rows can be followed in pieces: only the last high watermark of every leader is kept.
+    A table of many rows can be followed in pieces: only the largest high watermark of every leader is kept.
+
+    Args:
+        registered: What `registrations` returned.
     """
 
-    def __init__(self) -> None:
-        self._highest: dict[tuple[str, int], int] = {}
+    def __init__(self, registered: Mapping[int, I64]) -> None:
+        self._registered = registered
+        self._loads: Counter[int] = Counter()
+        self._highest: dict[tuple[int, int, int], int] = {}
         self.lowered: list[LoweredHighWatermark] = []
 
     def follow(self, states: pa.Table) -> None:
         """Takes the next rows of `replica_states`, in order of time."""
+        broker = states.column("broker").to_numpy().astype(np.int64)
+        at_ns = states.column("at_ns").to_numpy()
+        is_new = is_restart(states)
+        life = np.zeros(len(broker), dtype=np.int64)
+        for number in np.unique(broker).tolist():
+            rows = np.flatnonzero(broker == number)
+            loads = self._loads[number] + np.cumsum(is_new[rows])
+            self._loads[number] = int(loads[-1])
+            registered = self._registered.get(number, np.empty(0, dtype=np.int64))
+            life[rows] = loads + np.searchsorted(registered, at_ns[rows], side="right")
         leads = np.flatnonzero(is_word(states.column("role"), "leader"))
         if not len(leads):
             return
-        node = _codes(states.column("node"))
+        node, life, at_ns = broker[leads], life[leads], at_ns[leads]
         epoch = states.column("leader_epoch").to_numpy().astype(np.int64)[leads]
         high_watermark = states.column("high_watermark").to_numpy()[leads]
-        at_ns = states.column("at_ns").to_numpy()[leads]
         names = states.column("node")
-        order = np.lexsort((epoch, node[leads]))  # stable: rows of one leader stay in order of time
-        same = (node[leads][order][1:] == node[leads][order][:-1]) & (
-            epoch[order][1:] == epoch[order][:-1]
-        )
-        starts = np.flatnonzero(np.append(True, ~same))
+        order = np.lexsort((life, epoch, node))  # stable: rows of one leader stay in order of time
+        keys = np.stack((node[order], epoch[order], life[order]))
+        starts = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0)))
         for rows in np.split(order, starts[1:]):
-            key = (names[int(leads[rows[0]])].as_py(), int(epoch[rows[0]]))
-            self._follow(key, high_watermark[rows], at_ns[rows])
+            key = (int(node[rows[0]]), int(epoch[rows[0]]), int(life[rows[0]]))
+            name = names[int(leads[rows[0]])].as_py()
+            self._follow(key, name, high_watermark[rows], at_ns[rows])
 
-    def _follow(self, key: tuple[str, int], high_watermark: I64, at_ns: I64) -> None:
+    def _follow(
+        self, key: tuple[int, int, int], name: str, high_watermark: I64, at_ns: I64
+    ) -> None:
         before = self._highest.get(key, -1)
         highest = np.maximum.accumulate(np.append(before, high_watermark))
         for row in np.flatnonzero(high_watermark < highest[:-1]).tolist():
             self.lowered.append(
                 LoweredHighWatermark(
-                    node=key[0],
+                    node=name,
                     leader_epoch=key[1],
                     before=int(highest[row]),
                     after=int(high_watermark[row]),
@@ -106,14 +131,41 @@ class LeaderStates:
         self._highest[key] = int(highest[-1])
 
 
+def is_restart(replica_states: pa.Table) -> Bools:
+    """Returns which rows show that the process of the replica ended or began."""
+    cause = replica_states.column("cause")
+    is_down = is_word(replica_states.column("role"), "offline") | is_word(cause, "down")
+    restarts: Bools = is_down | is_word(cause, "load")
+    return restarts
+
+
+def restarts_of(replica_states: pa.Table, registered: Mapping[int, I64]) -> dict[str, I64]:
+    """Returns the moments at which the process of each node ended or began, ascending, by node."""
+    names = replica_states.column("node").to_pylist()
+    numbers = replica_states.column("broker").to_pylist()
+    node_of = dict(zip(numbers, names, strict=True))
+    at_ns = replica_states.column("at_ns").to_numpy()
+    moments: dict[str, list[int]] = {}
+    for number, times in registered.items():
+        moments[node_of.get(number, f"b{number}")] = times.tolist()
+    for row in np.flatnonzero(is_restart(replica_states)).tolist():
+        moments.setdefault(names[row], []).append(int(at_ns[row]))
+    return {node: np.sort(np.array(times, dtype=np.int64)) for node, times in moments.items()}
+
+
 def seen_regressions(
-    operations: pa.Table, end_offsets_seen: pa.Table, *, clock_error_ns: int = 0
+    operations: pa.Table,
+    end_offsets_seen: pa.Table,
+    restarts: Mapping[str, I64],
+    *,
+    clock_error_ns: int = 0,
 ) -> list[SeenRegression]:
     """Finds log ends that clients received after a larger one of the same leader in the same epoch.
 
     Args:
         operations: The partition's rows, in any order.
         end_offsets_seen: Likewise.
+        restarts: When the process of each node ended or began; operations during which that happened are left out.
         clock_error_ns: Largest difference between two clocks that stamped operations.
 
     Returns:
@@ -131,12 +183,23 @@ def seen_regressions(
     end = end_offsets_seen.column("end_offset").to_numpy()[rows]
     node = _codes(end_offsets_seen.column("node"))[rows]
     names = end_offsets_seen.column("node")
+    none = np.empty(0, dtype=np.int64)
     completed = operations.column("completed_ns").fill_null(INF_NS)
     inv = operations.column("invoked_ns").to_numpy()[order][row]
-    res = completed.to_numpy()[order][row] + clock_error_ns
+    res = completed.to_numpy()[order][row]
+    life = np.zeros(len(rows), dtype=np.int64)
+    certain = np.ones(len(rows), dtype=np.bool_)
+    for code in np.unique(node).tolist():
+        mine = np.flatnonzero(node == code)
+        moments = restarts.get(names[int(rows[mine[0]])].as_py(), none)
+        life[mine] = np.searchsorted(moments, inv[mine] - clock_error_ns, side="left")
+        after = np.searchsorted(moments, res[mine] + clock_error_ns, side="right")
+        certain[mine] = life[mine] == after
+    res = res + clock_error_ns
     found = []
-    for leader in sorted(set(zip(node.tolist(), epoch.tolist(), strict=True))):
-        of_leader = np.flatnonzero((node == leader[0]) & (epoch == leader[1]))
+    for leader in sorted(set(zip(node.tolist(), epoch.tolist(), life.tolist(), strict=True))):
+        is_leader = (node == leader[0]) & (epoch == leader[1]) & (life == leader[2])
+        of_leader = np.flatnonzero(is_leader & certain)
         for first, second in _regressions(end[of_leader], inv[of_leader], res[of_leader]):
             y, x = int(of_leader[first]), int(of_leader[second])
             found.append(
@@ -252,16 +315,19 @@ class Replicas:
         findings: list[CheckerFinding] = []
         report = log_of(tables, context)
         # A log end that went back at one leader is stale, so a log without stale ends needs no second look.
-        if any(ANOMALIES[finding.id].level == FRESH for finding in report.findings):
+        replica_states = tables["replica_states"]
+        registered = registrations(tables["broker_states"])
+        is_stale = any(ANOMALIES[finding.id].level == FRESH for finding in report.findings)
+        if is_stale and (registered or replica_states.num_rows):
             seen = seen_regressions(
                 tables["operations"],
                 tables["end_offsets_seen"],
+                restarts_of(replica_states, registered),
                 clock_error_ns=context.clock_error_ns,
             )
             if seen:
                 findings.append(_of_clients(seen, Evidence(tables["operations"]), context))
-        states = LeaderStates()
-        replica_states = tables["replica_states"]
+        states = LeaderStates(registered)
         if replica_states.num_rows:
             at_ns = replica_states.column("at_ns").to_numpy()
             if bool((at_ns[1:] < at_ns[:-1]).any()):

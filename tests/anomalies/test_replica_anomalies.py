@@ -21,7 +21,7 @@ from checkers.kernels.replicas import (
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
 from harness.contracts.verdict import Anomaly, Judgement, Validity
 from harness.history.parquet import table_files, write_tables
-from tests.anomalies.runs import Call, append, final_read, replica, run, table
+from tests.anomalies.runs import Call, append, broker, final_read, replica, run, table
 
 CONTEXT = RunContext(checkers=(*LOG_CHECKERS, "replicas"))
 ID = "high-watermark-regression"
@@ -45,6 +45,7 @@ def found(
     calls: list[Call], sources: dict[int, tuple[str, int]], **tables: Any
 ) -> tuple[Validity, list[Anomaly]]:
     """Judges calls; `sources` names broker and leader epoch behind the log end that an operation received."""
+    tables.setdefault("brokers", [broker(0, number, "registered") for number in (1, 2)])
     judged = run([*CALLS, *calls], **tables)
     rows = judged["end_offsets_seen"].to_pylist()
     for row in rows:
@@ -86,6 +87,40 @@ def test_every_other_smaller_log_end_is_a_matter_of_freshness(
     assert found([latest(10, 20, 2), second], sources) == (Validity.VALID, [])
 
 
+@pytest.mark.parametrize(("restart_ns", "count"), [(15, 1), (20, 0), (25, 0), (31, 0), (35, 1)])
+def test_nothing_is_compared_across_a_restart(restart_ns: int, count: int) -> None:
+    """A broker that is back before its session ends may lead on in the same epoch (kafka-3.9)."""
+    calls = [latest(10, 20, 2), latest(11, 30, 1)]
+    sources = {10: ("b1", 3), 11: ("b1", 3)}
+    brokers = [broker(0, 1, "registered"), broker(restart_ns, 1, "registered")]
+    assert len(found(calls, sources, brokers=brokers)[1]) == count
+    ended = [replica(restart_ns, 1, 2, epoch=3, role="offline", cause="down")]
+    assert len(found(calls, sources, brokers=[], replicas=ended)[1]) == count
+
+
+def test_a_run_that_records_no_restarts_proves_nothing_about_one_leader() -> None:
+    calls = [latest(10, 20, 2), latest(11, 30, 1)]
+    assert not found(calls, {10: ("b1", 3), 11: ("b1", 3)}, brokers=[])[1]
+
+
+@pytest.mark.parametrize(
+    ("between", "count"),
+    [
+        (replica(6, 1, 2, hw=2, epoch=3, role="offline", cause="down"), 0),
+        (replica(6, 1, 2, hw=1, epoch=3, cause="load"), 0),
+        (replica(6, 2, 2, hw=2, epoch=3, role="offline", cause="down"), 1),
+    ],
+)
+def test_a_leader_that_restarted_may_begin_at_its_checkpoint(
+    between: dict[str, Any], count: int
+) -> None:
+    before = replica(5, 1, 2, hw=2, epoch=3, role="leader")
+    after = replica(7, 1, 2, hw=1, epoch=3, role="leader")
+    assert len(found([], {}, replicas=[before, between, after])[1]) == count
+    registered = [broker(0, 1, "registered"), broker(6, 1, "registered")]
+    assert not found([], {}, replicas=[before, after], brokers=registered)[1]
+
+
 def test_every_smaller_observation_counts_once_and_names_the_largest_before_it() -> None:
     calls = [latest(10, 20, 1), latest(11, 20, 2), latest(12, 30, 0), latest(13, 31, 1)]
     tables = run([*CALLS, *calls])
@@ -94,10 +129,10 @@ def test_every_smaller_observation_counts_once_and_names_the_largest_before_it()
         for row in tables["end_offsets_seen"].to_pylist()
         if row["op_index"] < 80
     ]
-    seen = seen_regressions(tables["operations"], table("end_offsets_seen", ends))
+    seen = seen_regressions(tables["operations"], table("end_offsets_seen", ends), {})
     assert [(each.first, each.second) for each in seen] == [(11, 12), (11, 13)]
     assert not seen_regressions(
-        tables["operations"], table("end_offsets_seen", ends), clock_error_ns=20
+        tables["operations"], table("end_offsets_seen", ends), {}, clock_error_ns=20
     )
 
 
@@ -132,7 +167,7 @@ def test_states_can_be_followed_in_pieces() -> None:
         replica(at, broker, 9, hw=hw, epoch=epoch, role="leader")
         for at, broker, epoch, hw in ((1, 1, 0, 4), (2, 2, 1, 3), (3, 1, 0, 3), (4, 2, 1, 3))
     ]
-    whole, pieces = LeaderStates(), LeaderStates()
+    whole, pieces = LeaderStates({}), LeaderStates({})
     whole.follow(table("replica_states", rows))
     for row in rows:
         pieces.follow(table("replica_states", [row]))
@@ -195,7 +230,7 @@ def test_leaders_of_a_stored_partition_are_followed_from_row_group_to_row_group(
     pq.write_table(pq.read_table(file.path), file.path, row_group_size=1)
     (task,) = tasks_of(tmp_path, 0, asdict(CONTEXT))
     assert can_be_cut(CONTEXT)
-    assert leaders_hold(task) is holds
+    assert leaders_hold(task, table("broker_states", [])) is holds
 
 
 def test_states_that_are_not_in_order_are_left_to_the_judgement_of_the_whole(
@@ -207,4 +242,4 @@ def test_states_that_are_not_in_order_are_left_to_the_judgement_of_the_whole(
     rows = pq.read_table(file.path)
     pq.write_table(rows.take(pa.array([1, 0])), file.path)
     (task,) = tasks_of(tmp_path, 0, asdict(CONTEXT))
-    assert not leaders_hold(task)
+    assert not leaders_hold(task, table("broker_states", []))
