@@ -4,7 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.documents import defects, experiment_schema, faults, protocol, results, rules, variants
+from harness.documents import (
+    anomalies,
+    defects,
+    experiment_schema,
+    faults,
+    protocol,
+    results,
+    rules,
+    variants,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,6 +32,7 @@ class Document:
 
 
 DOCUMENTS: tuple[Document, ...] = (
+    Document(path="docs/anomalies.md", text=anomalies.document),
     Document(path="docs/defects.md", text=defects.document),
     Document(path="docs/experiment.schema.json", text=experiment_schema.document),
     Document(path="docs/faults.md", text=faults.document),
