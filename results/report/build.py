@@ -15,7 +15,7 @@ from results.layout import RunFiles
 from results.report.charts import Operations, latency_figure, outcome_figure
 from results.report.fault_words import fault_sentence
 from results.report.lanes import partition_figure
-from results.report.run import RunData, details_text, seconds
+from results.report.run import RunData, details_text, levels_text, seconds
 from results.report.story import Loss, Story, place_name, story_of
 from results.report.summary import markdown
 
@@ -157,6 +157,8 @@ def facts_of(run: RunData) -> list[tuple[str, str]]:
         ("recorded time", seconds(run.end_ns)),
         ("brokers", ", ".join(f"b{broker}" for broker in run.brokers) or "unknown"),
     ]
+    if levels := levels_text(run):
+        facts.append(("levels", levels))
     excused = (run.verdict or {}).get("excused_lost_records", 0)
     if excused:
         facts.append(("excused lost records", str(excused)))

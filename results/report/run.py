@@ -239,6 +239,14 @@ def seconds(time_ns: int | None) -> str:
     return "" if time_ns is None else f"{time_ns / 1e9:.3f} s"
 
 
+def levels_text(run: RunData) -> str:
+    """Returns whether each level of promises holds; empty for a verdict that does not say so."""
+    levels = (run.verdict or {}).get("levels", {})
+    if not isinstance(levels, dict):
+        return ""
+    return ", ".join(f"{level} {state}" for level, state in levels.items())
+
+
 def shell_word(text: str) -> str:
     """Returns text as one word of a shell command."""
     return shlex.quote(text)
