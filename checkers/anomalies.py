@@ -300,6 +300,14 @@ _ROWS = (
         _C + "C6",
     ),
     (
+        "slow-recovery",
+        "fresh",
+        "After the last fault in force was healed, appends or polls took longer to succeed than the experiment"
+        " allows.",
+        "heals, of appends and of polls",
+        "limit recovery_max_ms of the experiment",
+    ),
+    (
         "invariant-broken",
         "integrity",
         "A node broke one of the reference system's invariants, crashed, or ended without a fault.",

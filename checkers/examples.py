@@ -12,6 +12,8 @@ Histories are text, because people read them: tests turn the text into tables an
     violation INV-1 two leaders                          a broken invariant of the reference system
     log of b1 below 2: 0:7 1:8                           a replica's records below its high watermark
     checker idempotent-producer                          a checker that the run names in addition
+    fault on b1 [10, 40]                                 when it was injected and healed
+    recovery limit 20                                    recovery_max_ms; here all times are milliseconds
 """
 
 from dataclasses import dataclass
@@ -437,6 +439,20 @@ log of b2 below 1: 0:7 1:9
 2  p2  latest -> 0          [3, 5]
 """,
     ),
+    "slow-recovery": _example(
+        """
+recovery limit 20
+fault on b1 [10, 40]
+0  p0  append -> info       [41, ...]
+1  p1  append -> ok at 0    [70, 75]
+""",
+        """
+recovery limit 20
+fault on b1 [10, 40]
+0  p0  append -> ok at 0    [41, 60]
+1  p1  append -> ok at 1    [70, 75]
+""",
+    ),
     "invariant-broken": _example(
         """
 violation INV-1 two leaders of one epoch
@@ -502,6 +518,7 @@ NOT_PRODUCED: dict[str, str] = {
     "unordered-poll": _IN_RESPONSES,
     "out-of-sequence": _SESSIONS,
     "producer-gap": _SESSIONS,
+    "slow-recovery": "it needs a limit, and no defect only delays a recovery",
     "divergent-replicas": (
         "no table has the records of followers; in the reference system INV-2 and INV-4 compare the replicas"
     ),

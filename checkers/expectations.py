@@ -90,6 +90,12 @@ _OF_SESSIONS = frozenset({"out-of-sequence", "producer-gap"})
 
 MATRIX: tuple[Row, ...] = (
     Row(
+        name="recovery",
+        applies=lambda case: case.id == "slow-recovery",
+        judgement=Judgement.FORBIDDEN,
+        rule="the experiment limits the time that a partition may take to recover (recovery_max_ms)",
+    ),
+    Row(
         name="observations of the log end may be stale",
         applies=lambda case: case.level == "fresh",
         judgement=Judgement.INFORMATIONAL,

@@ -26,13 +26,20 @@ GROUP_CHECKER = "consumer-group"
 REPLICA_CHECKER = "replicas"
 """Its findings about log ends are violations of the log too, so only the states of leaders have to be followed."""
 
+MEASURES = "measures"
+
 
 def can_be_cut(context: RunContext) -> bool:
-    """Returns whether every checker of single partitions can be folded."""
+    """Returns whether every checker of single partitions can be folded.
+
+    Measures are left out of the judgement then, unless the run sets a limit to one of them.
+    """
+    if MEASURES in context.checkers and context.recovery_max_ms:
+        return False
     names = [
         checker.name
         for checker in partition_checkers(context)
-        if checker.name not in (GROUP_CHECKER, REPLICA_CHECKER)
+        if checker.name not in (GROUP_CHECKER, REPLICA_CHECKER, MEASURES)
     ]
     return tuple(names) == LOG_CHECKERS
 

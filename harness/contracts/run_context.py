@@ -31,6 +31,8 @@ class RunContext:
         incomplete_reason: Why the run ended early, in one sentence; empty if it did not.
         clock_error_ns: Largest difference between two clocks that stamped operations.
         log_start_offset: Facts below it are dropped.
+        recovery_max_ms: How long a partition may take after the last fault in force was healed until appends and
+            polls succeed; 0 for no limit.
     """
 
     profile: str = ""
@@ -45,6 +47,7 @@ class RunContext:
     incomplete_reason: str = ""
     clock_error_ns: int = 0
     log_start_offset: int = 0
+    recovery_max_ms: int = 0
 
 
 def context_to_row(context: RunContext) -> tuple[Any, ...]:

@@ -28,6 +28,7 @@ nanoseconds:
     3  p3  latest -> 2 from b1 in epoch 3  [8, 9]          the log end that a broker reported
     4  p4  poll from 0 -> 0:0, end 1       [90, 91] final  after all faults are healed
     group p8 commit-acknowledged 1                         events of a consumer group, in order of the lines
+    fault on b1 [10, 40]                                   when it was injected and healed
 
 Appends use acks=all unless they say otherwise. *Produced by* names defects (`docs/defects.md`) and switched-off
 rules (`docs/rules.md`) of the reference system that show the anomaly; the tests of the defects check it.

@@ -252,6 +252,11 @@ RUN_FACTS = pa.schema(
         _field("incomplete_reason", _STR, "why the run ended early; empty if it did not"),
         _field("clock_error_ns", _I64, "largest difference between two clocks of the run"),
         _field("log_start_offset", _I64, "facts below it are dropped"),
+        _field(
+            "recovery_max_ms",
+            _I64,
+            "how long a partition may take after the last heal until appends and polls succeed; 0 for no limit",
+        ),
     ]
 )
 

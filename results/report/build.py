@@ -233,6 +233,7 @@ def coverage_tables_of(run: RunData) -> list[CoverageTable]:
     for key, value in _coverage(run).items():
         if not _is_table(value):
             continue
+        value = {name: _flat(row) for name, row in value.items()}
         columns = list(dict.fromkeys(column for row in value.values() for column in row))
         rows = [
             (str(name), [_number_text(row[column]) if column in row else "" for column in columns])
@@ -247,6 +248,19 @@ def coverage_tables_of(run: RunData) -> list[CoverageTable]:
             )
         )
     return tables
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a row with the numbers of its measures as columns; their series are in verdict.json only."""
+    measures = row.get("measures")
+    flat = {name: value for name, value in row.items() if name != "measures"}
+    if isinstance(measures, Mapping):
+        flat |= {
+            name: value
+            for name, value in measures.items()
+            if not isinstance(value, Mapping | list) and value is not None
+        }
+    return flat
 
 
 def _coverage(run: RunData) -> Mapping[str, Any]:

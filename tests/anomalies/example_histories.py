@@ -11,7 +11,7 @@ from checkers.kernels.replicas import REPLICA_RECORDS, divergent_records
 from checkers.registry import BUILT_IN
 from harness.contracts.run_context import RunContext
 from harness.history.schema import TABLES
-from tests.anomalies.runs import broker, violation
+from tests.anomalies.runs import MS, broker, fault, violation
 
 CONTEXT = RunContext(
     checkers=tuple(name for name in BUILT_IN if name != "idempotent-producer"),
@@ -26,6 +26,7 @@ _EVENT = re.compile(
     r"group p(?P<process>\d+) (?P<event>[a-z-]+)(?: (?P<offset>-?\d+))?(?: generation (?P<generation>\d+))?"
 )
 _LOG = re.compile(r"log of (?P<node>b\d) below (?P<high_watermark>\d+): (?P<records>.*)")
+_FAULT = re.compile(r"fault on (?P<node>b\d) \[(?P<at>\d+), (?P<healed>\d+)\]")
 _UNREADABLE = ("corrupt", "foreign")
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -36,6 +37,7 @@ class Example:
 
     def __init__(self, text: str) -> None:
         self.context = CONTEXT
+        self.unit_ns = 1
         self.rows: Rows = {name: [] for name in TABLES}
         self.replica_records: list[dict[str, Any]] = []
         self.high_watermarks: dict[str, int] = {}
@@ -43,6 +45,10 @@ class Example:
         self.rows["broker_states"] = [broker(0, number, "registered") for number in (1, 2)]
         for line in text.splitlines():
             self._add(" ".join(line.split()))
+        for row in (*self.rows["operations"], *self.rows["faults"]):
+            for column in ("invoked_ns", "completed_ns", "healed_ns"):
+                if row.get(column) is not None:
+                    row[column] *= self.unit_ns
         writers = {row["op_index"]: row for row in self.rows["operations"]}
         for row in self.rows["records_read"]:
             writer = writers.get(row["value"])
@@ -74,6 +80,13 @@ class Example:
                 {"node": match["node"], "offset": offset, "value": value, "leader_epoch": 0}
                 for offset, value, _ in _records(match["records"])
             ]
+        elif match := _FAULT.fullmatch(line):
+            row = fault(int(match["at"]), "cut", [match["node"]], healed=int(match["healed"]))
+            self.rows["faults"].append(row)
+        elif line.startswith("recovery limit "):
+            self.unit_ns = MS
+            limit_ms = int(line.removeprefix("recovery limit "))
+            self.context = replace(self.context, recovery_max_ms=limit_ms)
         elif line.startswith("violation "):
             self.rows["violations"].append(violation(line.removeprefix("violation ")))
         elif line.startswith("checker "):
