@@ -97,35 +97,40 @@ def _swapped(
 
 def _swaps(history: PartitionHistory, facts: Facts, acked: I64) -> _Swaps:
     """Compares every acknowledged append, and every revealed one, with the acknowledged one before it."""
-    appends, offset = acked, history.append_offset[acked]
-    is_acked = np.ones(len(acked), dtype=np.bool_)
-    if len(facts.pinned):
-        # Inserted, not sorted in: there are few of them.
-        order = np.lexsort((facts.pinned_place, facts.pinned))
-        revealed = facts.pinned[order]
-        at = np.searchsorted(acked, revealed)
-        appends = np.insert(acked, at, revealed)
-        offset = np.insert(offset, at, facts.places.offset(facts.pinned_place[order]))
-        is_acked = np.insert(is_acked, at, False)
-    by_process = np.argsort(process_codes(history.append_process[appends]), kind="stable")
-    appends, offset, is_acked = appends[by_process], offset[by_process], is_acked[by_process]
-    process = history.append_process[appends]
-    later = np.arange(1, len(appends))
-    earlier = later - 1
-    if len(facts.pinned) and len(later):
-        # The last acknowledged one at or before each row.
-        last = np.maximum.accumulate(np.where(is_acked, np.arange(len(appends)), -1))
-        later, earlier = later[last[:-1] >= 0], last[:-1][last[:-1] >= 0]
-    swapped = np.flatnonzero(
-        (process[later] == process[earlier]) & (offset[later] <= offset[earlier])
-    )
-    later, earlier = later[swapped], earlier[swapped]
+    codes = process_codes(history.append_process[acked])
+    by_process = np.argsort(codes, kind="stable")
+    ordered, process = acked[by_process], codes[by_process]
+    offset = history.append_offset[ordered]
+    earlier = np.flatnonzero((process[1:] == process[:-1]) & (offset[1:] <= offset[:-1]))
+    pairs = [(ordered[earlier], ordered[earlier + 1], offset[earlier], offset[earlier + 1])]
+    if len(facts.pinned) and len(ordered):
+        pairs.append(_revealed_swaps(history, facts, ordered))
+    columns = [np.concatenate(column) for column in zip(*pairs, strict=True)]
     return _Swaps(
-        earlier=appends[earlier],
-        later=appends[later],
-        earlier_offset=offset[earlier],
-        later_offset=offset[later],
+        earlier=columns[0], later=columns[1], earlier_offset=columns[2], later_offset=columns[3]
     )
+
+
+def _revealed_swaps(
+    history: PartitionHistory, facts: Facts, ordered: I64
+) -> tuple[I64, I64, I64, I64]:
+    """Compares revealed appends with the acknowledged one before them; `ordered` is by process, then by time."""
+    later, later_offset = facts.pinned, facts.places.offset(facts.pinned_place)
+    process = history.append_process
+    # One number per process and position, ascending: a stable sort by process kept the positions in order.
+    count = len(process)
+    keys, wanted = process[ordered] * count + ordered, process[later] * count + later
+    before = np.searchsorted(keys, wanted) - 1
+    earlier = ordered[np.maximum(before, 0)]
+    earlier_offset = history.append_offset[earlier]
+    # Absurd process numbers overflow; a pair counts only if it is one.
+    rows = np.flatnonzero(
+        (before >= 0)
+        & (process[earlier] == process[later])
+        & (earlier < later)
+        & (later_offset <= earlier_offset)
+    )
+    return earlier[rows], later[rows], earlier_offset[rows], later_offset[rows]
 
 
 def process_codes(process: I64) -> Any:
