@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 from checkers.transaction_anomalies import TRANSACTION_ROWS
 
-LEVELS = ("durability", "integrity", "order", "fresh")
+FRESH = "fresh"
+"""The level that Kafka does not promise."""
+LEVELS = ("durability", "integrity", "order", FRESH)
 """From the most important one to the one that Kafka does not promise."""
 
 
@@ -167,6 +169,13 @@ _ROWS = (
         _GROUP,
     ),
     (
+        "double-ownership",
+        "integrity",
+        "Two members of a consumer group were assigned one partition in the same generation.",
+        "assignments beyond the first one",
+        "Kafka group protocol: a generation has one assignment",
+    ),
+    (
         "unfilled-hole",
         "integrity",
         "Offsets exist that were never acknowledged or read, more than there are appends that could fill them.",
@@ -211,9 +220,16 @@ _ROWS = (
     (
         "nonmonotonic-send",
         "order",
-        "One process's acknowledged appends got offsets that do not grow in the order of sending.",
-        "appends overtaken",
+        "A process's append was acknowledged; another one that it sent afterwards is at a smaller offset.",
+        "appends that overtook",
         _JEPSEN,
+    ),
+    (
+        "reordered-send",
+        "order",
+        "Two acknowledged appends that a process had in flight at the same time are not in the order of sending.",
+        "appends that overtook",
+        "Kafka producer configuration max.in.flight.requests.per.connection",
     ),
     (
         "nonmonotonic-poll",
@@ -228,6 +244,34 @@ _ROWS = (
         "A poll returned a record after another one with a larger offset.",
         "records",
         _JEPSEN + ": int-nonmonotonic-poll",
+    ),
+    (
+        "out-of-sequence",
+        "order",
+        "Records of one session of an idempotent producer are not in the order of sending.",
+        "records",
+        "KIP-98: a leader accepts consecutive sequence numbers only",
+    ),
+    (
+        "producer-gap",
+        "integrity",
+        "An idempotent producer's record is in the log, and one that its session sent before it is not.",
+        "missing records",
+        "KIP-98: a leader accepts consecutive sequence numbers only",
+    ),
+    (
+        "high-watermark-regression",
+        "order",
+        "A leader reported or had a smaller high watermark than before in the same leader epoch.",
+        "observations, or states of the leader",
+        "Kafka replication: a leader's high watermark grows within its epoch",
+    ),
+    (
+        "divergent-replicas",
+        "integrity",
+        "Two replicas hold different records at an offset below the high watermarks of both.",
+        "offsets",
+        "Kafka replication: what is committed is the same on every replica",
     ),
     (
         "unplaced-below-end",
@@ -257,6 +301,14 @@ _ROWS = (
         "The log was known to reach an offset; afterwards a broker reported a log end at or below it.",
         "observations",
         _C + "C6",
+    ),
+    (
+        "slow-recovery",
+        "fresh",
+        "After the last fault in force was healed, appends or polls took longer to succeed than the experiment"
+        " allows.",
+        "heals, of appends and of polls",
+        "limit recovery_max_ms of the experiment",
     ),
     (
         "invariant-broken",

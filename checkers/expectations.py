@@ -88,7 +88,15 @@ response. A log has no gaps before an election and none after it."""
 
 _OF_GROUPS = frozenset({"committed-offset-regressed", "group-skipped-record"})
 
+_OF_SESSIONS = frozenset({"out-of-sequence", "producer-gap"})
+
 MATRIX: tuple[Row, ...] = (
+    Row(
+        name="recovery",
+        applies=lambda case: case.id == "slow-recovery",
+        judgement=Judgement.FORBIDDEN,
+        rule="the experiment limits the time that a partition may take to recover (recovery_max_ms)",
+    ),
     Row(
         name="observations of the log end may be stale",
         applies=lambda case: case.level == "fresh",
@@ -109,6 +117,42 @@ MATRIX: tuple[Row, ...] = (
         applies=lambda case: case.id == "lost-acked-write-acks1",
         judgement=Judgement.ALLOWED,
         rule="acks=1 promises only that the leader had the record; it may be lost with that leader",
+    ),
+    Row(
+        name="several requests in flight",
+        applies=lambda case: case.id == "reordered-send",
+        judgement=Judgement.ALLOWED,
+        rule=(
+            "if a producer without idempotence has several requests in flight, a retry or a change of the leader"
+            " may reorder its records"
+        ),
+    ),
+    Row(
+        name="one owner",
+        applies=lambda case: case.id == "double-ownership",
+        judgement=Judgement.FORBIDDEN,
+        rule="in one generation of a consumer group every partition has one owner",
+    ),
+    Row(
+        name="flagged election under an idempotent producer",
+        applies=lambda case: case.is_excused and case.id in _OF_SESSIONS,
+        judgement=Judgement.EXCUSED,
+        rule=(
+            "a lawful flagged election meanwhile may have lost the state of the producer, and a leader without it"
+            " accepts any sequence number"
+        ),
+    ),
+    Row(
+        name="idempotent producer",
+        applies=lambda case: case.id in _OF_SESSIONS,
+        judgement=Judgement.FORBIDDEN,
+        rule="a leader accepts records of an idempotent producer in the order of their sequence numbers only",
+    ),
+    Row(
+        name="one leader in one epoch",
+        applies=lambda case: case.id == "high-watermark-regression",
+        judgement=Judgement.FORBIDDEN,
+        rule="a leader never lowers its high watermark within its leader epoch, whatever elections come later",
     ),
     Row(
         name="rests on acks=1",

@@ -21,6 +21,12 @@ BUILT_IN: dict[str, metadata.EntryPoint] = {
     for name, value in (
         ("linearizability", "checkers.kernels.log_checkers:LINEARIZABILITY"),
         ("lost-acked", "checkers.kernels.log_checkers:LOST_ACKED"),
+        ("measures", "checkers.kernels.measures:MEASURES"),
+        ("replicas", "checkers.kernels.replicas:REPLICAS"),
+        (
+            "idempotent-producer",
+            "checkers.kernels.producer_sessions:IDEMPOTENT_PRODUCER",
+        ),
         ("consumer-group", "checkers.kernels.consumer_group:CONSUMER_GROUP"),
     )
 }

@@ -364,5 +364,5 @@ APPEND = WorkloadType(
     name="append",
     config=AppendConfig,
     make=AppendWorkload,
-    checkers=("linearizability", "lost-acked"),
+    checkers=("linearizability", "lost-acked", "replicas", "measures"),
 )

@@ -75,6 +75,6 @@ CONSUMER_GROUP = WorkloadType(
     name="consumer-group",
     config=ConsumerGroupConfig,
     make=ConsumerGroupWorkload,
-    checkers=("linearizability", "lost-acked", "consumer-group"),
+    checkers=("linearizability", "lost-acked", "replicas", "measures", "consumer-group"),
     runs_in_simulation=False,
 )

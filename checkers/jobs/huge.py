@@ -35,6 +35,7 @@ from checkers.kernels.buckets import BucketResult, all_free, judge_bucket
 from checkers.kernels.compose import acked_during_faults
 from checkers.kernels.consumer_group import member_polls
 from checkers.kernels.cut_partition import (
+    REPLICA_CHECKER,
     bucket_range,
     can_be_cut,
     group_to_fold,
@@ -42,6 +43,7 @@ from checkers.kernels.cut_partition import (
 )
 from checkers.kernels.history import I64, lookup, read_history
 from checkers.kernels.payloads import CLAIMS, contradicting
+from checkers.kernels.replicas import LeaderStates, registrations
 from checkers.kernels.slices import FreeAppends, Part, SliceReport, cut_slice
 from checkers.kernels.vacuous_facts import Extent, extent_of, hides_nothing, joined, vacuous_facts
 from checkers.kernels.validation import check_partition, check_states
@@ -92,10 +94,12 @@ def judge_in_buckets(spark: Any, task: Task, *, width: int = BUCKET_WIDTH) -> di
     if not bounds:
         return None
     try:
-        shared = read_tables_of(task, ("faults", "group_events"))
+        shared = read_tables_of(task, ("faults", "group_events", "broker_states"))
         check_partition({"group_events": shared["group_events"]}, names_of(task))
         group = group_to_fold(shared["group_events"], context)
-    except (HistoryError, ValueError):
+        if REPLICA_CHECKER in context.checkers and not leaders_hold(task, shared["broker_states"]):
+            return None
+    except (HistoryError, ValueError, OSError, pa.ArrowException):
         return None
     members = None if group is None else group.members
     cut = partial(
@@ -140,6 +144,33 @@ def judge_in_buckets(spark: Any, task: Task, *, width: int = BUCKET_WIDTH) -> di
         "judgement": judgement_to_json(judgement),
         "acked_during": sum(item.acked_during for item in sent),
     }
+
+
+def leaders_hold(task: Task, broker_states: pa.Table) -> bool:
+    """Returns whether no leader lowered its high watermark, reading one row group after the other.
+
+    Args:
+        task: The partition.
+        broker_states: Rows of the whole run.
+
+    Raises:
+        OSError: A file cannot be read.
+        pyarrow.ArrowException: It is damaged.
+    """
+    states = LeaderStates(registrations(broker_states))
+    last_ns = -(2**63)
+    for file in (file_of(data) for data in task["files"]):
+        if file.table != "replica_states":
+            continue
+        with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
+            for group in range(parquet.metadata.num_row_groups):
+                rows = parquet.read_row_group(group, columns=wanted_columns(file.table))
+                at_ns = np.append(last_ns, rows.column("at_ns").to_numpy())
+                if bool((at_ns[1:] < at_ns[:-1]).any()):
+                    return False  # not in canonical order: to be judged as a whole
+                last_ns = int(at_ns[-1])
+                states.follow(rows)
+    return not states.lowered
 
 
 def slice_bounds(task: Task) -> list[tuple[int, int, int]]:

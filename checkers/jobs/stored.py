@@ -39,7 +39,7 @@ CLIENT_TABLES = ("operations", "records_read", "end_offsets_seen")
 UNUSED_COLUMNS: dict[str, frozenset[str]] = {
     "operations": frozenset({"topic", "partition", "error_code", "node"}),
     "records_read": frozenset({"topic", "partition"}),
-    "end_offsets_seen": frozenset({"topic", "partition", "source", "node", "leader_epoch"}),
+    "end_offsets_seen": frozenset({"topic", "partition", "source"}),
     "replica_states": frozenset({"topic", "partition", "log_start_offset"}),
 }
 """Columns that no built-in checker reads, skipped unless a third-party checker runs. Whether topic and partition

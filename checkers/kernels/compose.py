@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.anomalies import ANOMALIES, LEVELS
+from checkers.kernels.levels import levels_of
 from checkers.kernels.partition_tables import PartitionTables
 from checkers.kernels.vacuous_facts import (
     extent_of,
@@ -312,6 +313,7 @@ def compose(
         unexcused_lost_records=_lost(anomalies, Judgement.FORBIDDEN),
         excused_lost_records=_lost(anomalies, Judgement.EXCUSED),
         coverage=_coverage(judgements, faults, acked_during),
+        levels=levels_of(anomalies, unknown),
     )
 
 

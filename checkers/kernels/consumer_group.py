@@ -3,6 +3,8 @@
 - *A committed offset does not go back* (`committed-offset-regressed`): an offset that the coordinator reports as
   committed is not below an offset whose commit was acknowledged before the member requested it. A commit without a
   clear response may be applied late, even after a later commit, so an offset with such a commit is believed.
+- *One owner* (`double-ownership`): in one generation of the group a partition is assigned to one member. A member
+  that has not noticed yet that it lost a partition is of an older generation, so it counts as no owner.
 - *At least once* (`group-skipped-record`): every record of the final log below the committed offset was delivered
   to some member.
 
@@ -52,6 +54,20 @@ class Regression:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SecondOwner:
+    """An assignment of a partition that another member had already in the same generation.
+
+    Attributes:
+        generation: Of the group.
+        first, second: Process numbers of the two members.
+    """
+
+    generation: int
+    first: int
+    second: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
     """What one group's events of one partition show.
 
@@ -61,6 +77,7 @@ class GroupFacts:
         committed: The largest offset whose commit was acknowledged, -1 for none.
         regressions: In the order in which they were seen.
         assignments, commits: How many there were; of commits, how many were acknowledged.
+        second_owners: In the order in which they were assigned.
     """
 
     group: str
@@ -69,6 +86,7 @@ class GroupFacts:
     regressions: tuple[Regression, ...]
     assignments: int
     commits: int
+    second_owners: tuple[SecondOwner, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +164,29 @@ def _facts(group: str, events: pa.Table) -> GroupFacts:
         regressions=tuple(regressions),
         assignments=int(is_word(kind, "assigned").sum()),
         commits=len(acked_index),
+        second_owners=_second_owners(events.filter(is_word(kind, "assigned"))),
     )
+
+
+def _second_owners(assigned: pa.Table) -> tuple[SecondOwner, ...]:
+    """Returns assignments of the partition to a second member in one generation.
+
+    An assignment counts only while no larger generation was seen: a coordinator that forgot the group counts its
+    generations from the beginning again, and equal numbers mean nothing then.
+    """
+    generation = assigned.column("generation").to_numpy()
+    process = assigned.column("process").to_numpy()
+    rows = np.flatnonzero((generation >= 0) & (generation >= np.maximum.accumulate(generation)))
+    owners: dict[int, int] = {}
+    seen: dict[tuple[int, int], SecondOwner] = {}
+    for row in rows.tolist():
+        number, member = int(generation[row]), int(process[row])
+        first = owners.setdefault(number, member)
+        if member != first:
+            seen.setdefault(
+                (number, member), SecondOwner(generation=number, first=first, second=member)
+            )
+    return tuple(seen.values())
 
 
 def member_polls(operations: pa.Table, members: I64) -> I64:
@@ -211,6 +251,8 @@ class ConsumerGroupChecker:
             final = records_of(records_read, final_ops, log_start_offset=start)
             final = final.take(final.offset < facts.committed)
             skipped = final.without(delivered)
+            if facts.second_owners:
+                findings.append(_double_ownership(facts, context))
             if facts.regressions:
                 outcome = _of_regressions(facts.regressions, delivered, tables, context)
                 findings += _regressed(facts, outcome, context)
@@ -221,6 +263,25 @@ class ConsumerGroupChecker:
 
 
 CONSUMER_GROUP = ConsumerGroupChecker()
+
+
+def _double_ownership(facts: GroupFacts, context: RunContext) -> CheckerFinding:
+    identifier = "double-ownership"
+    worst = facts.second_owners[0]
+    row = judge(
+        Case(id=identifier, is_weak=False, is_excused=False, expectations=expectations_of(context))
+    )
+    return CheckerFinding(
+        id=identifier,
+        level=ANOMALIES[identifier].level,
+        count=len(facts.second_owners),
+        judgement=row.judgement,
+        rule=row.rule,
+        sentence=(
+            f"group {facts.group}: in generation {worst.generation} the partition was assigned to process"
+            f" {worst.first} and to process {worst.second}"
+        ),
+    )
 
 
 def _of_skipped(

@@ -23,12 +23,23 @@ from checkers.kernels.slices import FreeAppends, SliceReport
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
 
 GROUP_CHECKER = "consumer-group"
+REPLICA_CHECKER = "replicas"
+"""Its findings about log ends are violations of the log too, so only the states of leaders have to be followed."""
+
+MEASURES = "measures"
 
 
 def can_be_cut(context: RunContext) -> bool:
-    """Returns whether every checker of single partitions can be folded."""
+    """Returns whether every checker of single partitions can be folded.
+
+    Measures are left out of the judgement then, unless the run sets a limit to one of them.
+    """
+    if MEASURES in context.checkers and context.recovery_max_ms:
+        return False
     names = [
-        checker.name for checker in partition_checkers(context) if checker.name != GROUP_CHECKER
+        checker.name
+        for checker in partition_checkers(context)
+        if checker.name not in (GROUP_CHECKER, REPLICA_CHECKER, MEASURES)
     ]
     return tuple(names) == LOG_CHECKERS
 
@@ -41,13 +52,13 @@ def group_to_fold(events: pa.Table, context: RunContext) -> GroupFacts | None:
         context: What the run declares about itself.
 
     Raises:
-        ValueError: The partition has to be judged as a whole: a committed offset regressed, or there are several
-            groups.
+        ValueError: The partition has to be judged as a whole: a committed offset regressed, a generation has two
+            owners, or there are several groups.
     """
     if GROUP_CHECKER not in context.checkers:
         return None
     groups = group_facts(events)
-    if len(groups) > 1 or any(facts.regressions for facts in groups):
+    if len(groups) > 1 or any(facts.regressions or facts.second_owners for facts in groups):
         raise ValueError("these events of consumer groups cannot be folded")
     return groups[0] if groups else None
 

@@ -130,8 +130,20 @@ _SENTENCES = {
         " at offset {other}"
     ),
     "nonmonotonic-send": (
-        "op {first} got offset {offset}; the same process's next acknowledged append, op {second}, got offset"
+        "op {first} was acknowledged at offset {offset}; the same process then sent op {second}, which is at"
+        " offset {other}"
+    ),
+    "reordered-send": (
+        "op {first} got offset {offset}; the same process sent op {second} before it knew that, and that one got"
+        " offset {other}"
+    ),
+    "out-of-sequence": (
+        "op {first} is at offset {offset}; op {second}, which the same producer session sent next, is at offset"
         " {other}"
+    ),
+    "producer-gap": (
+        "op {second} of the same producer session was sent after op {first} and is at offset {other}, but the"
+        " final reads do not show op {first}"
     ),
     "nonmonotonic-poll": (
         "op {first} polled from offset {other}, but returned offset {offset} below it or twice"

@@ -27,13 +27,20 @@ from checkers.kernels.history import (
     read_history,
 )
 from checkers.kernels.real_time import check_real_time
+from checkers.kernels.retention import LogStarts, with_log_starts
 from checkers.kernels.sequences import check_poll_order, check_producer_order
 
 HOLE_RANGES_SHOWN = 20
 """How many ranges of holes a report names; a run that ends with a full read has none."""
 
 NOT_ABOUT_THE_LOG = frozenset(
-    {"nonmonotonic-send", "corrupt-record", "misplaced-record", "impossible-offset"}
+    {
+        "nonmonotonic-send",
+        "reordered-send",
+        "corrupt-record",
+        "misplaced-record",
+        "impossible-offset",
+    }
 )
 """Findings that are not violations of the sequential object: they are about payloads, or about pipelining."""
 
@@ -46,11 +53,13 @@ class Options:
         sparse: Whether offsets may be missing (transactions, compaction).
         clock_error_ns: Largest difference between two clocks that stamped operations.
         log_start_offset: Facts below it are dropped (retention).
+        log_starts: When the log start moved, and where to (`checkers.kernels.retention`).
     """
 
     sparse: bool = False
     clock_error_ns: int = 0
     log_start_offset: int = 0
+    log_starts: LogStarts = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +87,7 @@ class PartitionReport:
 def check_history(history: PartitionHistory, options: Options | None = None) -> PartitionReport:
     """Checks one partition whose tables are arrays already; see `check_tables`."""
     options = options or Options()
+    history = with_log_starts(history, options.log_starts)
     facts, findings = derive_facts(
         history, log_start_offset=options.log_start_offset, sparse=options.sparse
     )
@@ -99,7 +109,7 @@ def check_history(history: PartitionHistory, options: Options | None = None) -> 
     findings += [
         *real_time,
         *free,
-        *check_producer_order(history, facts),
+        *check_producer_order(history, facts, clock_error_ns=options.clock_error_ns),
         *check_poll_order(history),
     ]
     return PartitionReport(

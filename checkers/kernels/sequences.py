@@ -4,52 +4,144 @@ With one operation at a time the linearizability check implies both; with severa
 flight their intervals overlap, and only this check sees them swap.
 """
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from checkers.kernels.facts import Facts
-from checkers.kernels.findings import Finding, finding
-from checkers.kernels.history import I64, PartitionHistory
+from checkers.kernels.findings import Finding, finding, joined
+from checkers.kernels.history import I64, OK_AT, PartitionHistory
 
 
-def check_producer_order(history: PartitionHistory, facts: Facts) -> list[Finding]:
-    """Finds appends whose offset is not larger than that of the same process's previous acknowledged append."""
-    acked = facts.acked
-    weak = _swaps(history, acked)
-    if not len(weak[0]):
+def check_producer_order(
+    history: PartitionHistory, facts: Facts, *, clock_error_ns: int = 0
+) -> list[Finding]:
+    """Finds appends whose offset is not larger than that of the same process's previous acknowledged append.
+
+    An append of unknown outcome counts if a read revealed its place, but only as the later one of two: a request
+    whose response was lost may still wait in the network when the process sends its next one, so nothing promises
+    that it takes effect first.
+
+    The order is a promise (`nonmonotonic-send`) if the previous append was acknowledged before the later one was
+    sent. If both were in flight at the same time, a retry or a change of the leader may swap them, unless the
+    producer is idempotent (`checkers.kernels.producer_sessions`); this is `reordered-send`, which is found
+    between acknowledged appends only.
+
+    Args:
+        history: One partition.
+        facts: Derived from it.
+        clock_error_ns: Largest difference between two clocks that stamped operations.
+
+    Source:
+        Kafka producer configuration, max.in.flight.requests.per.connection; Jepsen's `nonmonotonic-send`, which
+        compares the appends of processes that have one operation in flight.
+    """
+    weak = _swaps(history, facts, facts.acked)
+    if not len(weak.later):
         return []
     # What remains without the weak records is a broken promise; the rest rests on acks=1.
-    strong = _swaps(history, acked[~facts.append_weak[acked]])
-    only_weak = ~np.isin(weak[1], strong[1])
-    earlier = np.concatenate((strong[0], weak[0][only_weak]))
-    later = np.concatenate((strong[1], weak[1][only_weak]))
-    return [
-        finding(
-            "nonmonotonic-send",
-            history.append_op[earlier],
-            second=history.append_op[later],
-            offset=history.append_offset[earlier],
-            other=history.append_offset[later],
-            since_ns=history.append_res[earlier],
-            weak=np.arange(len(earlier)) >= len(strong[0]),
-            gap_ns=history.append_inv[later] - history.append_inv[earlier],
+    strong = _swaps(history, facts, facts.acked[~facts.append_weak[facts.acked]])
+    only_weak = weak.take(np.flatnonzero(~np.isin(weak.later, strong.later)))
+    findings = []
+    for swaps, is_weak in ((strong, False), (only_weak, True)):
+        after = history.append_res[swaps.earlier] + clock_error_ns < history.append_inv[swaps.later]
+        acked = history.append_status[swaps.later] == OK_AT
+        for identifier, rows in (("nonmonotonic-send", after), ("reordered-send", ~after & acked)):
+            if rows.any():
+                some = swaps.take(np.flatnonzero(rows))
+                findings.append(_swapped(identifier, history, some, is_weak=is_weak))
+    by_id: dict[str, list[Finding]] = {}
+    for each in findings:
+        by_id.setdefault(each.id, []).append(each)
+    return [joined(parts) for parts in by_id.values()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Swaps:
+    """Pairs of appends of one process whose places do not grow in the order of sending.
+
+    Shape:
+        earlier, later: positions in the history; earlier_offset, later_offset: their places.
+    """
+
+    earlier: I64
+    later: I64
+    earlier_offset: I64
+    later_offset: I64
+
+    def take(self, rows: I64) -> "_Swaps":
+        """Returns some of the pairs."""
+        return _Swaps(
+            earlier=self.earlier[rows],
+            later=self.later[rows],
+            earlier_offset=self.earlier_offset[rows],
+            later_offset=self.later_offset[rows],
         )
-    ]
 
 
-def _swaps(history: PartitionHistory, appends: I64) -> tuple[I64, I64]:
-    """Returns pairs of neighbouring appends of one process, in order of invocation, whose offsets do not grow."""
-    process = history.append_process[appends]
-    largest = int(process.max(initial=0)) if process.min(initial=0) >= 0 else 2**16
-    # Small integers are sorted by radix, ten times faster, and runs have few processes.
-    if largest < 2**8:
-        process = process.astype(np.uint8)
-    elif largest < 2**16:
-        process = process.astype(np.uint16)
-    by_process = np.argsort(process, kind="stable")
-    ordered, process = appends[by_process], process[by_process]
+def _swapped(
+    identifier: str, history: PartitionHistory, swaps: _Swaps, *, is_weak: bool
+) -> Finding:
+    return finding(
+        identifier,
+        history.append_op[swaps.earlier],
+        second=history.append_op[swaps.later],
+        offset=swaps.earlier_offset,
+        other=swaps.later_offset,
+        since_ns=history.append_res[swaps.earlier],
+        weak=np.full(len(swaps.later), is_weak),
+        gap_ns=history.append_inv[swaps.later] - history.append_inv[swaps.earlier],
+    )
+
+
+def _swaps(history: PartitionHistory, facts: Facts, acked: I64) -> _Swaps:
+    """Compares every acknowledged append, and every revealed one, with the acknowledged one before it."""
+    codes = process_codes(history.append_process[acked])
+    by_process = np.argsort(codes, kind="stable")
+    ordered, process = acked[by_process], codes[by_process]
     offset = history.append_offset[ordered]
-    swapped = np.flatnonzero((process[1:] == process[:-1]) & (offset[1:] <= offset[:-1]))
-    return ordered[swapped], ordered[swapped + 1]
+    earlier = np.flatnonzero((process[1:] == process[:-1]) & (offset[1:] <= offset[:-1]))
+    pairs = [(ordered[earlier], ordered[earlier + 1], offset[earlier], offset[earlier + 1])]
+    if len(facts.pinned) and len(ordered):
+        pairs.append(_revealed_swaps(history, facts, ordered))
+    columns = [np.concatenate(column) for column in zip(*pairs, strict=True)]
+    return _Swaps(
+        earlier=columns[0], later=columns[1], earlier_offset=columns[2], later_offset=columns[3]
+    )
+
+
+def _revealed_swaps(
+    history: PartitionHistory, facts: Facts, ordered: I64
+) -> tuple[I64, I64, I64, I64]:
+    """Compares revealed appends with the acknowledged one before them; `ordered` is by process, then by time."""
+    later, later_offset = facts.pinned, facts.places.offset(facts.pinned_place)
+    process = history.append_process
+    # One number per process and position, ascending: a stable sort by process kept the positions in order.
+    count = len(process)
+    keys, wanted = process[ordered] * count + ordered, process[later] * count + later
+    before = np.searchsorted(keys, wanted) - 1
+    earlier = ordered[np.maximum(before, 0)]
+    earlier_offset = history.append_offset[earlier]
+    # Absurd process numbers overflow; a pair counts only if it is one.
+    rows = np.flatnonzero(
+        (before >= 0)
+        & (process[earlier] == process[later])
+        & (earlier < later)
+        & (later_offset <= earlier_offset)
+    )
+    return earlier[rows], later[rows], earlier_offset[rows], later_offset[rows]
+
+
+def process_codes(process: I64) -> Any:
+    """Returns process numbers in the smallest type that holds them.
+
+    Small integers are sorted by radix, ten times faster, and runs have few processes.
+    """
+    largest = int(process.max(initial=0)) if process.min(initial=0) >= 0 else 2**16
+    if largest < 2**8:
+        return process.astype(np.uint8)
+    return process.astype(np.uint16) if largest < 2**16 else process
 
 
 def check_poll_order(history: PartitionHistory) -> list[Finding]:

@@ -48,6 +48,7 @@ def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
         "excused_lost_records": verdict.excused_lost_records,
         "anomalies": [_anomaly_to_json(anomaly) for anomaly in verdict.anomalies],
         "coverage": verdict.coverage,
+        "levels": verdict.levels,
     }
 
 
@@ -60,6 +61,7 @@ def verdict_from_json(data: Mapping[str, Any]) -> Verdict:
         unexcused_lost_records=data["unexcused_lost_records"],
         excused_lost_records=data["excused_lost_records"],
         coverage=dict(data["coverage"]),
+        levels=dict(data.get("levels", {})),
     )
 
 

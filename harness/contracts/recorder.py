@@ -45,6 +45,7 @@ class Recorder(Protocol):
         event: str,
         offset: int = -1,
         refers_to: int = -1,
+        generation: int = -1,
     ) -> int:
         """Records an event of a consumer group (table `group_events`); returns its event index."""
         ...

@@ -34,6 +34,8 @@ class RunContext:
         incomplete_reason: Why the run ended early, in one sentence; empty if it did not.
         clock_error_ns: Largest difference between two clocks that stamped operations.
         log_start_offset: Facts below it are dropped.
+        recovery_max_ms: How long a partition may take after the last fault in force was healed until appends and
+            polls succeed; 0 for no limit.
         sparse_offsets: Whether offsets may be missing from a log; not in our own runs.
         log_ends_recorded: Whether log ends were observed; our own clients always ask for them.
     """
@@ -50,6 +52,7 @@ class RunContext:
     incomplete_reason: str = ""
     clock_error_ns: int = 0
     log_start_offset: int = 0
+    recovery_max_ms: int = 0
     sparse_offsets: bool = False
     log_ends_recorded: bool = True
 

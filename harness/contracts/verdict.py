@@ -79,6 +79,7 @@ class Verdict:
         unexcused_lost_records: Acknowledged (acks=all) records that are gone without an excuse.
         excused_lost_records: The same with the excuse of a flagged election.
         coverage: Numbers that show how much was tested (acked, read back, info, faults that took effect ...).
+        levels: Whether each level holds: "holds", "broken", "excused", "allowed" or "unknown".
     """
 
     validity: Validity
@@ -87,3 +88,4 @@ class Verdict:
     unexcused_lost_records: int = 0
     excused_lost_records: int = 0
     coverage: dict[str, Any] = field(default_factory=dict)
+    levels: dict[str, str] = field(default_factory=dict)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.documents import (
+    anomalies,
     defects,
     experiment_schema,
     faults,
@@ -32,6 +33,7 @@ class Document:
 
 
 DOCUMENTS: tuple[Document, ...] = (
+    Document(path="docs/anomalies.md", text=anomalies.document),
     Document(path="docs/defects.md", text=defects.document),
     Document(path="docs/experiment.schema.json", text=experiment_schema.document),
     Document(path="docs/faults.md", text=faults.document),

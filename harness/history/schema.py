@@ -210,6 +210,12 @@ GROUP_EVENTS = pa.schema(
             _I64,
             "committed-seen: event_index of its committed-asked; -1 for other events",
         ),
+        _field(
+            "generation",
+            _I32,
+            "assigned: generation of the group in which the member got the partition; -1 if unknown, and for "
+            "other events",
+        ),
     ]
 )
 
@@ -258,6 +264,11 @@ RUN_FACTS = pa.schema(
             _I64,
             "facts below it are dropped; beyond every acknowledged offset, or above what a final read returned,"
             " the verdict is unknown",
+        ),
+        _field(
+            "recovery_max_ms",
+            _I64,
+            "how long a partition may take after the last heal until appends and polls succeed; 0 for no limit",
         ),
     ]
 )

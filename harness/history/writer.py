@@ -205,6 +205,7 @@ class HistoryWriter:
         event: str,
         offset: int = -1,
         refers_to: int = -1,
+        generation: int = -1,
     ) -> int:
         """Records what a member of a consumer group did or received; see the table `group_events`.
 
@@ -213,7 +214,7 @@ class HistoryWriter:
         """
         index = self._next_event_index
         self._next_event_index = index + 1
-        row = (index, at_ns, group, process, topic, partition, event, offset, refers_to)
+        row = (index, at_ns, group, process, topic, partition, event, offset, refers_to, generation)
         self.add("group_events", row)
         return index
 

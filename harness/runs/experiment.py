@@ -29,6 +29,7 @@ WEATHERS = ("calm", "light", "stormy")
 DISKS = ("ext4", "xfs", "posix-strict")
 
 Positive = Annotated[int, Meta(ge=1)]
+Natural = Annotated[int, Meta(ge=0)]
 
 
 def check_choice(kind: str, value: str, known: Iterable[str]) -> None:
@@ -129,6 +130,8 @@ class Experiment:
         duration_ms: Time of the main phase, in which the workload runs and faults are injected; virtual in the
             simulation.
         final_phase_ms: Bound on healing, catching up and final reads.
+        recovery_max_ms: How long a partition may take after the last fault in force was healed until appends and
+            polls succeed (anomaly `slow-recovery`); 0 for no limit.
         scenario: Name of a scripted scenario ("last-replica-standing:V3b"); it replaces workload and schedule.
         inventory: The hosts, for "ssh": path of a TOML file (`harness.environments.hosts.inventory`).
         workload_name: The workload, by name (`workloads.registry`); in TOML the key `name` of the table
@@ -151,6 +154,7 @@ class Experiment:
     weather: str = "light"
     duration_ms: Positive = 10000
     final_phase_ms: Positive = 60000
+    recovery_max_ms: Natural = 0
     scenario: str = ""
     inventory: str = ""
     disabled_rules: tuple[str, ...] = ()

@@ -111,6 +111,7 @@ class RunRecorder:
         event: str,
         offset: int = -1,
         refers_to: int = -1,
+        generation: int = -1,
     ) -> int:
         """Records an event of a consumer group now."""
         return self._history.group_event(
@@ -122,6 +123,7 @@ class RunRecorder:
             event=event,
             offset=offset,
             refers_to=refers_to,
+            generation=generation,
         )
 
 

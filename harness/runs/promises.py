@@ -26,6 +26,7 @@ def promised_context(experiment: Experiment) -> RunContext:
         checkers=experiment.workload_type.checkers,
         # A script makes a partition unavailable on purpose, and an unreplicated one is down with its only replica.
         acked_during_faults_min=0 if experiment.scenario or topic.replication_factor == 1 else 1,
+        recovery_max_ms=experiment.recovery_max_ms,
         final_phase_complete=False,
         incomplete_reason=HARNESS_DIED,
     )

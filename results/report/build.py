@@ -15,7 +15,7 @@ from results.layout import RunFiles
 from results.report.charts import Operations, latency_figure, outcome_figure
 from results.report.fault_words import fault_sentence
 from results.report.lanes import partition_figure
-from results.report.run import RunData, details_text, seconds
+from results.report.run import RunData, details_text, levels_text, seconds
 from results.report.story import Loss, Story, place_name, story_of
 from results.report.summary import markdown
 
@@ -157,6 +157,8 @@ def facts_of(run: RunData) -> list[tuple[str, str]]:
         ("recorded time", seconds(run.end_ns)),
         ("brokers", ", ".join(f"b{broker}" for broker in run.brokers) or "unknown"),
     ]
+    if levels := levels_text(run):
+        facts.append(("levels", levels))
     excused = (run.verdict or {}).get("excused_lost_records", 0)
     if excused:
         facts.append(("excused lost records", str(excused)))
@@ -231,6 +233,7 @@ def coverage_tables_of(run: RunData) -> list[CoverageTable]:
     for key, value in _coverage(run).items():
         if not _is_table(value):
             continue
+        value = {name: _flat(row) for name, row in value.items()}
         columns = list(dict.fromkeys(column for row in value.values() for column in row))
         rows = [
             (str(name), [_number_text(row[column]) if column in row else "" for column in columns])
@@ -245,6 +248,19 @@ def coverage_tables_of(run: RunData) -> list[CoverageTable]:
             )
         )
     return tables
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a row with the numbers of its measures as columns; their series are in verdict.json only."""
+    measures = row.get("measures")
+    flat = {name: value for name, value in row.items() if name != "measures"}
+    if isinstance(measures, Mapping):
+        flat |= {
+            name: value
+            for name, value in measures.items()
+            if not isinstance(value, Mapping | list) and value is not None
+        }
+    return flat
 
 
 def _coverage(run: RunData) -> Mapping[str, Any]:

@@ -239,6 +239,19 @@ def seconds(time_ns: int | None) -> str:
     return "" if time_ns is None else f"{time_ns / 1e9:.3f} s"
 
 
+LEVELS = ("durability", "integrity", "order", "fresh")
+"""Levels in the order in which they are shown, the most important first."""
+
+
+def levels_text(run: RunData) -> str:
+    """Returns whether each level of promises holds; empty for a verdict that does not say so."""
+    levels = (run.verdict or {}).get("levels", {})
+    if not isinstance(levels, dict):
+        return ""
+    names = [*(level for level in LEVELS if level in levels), *sorted(levels.keys() - set(LEVELS))]
+    return ", ".join(f"{level} {levels[level]}" for level in names)
+
+
 def shell_word(text: str) -> str:
     """Returns text as one word of a shell command."""
     return shlex.quote(text)

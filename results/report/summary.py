@@ -1,6 +1,6 @@
 """The verdict and the story as Markdown, for job summaries."""
 
-from results.report.run import RunData, seconds
+from results.report.run import RunData, levels_text, seconds
 from results.report.story import Story, place_name
 from results.text import plain
 
@@ -20,6 +20,7 @@ def markdown(run: RunData, story: Story) -> str:
     lost = verdict.get("unexcused_lost_records", run.fact("unexcused_lost_records"))
     rows = [
         ("unexcused lost records", lost),
+        *([("levels", levels_text(run))] if levels_text(run) else []),
         ("seed", run.fact("seed")),
         ("profile", run.fact("profile")),
         ("world", run.world),

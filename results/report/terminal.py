@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.console import RenderableType
 
 from results.layout import RunFiles
-from results.report.run import RunData, seconds
+from results.report.run import RunData, levels_text, seconds
 from results.report.story import find_losses, place_name
 from results.tables import line, table, word
 
@@ -29,6 +29,7 @@ def terminal_summary(run_dir: Path) -> list[RenderableType]:
         ("world", run.world),
         ("trace hash", run.fact("trace_hash", run.fact("trace", "none"))),
         ("unexcused lost records", str(lost)),
+        *([("levels", levels_text(run))] if levels_text(run) else []),
     ]
     if stopped := run.fact("stopped_early", ""):
         facts.append(("stopped early", stopped))

@@ -39,6 +39,7 @@ class Group:
                 "event": event,
                 "offset": offset,
                 "refers_to": refers_to,
+                "generation": -1,
             }
         )
         return index

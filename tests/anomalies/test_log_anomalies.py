@@ -100,6 +100,10 @@ CASES: dict[str, tuple[list[Call], list[Call]]] = {
         [append(0, 1, None, outcome="info"), poll(1, 2, 6, (1, 0)), append(2, 6, 7, 0)],
     ),
     "nonmonotonic-send": (
+        [append(0, 1, 5, 1, process=7), append(1, 6, 9, 0, process=7)],
+        [append(0, 1, 5, 1, process=7), append(1, 6, 9, 0, process=8)],
+    ),
+    "reordered-send": (
         [append(0, 1, 9, 1, process=7), append(1, 2, 9, 0, process=7)],
         [append(0, 1, 9, 1, process=7), append(1, 2, 9, 0, process=8)],
     ),
@@ -157,6 +161,56 @@ def test_every_anomaly_has_a_definition_and_a_sentence_about_its_witnesses(ident
     text = sentence(found, row)
     assert text
     assert "-1" not in text
+
+
+def test_a_revealed_append_may_not_be_before_one_that_its_process_knew_of() -> None:
+    first, unknown = append(0, 1, 5, 1, process=7), append(1, 6, None, outcome="info", process=7)
+    below = poll(2, 20, 21, (0, 1), (1, 0))
+    (found,) = [f for f in check([first, unknown, below]).findings if f.id == "nonmonotonic-send"]
+    assert (found.first.tolist(), found.second.tolist()) == ([0], [1])
+    assert (found.offset.tolist(), found.other.tolist()) == ([1], [0])
+    above = poll(2, 20, 21, (1, 0), (2, 1))
+    assert "nonmonotonic-send" not in ids(check([first, unknown, above]))
+
+
+def test_a_revealed_append_may_be_after_or_between_later_ones_of_its_process() -> None:
+    """A request whose response was lost may still wait in the network when the next one is sent."""
+    unknown = append(0, 1, None, outcome="info", process=7)
+    late = [unknown, append(1, 2, 5, 0, process=7), poll(2, 20, 21, (0, 1), (1, 0))]
+    assert not check(late).findings
+    between = [
+        append(3, 1, 2, 0, process=7),
+        replace(unknown, op=4, inv=3),
+        append(5, 4, 6, 1, process=7),
+        poll(6, 20, 21, (0, 3), (1, 5), (2, 4)),
+    ]
+    assert not check(between).findings
+
+
+def test_a_revealed_append_hides_no_swap_of_the_acknowledged_ones_around_it() -> None:
+    calls = [
+        append(0, 1, 5, 1, process=7),
+        append(1, 6, None, outcome="info", process=7),
+        append(2, 8, 9, 0, process=7),
+        poll(3, 20, 21, (0, 2), (1, 0), (2, 1)),
+    ]
+    (found,) = [f for f in check(calls).findings if f.id == "nonmonotonic-send"]
+    assert (found.first.tolist(), found.second.tolist()) == ([0], [2])
+
+
+def test_a_revealed_append_in_flight_with_an_acknowledged_one_may_be_before_it() -> None:
+    calls = [
+        append(0, 1, 9, 1, process=7),
+        append(1, 2, None, outcome="info", process=7),
+        poll(2, 20, 21, (0, 1), (1, 0)),
+    ]
+    assert not check(calls).findings
+
+
+def test_a_swap_with_a_lost_acks_1_append_is_weak() -> None:
+    calls = [append(0, 1, 5, 1, acks=1, process=7), append(1, 6, 9, 0, process=7)]
+    (found,) = [f for f in check(calls).findings if f.id == "nonmonotonic-send"]
+    assert found.weak.tolist() == [True]
 
 
 def test_a_witness_reads_like_a_line_of_the_history() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from checkers.examples import PRODUCED_BY
 from checkers.kernels.compose import judge_run
 from harness.contracts.metadata import PartitionState
 from harness.contracts.run_context import context_from_facts
@@ -499,5 +500,8 @@ def expect_defect(defect_id: str, plot: Plot, *, min_isr: int = 2) -> None:
         watched = play(plot, *defect.rules, profile=defect.profile, min_isr=min_isr)
         assert watched.invariants & set(defect.invariants), f"the monitor found only: {watched}"
     unwatched = play(plot, *defect.rules, profile=defect.profile, min_isr=min_isr, is_watched=False)
+    named = {name for name, producers in PRODUCED_BY.items() if defect_id in producers}
+    shown = {anomaly.id for anomaly in unwatched.verdict.anomalies}
+    assert named <= shown, f"docs/anomalies.md names it for {named - shown}, which are not there"
     if defect.anomalies:
         assert unwatched.codes >= set(defect.anomalies), f"clients saw only: {unwatched}"

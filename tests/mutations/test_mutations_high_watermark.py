@@ -124,6 +124,7 @@ def test_without_hw_5_a_leaders_high_watermark_moves_back() -> None:
     assert play(a_member_comes_back_empty, "HW-5").invariants == {"INV-9"}
     unwatched = play(a_member_comes_back_empty, "HW-5", is_watched=False)
     assert unwatched.result.violations == []
+    assert unwatched.forbidden == {"high-watermark-regression"}
 
 
 # --- HW-7, HW-8

@@ -410,3 +410,20 @@ lost at  where  offset  key  value  acked at
 
 replay  laststand replay last-replica-standing/20260131T235959Z-8812
 """
+
+
+def test_the_levels_of_the_verdict_are_at_the_top_of_every_summary(tmp_path):
+    run_dir = make_lost_run(tmp_path)
+    files = RunFiles(run_dir)
+    verdict = json.loads(files.verdict.read_text(encoding="utf-8"))
+    verdict["levels"] = {"order": "holds\x1b[0m", "durability": "broken"}
+    files.verdict.write_text(json.dumps(verdict), encoding="utf-8")
+    page = page_of(run_dir)
+    assert "levels durability broken, order holds" in page.text, "the most important level first"
+    assert "| levels | durability broken, order holds" in files.summary.read_text(encoding="utf-8")
+    terminal = as_text(*terminal_summary(run_dir))
+    assert "durability broken, order holds" in terminal
+    assert "\x1b" not in terminal
+    verdict["levels"] = 3
+    files.verdict.write_text(json.dumps(verdict), encoding="utf-8")
+    assert "\nlevels" not in as_text(*terminal_summary(run_dir))

@@ -149,6 +149,7 @@ def with_group(
             "event": e,
             "offset": o,
             "refers_to": r,
+            "generation": -1,
             **where,
         }
         for i, (e, o, r) in enumerate(events)

@@ -44,6 +44,7 @@ def fill(writer: HistoryWriter, count: int = 50) -> None:
         writer.add("marks", (index, "b1", "elected-from-elr", "{}"))
         event = "commit-sent" if index % 2 else "commit-acknowledged"
         where = {"group": "g", "process": 5, "topic": "t", "partition": index % 3}
+        where |= {"generation": index % 2}
         assert writer.group_event(at_ns=index, event=event, offset=index, **where) == index
         writer.add("violations", (index, "b1", "INV-1", "two leaders"))
         writer.add("run_facts", context_to_row(RunContext(clock_error_ns=index)))

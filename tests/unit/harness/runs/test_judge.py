@@ -137,7 +137,7 @@ def test_a_run_records_its_promises_first_and_its_end_last() -> None:
         min_isr=2,
         replication_factor=2,
         unclean_election_enabled=True,
-        checkers=("linearizability", "lost-acked", "consumer-group"),
+        checkers=("linearizability", "lost-acked", "replicas", "measures", "consumer-group"),
         final_phase_complete=False,
         incomplete_reason="the harness died before the run was over",
     )

@@ -1,0 +1,254 @@
+"""Numbers about one partition that break no promise: how late readers were, and how long recovery took.
+
+- *unseen*: how many acknowledged records no poll had returned yet, over the time of the run;
+- *worst lag*: the longest time for which the record at a poll's position had existed when the poll began, without
+  the polls of the final phase, which start over (Jepsen's worst-realtime-lag);
+- *recoveries*: the time from each heal to the first acknowledged append and to the first successful poll.
+
+Only one of them can be a finding, and only if the experiment sets `recovery_max_ms`: `slow-recovery`. A heal
+counts for it if no fault was in force from then until the limit, and if clients tried and went on that long.
+
+Times are milliseconds in the coverage, nanoseconds elsewhere. The size does not depend on the run.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.anomalies import ANOMALIES
+from checkers.expectations import Case, judge
+from checkers.kernels.evidence import duration, seconds
+from checkers.kernels.facts import Facts
+from checkers.kernels.history import I64, INF_NS, OK_AT, OK_SOMEWHERE, PartitionHistory
+from checkers.kernels.judging import expectations_of
+from checkers.kernels.log_checkers import LOG_TABLES, log_of
+from checkers.kernels.real_time import not_after
+from harness.contracts.checker import CheckerFinding, CheckerReport
+from harness.contracts.run_context import RunContext
+
+SLOW = "slow-recovery"
+POINTS = 30
+"""Points of a series."""
+RECOVERIES_MAX = 20
+"""Recoveries in the coverage: the slowest ones."""
+MS = 1_000_000
+
+
+def unseen_series(history: PartitionHistory, facts: Facts, end_ns: int) -> tuple[I64, I64]:
+    """Returns moments, and how many acknowledged records had not been returned by a completed poll by then.
+
+    Args:
+        history: One partition.
+        facts: Derived from it.
+        end_ns: The last moment.
+
+    Shape:
+        Both have `POINTS` values, in order of time.
+    """
+    seen_ns = np.full(len(history.append_op), INF_NS, dtype=np.int64)
+    rows = np.flatnonzero(history.record_trusted & (history.record_poll >= 0))
+    if len(seen_ns) and len(rows):
+        append = history.append_at(history.record_value[rows])
+        known = append >= 0
+        np.minimum.at(seen_ns, append[known], history.poll_res[history.record_poll[rows[known]]])
+    acked_ns = history.append_res[facts.acked]
+    seen_ns = np.maximum(seen_ns[facts.acked], acked_ns)
+    moments = np.linspace(0, max(end_ns, 1), POINTS).astype(np.int64)
+    counts = [
+        np.bincount(np.searchsorted(moments, t), minlength=POINTS + 1)[:POINTS]
+        for t in (acked_ns, seen_ns)
+    ]
+    return moments, np.cumsum(counts[0] - counts[1])
+
+
+def worst_lag_ns(history: PartitionHistory, facts: Facts) -> int:
+    """Returns for how long the record at a poll's position had been known to exist when the poll began, at most.
+
+    Shape:
+        0 if no poll of the main phase was late.
+    """
+    places = facts.places
+    polls = np.flatnonzero(
+        history.poll_ok & ~history.poll_final & (history.poll_position >= places.start)
+    )
+    polls = polls[history.poll_position[polls] < places.limit]
+    if not len(polls) or not places.count:
+        return 0
+    known_ns = np.full(places.count, INF_NS, dtype=np.int64)
+    for group in not_after(history, facts):
+        np.minimum.at(known_ns, group.place, group.res)
+    known_ns = np.minimum.accumulate(known_ns[::-1])[::-1]
+    lag = history.poll_inv[polls] - known_ns[places.index(history.poll_position[polls])]
+    return max(int(lag.max()), 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """What happened after one heal.
+
+    Attributes:
+        healed_ns: When a fault was healed.
+        append_ns, poll_ns: Time from then to the first acknowledged append and to the first successful poll; None
+            if there was none.
+        quiet_until_ns: When the next fault began; the moment of the heal if another fault was still in force.
+    """
+
+    healed_ns: int
+    append_ns: int | None
+    poll_ns: int | None
+    quiet_until_ns: int
+
+
+def recoveries(history: PartitionHistory, faults: pa.Table) -> list[Recovery]:
+    """Returns what happened after each heal, in order of time."""
+    rows = [row for row in faults.to_pylist() if not row["heals"] and not row["failed"]]
+    appended = np.sort(history.append_res[_is_acked(history)])
+    polled = np.sort(history.poll_res[history.poll_ok])
+    found = []
+    for healed_ns in sorted({row["healed_ns"] for row in rows if row["healed_ns"] is not None}):
+        begins = [row["invoked_ns"] for row in rows if row["invoked_ns"] > healed_ns]
+        is_quiet = all(
+            row["healed_ns"] is not None and row["healed_ns"] <= healed_ns
+            for row in rows
+            if row["invoked_ns"] <= healed_ns
+        )
+        found.append(
+            Recovery(
+                healed_ns=healed_ns,
+                append_ns=_time_to(appended, healed_ns),
+                poll_ns=_time_to(polled, healed_ns),
+                quiet_until_ns=min(begins, default=INF_NS) if is_quiet else healed_ns,
+            )
+        )
+    return found
+
+
+def _is_acked(history: PartitionHistory) -> Any:
+    return np.isin(history.append_status, (OK_AT, OK_SOMEWHERE))
+
+
+def _time_to(times: I64, since_ns: int) -> int | None:
+    at = int(np.searchsorted(times, since_ns, side="right"))
+    return int(times[at]) - since_ns if at < len(times) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowRecovery:
+    """A recovery that took longer than the limit: of appends or of polls, and since when."""
+
+    kind: str
+    healed_ns: int
+    took_ns: int | None
+
+
+def slow_recoveries(
+    history: PartitionHistory, found: list[Recovery], limit_ns: int, end_ns: int
+) -> list[SlowRecovery]:
+    """Returns the recoveries that took longer than a limit although clients tried and nothing disturbed them.
+
+    Args:
+        history: One partition.
+        found: What `recoveries` returned.
+        limit_ns: The limit.
+        end_ns: When the last operation of the partition ended; a limit after it was not reached.
+    """
+    # Appends without acknowledgements cannot show a recovery.
+    tried = {
+        "append": np.sort(history.append_inv[history.append_acks != 0]),
+        "poll": np.sort(history.poll_inv),
+    }
+    slow = []
+    for each in found:
+        until_ns = each.healed_ns + limit_ns
+        if until_ns > min(each.quiet_until_ns, end_ns):
+            continue
+        for kind, took_ns in (("append", each.append_ns), ("poll", each.poll_ns)):
+            first, last = np.searchsorted(tried[kind], [each.healed_ns, until_ns])
+            if first < last and (took_ns is None or took_ns > limit_ns):
+                slow.append(SlowRecovery(kind=kind, healed_ns=each.healed_ns, took_ns=took_ns))
+    return slow
+
+
+class Measures:
+    """The checker `measures`; see the module."""
+
+    name = "measures"
+    tables = LOG_TABLES
+    per_partition = True
+
+    def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
+        """Measures one partition."""
+        report = log_of(tables, context)
+        history, facts = report.history, report.facts
+        end_ns = _end_ns(history)
+        found = recoveries(history, tables["faults"])
+        limit_ns = context.recovery_max_ms * MS
+        slow = slow_recoveries(history, found, limit_ns, end_ns) if limit_ns else []
+        moments, unseen = unseen_series(history, facts, end_ns)
+        measures = {
+            "unseen_max": int(unseen.max()),
+            "worst_lag_ms": worst_lag_ns(history, facts) / MS,
+            "recovery_append_ms_max": _worst([each.append_ns for each in found]),
+            "recovery_poll_ms_max": _worst([each.poll_ns for each in found]),
+            "unseen": {"at_ms": (moments // MS).tolist(), "count": unseen.tolist()},
+            "recoveries": _slowest(found),
+        }
+        findings = (_judged(slow, context),) if slow else ()
+        return CheckerReport(findings=findings, coverage={"measures": measures})
+
+
+MEASURES = Measures()
+
+
+def _end_ns(history: PartitionHistory) -> int:
+    times = (history.append_res, history.poll_res, history.end_res, history.append_inv)
+    return max((int(t[t < INF_NS].max(initial=0)) for t in times), default=0)
+
+
+def _worst(times_ns: list[int | None]) -> float | None:
+    known = [time_ns for time_ns in times_ns if time_ns is not None]
+    return max(known) / MS if known else None
+
+
+def _slowest(found: list[Recovery]) -> list[list[float | None]]:
+    """Returns (time of the heal, time to an append, time to a poll) of the slowest recoveries, in milliseconds."""
+
+    def rank(each: Recovery) -> tuple[int, int]:
+        times = [INF_NS if t is None else t for t in (each.append_ns, each.poll_ns)]
+        return -max(times), each.healed_ns
+
+    return [
+        [None if t is None else t / MS for t in (each.healed_ns, each.append_ns, each.poll_ns)]
+        for each in sorted(found, key=rank)[:RECOVERIES_MAX]
+    ]
+
+
+def _judged(slow: list[SlowRecovery], context: RunContext) -> CheckerFinding:
+    def rank(each: SlowRecovery) -> tuple[int, int, str]:
+        return (
+            -(INF_NS if each.took_ns is None else each.took_ns),
+            each.healed_ns,
+            each.kind,
+        )
+
+    worst = min(slow, key=rank)
+    what = "append was acknowledged" if worst.kind == "append" else "poll succeeded"
+    when = f"the next {what} only after {duration(worst.took_ns or 0)}"
+    if worst.took_ns is None:
+        when = f"no {what} afterwards"
+    case = Case(id=SLOW, is_weak=False, is_excused=False, expectations=expectations_of(context))
+    row = judge(case)
+    return CheckerFinding(
+        id=SLOW,
+        level=ANOMALIES[SLOW].level,
+        count=len(slow),
+        judgement=row.judgement,
+        rule=row.rule,
+        sentence=(
+            f"the last fault in force was healed at {seconds(worst.healed_ns)}, and {when}; the"
+            f" experiment allows {context.recovery_max_ms} ms"
+        ),
+    )

@@ -1,0 +1,172 @@
+"""What idempotent producers promise: the log holds a session's records in the order of sending, without gaps.
+
+A leader accepts a batch of an idempotent producer only if its sequence number follows that of the batch before
+it. So the records of one session (one producer id and epoch, one partition) are in the log in the order in which
+they were sent, whatever became of their responses (`out-of-sequence`), and a record that was acknowledged proves
+that everything sent before it was appended as well (`producer-gap`).
+
+The checker `idempotent-producer` is not one of any built-in workload. A run that names it states that each of its
+processes is one session: one producer id and epoch, sequence numbers in the order of invocation, `fail` only for
+records that took no sequence number. A client that continues with a new epoch after a timeout (KIP-360) has to
+continue as another process.
+
+A leader that lost what it knew of a producer accepts any sequence number. So a lawful flagged election between the
+sending of the first record and the acknowledgement of the second excuses both.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.anomalies import ANOMALIES
+from checkers.expectations import Case, judge
+from checkers.kernels.elections import Elections
+from checkers.kernels.evidence import Evidence, sentence
+from checkers.kernels.facts import Facts
+from checkers.kernels.findings import Finding, finding
+from checkers.kernels.history import INF_NS, INFO, OK_AT, PartitionHistory
+from checkers.kernels.judging import expectations_of
+from checkers.kernels.log_checkers import LOG_TABLES, elections_of, log_of
+from checkers.kernels.lost_acked import FinalLog, final_log
+from checkers.kernels.sequences import process_codes
+from harness.contracts.checker import CheckerFinding, CheckerReport
+from harness.contracts.run_context import RunContext
+
+ACKS_ALL = -1
+
+
+def check_session_order(history: PartitionHistory, facts: Facts) -> Finding:
+    """Finds records whose place is not above that of the record that their session sent before them.
+
+    Returns:
+        `out-of-sequence`; records of unknown outcome count where a read revealed their place.
+    """
+    appends = np.concatenate((facts.acked, facts.pinned))
+    places = np.concatenate((facts.acked_place, facts.pinned_place))
+    counts = history.append_acks[appends] == ACKS_ALL
+    appends, offset = appends[counts], facts.places.offset(places[counts])
+    order = np.lexsort((offset, appends, process_codes(history.append_process[appends])))
+    appends, offset = appends[order], offset[order]
+    process = history.append_process[appends]
+    # One record at two places is a duplicate; its own name is enough.
+    other = appends[1:] != appends[:-1]
+    rows = np.flatnonzero((process[1:] == process[:-1]) & other & (offset[1:] <= offset[:-1]))
+    earlier, later = appends[rows], appends[rows + 1]
+    return finding(
+        "out-of-sequence",
+        history.append_op[earlier],
+        second=history.append_op[later],
+        offset=offset[rows],
+        other=offset[rows + 1],
+        since_ns=history.append_inv[earlier],
+        gap_ns=history.append_inv[later] - history.append_inv[earlier],
+    )
+
+
+def check_gaps(history: PartitionHistory, facts: Facts, final: FinalLog) -> Finding:
+    """Finds records that are certainly not in the log although a later one of their session is.
+
+    Args:
+        history: One partition.
+        facts: Derived from it.
+        final: What the final reads showed; they have to be complete.
+
+    Returns:
+        `producer-gap`: `first` is the missing record, `second` the first later one that is in the log.
+    """
+    if not final.is_complete or not history.record_trusted.all():
+        # A record that cannot be read may be the missing one.
+        return finding("producer-gap", np.empty(0, dtype=np.int64))
+    is_sent = history.append_acks == ACKS_ALL
+    appends = np.flatnonzero(is_sent)
+    order = np.argsort(process_codes(history.append_process[appends]), kind="stable")
+    appends = appends[order]
+    stays = (history.append_status[appends] == OK_AT) & final.present[appends]
+    stays &= history.append_offset[appends] >= facts.places.start
+    missing = (history.append_status[appends] == INFO) & ~facts.append_read[appends]
+    # The first record at or after each row that is in the log, to be of the same process.
+    position = np.where(stays, np.arange(len(appends)), len(appends))
+    following = np.minimum.accumulate(position[::-1])[::-1]
+    rows = np.flatnonzero(missing & (following < len(appends)))
+    process = history.append_process[appends]
+    rows = rows[process[rows] == process[following[rows]]]
+    first, second = appends[rows], appends[following[rows]]
+    return finding(
+        "producer-gap",
+        history.append_op[first],
+        second=history.append_op[second],
+        other=history.append_offset[second],
+        since_ns=history.append_inv[first],
+        gap_ns=history.append_inv[second] - history.append_inv[first],
+    )
+
+
+class IdempotentProducer:
+    """The checker `idempotent-producer`; see the module."""
+
+    name = "idempotent-producer"
+    tables = LOG_TABLES
+    per_partition = True
+
+    def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
+        """Checks the sessions of one partition."""
+        report = log_of(tables, context)
+        history, facts = report.history, report.facts
+        final = final_log(
+            history,
+            log_start_offset=context.log_start_offset,
+            phase_complete=context.final_phase_complete,
+        )
+        evidence = Evidence(tables["operations"])
+        findings: list[CheckerFinding] = []
+        for found in (check_session_order(history, facts), check_gaps(history, facts, final)):
+            if found.count:
+                findings += _judged(
+                    found, history, elections_of(tables, context), evidence, context
+                )
+        return CheckerReport(findings=tuple(findings))
+
+
+IDEMPOTENT_PRODUCER = IdempotentProducer()
+
+
+def _judged(
+    found: Finding,
+    history: PartitionHistory,
+    elections: Elections,
+    evidence: Evidence,
+    context: RunContext,
+) -> list[CheckerFinding]:
+    acknowledged = history.append_res[history.append_at(found.second)]
+    excused = np.zeros(found.count, dtype=np.bool_)
+    for election in elections.elections:
+        if election.is_flagged and election.is_lawful:
+            excused |= (found.since_ns <= election.at_ns) & (
+                election.at_ns <= np.minimum(acknowledged, INF_NS)
+            )
+    findings = []
+    for is_excused in (False, True):
+        rows = np.flatnonzero(excused == is_excused)
+        if not len(rows):
+            continue
+        worst = found.worst(rows)
+        case = Case(
+            id=found.id,
+            is_weak=False,
+            is_excused=is_excused,
+            expectations=expectations_of(context),
+        )
+        row = judge(case)
+        findings.append(
+            CheckerFinding(
+                id=found.id,
+                level=ANOMALIES[found.id].level,
+                count=len(rows),
+                judgement=row.judgement,
+                rule=row.rule,
+                sentence=sentence(found, worst),
+                witnesses=evidence.witnesses(found, worst),
+            )
+        )
+    return findings

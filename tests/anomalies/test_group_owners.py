@@ -1,0 +1,117 @@
+"""Who owns a partition in each generation of a consumer group, and commits that the coordinator lost."""
+
+import pytest
+
+from checkers.kernels.compose import judge_run
+from checkers.kernels.cut_partition import group_to_fold
+from harness.contracts.run_context import LOG_CHECKERS, RunContext
+from harness.contracts.verdict import Anomaly, Judgement, Validity
+from tests.anomalies.runs import append, final_read, read, run, table
+
+CONTEXT = RunContext(checkers=(*LOG_CHECKERS, "consumer-group"))
+ONE, OTHER = 99, 98
+
+Event = tuple[str, int, int]
+"""Kind, process and generation of an event."""
+
+
+def events(*rows: Event, group: str = "g") -> list[dict[str, object]]:
+    return [
+        {
+            "event_index": index,
+            "at_ns": 10 * index,
+            "group": group,
+            "process": process,
+            "topic": "t",
+            "partition": 0,
+            "event": kind,
+            "offset": -1,
+            "refers_to": -1,
+            "generation": generation,
+        }
+        for index, (kind, process, generation) in enumerate(rows)
+    ]
+
+
+def found(rows: list[dict[str, object]]) -> list[Anomaly]:
+    calls = [append(0, 0, at=1), read(1, 20, 0), *final_read(80, 0)]
+    verdict = judge_run(run(calls, group_events=rows), CONTEXT)
+    anomalies = [a for a in verdict.anomalies if a.id == "double-ownership"]
+    assert verdict.validity == (Validity.INVALID if anomalies else Validity.VALID)
+    return anomalies
+
+
+def test_one_partition_has_one_owner_in_a_generation() -> None:
+    rows = events(("assigned", ONE, 4), ("assigned", OTHER, 4))
+    (anomaly,) = found(rows)
+    assert (anomaly.count, anomaly.judgement) == (1, Judgement.FORBIDDEN)
+    assert anomaly.sentence == (
+        "group g: in generation 4 the partition was assigned to process 99 and to process 98"
+    )
+    assert found(rows[::-1]) == [anomaly], "row order must not matter"
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        # A zombie has not noticed that generation 5 exists.
+        events(("assigned", ONE, 4), ("assigned", OTHER, 5)),
+        # A client that does not know the generation proves nothing.
+        events(("assigned", ONE, -1), ("assigned", OTHER, -1)),
+        events(("assigned", ONE, 4), ("revoked", ONE, -1), ("assigned", ONE, 4)),
+        # The coordinator forgot the group and counts from the beginning again.
+        events(("assigned", ONE, 1), ("assigned", ONE, 2), ("assigned", OTHER, 1)),
+        # Only assignments make an owner.
+        events(("assigned", ONE, 4), ("revoked", OTHER, 4)),
+    ],
+)
+def test_nothing_else_is_double_ownership(rows: list[dict[str, object]]) -> None:
+    assert found(rows) == []
+
+
+def test_every_further_member_of_a_generation_counts_once() -> None:
+    rows = events(
+        ("assigned", ONE, 4),
+        ("assigned", OTHER, 4),
+        ("assigned", OTHER, 4),
+        ("assigned", 97, 4),
+        ("assigned", 97, 5),
+        ("assigned", ONE, 5),
+    )
+    (anomaly,) = found(rows)
+    assert anomaly.count == 3
+
+
+def test_two_groups_may_own_the_same_partition() -> None:
+    other = [{**row, "event_index": 9, "group": "h"} for row in events(("assigned", OTHER, 4))]
+    assert found([*events(("assigned", ONE, 4)), *other]) == []
+
+
+def test_a_partition_with_two_owners_is_not_judged_in_buckets() -> None:
+    two = table("group_events", events(("assigned", ONE, 4), ("assigned", OTHER, 4)))
+    with pytest.raises(ValueError, match="cannot be folded"):
+        group_to_fold(two, CONTEXT)
+
+
+@pytest.mark.parametrize("seen", [-1, -1001])
+def test_a_coordinator_that_reports_no_commit_after_an_acknowledged_one_lost_it(seen: int) -> None:
+    rows = events(
+        ("assigned", ONE, 4),
+        ("commit-sent", ONE, -1),
+        ("commit-acknowledged", ONE, -1),
+        ("committed-asked", ONE, -1),
+        ("committed-seen", ONE, -1),
+    )
+    for row in rows[1:3]:
+        row["offset"] = 1
+    rows[4] |= {"offset": seen, "refers_to": 3}
+    calls = [append(0, 0, at=1), read(1, 20, 0), *final_read(80, 0)]
+    verdict = judge_run(run(calls, group_events=rows), CONTEXT)
+    (anomaly,) = verdict.anomalies
+    assert (anomaly.id, anomaly.judgement) == ("committed-offset-regressed", Judgement.FORBIDDEN)
+    assert "a commit of offset 1 was acknowledged" in anomaly.sentence
+    assert "nothing is committed" in anomaly.sentence
+    # The request was on its way before the commit was acknowledged: no promise is broken.
+    rows[4]["refers_to"] = 0
+    rows[0]["event"] = "committed-asked"
+    assert judge_run(run(calls, group_events=rows), CONTEXT).validity == Validity.VALID

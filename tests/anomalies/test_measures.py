@@ -1,0 +1,167 @@
+"""Numbers that break no promise, and the one limit that an experiment can set to them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from checkers.kernels.compose import judge_run
+from checkers.kernels.cut_partition import can_be_cut
+from checkers.kernels.measures import POINTS, RECOVERIES_MAX
+from harness.contracts.run_context import LOG_CHECKERS, RunContext
+from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
+from tests.anomalies.runs import MS, Call, append, fault, final_read, read, run
+
+
+def context(limit_ms: int = 0) -> RunContext:
+    return RunContext(
+        checkers=(*LOG_CHECKERS, "measures"), acked_during_faults_min=0, recovery_max_ms=limit_ms
+    )
+
+
+def judged(calls: list[Call], limit_ms: int = 0, **tables: Any) -> Verdict:
+    """Judges calls whose times are milliseconds."""
+    scaled = [
+        Call(
+            **{
+                **{name: getattr(call, name) for name in Call.__slots__},
+                "inv": call.inv * MS,
+                "res": None if call.res is None else call.res * MS,
+            }
+        )
+        for call in calls
+    ]
+    return judge_run(run(scaled, **tables), context(limit_ms))
+
+
+def measures(verdict: Verdict) -> dict[str, Any]:
+    found: dict[str, Any] = verdict.coverage["by_partition"]["t-0"]["measures"]
+    return found
+
+
+def cut(at_ms: int, healed_ms: int) -> dict[str, Any]:
+    return fault(at_ms * MS, "cut", ["b1"], healed=healed_ms * MS)
+
+
+def slow(verdict: Verdict) -> list[Anomaly]:
+    return [anomaly for anomaly in verdict.anomalies if anomaly.id == "slow-recovery"]
+
+
+TWO = [append(0, 0, at=10), append(1, 1, at=20)]
+
+
+def test_the_number_of_unseen_records_grows_and_falls() -> None:
+    """Both are acknowledged by 21; the final read returns both at 901."""
+    found = measures(judged([*TWO, *final_read(80, 0, 1)]))
+    series = dict(zip(found["unseen"]["at_ms"], found["unseen"]["count"], strict=True))
+    assert len(series) == POINTS
+    assert found["unseen_max"] == 2
+    assert {count for at, count in series.items() if at > 901} == {0}
+    assert {count for at, count in series.items() if 40 < at < 900} == {2}
+    assert series[0] == 0
+
+
+def test_records_that_are_read_before_they_are_acknowledged_are_never_unseen() -> None:
+    early = [Call(op=0, kind="append", process=0, inv=1, res=600, offset=0), read(5, 10, 0)]
+    assert measures(judged([*early, *final_read(80, 0)]))["unseen_max"] == 0
+
+
+@pytest.mark.parametrize(
+    ("poll", "lag_ms"),
+    [
+        (read(5, 40, 1, start=1), 19),  # offset 1 was known at 21
+        (read(5, 40, start=1), 19),  # also if it returned nothing
+        (read(5, 21, 1, start=1), 0),
+        (read(5, 40, start=2), 0),  # nothing is there yet
+        (read(5, 40, 0, final=True), 0),  # the final phase starts over
+    ],
+)
+def test_the_lag_of_a_poll_counts_from_when_its_next_record_was_known(
+    poll: Call, lag_ms: float
+) -> None:
+    assert measures(judged([*TWO, poll, *final_read(80, 0, 1)]))["worst_lag_ms"] == lag_ms
+
+
+def test_the_time_from_each_heal_to_an_append_and_to_a_poll() -> None:
+    calls = [append(0, 0, at=60), read(5, 80, 0), append(1, 1, at=190), *final_read(80, 0, 1)]
+    verdict = judged(calls, faults=[cut(10, 50), cut(100, 150)])
+    found = measures(verdict)
+    assert found["recoveries"] == [[150.0, 41.0, 751.0], [50.0, 11.0, 31.0]]
+    assert found["recovery_append_ms_max"] == 41.0
+    assert found["recovery_poll_ms_max"] == 751.0
+    assert verdict.validity == Validity.VALID
+    json.dumps(verdict.coverage)
+
+
+def test_the_size_of_the_measures_does_not_depend_on_the_run() -> None:
+    calls = [append(n, n, at=10 * n) for n in range(80)]
+    many = [cut(10 * n, 10 * n + 5) for n in range(80)]
+    found = measures(judged([*calls, *final_read(90, *range(80))], faults=many))
+    assert len(found["recoveries"]) == RECOVERIES_MAX
+    assert len(found["unseen"]["count"]) == POINTS
+
+
+def test_a_run_without_faults_has_no_recoveries() -> None:
+    found = measures(judged([*TWO, *final_read(80, 0, 1)]))
+    assert found["recoveries"] == []
+    assert found["recovery_append_ms_max"] is None
+
+
+SLOW = [
+    Call(op=0, kind="append", process=0, inv=52, res=61, offset=0),
+    append(1, 1, at=190),
+    *final_read(80, 0, 1),
+]
+"""After a heal at 50 the first append is acknowledged at 61."""
+
+
+def test_a_recovery_beyond_the_limit_is_an_anomaly_only_if_there_is_a_limit() -> None:
+    faults = [cut(10, 50)]
+    assert not slow(judged(SLOW, faults=faults))
+    verdict = judged(SLOW, 10, faults=faults)
+    (anomaly,) = slow(verdict)
+    assert verdict.validity == Validity.INVALID
+    assert (anomaly.judgement, anomaly.count) == (Judgement.FORBIDDEN, 1)
+    assert anomaly.sentence == (
+        "the last fault in force was healed at 0.050 s, and the next append was acknowledged only after 11 ms; the"
+        " experiment allows 10 ms"
+    )
+    assert not slow(judged(SLOW, 11, faults=faults))
+
+
+@pytest.mark.parametrize(
+    ("calls", "faults"),
+    [
+        (SLOW, [cut(10, 50), cut(20, 55)]),  # another fault was in force, and its heal is at 55
+        (SLOW, [cut(10, 50), cut(59, 70)]),  # another fault began before the limit
+        (SLOW, [cut(10, 50), fault(20 * MS, "kill", ["b2"])]),  # never healed
+        ([append(0, 0, at=30), append(1, 1, at=90)], [cut(10, 50)]),  # no client tried
+        ([append(0, None, at=52, outcome="info")], [cut(10, 50)]),  # the run ended before the limit
+        (
+            [append(0, None, at=52, outcome="info", acks=0), append(1, 0, at=90)],
+            [cut(10, 50)],
+        ),  # nothing to acknowledge
+    ],
+)
+def test_a_recovery_counts_only_if_nothing_disturbed_it_and_clients_tried(
+    calls: list[Call], faults: list[dict[str, Any]]
+) -> None:
+    assert not slow(judged(calls, 10, faults=faults))
+
+
+def test_polls_have_to_recover_too() -> None:
+    failed = Call(op=3, kind="poll", process=3, inv=52, res=53, outcome="fail", position=0)
+    calls = [append(0, 0, at=51), failed, append(1, 1, at=70), *final_read(80, 0, 1)]
+    (anomaly,) = slow(judged(calls, 10, faults=[cut(10, 50)]))
+    assert "the next poll succeeded only after 851 ms" in anomaly.sentence
+
+
+def test_a_recovery_that_never_came_is_the_worst() -> None:
+    calls = [append(0, 0, at=1), append(1, None, at=52, outcome="info"), *final_read(80, 0)]
+    (anomaly,) = slow(judged(calls, 10, faults=[cut(10, 50)]))
+    assert "and no append was acknowledged afterwards" in anomaly.sentence
+
+
+def test_measures_are_left_out_of_the_judgement_in_buckets_unless_there_is_a_limit() -> None:
+    assert can_be_cut(context())
+    assert not can_be_cut(context(5))

@@ -1,0 +1,118 @@
+"""What idempotent producers promise: the records of a session are in the log in order and without gaps."""
+
+from typing import Any
+
+import pytest
+
+from checkers.kernels.compose import judge_run
+from checkers.kernels.cut_partition import can_be_cut
+from harness.contracts.run_context import LOG_CHECKERS, RunContext
+from harness.contracts.verdict import Anomaly, Judgement
+from tests.anomalies.runs import Call, final_read, read, run, state
+
+CONTEXT = RunContext(checkers=(*LOG_CHECKERS, "idempotent-producer"))
+SESSION = 7
+IDS = ("out-of-sequence", "producer-gap")
+
+
+def sent(op: int, at: int, offset: int | None, *, until: int | None = None, **more: Any) -> Call:
+    """Returns an append of the session; without an offset its outcome is unknown."""
+    return Call(
+        op=op,
+        kind="append",
+        process=more.pop("process", SESSION),
+        inv=at,
+        res=None if offset is None else (at + 1 if until is None else until),
+        outcome="info" if offset is None else "ok",
+        offset=offset,
+        **more,
+    )
+
+
+def found(calls: list[Call], context: RunContext = CONTEXT, **tables: Any) -> list[Anomaly]:
+    return [a for a in judge_run(run(calls, **tables), context).anomalies if a.id in IDS]
+
+
+IN_FLIGHT = [sent(0, 1, 1, until=9), sent(1, 2, 0, until=9)]
+GAP = [sent(0, 1, None), sent(1, 2, 0), *final_read(80, 1)]
+
+
+def test_records_in_flight_together_keep_the_order_of_sending() -> None:
+    (anomaly,) = found([*IN_FLIGHT, *final_read(80, 1, 0)])
+    assert (anomaly.id, anomaly.judgement, anomaly.count) == (
+        "out-of-sequence",
+        Judgement.FORBIDDEN,
+        1,
+    )
+    assert (
+        "op 0 is at offset 1; op 1, which the same producer session sent next, is at offset 0"
+        in (anomaly.sentence)
+    )
+    assert not found([*IN_FLIGHT, *final_read(80, 1, 0)], RunContext()), "without idempotence"
+
+
+def test_a_record_of_unknown_outcome_has_its_place_in_the_order_too() -> None:
+    late = [sent(0, 1, None), sent(1, 2, 0), read(5, 20, 1, 0), *final_read(80, 1, 0)]
+    (anomaly,) = found(late)
+    assert anomaly.id == "out-of-sequence"
+    in_order = [sent(0, 1, None), sent(1, 2, 1), read(5, 20, 0, 1), *final_read(80, 0, 1)]
+    assert not found(in_order)
+
+
+def test_a_record_in_the_log_proves_that_what_was_sent_before_it_is_there() -> None:
+    (anomaly,) = found(GAP)
+    assert (anomaly.id, anomaly.judgement, anomaly.count) == (
+        "producer-gap",
+        Judgement.FORBIDDEN,
+        1,
+    )
+    assert [witness.op_index for witness in anomaly.witnesses] == [0, 1]
+    assert not found(GAP, RunContext()), "without idempotence"
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [sent(0, 1, 0), sent(1, 2, None), *final_read(80, 0)],  # nothing was sent after it
+        [sent(0, 1, None, process=8), sent(1, 2, 0), *final_read(80, 1)],  # another session
+        [sent(0, 1, None, acks=0), sent(1, 2, 0), *final_read(80, 1)],  # not idempotent
+        [sent(0, 1, None), sent(1, 2, 0), read(80, 900, 1, final=True)],  # incomplete final reads
+        [sent(0, 1, None), sent(1, 2, None), *final_read(80)],  # none is in the log
+        [sent(0, 1, None), sent(1, 2, 1), *final_read(80, 0, 1)],  # it is there
+        [
+            Call(op=0, kind="append", process=SESSION, inv=1, res=2, outcome="fail"),
+            sent(1, 3, 0),
+            *final_read(80, 1),
+        ],  # it was never sent
+    ],
+)
+def test_nothing_else_is_a_gap(calls: list[Call]) -> None:
+    assert not found(calls)
+
+
+def test_every_missing_record_counts() -> None:
+    calls = [sent(op, 1 + op, None) for op in range(3)]
+    (anomaly,) = found([*calls, sent(3, 9, 0), sent(4, 11, 1), *final_read(80, 3, 4)])
+    assert anomaly.count == 3
+
+
+@pytest.mark.parametrize(
+    ("at_ns", "flagged", "judgement"),
+    [
+        (2, True, Judgement.EXCUSED),
+        (2, False, Judgement.FORBIDDEN),
+        (50, True, Judgement.FORBIDDEN),
+    ],
+)
+def test_a_flagged_election_meanwhile_excuses_a_gap(
+    at_ns: int, flagged: bool, judgement: Judgement
+) -> None:
+    context = RunContext(checkers=CONTEXT.checkers, elr_on=False, unclean_election_enabled=True)
+    states = [state(0, 1, [1], epoch=0), state(at_ns, 2, [2], epoch=1, flagged=flagged)]
+    (anomaly,) = found(GAP, context, states=states)
+    assert anomaly.judgement == judgement
+
+
+def test_a_run_with_sessions_is_not_judged_in_buckets() -> None:
+    assert can_be_cut(RunContext())
+    assert not can_be_cut(CONTEXT)

@@ -1,0 +1,245 @@
+"""What single replicas promise: high watermarks of one leader in one epoch, and equal records on all replicas."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from checkers.jobs.huge import leaders_hold
+from checkers.jobs.stored import tasks_of
+from checkers.kernels.compose import judge_run
+from checkers.kernels.cut_partition import can_be_cut
+from checkers.kernels.replicas import (
+    REPLICA_RECORDS,
+    LeaderStates,
+    divergent_records,
+    seen_regressions,
+)
+from harness.contracts.run_context import LOG_CHECKERS, RunContext
+from harness.contracts.verdict import Anomaly, Judgement, Validity
+from harness.history.parquet import table_files, write_tables
+from tests.anomalies.runs import Call, append, broker, final_read, replica, run, table
+
+CONTEXT = RunContext(checkers=(*LOG_CHECKERS, "replicas"))
+ID = "high-watermark-regression"
+
+
+def latest(op: int, at: int, end: int, *, until: int | None = None) -> Call:
+    return Call(
+        op=op,
+        kind="latest",
+        process=op,
+        inv=at,
+        res=at + 1 if until is None else until,
+        offset=end,
+    )
+
+
+CALLS = [append(0, 0, at=1), append(1, 1, at=3), *final_read(80, 0, 1)]
+
+
+def found(
+    calls: list[Call], sources: dict[int, tuple[str, int]], **tables: Any
+) -> tuple[Validity, list[Anomaly]]:
+    """Judges calls; `sources` names broker and leader epoch behind the log end that an operation received."""
+    tables.setdefault("brokers", [broker(0, number, "registered") for number in (1, 2)])
+    judged = run([*CALLS, *calls], **tables)
+    rows = judged["end_offsets_seen"].to_pylist()
+    for row in rows:
+        row["node"], row["leader_epoch"] = sources.get(row["op_index"], ("b9", 99))
+    judged["end_offsets_seen"] = table("end_offsets_seen", rows)
+    verdict = judge_run(judged, CONTEXT)
+    return verdict.validity, [a for a in verdict.anomalies if a.id == ID]
+
+
+def test_one_leader_may_not_report_a_smaller_log_end_in_the_same_epoch() -> None:
+    calls = [latest(10, 20, 2), latest(11, 30, 1)]
+    validity, (anomaly,) = found(calls, {10: ("b1", 3), 11: ("b1", 3)})
+    assert validity == Validity.INVALID
+    assert (anomaly.count, anomaly.level, anomaly.judgement) == (1, "order", Judgement.FORBIDDEN)
+    assert anomaly.sentence == (
+        "op 10 received the log end 2 from b1 in leader epoch 3; op 11, begun 9 ns later, received the log end 1"
+        " from it in the same epoch"
+    )
+    assert [witness.op_index for witness in anomaly.witnesses] == [10, 11]
+
+
+@pytest.mark.parametrize(
+    ("second", "sources"),
+    [
+        (latest(11, 30, 1), {10: ("b1", 3), 11: ("b1", 4)}),  # a later epoch of the same broker
+        (latest(11, 30, 1), {10: ("b1", 3), 11: ("b2", 3)}),  # another broker
+        (latest(11, 30, 1), {10: ("b1", -1), 11: ("b1", -1)}),  # the client does not know the epoch
+        (latest(11, 30, 1), {10: ("", 3), 11: ("", 3)}),  # nor the broker
+        (
+            latest(11, 21, 1),
+            {10: ("b1", 3), 11: ("b1", 3)},
+        ),  # concurrent: begun when 10 was complete
+        (latest(11, 30, 2), {10: ("b1", 3), 11: ("b1", 3)}),
+    ],
+)
+def test_every_other_smaller_log_end_is_a_matter_of_freshness(
+    second: Call, sources: dict[int, tuple[str, int]]
+) -> None:
+    assert found([latest(10, 20, 2), second], sources) == (Validity.VALID, [])
+
+
+@pytest.mark.parametrize(("restart_ns", "count"), [(15, 1), (20, 0), (25, 0), (31, 0), (35, 1)])
+def test_nothing_is_compared_across_a_restart(restart_ns: int, count: int) -> None:
+    """A broker that is back before its session ends may lead on in the same epoch (kafka-3.9)."""
+    calls = [latest(10, 20, 2), latest(11, 30, 1)]
+    sources = {10: ("b1", 3), 11: ("b1", 3)}
+    brokers = [broker(0, 1, "registered"), broker(restart_ns, 1, "registered")]
+    assert len(found(calls, sources, brokers=brokers)[1]) == count
+    ended = [replica(restart_ns, 1, 2, epoch=3, role="offline", cause="down")]
+    assert len(found(calls, sources, brokers=[], replicas=ended)[1]) == count
+
+
+def test_a_run_that_records_no_restarts_proves_nothing_about_one_leader() -> None:
+    calls = [latest(10, 20, 2), latest(11, 30, 1)]
+    assert not found(calls, {10: ("b1", 3), 11: ("b1", 3)}, brokers=[])[1]
+
+
+@pytest.mark.parametrize(
+    ("between", "count"),
+    [
+        (replica(6, 1, 2, hw=2, epoch=3, role="offline", cause="down"), 0),
+        (replica(6, 1, 2, hw=1, epoch=3, cause="load"), 0),
+        (replica(6, 2, 2, hw=2, epoch=3, role="offline", cause="down"), 1),
+    ],
+)
+def test_a_leader_that_restarted_may_begin_at_its_checkpoint(
+    between: dict[str, Any], count: int
+) -> None:
+    before = replica(5, 1, 2, hw=2, epoch=3, role="leader")
+    after = replica(7, 1, 2, hw=1, epoch=3, role="leader")
+    assert len(found([], {}, replicas=[before, between, after])[1]) == count
+    registered = [broker(0, 1, "registered"), broker(6, 1, "registered")]
+    assert not found([], {}, replicas=[before, after], brokers=registered)[1]
+
+
+def test_every_smaller_observation_counts_once_and_names_the_largest_before_it() -> None:
+    calls = [latest(10, 20, 1), latest(11, 20, 2), latest(12, 30, 0), latest(13, 31, 1)]
+    tables = run([*CALLS, *calls])
+    ends = [
+        {**row, "leader_epoch": 0}
+        for row in tables["end_offsets_seen"].to_pylist()
+        if row["op_index"] < 80
+    ]
+    seen = seen_regressions(tables["operations"], table("end_offsets_seen", ends), {})
+    assert [(each.first, each.second) for each in seen] == [(11, 12), (11, 13)]
+    assert not seen_regressions(
+        tables["operations"], table("end_offsets_seen", ends), {}, clock_error_ns=20
+    )
+
+
+def test_a_leaders_own_state_may_not_go_back_in_its_epoch() -> None:
+    states = [
+        replica(5, 1, 2, hw=1, epoch=3, role="leader"),
+        replica(6, 1, 2, hw=2, epoch=3, role="leader"),
+        replica(7, 1, 2, hw=1, epoch=3, role="leader"),
+    ]
+    validity, (anomaly,) = found([], {}, replicas=states[::-1])
+    assert validity == Validity.INVALID
+    assert anomaly.sentence == (
+        "b1 lowered its high watermark from 2 to 1 at 0.000 s, while it led in epoch 3"
+    )
+    assert not anomaly.witnesses
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"epoch": 4, "role": "leader"}, {"epoch": 3}, {"epoch": 3, "role": "offline"}],
+)
+def test_followers_and_leaders_of_later_epochs_may_have_a_smaller_high_watermark(
+    more: dict[str, Any],
+) -> None:
+    states = [replica(6, 1, 2, hw=2, epoch=3, role="leader"), replica(7, 1, 2, hw=1, **more)]
+    other = [replica(8, 2, 2, hw=1, epoch=3, role="leader")]
+    assert found([], {}, replicas=[*states, *other]) == (Validity.VALID, [])
+
+
+def test_states_can_be_followed_in_pieces() -> None:
+    rows = [
+        replica(at, broker, 9, hw=hw, epoch=epoch, role="leader")
+        for at, broker, epoch, hw in ((1, 1, 0, 4), (2, 2, 1, 3), (3, 1, 0, 3), (4, 2, 1, 3))
+    ]
+    whole, pieces = LeaderStates({}), LeaderStates({})
+    whole.follow(table("replica_states", rows))
+    for row in rows:
+        pieces.follow(table("replica_states", [row]))
+    assert whole.lowered == pieces.lowered
+    assert [(each.node, each.before, each.after) for each in whole.lowered] == [("b1", 4, 3)]
+
+
+# --- divergent replicas ---
+
+
+def records(*rows: tuple[str, int, int, int]) -> pa.Table:
+    names = REPLICA_RECORDS.names
+    return pa.Table.from_pylist(
+        [dict(zip(names, row, strict=True)) for row in rows], schema=REPLICA_RECORDS
+    )
+
+
+SAME = (("b1", 0, 7, 0), ("b2", 0, 7, 0))
+
+
+@pytest.mark.parametrize("other", [("b2", 1, 9, 0), ("b2", 1, 8, 1)])
+def test_replicas_differ_if_value_or_epoch_differ_below_both_high_watermarks(
+    other: tuple[str, int, int, int],
+) -> None:
+    logs = records(*SAME, ("b1", 1, 8, 0), other)
+    assert divergent_records(logs, {}, {"b1": 2, "b2": 2}).tolist() == [1]
+    assert divergent_records(logs, {}, {"b1": 2, "b2": 1}).tolist() == []
+    assert divergent_records(logs, {"b1": 2}, {"b1": 2, "b2": 2}).tolist() == []
+
+
+def test_a_replica_that_lacks_a_committed_record_diverges_unless_the_log_may_have_gaps() -> None:
+    logs = records(*SAME, ("b1", 1, 8, 0), ("b1", 2, 9, 0), ("b2", 2, 9, 0))
+    both = {"b1": 3, "b2": 3}
+    assert divergent_records(logs, {}, both).tolist() == [1]
+    assert divergent_records(logs, {}, both, sparse=True).tolist() == []
+    assert divergent_records(logs, {"b2": 2}, both).tolist() == [], "retention removed it"
+    assert divergent_records(logs, {}, {"b1": 3, "b2": 1}).tolist() == []
+
+
+def test_row_order_does_not_matter_and_equal_logs_do_not_diverge() -> None:
+    logs = records(*SAME, ("b1", 1, 8, 0), ("b2", 1, 9, 0))
+    reverse = logs.take(pa.array(range(logs.num_rows - 1, -1, -1)))
+    both = {"b1": 2, "b2": 2}
+    assert divergent_records(logs, {}, both).tolist() == [1]
+    assert divergent_records(reverse, {}, both).tolist() == [1]
+    assert divergent_records(records(*SAME), {}, {"b1": 1, "b2": 1}).tolist() == []
+    assert divergent_records(records(), {}, {}).tolist() == []
+
+
+# --- partitions that are judged in buckets ---
+
+
+@pytest.mark.parametrize(("last", "holds"), [(2, True), (1, False)])
+def test_leaders_of_a_stored_partition_are_followed_from_row_group_to_row_group(
+    tmp_path: Path, last: int, holds: bool
+) -> None:
+    states = [replica(at, 1, 9, hw=hw, role="leader") for at, hw in ((5, 1), (6, 2), (7, last))]
+    write_tables(tmp_path, run(CALLS, replicas=states))
+    (file,) = (file for file in table_files(tmp_path) if file.table == "replica_states")
+    pq.write_table(pq.read_table(file.path), file.path, row_group_size=1)
+    (task,) = tasks_of(tmp_path, 0, asdict(CONTEXT))
+    assert can_be_cut(CONTEXT)
+    assert leaders_hold(task, table("broker_states", [])) is holds
+
+
+def test_states_that_are_not_in_order_are_left_to_the_judgement_of_the_whole(
+    tmp_path: Path,
+) -> None:
+    states = [replica(at, 1, 9, hw=at, role="leader") for at in (5, 6)]
+    write_tables(tmp_path, run(CALLS, replicas=states))
+    (file,) = (file for file in table_files(tmp_path) if file.table == "replica_states")
+    rows = pq.read_table(file.path)
+    pq.write_table(rows.take(pa.array([1, 0])), file.path)
+    (task,) = tasks_of(tmp_path, 0, asdict(CONTEXT))
+    assert not leaders_hold(task, table("broker_states", []))
