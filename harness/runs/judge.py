@@ -100,6 +100,7 @@ def verdict_summary(verdict: Verdict | None) -> dict[str, Any]:
         "unexcused_lost_records": verdict.unexcused_lost_records,
         "excused_lost_records": verdict.excused_lost_records,
         "anomalies": anomaly_counts(verdict),
+        "levels": dict(verdict.levels),
     }
 
 

@@ -55,13 +55,16 @@ class Example:
             if writer is not None:
                 row["process"] = writer["process"]
 
-    def anomalies(self) -> set[str]:
-        """Returns what is found."""
-        tables = {
+    def tables(self) -> dict[str, pa.Table]:
+        """Returns the tables of the run."""
+        return {
             name: pa.Table.from_pylist(rows, schema=TABLES[name])
             for name, rows in self.rows.items()
         }
-        verdict = judge_run(tables, self.context)
+
+    def anomalies(self) -> set[str]:
+        """Returns what is found."""
+        verdict = judge_run(self.tables(), self.context)
         assert not [reason for reason in verdict.reasons if "checker failed" in reason]
         found = {anomaly.id for anomaly in verdict.anomalies}
         records = pa.Table.from_pylist(self.replica_records, schema=REPLICA_RECORDS)
