@@ -18,6 +18,8 @@ Histories are text, because people read them: tests turn the text into tables an
 
 from dataclasses import dataclass
 
+from checkers.transaction_anomalies import OF_TRANSACTIONS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
@@ -492,6 +494,7 @@ _IN_RESPONSES = "no defect changes the order or the range of the records in a re
 _SESSIONS = "no built-in workload declares sessions of an idempotent producer"
 
 NOT_PRODUCED: dict[str, str] = {
+    **dict.fromkeys(sorted(OF_TRANSACTIONS), "the reference system has no transactions"),
     "committed-offset-regressed": _GROUPS,
     "group-skipped-record": _GROUPS,
     "double-ownership": _GROUPS,

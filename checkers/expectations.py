@@ -135,7 +135,7 @@ MATRIX: tuple[Row, ...] = (
     ),
     Row(
         name="flagged election under an idempotent producer",
-        applies=lambda case: case.is_excused and case.id in _OF_SESSIONS,
+        applies=lambda case: case.is_excused and not case.is_undecided and case.id in _OF_SESSIONS,
         judgement=Judgement.EXCUSED,
         rule=(
             "a lawful flagged election meanwhile may have lost the state of the producer, and a leader without it"
@@ -144,7 +144,7 @@ MATRIX: tuple[Row, ...] = (
     ),
     Row(
         name="idempotent producer",
-        applies=lambda case: case.id in _OF_SESSIONS,
+        applies=lambda case: case.id in _OF_SESSIONS and not case.is_undecided,
         judgement=Judgement.FORBIDDEN,
         rule="a leader accepts records of an idempotent producer in the order of their sequence numbers only",
     ),

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from checkers.transaction_anomalies import OF_TRANSACTIONS
 from harness.history.schema import TABLES
 
 Row = dict[str, Any]
@@ -439,6 +440,35 @@ def _skip_in_group(copy: Copy) -> None:
     copy.drop_record(append["op_index"], mine)
 
 
+def _own_twice(copy: Copy) -> None:
+    assigned = [row for row in copy.group_events if row["event"] == "assigned"]
+    largest = max((row["generation"] for row in assigned), default=-1)
+    latest = [row for row in assigned if row["generation"] == largest >= 0]
+    first = _some(latest, "assignment in a generation")
+    copy.group_events.append(
+        {
+            **first,
+            "event_index": max(row["event_index"] for row in copy.group_events) + 1,
+            "process": max(row["process"] for row in copy.group_events) + 1,
+        }
+    )
+
+
+def _lower_high_watermark(copy: Copy) -> None:
+    """Lowers a log end that a leader reported below one that it had reported before in its epoch."""
+    last: dict[tuple[str, int], Row] = {}
+    pairs = []
+    for row in copy.latest():
+        leader = (row["node"], row["leader_epoch"])
+        before = last.get(leader)
+        if before is not None and before["completed_ns"] < row["invoked_ns"] and before["offset"]:
+            pairs.append((before, row))
+        if row["leader_epoch"] >= 0:
+            last[leader] = row
+    before, later = _some(pairs, "two log ends that one leader reported in one epoch")
+    copy.set_end(later, before["offset"] - 1)
+
+
 def _break_invariant(copy: Copy) -> None:
     copy.violations.append(
         {
@@ -503,7 +533,24 @@ PLANTS: tuple[Plant, ...] = tuple(
         ("stale-end", "a log end is at an offset acknowledged before", _stale),
         ("lost-ack", "likewise, and the record is in no read", _lost_ack),
         ("end-regression", "a log end is below an earlier one", _regress),
+        ("double-ownership", "a second member is assigned a partition", _own_twice),
+        (
+            "high-watermark-regression",
+            "a leader reports a smaller log end than before",
+            _lower_high_watermark,
+        ),
         ("invariant-broken", "a node reports that an invariant is broken", _break_invariant),
     )
 )
 """One plant for every anomaly that a history of the built-in workloads can have."""
+
+_SESSIONS = "the built-in clients have no idempotent sessions"
+UNPLANTED: dict[str, str] = {
+    "reordered-send": "the built-in clients have one append in flight at a time",
+    "out-of-sequence": _SESSIONS,
+    "producer-gap": _SESSIONS,
+    "divergent-replicas": "no table has the records of followers",
+    "slow-recovery": "it depends on a limit, which is not a matter of the history",
+    **dict.fromkeys(sorted(OF_TRANSACTIONS), "no built-in workload has transactions"),
+}
+"""The other anomalies, and why there is no plant."""

@@ -11,7 +11,7 @@ from enum import StrEnum
 import pyarrow as pa
 
 from checkers.kernels.compose import by_partition, judge_run
-from checkers.planting import PLANTS, CannotPlantError, Copy, Plant
+from checkers.planting import PLANTS, UNPLANTED, CannotPlantError, Copy, Plant
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Validity, Verdict
 from harness.errors import UsageError
@@ -63,6 +63,8 @@ def self_test(tables: Tables, context: RunContext) -> Iterator[PlantResult]:
         )
     for plant in PLANTS:
         yield _try(plant, sound, context)
+    for anomaly, reason in UNPLANTED.items():
+        yield PlantResult(anomaly=anomaly, what="", outcome=Outcome.NOT_PLANTED, detail=reason)
 
 
 def _sound_partitions(tables: Tables, context: RunContext) -> Iterator[tuple[Tables, Verdict]]:

@@ -16,7 +16,7 @@ def self_test_run(options: argparse.Namespace, directory: Path) -> int:
     Returns:
         VALID if every planted anomaly was found, INVALID if one was missed, UNKNOWN if none could be planted.
     """
-    from checkers.planting import PLANTS
+    from checkers.anomalies import ANOMALIES
     from checkers.selftest import Outcome, self_test
     from harness.runs.judge import stored_context
     from results.history_files import read_tables
@@ -26,7 +26,7 @@ def self_test_run(options: argparse.Namespace, directory: Path) -> int:
     with StandardErrorProgress(quiet=options.quiet) as progress:
         for result in self_test(read_tables(directory), stored_context(directory)):
             results.append(result)
-            progress.update("planting anomalies", len(results) / len(PLANTS), result.anomaly)
+            progress.update("planting anomalies", len(results) / len(ANOMALIES), result.anomaly)
     counts = Counter(result.outcome for result in results)
     if options.json:
         print_json(

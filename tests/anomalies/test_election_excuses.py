@@ -365,6 +365,7 @@ def test_a_skipped_record_is_excused_only_if_what_a_member_got_there_was_given_u
     calls = [*FIRST_TWO, member, append(2, 1, at=60), append(3, 2, at=62)]
     events = [
         {
+            "generation": -1,
             "event_index": index,
             "at_ns": 30 + index,
             "group": "g",
