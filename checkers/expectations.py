@@ -132,21 +132,6 @@ MATRIX: tuple[Row, ...] = (
         rule="in one generation of a consumer group every partition has one owner",
     ),
     Row(
-        name="flagged election under an idempotent producer",
-        applies=lambda case: case.is_excused and case.id in _OF_SESSIONS,
-        judgement=Judgement.EXCUSED,
-        rule=(
-            "a lawful flagged election meanwhile may have lost the state of the producer, and a leader without it"
-            " accepts any sequence number"
-        ),
-    ),
-    Row(
-        name="idempotent producer",
-        applies=lambda case: case.id in _OF_SESSIONS,
-        judgement=Judgement.FORBIDDEN,
-        rule="a leader accepts records of an idempotent producer in the order of their sequence numbers only",
-    ),
-    Row(
         name="one leader in one epoch",
         applies=lambda case: case.id == "high-watermark-regression",
         judgement=Judgement.FORBIDDEN,
@@ -160,6 +145,21 @@ MATRIX: tuple[Row, ...] = (
             "it rests on records acknowledged with acks=1 that were never read; acks=1 does not promise that they"
             " keep their offset"
         ),
+    ),
+    Row(
+        name="flagged election under an idempotent producer",
+        applies=lambda case: case.is_excused and case.id in _OF_SESSIONS,
+        judgement=Judgement.EXCUSED,
+        rule=(
+            "a lawful flagged election meanwhile may have lost the state of the producer, and a leader without it"
+            " accepts any sequence number"
+        ),
+    ),
+    Row(
+        name="idempotent producer",
+        applies=lambda case: case.id in _OF_SESSIONS,
+        judgement=Judgement.FORBIDDEN,
+        rule="a leader accepts records of an idempotent producer in the order of their sequence numbers only",
     ),
     Row(
         name="flagged election under a consumer group",
