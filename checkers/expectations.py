@@ -38,16 +38,15 @@ class Case:
     Attributes:
         id: The anomaly.
         is_weak: They rest on records acknowledged with acks=1 only that were never read.
-        is_excused: A lawful flagged election after the record was established chose a replica without it.
+        is_excused: A lawful flagged election after the record was established chose a replica without it; for
+            consumer groups, any flagged election of the partition.
         expectations: What the run promises.
-        is_undecided: That is possible, but an election that excuses nothing may have lost the record as well.
     """
 
     id: str
     is_weak: bool
     is_excused: bool
     expectations: Expectations
-    is_undecided: bool = False
 
     @property
     def level(self) -> str:
@@ -73,8 +72,7 @@ _NEVER_EXCUSED = frozenset(
         "corrupt-record",
         "misplaced-record",
         "impossible-offset",
-        "lost-record",
-        "skipped-offset",
+        "duplicate",
         "torn-fetch",
         "nonmonotonic-poll",
         "unordered-poll",
@@ -84,7 +82,7 @@ _NEVER_EXCUSED = frozenset(
     }
 )
 """Anomalies that no election can cause: a lost tail explains neither what was never written nor a garbled
-response. A log has no gaps before an election and none after it."""
+response."""
 
 _OF_GROUPS = frozenset({"committed-offset-regressed", "group-skipped-record"})
 
@@ -134,21 +132,6 @@ MATRIX: tuple[Row, ...] = (
         rule="in one generation of a consumer group every partition has one owner",
     ),
     Row(
-        name="flagged election under an idempotent producer",
-        applies=lambda case: case.is_excused and not case.is_undecided and case.id in _OF_SESSIONS,
-        judgement=Judgement.EXCUSED,
-        rule=(
-            "a lawful flagged election meanwhile may have lost the state of the producer, and a leader without it"
-            " accepts any sequence number"
-        ),
-    ),
-    Row(
-        name="idempotent producer",
-        applies=lambda case: case.id in _OF_SESSIONS and not case.is_undecided,
-        judgement=Judgement.FORBIDDEN,
-        rule="a leader accepts records of an idempotent producer in the order of their sequence numbers only",
-    ),
-    Row(
         name="one leader in one epoch",
         applies=lambda case: case.id == "high-watermark-regression",
         judgement=Judgement.FORBIDDEN,
@@ -164,21 +147,27 @@ MATRIX: tuple[Row, ...] = (
         ),
     ),
     Row(
-        name="undecided",
-        applies=lambda case: case.is_undecided and case.id not in _NEVER_EXCUSED,
-        judgement=Judgement.UNDECIDED,
+        name="flagged election under an idempotent producer",
+        applies=lambda case: case.is_excused and case.id in _OF_SESSIONS,
+        judgement=Judgement.EXCUSED,
         rule=(
-            "a lawful flagged election may have lost the record, but so may another election, and what is recorded"
-            " does not show which one did"
+            "a lawful flagged election meanwhile may have lost the state of the producer, and a leader without it"
+            " accepts any sequence number"
         ),
+    ),
+    Row(
+        name="idempotent producer",
+        applies=lambda case: case.id in _OF_SESSIONS,
+        judgement=Judgement.FORBIDDEN,
+        rule="a leader accepts records of an idempotent producer in the order of their sequence numbers only",
     ),
     Row(
         name="flagged election under a consumer group",
         applies=lambda case: case.is_excused and case.id in _OF_GROUPS,
         judgement=Judgement.EXCUSED,
         rule=(
-            "a flagged (unclean or last-known-leader) election chose a replica without records that were"
-            " delivered and committed, and nothing better was left to elect"
+            "a flagged (unclean or last-known-leader) election of the partition may have cut the log below what"
+            " was delivered and committed"
         ),
     ),
     Row(
