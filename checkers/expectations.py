@@ -38,15 +38,16 @@ class Case:
     Attributes:
         id: The anomaly.
         is_weak: They rest on records acknowledged with acks=1 only that were never read.
-        is_excused: A lawful flagged election after the record was established chose a replica without it; for
-            consumer groups, any flagged election of the partition.
+        is_excused: A lawful flagged election after the record was established chose a replica without it.
         expectations: What the run promises.
+        is_undecided: That is possible, but an election that excuses nothing may have lost the record as well.
     """
 
     id: str
     is_weak: bool
     is_excused: bool
     expectations: Expectations
+    is_undecided: bool = False
 
     @property
     def level(self) -> str:
@@ -72,7 +73,8 @@ _NEVER_EXCUSED = frozenset(
         "corrupt-record",
         "misplaced-record",
         "impossible-offset",
-        "duplicate",
+        "lost-record",
+        "skipped-offset",
         "torn-fetch",
         "nonmonotonic-poll",
         "unordered-poll",
@@ -82,7 +84,7 @@ _NEVER_EXCUSED = frozenset(
     }
 )
 """Anomalies that no election can cause: a lost tail explains neither what was never written nor a garbled
-response."""
+response. A log has no gaps before an election and none after it."""
 
 _OF_GROUPS = frozenset({"committed-offset-regressed", "group-skipped-record"})
 
@@ -147,6 +149,15 @@ MATRIX: tuple[Row, ...] = (
         ),
     ),
     Row(
+        name="undecided",
+        applies=lambda case: case.is_undecided and case.id not in _NEVER_EXCUSED,
+        judgement=Judgement.UNDECIDED,
+        rule=(
+            "a lawful flagged election may have lost the record, but so may another election, and what is recorded"
+            " does not show which one did"
+        ),
+    ),
+    Row(
         name="flagged election under an idempotent producer",
         applies=lambda case: case.is_excused and case.id in _OF_SESSIONS,
         judgement=Judgement.EXCUSED,
@@ -166,8 +177,8 @@ MATRIX: tuple[Row, ...] = (
         applies=lambda case: case.is_excused and case.id in _OF_GROUPS,
         judgement=Judgement.EXCUSED,
         rule=(
-            "a flagged (unclean or last-known-leader) election of the partition may have cut the log below what"
-            " was delivered and committed"
+            "a flagged (unclean or last-known-leader) election chose a replica without records that were"
+            " delivered and committed, and nothing better was left to elect"
         ),
     ),
     Row(
