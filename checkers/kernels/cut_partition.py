@@ -8,6 +8,7 @@ only the kernels on the whole history make.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from checkers.kernels.buckets import (
@@ -19,6 +20,7 @@ from checkers.kernels.buckets import (
 )
 from checkers.kernels.compose import PartitionJudgement, partition_checkers
 from checkers.kernels.consumer_group import GroupFacts, group_coverage, group_facts
+from checkers.kernels.history import OK_SOMEWHERE
 from checkers.kernels.slices import FreeAppends, SliceReport
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
 
@@ -108,6 +110,7 @@ def judge_cut_partition(
         and verdict.hole_count == 0
         and final.is_complete
         and all(result.all_there for result in results.values())
+        and not _has_lost_appends(free, results)
         and not any(report.odd for report in reports)
         and senders_in_order(reports)
         and all(result.group_got_all for result in results.values())
@@ -119,6 +122,14 @@ def judge_cut_partition(
         delivered = sum(result.delivered_count for result in results.values())
         coverage |= group_coverage(group, delivered)
     return PartitionJudgement(topic=topic, partition=partition, coverage=coverage)
+
+
+def _has_lost_appends(free: FreeAppends, results: Mapping[int, BucketResult]) -> bool:
+    """Returns whether an append that was acknowledged without an offset was in no read."""
+    revealed = [result.revealed_op for result in results.values()]
+    shown = np.concatenate(revealed) if revealed else np.empty(0, dtype=np.int64)
+    acknowledged = free.op[free.status == OK_SOMEWHERE]
+    return not bool(np.isin(acknowledged, shown).all())
 
 
 def _coverage(

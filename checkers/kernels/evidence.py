@@ -178,6 +178,10 @@ def sentence(finding: Finding, row: int) -> str:
     )
 
 
+_NOT_FOUND = {
+    True: "the final reads, from the start of the log to its end, do not contain it",
+    False: "the final reads do not contain it, but they are incomplete",
+}
 _GONE = {
     PASSED_OVER: "; the final reads went past that offset without it",
     REUSED: "; that offset now belongs to another acknowledged record",
@@ -187,6 +191,9 @@ _GONE = {
 
 def loss_sentence(finding: Finding, row: int, election: Election | None) -> str:
     """Returns one loss as a sentence: how it is known, and the election that gave the record up, if one did."""
+    if int(finding.offset[row]) == ABSENT:
+        how = _NOT_FOUND[finding.id != "unseen"]
+        return f"op {int(finding.first[row])} was acknowledged without an offset, and {how}"
     text = sentence(finding, row)
     if finding.id != "unseen":
         text += _GONE.get(int(finding.other[row]), "")

@@ -21,7 +21,7 @@ from checkers.kernels.claims import ClaimReader, find_pairs
 from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Claims, Elections, Fates
 from checkers.kernels.findings import Finding
 from checkers.kernels.history import I64, INF_NS, PartitionHistory
-from checkers.kernels.lost_acked import REUSED
+from checkers.kernels.lost_acked import NOWHERE, REUSED
 from checkers.kernels.replica_logs import ANY_EPOCH
 
 _LOSSES = frozenset({"lost-acked-write", "lost-acked-write-acks1", "unseen", "visible-regress"})
@@ -54,14 +54,20 @@ class Excuses:
     """Decides which instances of findings of one partition are excused.
 
     Args:
-        reader: What operations show of records.
+        history: One partition.
+        reader: What its operations show of records.
         elections: Of the same partition.
         findings: All findings of the partition about values of one offset.
     """
 
     def __init__(
-        self, reader: ClaimReader, elections: Elections, findings: Iterable[Finding]
+        self,
+        history: PartitionHistory,
+        reader: ClaimReader,
+        elections: Elections,
+        findings: Iterable[Finding],
     ) -> None:
+        self._history = history
         self._reader = reader
         self._elections = elections
         self._one_offset = [finding for finding in findings if finding.id in _ONE_OFFSET]
@@ -94,13 +100,13 @@ class Excuses:
         """Returns what elections did to records that are gone at the end of the run."""
         return self._elections.fates(self._reader.claims(ops, offsets, values, last_shown=True))
 
-    def unplaced(self, history: PartitionHistory, appends: I64) -> I64:
+    def unplaced(self, appends: I64) -> I64:
         """Returns what elections may have done to appends that were acknowledged without an offset.
 
         Args:
-            history: The partition.
             appends: Their positions.
         """
+        history = self._history
         outcome = np.full(len(appends), UNEXCUSED, dtype=np.int64)
         if not self._elections.can_excuse:
             return outcome
@@ -131,6 +137,11 @@ class Excuses:
 
     def _losses(self, finding: Finding) -> Fates:
         fates = self.lost(finding.first, finding.offset, finding.first)
+        nowhere = np.flatnonzero((finding.other == NOWHERE) | (finding.offset < 0))
+        if len(nowhere):
+            appends = self._history.append_at(finding.first[nowhere])
+            fates.outcome[nowhere] = self.unplaced(appends)
+            fates.election[nowhere] = -1
         # Known only because another append was given the offset: then this is a conflict.
         rows = np.flatnonzero((finding.other == REUSED) & (finding.id != "visible-regress"))
         if len(rows):

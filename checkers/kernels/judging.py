@@ -57,7 +57,7 @@ class FindingJudge:
         self._evidence = Evidence(operations)
         self._history = report.history
         self._elections = elections
-        self._excuses = Excuses(reader, elections, report.findings)
+        self._excuses = Excuses(report.history, reader, elections, report.findings)
         self._expectations = expectations_of(context)
         self._options = Options(
             clock_error_ns=context.clock_error_ns, log_start_offset=context.log_start_offset
@@ -101,7 +101,7 @@ class FindingJudge:
         history = self._history
         certain = np.flatnonzero(history.append_status == OK_SOMEWHERE)
         is_weak = history.append_acks[certain] == 1
-        outcome = self._excuses.unplaced(history, certain)
+        outcome = self._excuses.unplaced(certain)
         for optional, weak, result in (
             (is_weak, True, UNEXCUSED),
             (is_weak | (outcome == EXCUSED), False, EXCUSED),

@@ -7,6 +7,8 @@ An acknowledged record that they do not contain is
   of the log below its offset, or if its offset was acknowledged to another append that stayed;
 - *unseen* otherwise: its fate is unknown, and the run's verdict cannot be better than unknown.
 
+An append that was acknowledged without an offset is lost if complete final reads do not contain it.
+
 Whether a loss is a broken promise, excused by a flagged election or allowed by acks=1 is not decided here.
 """
 
@@ -24,13 +26,14 @@ from checkers.kernels.history import (
     I64,
     INF_NS,
     OK_AT,
+    OK_SOMEWHERE,
     Bools,
     PartitionHistory,
 )
 
-PASSED_OVER, REUSED, BEYOND_END, UNKNOWN = 0, 1, 2, 3
+PASSED_OVER, REUSED, BEYOND_END, UNKNOWN, NOWHERE = 0, 1, 2, 3, 4
 """How a record is known to be gone: the final reads went past it; its offset belongs to another record; the log
-now ends below it; not known."""
+now ends below it; not known; its offset is not known, and it is at none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +180,9 @@ def check_losses(
     at = np.searchsorted(reused, missing[again])
     how[again & (how == UNKNOWN)] = REUSED
     witness[again] = reused_by[at]
+    nowhere, nowhere_how = _nowhere(history, facts, final, elections, log_start_offset)
+    missing, how = np.concatenate((missing, nowhere)), np.concatenate((how, nowhere_how))
+    witness = np.concatenate((witness, np.full(len(nowhere), ABSENT)))
     lost = how != UNKNOWN
     acks_all = history.append_acks[missing] == -1
     findings = [
@@ -200,6 +206,25 @@ def check_losses(
     return LossReport(
         findings=tuple(f for f in findings if f.count), final=final, coverage=coverage
     )
+
+
+def _nowhere(
+    history: PartitionHistory,
+    facts: Facts,
+    final: FinalLog,
+    elections: Elections,
+    log_start_offset: int,
+) -> tuple[I64, I64]:
+    """Returns appends acknowledged without an offset that no read showed, and what is known of each."""
+    free = (history.append_status == OK_SOMEWHERE) & ~final.present & ~facts.append_read
+    if log_start_offset:
+        # Retention may have removed it, unless the log was past its start before it began.
+        past = facts.acked[history.append_offset[facts.acked] >= log_start_offset]
+        free &= history.append_inv > history.append_res[past].min(initial=INF_NS)
+    appends = np.flatnonzero(free)
+    hidden = (elections.settled_end_offset or 0) > final.end_offset
+    how = NOWHERE if final.is_complete and not hidden else UNKNOWN
+    return appends, np.full(len(appends), how, dtype=np.int64)
 
 
 def _loss(

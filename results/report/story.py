@@ -416,7 +416,8 @@ def _records_of(run: RunData, anomaly: Mapping[str, Any]) -> Iterator[LostRecord
     indices = numbers(operations, "op_index")
     rows = np.searchsorted(indices, np.array(values, dtype=np.int64))
     for position, (value, row) in enumerate(zip(values, rows.tolist(), strict=True)):
-        offset = offsets[position] if position < len(offsets) else None
+        known = position < len(offsets) and offsets[position] >= 0
+        offset = offsets[position] if known else None
         base = LostRecord(
             topic=str(anomaly.get("topic", "")),
             partition=int(anomaly.get("partition", -1)),

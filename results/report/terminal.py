@@ -73,7 +73,7 @@ def _loss_parts(run: RunData) -> list[RenderableType]:
         (
             seconds(loss.at_ns),
             place_name(loss.topic, loss.partition),
-            str(record.offset),
+            "unknown" if record.offset is None else str(record.offset),
             record.key,
             str(record.value),
             seconds(record.acked_ns),

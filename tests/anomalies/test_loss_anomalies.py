@@ -471,3 +471,43 @@ def test_judgements_and_verdicts_survive_json() -> None:
     assert verdict_from_json(json.loads(json.dumps(verdict_to_json(verdict)))) == verdict
     judged = judge_partition("t", 0, tables, ELR_OFF)
     assert judgement_from_json(json.loads(json.dumps(judgement_to_json(judged)))) == judged
+
+
+# --- acknowledged without an offset ---
+
+
+def test_a_record_acknowledged_without_an_offset_that_complete_final_reads_lack_is_lost() -> None:
+    """Nothing else shows it: op 1 overlaps with everything, so it could have been at the end of the log."""
+    calls = [append(0, 0, at=1), Call(op=1, kind="append", process=9, inv=1, res=500)]
+    verdict = judge_run(run([*calls, *final_read(10, 0)]), PLAIN)
+    assert verdict.validity == "invalid"
+    assert verdict.unexcused_lost_records == 1
+    (loss,) = [a for a in verdict.anomalies if a.id == "lost-acked-write"]
+    assert loss.sentence == (
+        "op 1 was acknowledged without an offset, and the final reads, from the start of the log to its end, do"
+        " not contain it"
+    )
+
+
+def test_a_record_acknowledged_without_an_offset_with_acks_1_may_be_lost() -> None:
+    calls = [append(0, 0, at=1), Call(op=1, kind="append", process=9, inv=1, res=500, acks=1)]
+    verdict = judge_run(run([*calls, *final_read(10, 0)]), PLAIN)
+    assert verdict.validity == "valid"
+    assert "lost-acked-write-acks1" in {a.id for a in verdict.anomalies}
+
+
+def test_a_record_acknowledged_without_an_offset_is_unseen_if_reads_are_incomplete() -> None:
+    calls = [append(0, 0, at=1), Call(op=1, kind="append", process=9, inv=1, res=500)]
+    verdict = judge_run(run(calls), PLAIN)
+    assert verdict.validity == "unknown"
+
+
+def test_the_stale_end_of_another_client_does_not_hide_the_loss() -> None:
+    calls = [
+        Call(op=0, kind="append", process=0, inv=1, res=2),
+        Call(op=1, kind="append", process=1, inv=3, res=4, offset=0),
+        Call(op=2, kind="latest", process=2, inv=5, res=6, offset=0),
+    ]
+    verdict = judge_run(run([*calls, *final_read(10, 1)]), PLAIN)
+    assert verdict.validity == "invalid"
+    assert {"lost-acked-write", "unplaced-append"} <= {a.id for a in verdict.anomalies}

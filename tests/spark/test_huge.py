@@ -167,6 +167,26 @@ def test_a_partition_with_a_violation_is_left_to_the_whole_kernel(tmp_path: Path
     assert refused > 5
 
 
+def test_a_lost_append_without_an_offset_is_left_to_the_whole_kernel(tmp_path: Path) -> None:
+    """Nothing but the final reads shows the loss: its interval overlaps with every other operation."""
+    tables = synthetic(1, 150, final_read_records=20, unknown_share=0.1)
+    operations = tables["operations"]
+    read = set(tables["records_read"].column("value").to_pylist())
+    lost = next(
+        row
+        for row, call in enumerate(operations.to_pylist())
+        if call["outcome"] == "info" and call["op_index"] not in read
+    )
+    end_ns = max(operations.column("invoked_ns").to_pylist())
+    for column, value in (("outcome", "ok"), ("completed_ns", end_ns + 10**9)):
+        operations = replaced(operations, column, lost, value)
+    run = store(tmp_path, {**tables, "operations": operations}, group_rows=40)
+    (task,) = tasks(run)
+    (whole,) = judge_task(task)
+    assert [found["id"] for found in whole["judgement"]["anomalies"]] == ["lost-acked-write"]
+    assert judge_in_buckets(LocalSpark(), task, width=50) is None
+
+
 GROUP_CONTEXT = replace(CONTEXT, checkers=(*LOG_CHECKERS, "consumer-group"))
 
 
