@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from checkers.anomalies import ANOMALIES
 from checkers.expectations import Case, judge
+from checkers.kernels.columns import Columns
 from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Claims
 from checkers.kernels.evidence import Evidence
 from checkers.kernels.history import I8, I64, Bools, is_word
@@ -90,7 +91,7 @@ class GroupFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Records:
+class Records(Columns):
     """Distinct records, ascending by offset and value, each with an operation that returned it."""
 
     offset: I64
@@ -108,10 +109,6 @@ class Records:
         # Of equal pairs the one of the others comes first, so a record that comes first is in none of them.
         rows = np.sort(order[is_new & ~is_other[order]])
         return self.take(rows)
-
-    def take(self, rows: Any) -> "Records":
-        """Returns some of the records."""
-        return Records(offset=self.offset[rows], value=self.value[rows], op=self.op[rows])
 
 
 def group_facts(events: pa.Table) -> tuple[GroupFacts, ...]:

@@ -36,6 +36,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from checkers.kernels.columns import Columns
 from checkers.kernels.history import I8, I64, INF_NS, Bools
 from checkers.kernels.replica_logs import ANY_EPOCH, ReplicaLogs
 
@@ -76,7 +77,7 @@ class Election:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claims:
+class Claims(Columns):
     """Records that were at certain offsets, each with what is known of when.
 
     Shape:
@@ -92,17 +93,6 @@ class Claims:
     from_ns: I64
     by_ns: I64
     epoch: I64
-
-    def take(self, rows: Any) -> "Claims":
-        """Returns the claims at the given rows."""
-        return Claims(
-            offset=self.offset[rows],
-            low_epoch=self.low_epoch[rows],
-            high_epoch=self.high_epoch[rows],
-            from_ns=self.from_ns[rows],
-            by_ns=self.by_ns[rows],
-            epoch=self.epoch[rows],
-        )
 
     @property
     def is_torn(self) -> Bools:

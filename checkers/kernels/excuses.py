@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from checkers.kernels.claims import ClaimReader, find_pairs
+from checkers.kernels.columns import Columns
 from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Claims, Elections, Fates
 from checkers.kernels.findings import Finding
 from checkers.kernels.history import I64, INF_NS, PartitionHistory
@@ -30,15 +31,12 @@ _ORDER = frozenset({"order-inversion", "late-insert", "future-read", "nonmonoton
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sides:
+class _Sides(Columns):
     """Records at offsets, each with an operation that shows it."""
 
     op: I64
     offset: I64
     value: I64
-
-    def take(self, rows: Any) -> "_Sides":
-        return _Sides(op=self.op[rows], offset=self.offset[rows], value=self.value[rows])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

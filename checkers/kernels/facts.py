@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from checkers.kernels.columns import Columns
 from checkers.kernels.findings import Finding, finding
 from checkers.kernels.history import (
     ABSENT,
@@ -235,7 +236,7 @@ def _poll_res(history: PartitionHistory, poll: I64) -> I64:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Claims:
+class _Claims(Columns):
     """Values that acknowledgements and reads show at an offset.
 
     Shape:
@@ -251,17 +252,6 @@ class _Claims:
     is_acked: Bools
     was_read: Bools
     is_strong: Bools
-
-    def take(self, rows: I64) -> "_Claims":
-        return _Claims(
-            place=self.place[rows],
-            value=self.value[rows],
-            witness=self.witness[rows],
-            by_ns=self.by_ns[rows],
-            is_acked=self.is_acked[rows],
-            was_read=self.was_read[rows],
-            is_strong=self.is_strong[rows],
-        )
 
 
 def _conflicts(history: PartitionHistory, facts: Facts, odd: _OddReads) -> list[Finding]:

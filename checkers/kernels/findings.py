@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from checkers.kernels.columns import Columns
 from checkers.kernels.history import ABSENT, I64, Bools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Columns):
     """All instances of one anomaly in one partition; row i of every array belongs to instance i.
 
     Attributes:
@@ -39,20 +40,6 @@ class Finding:
     def count(self) -> int:
         """How many instances there are."""
         return len(self.first)
-
-    def take(self, rows: I64) -> "Finding":
-        """Returns the instances at the given rows."""
-        return Finding(
-            id=self.id,
-            first=self.first[rows],
-            second=self.second[rows],
-            third=self.third[rows],
-            offset=self.offset[rows],
-            other=self.other[rows],
-            since_ns=self.since_ns[rows],
-            weak=self.weak[rows],
-            gap_ns=self.gap_ns[rows],
-        )
 
     def worst(self, rows: I64 | None = None) -> int:
         """Returns the row to show: the largest gap; ties by the operations, so that row order cannot matter."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from checkers.kernels.columns import Columns
 from checkers.kernels.facts import Facts
 from checkers.kernels.findings import Finding, finding
 from checkers.kernels.history import (
@@ -33,7 +34,7 @@ from checkers.kernels.real_time import latest_not_before, not_after, not_before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holes:
+class Holes(Columns):
     """Ranges of offsets without a known record, below the largest that existed.
 
     Shape:
@@ -68,24 +69,15 @@ class Holes:
 
     def expanded(self, limit: int) -> "Holes":
         """Returns the first `limit` single holes."""
-        return self.each_up_to(limit)._take(np.arange(min(limit, self.count)))
+        return self.each_up_to(limit).take(np.arange(min(limit, self.count)))
 
     def each_up_to(self, limit: int) -> "Holes":
         """Returns the first `limit` single holes of every range."""
         length = np.minimum(self.length, limit)
         rows = np.repeat(np.arange(len(length)), length)
         step = np.arange(len(rows)) - (np.cumsum(length) - length)[rows]
-        single = self._take(rows)
+        single = self.take(rows)
         return replace(single, first=single.first + step, length=np.ones_like(rows))
-
-    def _take(self, rows: I64) -> "Holes":
-        return Holes(
-            first=self.first[rows],
-            length=self.length[rows],
-            order_absent_ns=self.order_absent_ns[rows],
-            latest_absent_ns=self.latest_absent_ns[rows],
-            earliest_present_ns=self.earliest_present_ns[rows],
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

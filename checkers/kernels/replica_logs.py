@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from checkers.kernels.columns import Columns
 from checkers.kernels.history import I64, INF_NS, OFFSET_MAX, Bools, is_word
 
 ANY_EPOCH = 2**31
@@ -23,7 +24,7 @@ _OTHER, _APPEND, _REPLICATE = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Content:
+class _Content(Columns):
     """Which epoch wrote a log's records.
 
     Shape:
@@ -36,12 +37,12 @@ class _Content:
     is_exact: Bools
 
     def cut(self, end: int) -> "_Content":
-        return self._take(self.start < end)
+        return self.take(self.start < end)
 
     def since(self, start: int) -> "_Content":
         """Returns the ranges from an offset on."""
         at = max(int(np.searchsorted(self.start, start, side="right")) - 1, 0)
-        tail = self._take(np.arange(len(self.start)) >= at)
+        tail = self.take(np.arange(len(self.start)) >= at)
         return _Content(
             start=np.maximum(tail.start, start), epoch=tail.epoch, is_exact=tail.is_exact
         )
@@ -51,11 +52,6 @@ class _Content:
             start=np.concatenate((self.start, more.start)),
             epoch=np.concatenate((self.epoch, more.epoch)),
             is_exact=np.concatenate((self.is_exact, more.is_exact)),
-        )
-
-    def _take(self, rows: Bools) -> "_Content":
-        return _Content(
-            start=self.start[rows], epoch=self.epoch[rows], is_exact=self.is_exact[rows]
         )
 
     def at(self, offsets: I64) -> tuple[I64, Bools]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from checkers.kernels.columns import Columns
 from checkers.kernels.facts import Facts
 from checkers.kernels.findings import Finding, finding, joined
 from checkers.kernels.history import I64, OK_AT, PartitionHistory
@@ -58,7 +59,7 @@ def check_producer_order(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Swaps:
+class _Swaps(Columns):
     """Pairs of appends of one process whose places do not grow in the order of sending.
 
     Shape:
@@ -69,15 +70,6 @@ class _Swaps:
     later: I64
     earlier_offset: I64
     later_offset: I64
-
-    def take(self, rows: I64) -> "_Swaps":
-        """Returns some of the pairs."""
-        return _Swaps(
-            earlier=self.earlier[rows],
-            later=self.later[rows],
-            earlier_offset=self.earlier_offset[rows],
-            later_offset=self.later_offset[rows],
-        )
 
 
 def _swapped(

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from checkers.kernels.columns import Columns
 from checkers.kernels.history import I8, I64, INF_NS, NONE, Bools
 from checkers.kernels.transactions.columns import COMMITTED, Transactions
 
@@ -28,7 +29,7 @@ WW, WR, RW, PROCESS, REALTIME = 0, 1, 2, 3, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edges:
+class Edges(Columns):
     """Dependencies as arrays; row i of every array belongs to dependency i.
 
     Attributes:
@@ -50,17 +51,6 @@ class Edges:
     def count(self) -> int:
         """How many dependencies there are."""
         return len(self.source)
-
-    def take(self, rows: I64 | Bools) -> "Edges":
-        """Returns some of the dependencies."""
-        return Edges(
-            source=self.source[rows],
-            target=self.target[rows],
-            kind=self.kind[rows],
-            key=self.key[rows],
-            before=self.before[rows],
-            after=self.after[rows],
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from checkers.kernels.columns import Columns
 from checkers.kernels.history import I64, NONE, Bools
 from checkers.kernels.transactions.columns import ABORTED, COMMITTED, READ, UNKNOWN, Transactions
 from checkers.kernels.transactions.edges import RW, WR, WW, Edges, edges_of
@@ -28,7 +29,7 @@ PAIRS_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reads:
+class Reads(Columns):
     """Reads of committed transactions with a known result, ordered by transaction and place.
 
     Attributes:
@@ -41,16 +42,6 @@ class Reads:
     key: I64
     start: I64
     count: I64
-
-    def take(self, rows: I64 | Bools) -> "Reads":
-        """Returns some of the reads."""
-        return Reads(
-            op=self.op[rows],
-            transaction=self.transaction[rows],
-            key=self.key[rows],
-            start=self.start[rows],
-            count=self.count[rows],
-        )
 
     def elements(self) -> I64:
         """Returns the rows of all elements, read by read."""

@@ -4,14 +4,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from checkers.kernels.history import ABSENT, I64, OFFSET_MAX, Bools
+from checkers.kernels.columns import Columns
+from checkers.kernels.history import ABSENT, I64, OFFSET_MAX
 from checkers.kernels.transactions.columns import COMMITTED, UNKNOWN, Transactions
 from checkers.kernels.transactions.found import Found, Words
 from checkers.kernels.transactions.logs import LogHistory, rank_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Pairs:
+class _Pairs(Columns):
     """Records that follow each other in the order of one client, in one partition.
 
     Attributes:
@@ -25,15 +26,6 @@ class _Pairs:
     key: I64
     from_offset: I64
     to_offset: I64
-
-    def take(self, rows: Bools) -> "_Pairs":
-        return _Pairs(
-            first=self.first[rows],
-            second=self.second[rows],
-            key=self.key[rows],
-            from_offset=self.from_offset[rows],
-            to_offset=self.to_offset[rows],
-        )
 
 
 def sequence_anomalies(h: LogHistory, words: Words) -> list[Found]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from checkers.kernels.columns import Columns
 from checkers.kernels.history import ABSENT, I64, NONE, OFFSET_MAX, Bools
 from checkers.kernels.transactions.columns import COMMITTED, READ, UNKNOWN, Transactions
 from checkers.kernels.transactions.edges import RW, WR, WW, Edges, edges_of
@@ -25,7 +26,7 @@ from checkers.kernels.transactions.writes import Writes, writes_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Polled:
+class Polled(Columns):
     """Every record that a poll returned, in the order of transactions and of polls.
 
     Attributes:
@@ -40,17 +41,6 @@ class Polled:
     offset: I64
     value: I64
     write: I64
-
-    def take(self, rows: I64 | Bools) -> "Polled":
-        """Returns some of the records."""
-        return Polled(
-            transaction=self.transaction[rows],
-            op=self.op[rows],
-            key=self.key[rows],
-            offset=self.offset[rows],
-            value=self.value[rows],
-            write=self.write[rows],
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
