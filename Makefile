@@ -25,9 +25,10 @@ demo: setup ## The tour: the bug, its cure, a small comparison. Prints the repor
 	@$(BIN)/laststand demo
 
 test: setup lint types ## Everything that must pass; prints the time per group of tests.
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not long"
 
-test-all: test ## The same, and the long forms of the kill test and the fuzzers; takes about an hour.
+test-all: test ## The same, and the long tests, the long forms of the kill test and the fuzzers; takes about an hour.
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m long
 	LASTSTAND_KILLS=50 $(BIN)/python -m pytest tests/containers/test_harness_killed.py
 	$(BIN)/python -m tests.fuzz frames --count 1000000
 	$(BIN)/python -m tests.fuzz segments --count 100000

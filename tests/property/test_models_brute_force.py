@@ -21,7 +21,9 @@ CHUNK = 500
 SEED = 7
 
 
-@pytest.mark.parametrize("chunk", range(5))
+@pytest.mark.parametrize(
+    "chunk", [0, 1, *(pytest.param(chunk, marks=pytest.mark.long) for chunk in (2, 3, 4))]
+)
 def test_small_histories_get_the_verdict_of_exhaustive_search(chunk: int) -> None:
     verdicts = []
     for number in range(chunk * CHUNK, (chunk + 1) * CHUNK):
@@ -32,7 +34,9 @@ def test_small_histories_get_the_verdict_of_exhaustive_search(chunk: int) -> Non
     assert verdicts.count(False) > CHUNK // 5
 
 
-@pytest.mark.parametrize("chunk", range(4))
+@pytest.mark.parametrize(
+    "chunk", [0, *(pytest.param(chunk, marks=pytest.mark.long) for chunk in (1, 2, 3))]
+)
 def test_queues_with_wrong_empty_and_unknown_dequeues(chunk: int) -> None:
     verdicts = []
     for number in range(chunk * 1000, (chunk + 1) * 1000):

@@ -30,7 +30,13 @@ CHECKS = {"lists": check_list_append, "logs": check_log_transactions}
 KIND_NAMES = {WW: "ww", WR: "wr", RW: "rw", PROCESS: "process", REALTIME: "realtime"}
 
 
-@pytest.mark.parametrize("first", range(0, 2000, CHUNK))
+@pytest.mark.parametrize(
+    "first",
+    [
+        *range(0, 1000, CHUNK),
+        *(pytest.param(first, marks=pytest.mark.long) for first in range(1000, 2000, CHUNK)),
+    ],
+)
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_kernel_and_exhaustive_search_agree(kind: str, first: int) -> None:
     differences = KINDS[kind][1]

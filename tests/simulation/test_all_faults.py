@@ -39,7 +39,9 @@ def test_the_experiment_has_every_family() -> None:
 
 
 @pytest.mark.parametrize("weather", ["light", "stormy"])
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize(
+    "seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(6, 15))]
+)
 def test_with_elr_random_faults_lose_no_record_without_excuse(seed: int, weather: str) -> None:
     verdict, _ = run_seed(replace(STORM, weather=weather), seed)
     assert verdict.unexcused_lost_records == 0

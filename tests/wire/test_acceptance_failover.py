@@ -268,7 +268,14 @@ def test_killing_the_leader_loses_and_repeats_nothing(
     check(journal, follower)
 
 
-@CLIENTS
+@pytest.mark.parametrize(
+    "produce",
+    [
+        pytest.param(produce_with_confluent, id="confluent"),
+        pytest.param(produce_with_kafka_python, id="kafka-python", marks=pytest.mark.long),
+        pytest.param(produce_with_aiokafka, id="aiokafka", marks=pytest.mark.long),
+    ],
+)
 def test_a_rolling_restart_goes_unnoticed(
     cluster: SharedCluster, journal: Journal, producing: Callable[..., Run], produce: Produce
 ) -> None:

@@ -269,6 +269,7 @@ def test_the_harness_client_records_a_truncation_by_its_name(
         client.close()
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @pytest.mark.usefixtures("forgotten_sockets")
 def test_kafka_python_detects_a_truncation(story: Story) -> None:

@@ -248,6 +248,7 @@ def test_a_client_that_never_reads_is_disconnected_and_does_not_fill_the_memory(
     eventually(lambda: resident_kb(victim) - before_kb < 150_000)
 
 
+@pytest.mark.long
 def test_ten_thousand_idle_connections_cost_little_and_do_not_slow_others(
     victim: LocalCluster,
 ) -> None:

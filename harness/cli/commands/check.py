@@ -34,7 +34,7 @@ def add_parser(commands: Subcommands) -> None:
     parser.add_argument(
         "--format",
         choices=FORMATS,
-        help="how a file is written: EDN, JSON lines or a log of Jepsen (default: auto)",
+        help="read a file as EDN, JSON lines or a log of Jepsen (default: auto)",
     )
     parser.add_argument(
         "--model",
@@ -45,12 +45,12 @@ def add_parser(commands: Subcommands) -> None:
     parser.add_argument(
         "--initial",
         metavar="VALUE",
-        help="the value of a register or key before the first operation, as EDN (default: nil)",
+        help="begin with this value of a register or key, as EDN (default: nil)",
     )
     parser.add_argument(
         "--promise",
         metavar="LEVEL",
-        help="the isolation level that transactions were promised (default: strict-serializable)",
+        help="judge transactions by this isolation level (default: strict-serializable)",
     )
     parser.add_argument(
         "--time-limit",
