@@ -273,7 +273,7 @@ def _tear(copy: Copy) -> None:
 
 
 def _only_known_appends(copy: Copy) -> None:
-    """Makes appends of unknown outcome that nobody read certain failures, so that none can fill a hole."""
+    """Makes appends of unknown outcome that no poll returned certain failures, so that none can fill a hole."""
     read = {row["value"] for rows in copy.records.values() for row in rows}
     for row in copy.operations.values():
         is_free = row["outcome"] == "info" or (row["outcome"] == "ok" and row["offset"] is None)
@@ -508,7 +508,7 @@ PLANTS: tuple[Plant, ...] = tuple(
         ("divergent-value", "one poll returns another record at an offset", _diverge),
         ("duplicate", "one record is also where the next one was", _duplicate),
         ("failed-append-visible", "an append whose record was read failed", _failed_visible),
-        ("phantom-value", "a record has a value that nobody wrote", _phantom),
+        ("phantom-value", "a record has a value that no append wrote", _phantom),
         ("corrupt-record", "a record has a wrong checksum", _corrupt),
         ("misplaced-record", "a record is of another run", _misplaced),
         ("impossible-offset", "an append is acknowledged beyond all offsets", _impossible),

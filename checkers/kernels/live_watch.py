@@ -104,7 +104,7 @@ class LiveWatch:
         elif (
             completion.outcome == Outcome.OK and completion.offset is not None and began.acks == -1
         ):
-            # With acks=1 the place counts once somebody has read the record.
+            # With acks=1 the place counts once a poll has returned the record.
             self._place(op, completion.offset, began, log)
             log.proofs.append((completed_ns, completion.offset))
             log.monitor.forget(op)

@@ -182,7 +182,7 @@ def check_losses(
     witness[again] = reused_by[at]
     nowhere, nowhere_how = _nowhere(history, facts, final, elections, log_start_offset)
     if not ends_recorded:
-        # The final reads may have missed the end of the log; whoever read the history gives that as a reason.
+        # The final reads may have missed the end of the log; the reader of the history reports that.
         nowhere, nowhere_how = nowhere[:0], nowhere_how[:0]
     missing, how = np.concatenate((missing, nowhere)), np.concatenate((how, nowhere_how))
     witness = np.concatenate((witness, np.full(len(nowhere), ABSENT)))

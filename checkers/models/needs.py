@@ -1,4 +1,4 @@
-"""Which overwrites somebody could still notice.
+"""Which overwrites a later operation could still notice.
 
 An overwrite is noticed only by an operation that follows it immediately, is no overwrite itself, and is legal in
 the state that the overwrite leaves. If no such operation is left, it does not matter whether the overwrite already

@@ -368,7 +368,7 @@ class Search:
     def _free(self, configuration: Configuration) -> int:
         """Returns the slots of overwrites that could have no better status than they have here.
 
-        These are the deferred ones, and the linearized ones that nobody can notice any more.
+        These are the deferred ones, and the linearized ones that no later operation can notice.
         """
         pending, free = ~configuration.done, configuration.deferred
         for group in self.needs.plan(configuration.level).overwrites:

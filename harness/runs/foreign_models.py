@@ -106,7 +106,7 @@ def _reads_empty_text(operations: Sequence[Operation]) -> bool:
 def _doubted(
     verdict: Verdict, operations: Sequence[Operation], model: Model, options: ModelOptions
 ) -> Verdict:
-    """Returns an invalid verdict as unknown if it rests on an initial value that nobody stated."""
+    """Returns an invalid verdict as unknown if it rests on an initial value that was not stated."""
     if not isinstance(model, CasRegister | KeyValue):
         return verdict
     candidates = _observed_first(operations, model)

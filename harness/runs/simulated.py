@@ -207,7 +207,7 @@ class SimulatedRun:
         return result
 
     def progress(self, phase: str, fraction: float) -> None:
-        """Tells whoever watches; that is outside of the world."""
+        """Reports progress to the caller, outside of the world."""
         with allow_real_io():
             self._progress(phase, fraction)
 

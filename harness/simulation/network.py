@@ -3,7 +3,7 @@
 The behaviour was observed on Linux 6.18. `tests/simulation/test_sim_network_*.py` have a test for each
 observation, and `tests/containers/test_network_calibration.py` repeats them on the kernel.
 
-A rule is about ordered pairs of nodes. It knows no planes: whoever adds it chooses the pairs.
+A rule is about ordered pairs of nodes. It knows no planes: the caller chooses the pairs.
 """
 
 from collections.abc import Callable, Collection, Mapping

@@ -296,7 +296,7 @@ def _unsure_wr(h: ListHistory) -> Edges:
 def unread_writes(h: ListHistory) -> I64:
     """Returns the committed appends that come after everything that was read of their key.
 
-    Those of keys that nobody read have no place at all and are left out.
+    Those of keys that no transaction read have no place at all and are left out.
     """
     w = h.writes
     return np.flatnonzero(

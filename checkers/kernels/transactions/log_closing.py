@@ -138,7 +138,7 @@ def _processed_twice(h: LogHistory, words: Words, consumed: I64) -> Found | None
 
 
 def _skipped(h: LogHistory, words: Words, op: I64, consumed: I64) -> Found | None:
-    """Returns committed records between the first position and the last committed one that nobody consumed."""
+    """Returns committed records between the first position and the last committed one that were not consumed."""
     t, p, c = h.t, h.polled, h.content
     commits = op[h.is_node[t.op_transaction[op]]]
     committed_offset = t.element_offset[t.op_start[:-1][commits]]

@@ -50,7 +50,7 @@ def writes_of(t: Transactions) -> Writes:
     """Returns the writes of a history.
 
     Raises:
-        HistoryError: Two writes put the same value into one key, so that nobody can tell which one was read.
+        HistoryError: Two writes put the same value into one key, so that it is unknown which one was read.
     """
     op = np.flatnonzero(t.op_kind == WRITE)
     element = t.op_start[:-1][op]

@@ -1,4 +1,4 @@
-"""The tables of a log history that somebody else recorded, built row by row in bounded memory.
+"""The tables of a log history that another tool recorded, built row by row in bounded memory.
 
 Rows wait in lists and become Arrow batches, `CHUNK_ROWS` at a time. Values of records are texts, unique among the
 appends of a partition. In our tables a value is the `op_index` of its append; a read may stand before its append
