@@ -20,18 +20,31 @@ def test_the_example_has_every_fault() -> None:
     assert scheduled == set(FAULT_NAMES) - {"start", "heal"}
 
 
+def run_once(results: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
+    """Runs the example, which must end valid with nothing left; returns its faults by identifier."""
+    words = ["run", str(EXAMPLE), "--no-spark", "--quiet", "--json", "--results", str(results)]
+    code = main(words)
+    output = json.loads(capsys.readouterr().out)
+    assert (code, output["verdict"]) == (0, "valid"), output["reasons"]
+    assert output["environment"]["left_behind"] == []
+    rows = read_tables(Path(output["directory"]))["faults"].to_pylist()
+    return {row["fault_id"]: row for row in rows}
+
+
 @pytest.mark.slow
 def test_every_fault_takes_effect_in_containers(
     engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["run", str(EXAMPLE), "--no-spark", "--quiet", "--json", "--results", str(tmp_path)]
-    code = main(words)
-    output = json.loads(capsys.readouterr().out)
-    rows = {
-        row["fault_id"]: row for row in read_tables(Path(output["directory"]))["faults"].to_pylist()
-    }
-    harmless = {name: row["evidence"] for name, row in rows.items() if not row["took_effect"]}
-    assert harmless == {}
-    assert (code, output["verdict"]) == (0, "valid"), output["reasons"]
-    assert output["environment"]["left_behind"] == []
-    assert what_is_left(engine) == []
+    # On a busy machine a broker may come back so late that the next fault finds no target. Such a fault
+    # says so, and the run is repeated for it; a fault that found a target must take effect at once.
+    without_target: set[str] = set()
+    for attempt in range(3):
+        rows = run_once(tmp_path / str(attempt), capsys)
+        found = {name for name, row in rows.items() if row["resolved"]}
+        harmless = {name: rows[name]["evidence"] for name in found if not rows[name]["took_effect"]}
+        assert harmless == {}
+        assert what_is_left(engine) == []
+        without_target = (without_target or set(rows)) - found
+        if not without_target:
+            break
+    assert without_target == set()
