@@ -9,6 +9,7 @@ import pytest
 
 from harness.environments.hosts import docker, image
 from harness.errors import HarnessFailure, UsageError
+from tests.containers.network_rig import RigHost, Site, clean_site, hosts_or_skip, why_not
 
 HERE = Path(__file__).parent
 
@@ -57,3 +58,17 @@ def _build(client: Any) -> None:
 
 def _suite() -> str:
     return image.DEBIAN_SUITES.get(image.PYTHON, "none")
+
+
+@pytest.fixture(scope="module")
+def rig() -> Iterator[list[RigHost]]:
+    """Yields two network namespaces with a bridge between them; modules that need more hosts replace it."""
+    with hosts_or_skip(2, why_not()) as hosts:
+        yield hosts
+
+
+@pytest.fixture
+def site(rig: list[RigHost]) -> Iterator[Site]:
+    """Yields the hosts for one test, which leaves no rule behind."""
+    with clean_site(rig) as made:
+        yield made

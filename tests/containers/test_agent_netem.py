@@ -22,7 +22,6 @@ from tests.containers.network_rig import (
     PORT,
     RigHost,
     Site,
-    clean_site,
     connected,
     delay,
     devices,
@@ -47,12 +46,6 @@ LATE_MS = 40
 def rig() -> Iterator[list[RigHost]]:
     with hosts_or_skip(3, why_no_netem()) as hosts:
         yield hosts
-
-
-@pytest.fixture
-def site(rig: list[RigHost]) -> Iterator[Site]:
-    with clean_site(rig) as made:
-        yield made
 
 
 def rule(*pairs: list[str], ms: float = LATE_MS, **more: Any) -> list[dict[str, Any]]:

@@ -14,7 +14,6 @@ from tests.containers.network_rig import (
     PROBE_MS,
     RigHost,
     Site,
-    clean_site,
     connected,
     drop,
     hosts_or_skip,
@@ -32,12 +31,6 @@ pytestmark = pytest.mark.containers
 def rig() -> Iterator[list[RigHost]]:
     with hosts_or_skip(6, why_not()) as hosts:
         yield hosts
-
-
-@pytest.fixture
-def site(rig: list[RigHost]) -> Iterator[Site]:
-    with clean_site(rig) as made:
-        yield made
 
 
 # -- drop

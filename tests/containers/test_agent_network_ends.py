@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,10 @@ from tests.containers.network_rig import (
     PORT,
     RigHost,
     Site,
-    clean_site,
     connected,
     delay,
     drop,
     helper_pid,
-    hosts_or_skip,
     left_behind,
     limit,
     refusal,
@@ -34,18 +31,6 @@ from tests.containers.network_rig import (
 pytestmark = pytest.mark.containers
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def rig() -> Iterator[list[RigHost]]:
-    with hosts_or_skip(2, why_not()) as hosts:
-        yield hosts
-
-
-@pytest.fixture
-def site(rig: list[RigHost]) -> Iterator[Site]:
-    with clean_site(rig) as made:
-        yield made
 
 
 def test_closing_removes_everything_and_is_final(rig: list[RigHost]) -> None:

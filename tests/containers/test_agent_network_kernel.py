@@ -1,7 +1,5 @@
 """What the agent finds out about a kernel's support for packet faults, and what it does without a part of it."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from harness.contracts.capability import WEAKER, YES
@@ -9,30 +7,15 @@ from nemesis.agent.packets import nft, qdisc
 from nemesis.agent.packets.network import PacketRules, capabilities
 from nemesis.hosts.capabilities import host_capabilities
 from tests.containers.network_rig import (
-    RigHost,
     Site,
-    clean_site,
     delay,
     drop,
-    hosts_or_skip,
     refusal,
     why_no_netem,
     why_not,
 )
 
 pytestmark = pytest.mark.containers
-
-
-@pytest.fixture(scope="module")
-def rig() -> Iterator[list[RigHost]]:
-    with hosts_or_skip(2, why_not()) as hosts:
-        yield hosts
-
-
-@pytest.fixture
-def site(rig: list[RigHost]) -> Iterator[Site]:
-    with clean_site(rig) as made:
-        yield made
 
 
 def test_the_nft_program_is_used_when_the_library_is_missing(

@@ -12,11 +12,9 @@ from tests.containers.network_rig import (
     PORT,
     RigHost,
     Site,
-    clean_site,
     connected,
     delay,
     drop,
-    hosts_or_skip,
     limit,
     refusal,
     round_trips_ms,
@@ -24,22 +22,9 @@ from tests.containers.network_rig import (
     udp,
     wait_for,
     why_no_netem,
-    why_not,
 )
 
 pytestmark = pytest.mark.containers
-
-
-@pytest.fixture(scope="module")
-def rig() -> Iterator[list[RigHost]]:
-    with hosts_or_skip(2, why_not()) as hosts:
-        yield hosts
-
-
-@pytest.fixture
-def site(rig: list[RigHost]) -> Iterator[Site]:
-    with clean_site(rig) as made:
-        yield made
 
 
 # -- delay
