@@ -30,6 +30,7 @@ test: setup lint types ## Everything that must pass; prints the time per group o
 test-all: test ## The same, and the long tests, the long forms of the kill test and the fuzzers; takes about an hour.
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m long
 	LASTSTAND_KILLS=50 $(BIN)/python -m pytest tests/containers/test_harness_killed.py
+	LASTSTAND_KILLS=200 $(BIN)/python -m pytest tests/cli/test_kill_anytime.py
 	$(BIN)/python -m tests.fuzz frames --count 1000000
 	$(BIN)/python -m tests.fuzz segments --count 100000
 	$(BIN)/python -m tests.fuzz tcp --count 100000

@@ -6,6 +6,7 @@ a function of its seed, so the surviving rows can be compared with those of a co
 """
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,11 +23,12 @@ from results.layout import RunFiles
 from results.store import RunStore
 
 ROOT = Path(__file__).parents[2]
-# The fixture kills a hundred runs; one worker is enough.
+# The fixture kills many runs; one worker is enough.
 pytestmark = pytest.mark.xdist_group("kill-anytime")
 
 DIED = "the run ended early: the harness died before the run was over"
-KILLS = 100
+KILLS = int(os.environ.get("LASTSTAND_KILLS", "40"))
+"""`make test-all` does more of them."""
 EXPERIMENT = """
 name = "killed"
 weather = "calm"

@@ -32,6 +32,7 @@ def run_once(results: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, dic
 
 
 @pytest.mark.slow
+@pytest.mark.long  # two minutes, during which no other test can use containers
 def test_every_fault_takes_effect_in_containers(
     engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

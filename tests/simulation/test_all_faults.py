@@ -50,6 +50,7 @@ def test_with_elr_random_faults_lose_no_record_without_excuse(seed: int, weather
 
 
 @pytest.mark.slow
+@pytest.mark.long  # half a minute of processor time
 def test_without_elr_some_random_faults_lose_records_and_no_harness_error_hides_it() -> None:
     """Every fault that was drawn often took effect, and most faults with affected nodes took effect."""
     losing, drawn, hit, bit = [], Counter[str](), Counter[str](), Counter[str]()
