@@ -1,8 +1,9 @@
-"""One real cluster for all tests of a worker that need one: three brokers and three controllers on loopback.
+"""One real cluster for all tests that need one: three brokers and three controllers on loopback.
 
 Starting six processes takes seconds, so tests share them: each test uses topics and groups of its own, and may
 end, pause and restart nodes. Before the next test everything runs again, and a node that ended
-unexpectedly fails the test in which it happened.
+unexpectedly fails the test in which it happened. The tests keep to one worker, and the cluster ends with the last
+of them, because six idle nodes take a third of a processor from all other tests.
 """
 
 import gc
@@ -15,21 +16,67 @@ from wire_helpers import BROKER_SETTINGS, SharedCluster
 from harness.environments.local.standing import LocalCluster, local_settings
 
 
+class OneCluster:
+    """The cluster of a worker, which exists from the first call of `get` to `end`. Mutable.
+
+    Args:
+        folders: Makes folders.
+    """
+
+    def __init__(self, folders: pytest.TempPathFactory) -> None:
+        self._folders = folders
+        self._cluster: LocalCluster | None = None
+
+    def get(self) -> LocalCluster:
+        """Returns the running cluster; starts one if there is none."""
+        if self._cluster is None:
+            directory: Path = self._folders.mktemp("cluster") / "nodes"
+            settings = local_settings(timings="fast", broker=BROKER_SETTINGS)
+            self._cluster = LocalCluster.create(directory, settings=settings)
+            self._cluster.start()
+            self._cluster.wait_ready(120)
+        return self._cluster
+
+    def end(self) -> None:
+        """Ends all nodes and removes their files."""
+        if self._cluster is not None:
+            self._cluster.down()
+            self._cluster = None
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keeps the tests that share the cluster on one worker."""
+    for item in items:
+        if _uses_cluster(item):
+            item.add_marker(pytest.mark.xdist_group("cluster"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Ends the cluster after the last test that uses it."""
+    shared = getattr(item, "funcargs", {}).get("one_cluster")
+    yield
+    if shared is not None and (nextitem is None or not _uses_cluster(nextitem)):
+        shared.end()
+
+
+def _uses_cluster(item: pytest.Item) -> bool:
+    return "one_cluster" in getattr(item, "fixturenames", ())
+
+
 @pytest.fixture(scope="session")
-def _one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    directory: Path = tmp_path_factory.mktemp("cluster") / "nodes"
-    with LocalCluster.create(
-        directory, settings=local_settings(timings="fast", broker=BROKER_SETTINGS)
-    ) as cluster:
-        cluster.start()
-        cluster.wait_ready(120)
-        yield cluster
+def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneCluster]:
+    """Yields the worker's cluster."""
+    shared = OneCluster(tmp_path_factory)
+    yield shared
+    shared.end()
 
 
 @pytest.fixture
-def cluster(_one_cluster: LocalCluster) -> Iterator[SharedCluster]:
-    """The worker's cluster, whole and ready."""
-    shared = SharedCluster(_one_cluster)
+def cluster(one_cluster: OneCluster) -> Iterator[SharedCluster]:
+    """Yields the worker's cluster, whole and ready."""
+    shared = SharedCluster(one_cluster.get())
     shared.mend()
     yield shared
     shared.check_no_node_died()

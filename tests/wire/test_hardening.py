@@ -25,7 +25,7 @@ from system_under_test.protocol.messages import (
 from system_under_test.protocol.record_batch import encode_batch
 from system_under_test.protocol.wire import ClientCodec
 
-pytestmark = pytest.mark.wire
+pytestmark = [pytest.mark.wire, pytest.mark.xdist_group("hardening")]
 
 LIMITS = {
     "max_request_bytes": 20_000_000,
