@@ -53,7 +53,7 @@ class Definitions:
         self.acked = {
             op: call
             for op, call in sorted(self.appends.items())
-            if call.outcome == "ok" and call.offset is not None
+            if call.outcome == "ok" and call.acks and call.offset is not None
         }
         self.readers: dict[tuple[int, int], Call] = {}
         """The poll with the smallest index that returned a value at an offset."""
@@ -99,7 +99,7 @@ class Definitions:
                 value=op,
             )
         for op, offset in self.revealed:
-            if self.appends[op].outcome == "ok":
+            if self.appends[op].outcome == "ok" and self.appends[op].acks:
                 at = _done(self.appends[op])
                 yield Known(kind="append", op=op, offset=offset, at=at, value=op)
         for poll in self.polls:
