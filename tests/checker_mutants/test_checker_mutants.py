@@ -4,9 +4,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event
 
 import pytest
 
+from tests.checker_mutants.children import run_in_child
 from tests.checker_mutants.explained import read_explanations
 from tests.checker_mutants.known import known_mutants
 from tests.checker_mutants.mutants import ROOT, mutants_of, mutated_code
@@ -102,8 +104,23 @@ def test_known_mutants_are_killed_and_unchanged_code_survives() -> None:
     lines = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
     found = {line["mutant"]: line["by"] for line in lines}
     assert found == {"unchanged, warm": "", "unchanged, fresh": ""} | {
-        mutant.name: killer if ending == "killed" else ending for mutant, killer, ending in known
+        mutant.name: killer for mutant, killer in known
     }
+
+
+def test_a_mutant_that_never_ends_or_takes_all_memory_is_ended() -> None:
+    def loop() -> None:
+        while True:
+            pass
+
+    def grow() -> str:
+        with pytest.raises(MemoryError):
+            bytearray(2**40)
+        return "refused"
+
+    assert run_in_child(loop, cpu_limit_s=1, elapsed_limit_s=100).report is None
+    assert run_in_child(Event().wait, cpu_limit_s=100, elapsed_limit_s=0.1).report is None
+    assert run_in_child(grow, cpu_limit_s=100, elapsed_limit_s=100).report == "refused"
 
 
 def test_an_outcome_is_kept_until_its_module_changes(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from tests.property.findings_by_definition import Definitions, Instance
 from tests.property.losses_by_definition import Declared, Losses
 
 HISTORIES = 1200
+PROCESSES = ((0,), (0, 1), (0, 255, 256, 511), (0, 65535, 65536, 2**40), (-256, -1, 0, 255))
+"""Some have the same last bits."""
 ABOUT_HOLES = frozenset(
     {"unfilled-hole", "hole-before-append", "unplaced-append", "unplaced-below-end"}
 )
@@ -31,7 +33,7 @@ def history_of(number: int) -> tuple[list[Call], Options]:
     """Returns a random history in which about every fourth operation is wrong, and how to read it."""
     rng = random.Random(f"instances/{number}")
     options = Options(sparse=rng.random() < 0.4, clock_error_ns=rng.choice((0, 0, 3)))
-    processes = rng.choice((1, 2, 300))
+    processes = rng.choice(PROCESSES)
     final_share = rng.choice((0.0, 0.5))
     wrong = rng.choice((0.0, 0.1, 0.3))
     calls, log = [], []
@@ -41,7 +43,7 @@ def history_of(number: int) -> tuple[list[Call], Options]:
         call = Call(
             op=op,
             kind="append" if is_append else rng.choice(("poll", "latest")),
-            process=rng.randrange(processes),
+            process=rng.choice(processes),
             inv=max(0, at - rng.randint(0, 9)),
             res=at + rng.randint(1, 9),
             final=not is_append and rng.random() < final_share,
