@@ -112,7 +112,10 @@ def keep(path: Path, tests: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     files = sorted({test.partition("::")[0] for test in tests})
     content = {"files": {file: _digest(file) for file in files}, "tests": tests}
-    path.write_text(json.dumps(content))
+    # Another run may read it at any time.
+    unfinished = path.with_suffix(f".{os.getpid()}")
+    unfinished.write_text(json.dumps(content))
+    unfinished.replace(path)
 
 
 def _digest(path: str) -> str:

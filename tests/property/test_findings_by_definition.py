@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -59,7 +60,19 @@ def history_of(number: int) -> tuple[list[Call], Options]:
             call = random_poll(rng, call, log, end, wrong)
         calls.append(call)
     rng.shuffle(calls)
-    return calls, options
+    scale = rng.choice((1, 1, 1, 3000))
+    return [_scaled(call, scale) for call in calls], options
+
+
+def _scaled(call: Call, scale: int) -> Call:
+    """Returns an operation on a log whose offsets are far apart; then the kernel keeps no place per offset."""
+    return replace(
+        call,
+        offset=None if call.offset is None else scale * call.offset,
+        position=scale * call.position if call.position > 0 else call.position,
+        records=tuple((scale * offset, value) for offset, value in call.records),
+        end=None if call.end is None else scale * call.end,
+    )
 
 
 def random_append(rng: random.Random, call: Call, end: int) -> Call:
@@ -117,6 +130,28 @@ def test_the_kernel_reports_what_the_definitions_give(part: int) -> None:
             calls, sparse=options.sparse, clock_error_ns=options.clock_error_ns
         )
         assert reported(calls, options) == definitions.instances(), f"history {number}: {calls}"
+
+
+def test_holes_are_the_offsets_below_the_end_without_a_known_record() -> None:
+    for number in range(200):
+        calls = history_of(number)[0]
+        report = check_tables(operations_table(calls), records_table(calls), ends_table(calls))
+        ends = [call.end for call in calls if call.end is not None]
+        ends += [c.offset for c in calls if c.kind == "latest" and c.offset is not None]
+        records = {offset for call in calls for offset, _ in call.records}
+        records |= {
+            call.offset
+            for call in calls
+            if call.kind == "append"
+            and call.outcome == "ok"
+            and call.acks
+            and call.offset is not None
+        }
+        end = max([0, *ends, *(offset + 1 for offset in records)])
+        borders = [-1, *sorted(records), end]
+        ranges = [[a + 1, b - 1] for a, b in pairwise(borders) if b - a > 1]
+        assert report.coverage["holes"] == sum(b - a + 1 for a, b in ranges)
+        assert report.coverage["hole_ranges"] == ranges
 
 
 def test_every_anomaly_occurs_in_these_histories() -> None:
