@@ -16,6 +16,7 @@ TESTS = (
     "tests/anomalies",
     "tests/unit/checkers",
     "tests/property/test_findings_by_definition.py",
+    "tests/property/test_replica_logs_by_replay.py",
     "tests/property/test_linearizability_laws.py",
     "tests/property/test_election_runs.py",
     "tests/property/test_corrupted_runs.py",
