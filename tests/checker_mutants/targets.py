@@ -17,6 +17,7 @@ TESTS = (
     "tests/unit/checkers",
     "tests/property/test_findings_by_definition.py",
     "tests/property/test_replica_logs_by_replay.py",
+    "tests/property/test_group_facts_by_definition.py",
     "tests/property/test_linearizability_laws.py",
     "tests/property/test_election_runs.py",
     "tests/property/test_corrupted_runs.py",
