@@ -117,13 +117,16 @@ class Excuses:
                 np.array(column, dtype=np.int64) for column in zip(*places, strict=True)
             )
             moments = np.full(len(places), invoked_ns)
+            highest = np.where(epoch >= 0, epoch, ANY_EPOCH)
+            # A leader that was deposed without knowing it may have written and committed the record.
+            passed_ns, passed_in = self._elections.logs.passed(offset, epoch, highest, moments)
             claims = Claims(
                 offset=offset,
                 low_epoch=epoch,
-                high_epoch=np.where(epoch >= 0, epoch, ANY_EPOCH),
+                high_epoch=highest,
                 from_ns=moments,
                 by_ns=moments,
-                epoch=np.full(len(places), -1),
+                epoch=np.where(passed_ns <= completed_ns, passed_in, -1),
             )
             fates = self._elections.fates(claims)
             lost = fates.outcome[(fates.election >= 0) | (fates.outcome > UNEXCUSED)]

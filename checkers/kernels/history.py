@@ -302,6 +302,9 @@ def read_history(
     a = np.flatnonzero(is_append)
     acks = _ints(operations, "acks")[a]
     status, impossible = _append_status(is_ok[a], outcome[a] == code_of("fail"), acks, offset[a])
+    # A success that proves nothing has no end either: with acks=0 the append may happen later.
+    append_res = res[a]
+    append_res[status == INFO] = INF_NS
     p = np.flatnonzero(~(is_append | is_latest))
     records, unordered = _read_records(records_read, lookup(op[p]), operations, a)
     believable = (records.offset >= 0) & (records.offset <= OFFSET_MAX)
@@ -335,7 +338,7 @@ def read_history(
     return PartitionHistory(
         append_op=op[a],
         append_inv=inv[a],
-        append_res=res[a],
+        append_res=append_res,
         append_status=status,
         append_offset=offset[a],
         append_acks=acks,

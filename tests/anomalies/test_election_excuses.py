@@ -260,6 +260,32 @@ def test_an_append_without_an_offset_may_have_been_given_up(
     assert judgements(verdict, "unplaced-append") == {judgement: 1}
 
 
+@pytest.mark.parametrize(
+    ("isr", "committed_end", "judgement"),
+    [([1], 2, EXCUSED), ([1, 2], 2, FORBIDDEN), ([1], 1, FORBIDDEN)],
+)
+def test_an_append_without_an_offset_to_a_deposed_leader_is_given_up_by_the_election_before(
+    isr: list[int], committed_end: int, judgement: Judgement
+) -> None:
+    """Broker 1 does not know that it was deposed at 50. It writes op 1 at 61, and commits it at 62.
+
+    The near misses: broker 2 was in the ISR, so broker 1 cannot have committed anything without it; broker 1
+    acknowledged what it had not committed.
+    """
+    verdict = judged(
+        [append(0, 0, at=1), replace(append(1, None, at=60), res=65), *final_read(10, 0)],
+        [state(1, 1, isr, epoch=0), state(50, 2, [2], epoch=1, flagged=True)],
+        replicas=[
+            leads(1, 1, 1, hw=1, epoch=0, cause="append"),
+            replica(2, 2, 1),
+            leads(51, 2, 1, hw=1, epoch=1, cause="role"),
+            leads(61, 1, 2, hw=1, epoch=0, cause="append"),
+            leads(62, 1, 2, hw=committed_end, epoch=0, cause="high-watermark"),
+        ],
+    )
+    assert judgements(verdict, "lost-acked-write") == {judgement: 1}
+
+
 def test_an_excused_append_without_an_offset_does_not_hide_another_one() -> None:
     """Op 3 was acknowledged without an offset after the election, and is not there either."""
     calls = [append(0, 0, at=1), append(1, None, at=3), append(2, 1, at=60), append(3, None, at=70)]

@@ -266,6 +266,20 @@ def test_an_append_without_a_place_rests_on_acks_1_if_it_or_what_is_in_its_place
     assert not found.weak.any()
 
 
+@pytest.mark.parametrize("acks", [0, -1])
+def test_an_append_that_required_no_acknowledgement_may_take_effect_after_its_success(
+    acks: int,
+) -> None:
+    """Op 0 succeeded at 2, and op 1 is somewhere. Offset 1 was written after 10: with acks=0 by either of them."""
+    calls = [
+        append(0, 1, 2, acks=acks),
+        append(1, 1, 100),
+        append(2, 10, 15, 0),
+        append(3, 11, 20, 2),
+    ]
+    assert ids(check(calls)) == (set() if acks == 0 else {"unplaced-append"})
+
+
 def test_an_order_that_rests_on_acks_1_hides_no_append_without_a_place() -> None:
     calls = [
         append(0, 1, 2, 9, acks=1),

@@ -42,6 +42,8 @@ def test_a_read_may_begin_at_the_log_start_of_its_time() -> None:
     assert ids(calls, log_starts=((21, 2),)) == set(), "the start moved while it was read"
     assert ids(calls, log_starts=((22, 2),)) == {"lost-record"}, "the start moved only later"
     assert ids(calls, log_starts=((15, 1),)) == {"lost-record"}, "record 1 was still there"
+    skips_one = [*APPENDS, late(10, 20, 0, (1, 1), (2, 2), (3, 3))]
+    assert ids(skips_one, log_starts=((22, 1),)) == {"lost-record"}, "the log began at 0 before"
 
 
 def test_a_record_above_the_log_start_must_not_be_skipped() -> None:

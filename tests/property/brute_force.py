@@ -144,7 +144,7 @@ def judge_accepts(calls: list[Call], *, sparse: bool = False, level: str = "fres
         level: "fresh": all orders that fit the clock; "order": likewise, but a log end may be stale;
             "integrity": any order, if all clients agree on one sequence.
     """
-    live = [call for call in calls if call.outcome != "fail"]
+    live = [_as_it_counts(call) for call in calls if call.outcome != "fail"]
     highest = max(
         [0]
         + [call.offset for call in live if call.offset is not None]
@@ -175,6 +175,12 @@ def judge_accepts(calls: list[Call], *, sparse: bool = False, level: str = "fres
         return False
 
     return search(0, (), 0)
+
+
+def _as_it_counts(call: Call) -> Call:
+    """Returns an append that required no acknowledgement as what it is, one of unknown outcome."""
+    is_silent = call.kind == "append" and call.acks == 0
+    return replace(call, outcome="info", res=None, offset=None) if is_silent else call
 
 
 def _precedes(y: Call, x: Call) -> bool:
@@ -356,7 +362,14 @@ def numbered_history(seed: int, number: int) -> tuple[list[Call], bool]:
     """Returns one history of a seed, and whether its log is sparse; every number has its own stream."""
     rng = random.Random(f"{seed}/{number}")
     sparse = rng.random() < 0.4
-    return random_history(rng, sparse=sparse), sparse
+    calls = random_history(rng, sparse=sparse)
+    silent = rng.choice((0.0, 0.0, 0.3))
+    return [
+        replace(call, acks=0, offset=None)
+        if call.kind == "append" and call.outcome == "ok" and rng.random() < silent
+        else call
+        for call in calls
+    ], sparse
 
 
 def disagreements(first: int, count: int, seed: int) -> Iterator[tuple[int, list[Call], list[str]]]:

@@ -1,6 +1,7 @@
 """The composition: what makes a run unknown, and that it never fails on a history that can be read."""
 
 import random
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from checkers.kernels.compose import (
     compose,
     judge_partition,
     judge_run,
+    untouched_partitions,
 )
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement, Validity
@@ -85,6 +87,78 @@ def test_a_scripted_schedule_may_declare_that_nothing_is_acknowledged_during_its
     faults = [fault(30, "cut", ["b1"], healed=40)]
     context = RunContext(acked_during_faults_min=0)
     assert judge_run(run(CALLS, faults=faults), context).validity == Validity.VALID
+
+
+@pytest.mark.parametrize(
+    ("began", "healed", "count"),
+    [(10, 13, 2), (11, 13, 1), (12, 13, 1), (13, 14, 0), (0, 10, 0), (0, 11, 1), (12, None, 1)],
+)
+def test_an_acknowledgement_counts_after_the_fault_began_and_until_it_was_healed(
+    began: int, healed: int | None, count: int
+) -> None:
+    """Appends are acknowledged at 11 and 13. What else completed then is no acknowledgement."""
+    calls = [
+        append(0, 0, at=10),
+        append(1, 1, at=12),
+        append(2, None, at=12, outcome="fail"),
+        append(3, None, at=12, acks=0),
+        replace(append(4, 2, at=12), final=True),
+        *final_read(5, 0, 1, 4, at=12),
+    ]
+    tables = run(calls, faults=[fault(began, "cut", ["b1"], healed=healed)])
+    assert acked_during_faults(tables["operations"], tables["faults"]) == count
+    enough = RunContext(acked_during_faults_min=count)
+    assert judge_run(tables, enough).validity == Validity.VALID
+    too_few = judge_run(tables, replace(enough, acked_during_faults_min=count + 1))
+    assert too_few.validity == Validity.UNKNOWN
+    assert too_few.coverage["acked_during_faults"] == count
+
+
+def test_faults_that_heal_others_need_no_effect_and_test_nothing() -> None:
+    repair = [fault(0, "start", ["b1"], took_effect=False), fault(5, "cut", ["b1"], healed=90)]
+    assert repair[0]["heals"]
+    verdict = judge_run(run(CALLS, faults=repair), RunContext(enabled_faults=("start", "cut")))
+    assert verdict.validity == Validity.VALID
+    assert verdict.coverage["faults"] == verdict.coverage["faults_with_effect"] == 1
+    alone = judge_run(run(CALLS, faults=repair[:1]), RunContext())
+    assert alone.validity == Validity.VALID
+    assert alone.coverage["acked_during_faults"] == 0
+
+
+def test_coverage_adds_up_over_partitions_but_for_truth_values_and_ends() -> None:
+    tables = two_partitions()
+    coverage = judge_run(tables, RunContext()).coverage
+    assert coverage["partitions"] == 2
+    assert coverage["appends"] == coverage["appends_acked"] == 4
+    assert "final_end_offset" not in coverage
+    assert "final_reads_complete" not in coverage
+    assert set(coverage["by_partition"]) == {"t-0", "t-1"}
+
+
+def two_partitions() -> dict[str, pa.Table]:
+    """Returns two partitions with the same operations, those of the second with larger indices."""
+    first = run(CALLS)
+    second = run([append(100, 0, at=10), append(101, 1, at=20), *final_read(150, 100, 101)])
+    both = {}
+    for name, table in first.items():
+        other = second[name]
+        if "partition" in table.column_names:
+            at = other.column_names.index("partition")
+            ones = pa.array([1] * other.num_rows, pa.int32())
+            other = other.set_column(at, other.schema.field(at), ones)
+            both[name] = pa.concat_tables([other, table])
+        else:
+            both[name] = table
+    return both
+
+
+def test_a_partition_of_a_tested_topic_that_no_client_touched_is_named() -> None:
+    tables = two_partitions()
+    places = [("t", 0), ("t", 1), ("t", 2), ("t", 3), ("other", 0)]
+    judged = by_partition(tables)
+    assert sorted(judged) == [("t", 0), ("t", 1)]
+    assert untouched_partitions(places, judged) == ("t-2", "t-3")
+    assert untouched_partitions(places[:2], judged) == ()
 
 
 def test_invalid_beats_unknown() -> None:

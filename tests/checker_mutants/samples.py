@@ -1,0 +1,45 @@
+"""Short parts of the comparisons with exhaustive search. Only mutation testing runs them."""
+
+import random
+
+import pytest
+
+from checkers.models import check_model, find_model
+from harness.contracts.verdict import Validity
+from tests.property.brute_force import disagreements
+from tests.property.election_runs import wrong_verdicts
+from tests.property.model_brute_force import disagreement
+from tests.property.model_histories import is_linearizable, queue_history
+from tests.property.transaction_histories import KINDS, history_of
+
+
+@pytest.mark.parametrize("part", range(20))
+def test_partition_logs(part: int) -> None:
+    assert next(disagreements(part * 50, 50, seed=2000), None) is None
+
+
+@pytest.mark.parametrize("part", range(20))
+def test_elections(part: int) -> None:
+    assert list(wrong_verdicts(200 + 3 * part, 3)) == []
+
+
+@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_transactions(kind: str, part: int) -> None:
+    for number in range(part * 25, (part + 1) * 25):
+        assert not KINDS[kind][1](history_of(kind, 8, number))
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_models(part: int) -> None:
+    for number in range(part * 40, (part + 1) * 40):
+        found, _ = disagreement(8, number)
+        assert not found
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_queues(part: int) -> None:
+    for number in range(part * 50, (part + 1) * 50):
+        history = queue_history(random.Random(f"sample/{number}"))
+        result = check_model(history, find_model("queue"), time_limit_s=None)
+        assert (result.validity == Validity.VALID) == is_linearizable("queue", history)

@@ -1,0 +1,48 @@
+"""Which modules are mutated, and which tests judge the mutants."""
+
+from pathlib import Path
+
+from tests.checker_mutants.mutants import ROOT
+
+PACKAGES = ("checkers/kernels", "checkers/models")
+MODULES = ("checkers/expectations.py",)
+"""Beside all modules of the packages."""
+
+NOT_DECIDING = frozenset({"checkers/models/picture.py"})
+"""What draws pictures decides nothing."""
+
+TESTS = (
+    "tests/checker_mutants/samples.py",
+    "tests/anomalies",
+    "tests/unit/checkers",
+    "tests/property/test_findings_by_definition.py",
+    "tests/property/test_replica_logs_by_replay.py",
+    "tests/property/test_group_facts_by_definition.py",
+    "tests/property/test_linearizability_laws.py",
+    "tests/property/test_election_runs.py",
+    "tests/property/test_corrupted_runs.py",
+)
+"""Of the comparisons with exhaustive search, `samples.py` has short parts: the rest takes long."""
+
+MARKS = "not spark and not long and not wire and not containers"
+
+WARM_UP = (
+    "tests/property/test_corrupted_runs.py::test_the_runs_are_valid_and_one_has_an_excused_loss"
+)
+"""Runs before anything is mutated: its fixtures record runs, which every corruption needs."""
+
+
+def modules() -> list[str]:
+    """Returns the paths of all modules that are mutated, relative to the root of the repository."""
+    found = [
+        path.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for path in sorted((ROOT / package).rglob("*.py"))
+    ]
+    return [module for module in (*found, *MODULES) if module not in NOT_DECIDING]
+
+
+def is_of(module: str, wanted: str) -> bool:
+    """Whether a path is meant by an argument: the path, a folder, or the name of the file."""
+    path = Path(module)
+    return module == wanted or wanted in (path.stem, path.name) or module.startswith(f"{wanted}/")

@@ -1,0 +1,161 @@
+"""The machinery of mutation testing: it finds mutants, kills those with a known killer, and keeps outcomes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from tests.checker_mutants.children import run_in_child
+from tests.checker_mutants.explained import read_explanations
+from tests.checker_mutants.known import known_mutants
+from tests.checker_mutants.mutants import ROOT, mutants_of, mutated_code
+from tests.checker_mutants.outcome import Outcome, Outcomes, source_of
+from tests.checker_mutants.targets import is_of, modules
+
+MODULE = "checkers/kernels/time_order.py"
+SOURCE = '''
+from numpy import maximum
+
+LIMIT: int = 3
+
+
+class Thing:
+    size: int = 2
+
+    def is_small(self, other: int | None = None, *, strict: bool = False) -> bool:
+        """Says 1 or True."""
+        if other is not None and not strict:
+            return self.size + 1 < other
+        return any(maximum.accumulate([self.size])[1:] == -self.size)
+'''
+
+
+def changes(source: str) -> list[str]:
+    return [mutant.change for mutant in mutants_of(MODULE, source)]
+
+
+def test_comparisons_constants_operators_and_directions_are_mutated_and_nothing_else() -> None:
+    assert changes(SOURCE) == [
+        "3 -> 4",
+        "2 -> 3",
+        "False -> True",
+        "other is not None and (not strict) -> other is not None or not strict",
+        "other is not None -> other is None",
+        "not strict -> not not strict",
+        "self.size + 1 < other -> self.size + 1 <= other",
+        "self.size + 1 < other -> self.size + 1 >= other",
+        "self.size + 1 -> self.size - 1",
+        "self.size + 1 -> self.size + 2",
+        "any(maximum.accumulate([self.size])[1:] == -self.size)"
+        " -> all(maximum.accumulate([self.size])[1:] == -self.size)",
+        "maximum.accumulate([self.size])[1:] == -self.size"
+        " -> maximum.accumulate([self.size])[1:] != -self.size",
+        "maximum.accumulate -> minimum.accumulate",
+        "maximum.accumulate([self.size])[1:] -> maximum.accumulate([self.size])[2:]",
+        "-self.size -> --self.size",
+    ]
+
+
+def test_a_mutant_names_its_function_and_statement_and_not_its_line_number() -> None:
+    first = mutants_of(MODULE, SOURCE)
+    moved = mutants_of(MODULE, "# a comment\n" + SOURCE)
+    assert [mutant.name for mutant in moved] == [mutant.name for mutant in first]
+    assert len({mutant.name for mutant in first}) == len(first)
+    assert {mutant.function for mutant in first} == {"<module>", "Thing", "Thing.is_small"}
+    assert first[6].statement == (13, 13)
+    assert [m.is_in_function for m in first] == [False] * 3 + [True] * 12
+
+
+def test_the_code_of_a_mutant_has_its_change_and_no_other() -> None:
+    values = []
+    for mutant in mutants_of(MODULE, "A = 1\nB = 1\n"):
+        namespace: dict[str, int] = {}
+        exec(mutated_code(mutant, "A = 1\nB = 1\n"), namespace)
+        values.append((namespace["A"], namespace["B"]))
+    assert values == [(2, 1), (1, 2)]
+
+
+def test_what_is_explained_still_exists() -> None:
+    explanations = read_explanations()
+    existing = {
+        (mutant.module, mutant.function, mutant.line, mutant.change)
+        for module in {explanation.module for explanation in explanations}
+        for mutant in mutants_of(module)
+    }
+    missing = [
+        (explanation.module, explanation.function, explanation.line, change)
+        for explanation in explanations
+        for change in explanation.changes
+        if (explanation.module, explanation.function, explanation.line, change) not in existing
+    ]
+    assert not missing
+    assert all(explanation.reason for explanation in explanations)
+
+
+def test_known_mutants_are_killed_and_unchanged_code_survives() -> None:
+    known = known_mutants()
+    assert len(known) >= 20
+    command = [sys.executable, "-m", "tests.checker_mutants.known"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    lines = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+    found = {line["mutant"]: line["by"] for line in lines}
+    assert found == {"unchanged, warm": "", "unchanged, fresh": ""} | {
+        mutant.name: killer for mutant, killer in known
+    }
+
+
+def test_a_mutant_that_never_ends_or_takes_all_memory_is_ended() -> None:
+    def loop() -> None:
+        while True:
+            pass
+
+    def grow() -> str:
+        with pytest.raises(MemoryError):
+            bytearray(2**40)
+        return "refused"
+
+    assert run_in_child(loop, cpu_limit_s=1, elapsed_limit_s=100).report is None
+    assert run_in_child(Event().wait, cpu_limit_s=100, elapsed_limit_s=0.1).report is None
+    assert run_in_child(grow, cpu_limit_s=100, elapsed_limit_s=100).report == "refused"
+
+
+def test_an_outcome_is_kept_until_its_module_changes(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    first, second, third = mutants_of(MODULE)[:3]
+    outcomes = Outcomes(path, [MODULE])
+    source = source_of(MODULE)
+    outcomes.add(Outcome(source=source, mutant=first.name, ending="survived"))
+    outcomes.add(Outcome(source=source, mutant=first.name, ending="killed", by="a test"))
+    outcomes.add(Outcome(source="earlier", mutant=second.name, ending="killed"))
+    # The process ended while it wrote the last line.
+    path.write_text(path.read_text() + json.dumps({"source": source, "mutant": third.name})[:-5])
+    again = Outcomes(path, [MODULE])
+    found = again.get(first)
+    assert found is not None and found.is_killed and found.by == "a test"
+    assert again.get(second) is None
+    assert again.get(third) is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("checkers/kernels/transactions", True),
+        ("checkers/kernels/transactions/lists.py", True),
+        ("lists", True),
+        ("list", False),
+        ("checkers/kernels/transactions/l", False),
+    ],
+)
+def test_a_module_is_chosen_by_path_folder_or_name(wanted: str, found: bool) -> None:
+    assert is_of("checkers/kernels/transactions/lists.py", wanted) is found
+
+
+def test_every_module_that_decides_is_mutated() -> None:
+    found = modules()
+    assert "checkers/expectations.py" in found
+    assert "checkers/kernels/transactions/cycles.py" in found
+    assert all((ROOT / module).exists() for module in found)

@@ -1,0 +1,186 @@
+"""What final reads show of acknowledged and read records, from the definitions: slow, and without arrays.
+
+No election explains anything here, and no logs of replicas are recorded.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from checkers.kernels.history import INF_NS
+from checkers.kernels.lost_acked import BEYOND_END, NOWHERE, PASSED_OVER, REUSED, UNKNOWN
+from tests.property.brute_force import Call
+from tests.property.findings_by_definition import Instance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What a run declares; see `checkers.kernels.lost_acked.final_log`."""
+
+    log_start_offset: int = 0
+    phase_complete: bool = True
+    ends_recorded: bool = True
+
+
+class Losses:
+    """The losses of one history whose records are readable."""
+
+    def __init__(self, calls: list[Call], declared: Declared) -> None:
+        self.declared = declared
+        self.start = declared.log_start_offset
+        self.calls = {call.op: call for call in sorted(calls, key=lambda call: call.op)}
+        self.appends = {op: c for op, c in self.calls.items() if c.kind == "append"}
+        self.polls = [c for c in self.calls.values() if c.kind == "poll"]
+        self.answered = {
+            op: c for op, c in self.appends.items() if c.outcome == "ok" and c.acks != 0
+        }
+        self.acked = {
+            op: c.offset
+            for op, c in self.answered.items()
+            if c.offset is not None and c.offset >= self.start
+        }
+        self.final = [poll for poll in self.polls if poll.final and poll.records]
+        self.present = {value for poll in self.final for _, value in poll.records}
+        self.read = {
+            value for poll in self.polls for offset, value in poll.records if offset >= self.start
+        }
+        self.passed = {
+            offset
+            for poll in self.final
+            for offset in range(_begin(poll), max(o for o, _ in poll.records) + 1)
+        }
+
+    @property
+    def end_offset(self) -> int:
+        """The end of the log in the final phase, -1 if none was seen."""
+        ends = [call.end for call in self.polls if call.final and call.end is not None]
+        ends += [
+            call.offset
+            for call in self.calls.values()
+            if call.kind == "latest" and call.final and call.offset is not None
+        ]
+        ends += [offset + 1 for poll in self.final for offset, _ in poll.records]
+        if not self.declared.ends_recorded:
+            offsets = [c.offset for c in self.answered.values() if c.offset is not None]
+            offsets += [offset for poll in self.polls for offset, _ in poll.records]
+            ends += [offset + 1 for offset in offsets] or [0]
+        return max(ends, default=-1)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the final reads went over everything up to an end that was seen."""
+        reported = any(
+            call.final and (call.end if call.kind == "poll" else call.offset) is not None
+            for call in self.calls.values()
+            if call.kind != "append"
+        )
+        return (
+            self.declared.phase_complete
+            and (reported or not self.declared.ends_recorded)
+            and all(offset in self.passed for offset in range(self.start, self.end_offset))
+        )
+
+    def instances(self) -> list[Instance]:
+        """Returns all of them."""
+        return sorted([*self._lost(), *self._reused(), *self._regress()])
+
+    def _how(self, offset: int) -> int:
+        if offset in self.passed:
+            return PASSED_OVER
+        return BEYOND_END if self.is_complete and offset >= self.end_offset else UNKNOWN
+
+    def _witness(self, offset: int) -> int:
+        """The final poll that began last before the offset, if it went past it."""
+        before = [poll for poll in self.final if poll.position <= offset]
+        last = max(before, key=lambda poll: (poll.position, poll.op), default=None)
+        goes_past = last is not None and max(o for o, _ in last.records) >= offset
+        return last.op if last is not None and goes_past and offset in self.passed else -1
+
+    def _lost(self) -> Iterator[Instance]:
+        survivors = self._survivors()
+        for op, offset in self.acked.items():
+            if op in self.present:
+                continue
+            how, witness = self._how(offset), self._witness(offset)
+            if op in survivors:
+                how, witness = REUSED if how == UNKNOWN else how, survivors[op]
+            yield from self._loss(op, offset, how, witness)
+        if not self.declared.ends_recorded:
+            return
+        after = min((self._done(op) for op in self.acked), default=INF_NS) if self.start else -1
+        for op, call in self.answered.items():
+            is_gone = call.offset is None and op not in self.present and op not in self.read
+            if is_gone and call.inv > after:
+                yield from self._loss(op, -1, NOWHERE if self.is_complete else UNKNOWN, -1)
+
+    def _loss(self, op: int, offset: int, how: int, witness: int) -> Iterator[Instance]:
+        is_strong = self.appends[op].acks == -1
+        if how == UNKNOWN and not is_strong:
+            return
+        lost = "lost-acked-write" if is_strong else "lost-acked-write-acks1"
+        yield Instance(
+            id="unseen" if how == UNKNOWN else lost,
+            first=op,
+            second=witness,
+            offset=offset,
+            other=how,
+            since_ns=self._done(op),
+        )
+
+    def _survivors(self) -> dict[int, int]:
+        """Returns for every append that lost its offset to another one, the one that stayed there."""
+        survivors = {}
+        for offset in set(self.acked.values()):
+            rivals = [op for op, at in self.acked.items() if at == offset]
+            stays = max(rivals, key=self._right_to_stay)
+            survivors |= {op: stays for op in rivals if op != stays}
+        return survivors
+
+    def _right_to_stay(self, op: int) -> tuple[bool, bool, int, int, int]:
+        is_weak = self.appends[op].acks == 1
+        reads = [poll.res or INF_NS for poll in self.polls if (self.acked[op], op) in poll.records]
+        # With acks=1, a record that was read counts from its first read on.
+        established = min([*reads, INF_NS if is_weak and reads else self._done(op)])
+        return (
+            op in self.present,
+            not (is_weak and op not in self.read),
+            established,
+            self._done(op),
+            op,
+        )
+
+    def _reused(self) -> Iterator[Instance]:
+        for op, stays in self._survivors().items():
+            yield Instance(
+                id="offset-reused",
+                first=op,
+                second=stays,
+                offset=self.acked[op],
+                since_ns=self._done(op),
+                weak=self.appends[op].acks == 1 and op not in self.read,
+            )
+
+    def _regress(self) -> Iterator[Instance]:
+        first: dict[int, tuple[int, int, int]] = {}
+        for poll in self.polls:
+            for offset, value in poll.records:
+                if offset >= self.start and value in self.appends and value not in self.present:
+                    seen = (poll.res or INF_NS, poll.op, offset)
+                    first[value] = min(first.get(value, seen), seen)
+        for value, (since_ns, op, offset) in first.items():
+            if self._how(offset) != UNKNOWN:
+                yield Instance(
+                    id="visible-regress",
+                    first=value,
+                    second=op,
+                    offset=offset,
+                    other=self._how(offset),
+                    since_ns=since_ns,
+                )
+
+    def _done(self, op: int) -> int:
+        return self.appends[op].res or INF_NS
+
+
+def _begin(poll: Call) -> int:
+    offsets = [offset for offset, _ in poll.records]
+    return min(poll.position, max(offsets)) if poll.position >= 0 else min(offsets)

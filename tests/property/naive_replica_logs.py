@@ -1,0 +1,203 @@
+"""The logs of replicas, replayed record by record: slow, and without arrays.
+
+The rules are those of `checkers.kernels.replica_logs`; every question is answered by looking at all rows.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from checkers.kernels.history import INF_NS
+from checkers.kernels.replica_logs import ANY_EPOCH
+
+Row = dict[str, Any]
+Written = tuple[int, bool]
+"""The epoch that wrote a record; false if it is only the largest that the writer can have had."""
+Leader = Callable[[int], Written]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A replica's log after one of its rows."""
+
+    row: Row
+    log: tuple[Written, ...]
+    grew_from: int
+
+    @property
+    def grew(self) -> bool:
+        return len(self.log) > self.grew_from
+
+
+@dataclass(slots=True, kw_only=True)
+class Replayed:
+    """One replica while its rows are replayed. Mutable."""
+
+    log: list[Written] = field(default_factory=list)
+    moments: list[Moment] = field(default_factory=list)
+    writer: tuple[str, int] | None = None
+    source: Leader | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reign:
+    """The rows of one leader in one epoch."""
+
+    epoch: int
+    broker: int
+    until_ns: int
+    moments: tuple[Moment, ...]
+
+    @property
+    def writes(self) -> Iterator[tuple[int, int, int]]:
+        """When it wrote, and the first offset and the one after the last."""
+        stop = -1
+        for moment in self.moments:
+            if moment.row["cause"] == "append" and moment.grew:
+                stop = max(stop, len(moment.log))
+                yield moment.row["at_ns"], moment.grew_from, stop
+
+
+class NaiveLogs:
+    """All logs of a partition."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.replicas: dict[int, Replayed] = {}
+        self.leaders: dict[int, Leader] = {}
+        for row in sorted(rows, key=lambda row: row["at_ns"]):
+            if row["log_end_offset"] >= 0:
+                self._replay(self.replicas.setdefault(row["broker"], Replayed()), row)
+        self.reigns = sorted(
+            self._reigns(), key=lambda r: (r.epoch, r.moments[0].row["at_ns"], r.broker)
+        )
+
+    def _replay(self, replica: Replayed, row: Row) -> None:
+        before, end, epoch = len(replica.log), row["log_end_offset"], row["leader_epoch"]
+        writer = (row["cause"] if row["cause"] in ("append", "replicate") else "other", epoch)
+        if end < before:
+            replica.writer = None
+            del replica.log[end:]
+        elif end > before and replica.writer != writer:
+            replica.writer = writer
+            if writer[0] == "append":
+                replica.source = lambda _, e=epoch: (e, True)  # type: ignore[misc]
+            else:
+                bound: Leader = lambda _, e=epoch: (e, False)  # type: ignore[misc]  # noqa: E731
+                known = self.leaders.get(epoch) if writer[0] == "replicate" else None
+                replica.source = known or bound
+        for offset in range(before, end):
+            assert replica.source is not None
+            replica.log.append(replica.source(offset))
+        if row["role"] == "leader" and epoch not in self.leaders:
+            start = before if writer[0] == "append" and end > before else end
+            held = tuple(replica.log[:start])
+            self.leaders[epoch] = lambda o: held[o] if o < len(held) else (epoch, True)
+        replica.moments.append(Moment(row=row, log=tuple(replica.log), grew_from=before))
+
+    def _reigns(self) -> Iterator[Reign]:
+        for broker, replica in self.replicas.items():
+            for epoch in {m.row["leader_epoch"] for m in replica.moments}:
+                mine = [
+                    (at, moment)
+                    for at, moment in enumerate(replica.moments)
+                    if moment.row["role"] == "leader" and moment.row["leader_epoch"] == epoch
+                ]
+                if mine:
+                    after = replica.moments[mine[-1][0] + 1 :]
+                    yield Reign(
+                        epoch=epoch,
+                        broker=broker,
+                        until_ns=after[0].row["at_ns"] if after else INF_NS,
+                        moments=tuple(moment for _, moment in mine),
+                    )
+
+    def _until(self, broker: int, at_ns: int) -> list[Moment]:
+        replica = self.replicas.get(broker)
+        return [m for m in replica.moments if m.row["at_ns"] <= at_ns] if replica else []
+
+    def end_at(self, broker: int, at_ns: int) -> int:
+        moments = self._until(broker, at_ns)
+        return len(moments[-1].log) if moments else 0
+
+    def lacks(self, broker: int, at_ns: int, offset: int, low: int, high: int) -> bool:
+        moments = self._until(broker, at_ns)
+        log = moments[-1].log if moments else ()
+        return offset >= len(log) or differs(log[offset], low, high)
+
+    def certainly_has(
+        self, broker: int, at_ns: int, offset: int, low: int, high: int, since_ns: int
+    ) -> bool:
+        if self.lacks(broker, at_ns, offset, low, high):
+            return False
+        moments = self._until(broker, at_ns)
+        if moments[-1].log[offset][1] and low == high:
+            return True
+        there = [m for m in moments if m.row["at_ns"] <= since_ns][-1:]
+        later = [m for m in moments if m.row["at_ns"] > since_ns]
+        return bool(there) and all(len(m.log) > offset for m in (*there, *later))
+
+    def self_cuts(self) -> list[tuple[int, int, int]]:
+        """When, in which epoch and by which leader its own log was cut."""
+        return sorted(
+            (after.row["at_ns"], after.row["leader_epoch"], broker)
+            for broker, replica in self.replicas.items()
+            for before, after in zip(replica.moments, replica.moments[1:], strict=False)
+            if before.row["role"] == after.row["role"] == "leader"
+            and before.row["leader_epoch"] == after.row["leader_epoch"]
+            and len(after.log) < len(before.log)
+        )
+
+    def writers_of_one(self, offset: int, from_ns: int, to_ns: int) -> list[int]:
+        return [
+            reign.epoch
+            for reign in self.reigns
+            if any(
+                begin <= offset < stop and from_ns <= at_ns <= to_ns
+                for at_ns, begin, stop in reign.writes
+            )
+        ]
+
+    def written(self, from_ns: int, to_ns: int) -> list[tuple[int, int]]:
+        return sorted(
+            {
+                (offset, reign.epoch)
+                for reign in self.reigns
+                for at_ns, begin, stop in reign.writes
+                if from_ns <= at_ns <= to_ns
+                for offset in (begin, stop - 1)
+            }
+        )
+
+    def written_in_term(self, term: int, offset: int) -> int:
+        epoch, is_exact = self.leaders[term](offset) if term in self.leaders else (-1, False)
+        return epoch if is_exact else -1
+
+    def passed(self, offset: int, low: int, high: int, invoked_ns: int) -> tuple[int, int]:
+        for reign in self.reigns:
+            if low <= reign.epoch and not differs(self.leaders[reign.epoch](offset), low, high):
+                times = [at_ns for at_ns, mark in _marks(reign) if mark > offset]
+                times = [at_ns for at_ns in times if at_ns >= invoked_ns]
+                if times:
+                    return times[0], reign.epoch
+        return INF_NS, -1
+
+    def served(self, offset: int, from_ns: int, to_ns: int) -> tuple[int, int, int]:
+        for reign in self.reigns:
+            times = [at_ns for at_ns, mark in _marks(reign) if mark > offset]
+            if times and times[0] <= to_ns and from_ns <= reign.until_ns:
+                epoch, is_exact = self.leaders[reign.epoch](offset)
+                return epoch if is_exact else ANY_EPOCH, times[0], reign.epoch
+        return ANY_EPOCH, INF_NS, -1
+
+
+def _marks(reign: Reign) -> Iterator[tuple[int, int]]:
+    mark = -1
+    for moment in reign.moments:
+        mark = max(mark, moment.row["high_watermark"])
+        yield moment.row["at_ns"], mark
+
+
+def differs(written: Written, low: int, high: int) -> bool:
+    """Whether a record is certainly not one that was written in certain epochs."""
+    epoch, is_exact = written
+    return epoch < low or (is_exact and epoch > high)

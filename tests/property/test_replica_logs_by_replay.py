@@ -1,0 +1,107 @@
+"""What the kernel knows of replicas' logs is what a replay of every row gives."""
+
+import random
+
+import numpy as np
+import pytest
+
+from checkers.kernels.replica_logs import ANY_EPOCH, ReplicaLogs
+from tests.anomalies.runs import replica, table
+from tests.property.naive_replica_logs import NaiveLogs, Row
+
+LOGS = 300
+BROKERS = (1, 2, 3)
+
+
+def random_rows(rng: random.Random) -> list[Row]:
+    """Returns rows of replicas that lead, follow, copy, cut and restart at random; some rows are in one moment."""
+    ends = dict.fromkeys(BROKERS, 0)
+    roles = dict.fromkeys(BROKERS, "follower")
+    epochs = dict.fromkeys(BROKERS, 0)
+    rows, now, epoch = [], 0, 0
+    for _ in range(rng.randint(1, 25)):
+        now += rng.choice((0, 1, 2))
+        b = rng.choice(BROKERS)
+        cause = rng.choice(
+            ("append", "append", "replicate", "replicate", "role", "truncate", "load")
+        )
+        if cause == "role":
+            if rng.random() < 0.5:
+                epoch += rng.choice((0, 1, 2))
+                roles[b] = "leader"
+            else:
+                roles[b] = "follower"
+            epochs[b] = rng.randint(epochs[b], epoch)
+            epochs[b] = epoch if roles[b] == "leader" else epochs[b]
+        elif cause == "truncate":
+            ends[b] = rng.randint(0, ends[b])
+        elif cause == "load":
+            ends[b] = max(0, ends[b] + rng.choice((-1, 0, 2)))
+        elif cause == "append" and roles[b] == "leader":
+            ends[b] += rng.choice((0, 1, 3))
+        else:
+            cause = "replicate"
+            ends[b] += rng.choice((0, 1, 2))
+            epochs[b] = rng.choice((epochs[b], max(epochs[b], epoch)))
+        end = -1 if rng.random() < 0.05 else ends[b]
+        mark = rng.randint(0, max(ends[b], 0))
+        rows.append(replica(now, b, end, hw=mark, epoch=epochs[b], role=roles[b], cause=cause))
+    return rows
+
+
+def one(value: int) -> np.ndarray:
+    return np.array([value], dtype=np.int64)
+
+
+@pytest.mark.parametrize("part", range(12))
+def test_the_kernel_agrees_with_a_replay(part: int) -> None:
+    for number in range(part * LOGS // 12, (part + 1) * LOGS // 12):
+        rng = random.Random(f"logs/{number}")
+        rows = random_rows(rng)
+        logs, naive = ReplicaLogs(table("replica_states", rows)), NaiveLogs(rows)
+        assert [(c.at_ns, c.epoch, c.broker) for c in logs.self_cuts] == naive.self_cuts()
+        assert bool(logs) == bool(naive.replicas)
+        assert logs.last_leader == (naive.reigns[-1].broker if naive.reigns else -1)
+        for _ in range(60):
+            compare(rng, logs, naive, rows[-1]["at_ns"])
+
+
+def compare(rng: random.Random, logs: ReplicaLogs, naive: NaiveLogs, end_ns: int) -> None:
+    """Asks both for the same random things."""
+    b, offset = rng.choice((1, 2, 3, 4)), rng.randint(0, 9)
+    at, since = sorted((rng.randint(-1, end_ns + 1), rng.randint(-1, end_ns + 1)))[::-1]
+    epochs = sorted((rng.randint(0, 5), rng.randint(0, 5)))
+    low, high = rng.choice(((-1, ANY_EPOCH), (epochs[0], epochs[0]), tuple(epochs)))
+    record = (one(offset), one(low), one(high))
+    assert logs.end_at(b, at) == naive.end_at(b, at)
+    assert bool(logs.lacks(b, at, *record)[0]) == naive.lacks(b, at, offset, low, high)
+    has = logs.certainly_has(b, at, *record, one(since))
+    assert bool(has[0]) == naive.certainly_has(b, at, offset, low, high, since)
+    writers = naive.writers_of_one(offset, since, at)
+    assert logs.writers_of_one(offset, since, at) == writers
+    hint = rng.choice((-1, *epochs))
+    found = tuple(int(x[0]) for x in logs.writers(one(offset), one(since), one(at), one(hint)))
+    several = (min(writers), max(writers)) if writers else (ANY_EPOCH, -1)
+    # A leader's log that was cut holds several batches at an offset; the first one that reached it is looked at.
+    if _writes_once(naive):
+        assert found == ((hint, hint) if hint in writers else several)
+    assert logs.written(since, at) == naive.written(since, at)
+    term = rng.randint(-1, 5)
+    assert int(logs.written_in_terms(one(term), one(offset))[0]) == naive.written_in_term(
+        term, offset
+    )
+    passed = logs.passed(*record, one(since))
+    assert tuple(int(x[0]) for x in passed) == naive.passed(offset, low, high, since)
+    served = logs.served(one(offset), one(since), one(at))
+    assert tuple(int(x[0]) for x in served) == naive.served(offset, since, at)
+
+
+def _writes_once(naive: NaiveLogs) -> bool:
+    """Whether no leader wrote an offset twice in its epoch."""
+    for reign in naive.reigns:
+        stop = 0
+        for _, begin, end in reign.writes:
+            if begin < stop:
+                return False
+            stop = end
+    return True

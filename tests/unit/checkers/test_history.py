@@ -1,0 +1,105 @@
+"""Arrays of one partition: lookups, times and counts."""
+
+import random
+
+import numpy as np
+import pytest
+
+from checkers.kernels.history import INF_NS, TIME_NS_MAX, by_op_index, lookup, read_history
+from checkers.kernels.linearizability import check_tables
+from tests.anomalies.runs import append, final_read, read
+from tests.property.brute_force import Call, ends_table, operations_table, records_table
+from tests.spark.stored_runs import replaced
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [],
+        [5],
+        [0, 1, 2],
+        [3, 4, 9],
+        [7, 7 + 8 * 2 + 4096],
+        [7, 7 + 8 * 2 + 4097],
+        [1, 10**9],
+        [0, 5, 2**61, 2**62],
+    ],
+)
+def test_a_lookup_returns_positions_and_minus_one(keys: list[int]) -> None:
+    positions = {key: at for at, key in enumerate(keys)}
+    rng = random.Random(1)
+    near = [key + shift for key in keys for shift in (-1, 0, 1)]
+    for count in (0, 1, 20):
+        wanted = [rng.choice([*near, -1, 0, 2**62, -(2**63)]) for _ in range(count)]
+        found = lookup(np.array(keys, dtype=np.int64))(np.array(wanted, dtype=np.int64))
+        assert found.tolist() == [positions.get(key, -1) for key in wanted]
+        assert found.dtype == np.int64
+
+
+def test_a_sparse_lookup_takes_little_memory() -> None:
+    lookup(np.array([0, 2**62], dtype=np.int64))
+    lookup(np.array([2**61, 2**61 + 10**15], dtype=np.int64))
+
+
+def arrays(calls: list[Call], **changed: tuple[int, int]):  # type: ignore[no-untyped-def]
+    operations = operations_table(calls)
+    for column, (row, value) in changed.items():
+        operations = replaced(operations, column, row, value)
+    return read_history(operations, records_table(calls), ends_table(calls))
+
+
+@pytest.mark.parametrize(
+    ("stored", "read_as"),
+    [
+        (TIME_NS_MAX, TIME_NS_MAX),
+        (TIME_NS_MAX + 1, TIME_NS_MAX),
+        (2**62, TIME_NS_MAX),
+        (INF_NS, INF_NS),
+        (-TIME_NS_MAX, -TIME_NS_MAX),
+        (-TIME_NS_MAX - 1, -TIME_NS_MAX),
+        (-(2**62), -TIME_NS_MAX),
+        (5, 5),
+    ],
+)
+def test_absurd_times_are_clipped(stored: int, read_as: int) -> None:
+    history = arrays([append(0, 0, at=1)], completed_ns=(0, stored), invoked_ns=(0, stored))
+    assert history.append_res.tolist() == [read_as]
+    assert history.append_inv.tolist() == [read_as]
+
+
+def test_an_operation_counts_once() -> None:
+    calls = [
+        append(0, 0, at=1),
+        append(1, None, at=3),
+        append(2, None, at=5, outcome="info"),
+        append(3, None, at=7, outcome="fail"),
+        read(4, 20, 0, end=1),
+        read(5, 30, 0, 1, end=2),
+        read(6, 40, 0),
+        *final_read(7, 0, 1),
+    ]
+    coverage = check_tables(
+        operations_table(calls), records_table(calls), ends_table(calls)
+    ).coverage
+    assert coverage == {
+        "operations": 9,
+        "appends": 4,
+        "appends_acked": 2,
+        "appends_failed": 1,
+        "appends_unknown": 1,
+        "polls": 4,
+        "records_read": 6,
+        "ends_seen": 4,
+        "appends_unknown_revealed": 1,
+        "acked_read_back": 1,
+        "holes": 0,
+        "hole_ranges": [],
+    }
+
+
+def test_rows_are_put_into_the_order_of_their_operations() -> None:
+    calls = [append(op, op, at=op) for op in (3, 1, 2)]
+    ordered = by_op_index(operations_table(calls))
+    assert ordered.column("op_index").to_pylist() == [1, 2, 3]
+    table = operations_table(calls[:1])
+    assert by_op_index(table) is table
