@@ -11,6 +11,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.contracts.verdict import Validity
+from harness.history.parquet import read_finished
 from harness.runs import experiment_file as experiments
 from harness.runs.experiment import TopicConfig
 from harness.runs.judge import judge_result
@@ -96,3 +97,22 @@ def test_run_check_replay_and_report(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert json.loads(replay.stdout)["trace_hash"] == run["trace_hash"]
     report = Path(run["report"]).read_text(encoding="utf-8")
     assert "consumer-group" in report
+
+
+@pytest.mark.parametrize("rule", ["GRP-4"])
+def test_a_stored_run_is_judged_like_the_run_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rule: str
+) -> None:
+    """What the coordinator's partition shows has to reach the task that judges another partition."""
+    broken = replace(EXAMPLE, disabled_rules=(rule,), duration_ms=9000)
+    file = tmp_path / "broken.toml"
+    file.write_text(experiments.dumps(broken), encoding="utf-8")
+    results = ["--results", str(tmp_path), "--no-spark", "--quiet", "--json"]
+    assert main(["run", str(file), "--seed", "1", *results]) == 1
+    run = json.loads(capsys.readouterr().out)
+    assert "committed-offset-regressed" in {each["id"] for each in run["anomalies"]}
+    assert main(["check", run["directory"], *results]) == 1
+    checked = json.loads(capsys.readouterr().out)
+    assert checked["anomalies"] == run["anomalies"]
+    tables = read_finished(Path(run["directory"]))
+    assert "__consumer_offsets" in tables["partition_states"].column("topic").to_pylist()
