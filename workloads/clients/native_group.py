@@ -254,8 +254,9 @@ class NativeMember:
         if meaning is Meaning.UNKNOWN:
             self._member_id = ""
         if meaning not in (Meaning.DONE, Meaning.RETRY):
+            if self._ends_generation is Meaning.DONE:
+                self._setup.counters[f"group_members_{meaning}"] += 1
             self._ends_generation = meaning
-            self._setup.counters[f"group_members_{meaning}"] += 1
         return meaning is Meaning.DONE
 
     async def _start(self, goes_on: KeepGoing) -> bool:
@@ -355,7 +356,9 @@ class NativeMember:
             self._positions[key] = self._processed[key] = read[-1].offset + 1
             self._epochs[key] = read[-1].leader_epoch
         elif result.completion.error == OFFSET_OUT_OF_RANGE:
+            # The log was cut, so a position that is not committed yet is of no use either.
             self._positions[key] = 0
+            self._processed.pop(key, None)
             self._epochs.pop(key, None)
         return result.completion.outcome == Outcome.OK
 

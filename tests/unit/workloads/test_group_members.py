@@ -9,8 +9,10 @@ from typing import Any, cast
 
 import pytest
 
+from harness.contracts.client import OFFSET_OUT_OF_RANGE, PollResult
 from harness.contracts.host import ClientHost
 from harness.errors import UsageError
+from harness.history.op import Completion, Outcome
 from harness.history.writer import HistoryWriter
 from harness.runs.phases import RunRecorder
 from system_under_test.group.members import JoinResult, SyncResult
@@ -27,6 +29,7 @@ from system_under_test.group.responses import (
 )
 from system_under_test.protocol.errors import ErrorCode
 from workloads.clients.group_protocol import encode_assignment
+from workloads.clients.native import NativeClient
 from workloads.clients.native_group import GroupSetup, NativeMember, Place
 from workloads.group import CommittedOffsets, GroupWorkloadConfig
 from workloads.group_workload import ConsumerGroupConfig
@@ -376,3 +379,23 @@ def test_settings_of_a_group_that_make_no_sense_are_refused() -> None:
         with pytest.raises(UsageError, match=problem):
             ConsumerGroupConfig(**cast(Any, settings))
     assert ConsumerGroupConfig(processes=2, members=4).client_hosts == 6
+
+
+def test_a_position_that_was_cut_off_is_not_committed() -> None:
+    """The client has no leader to fetch from, so the poll is replaced by one that is out of range."""
+    broker = Coordinator()
+    polls = 0
+
+    async def out_of_range(self: NativeClient, *_: Any, **__: Any) -> PollResult:
+        nonlocal polls
+        polls += 1
+        await asyncio.sleep(0)
+        error = OFFSET_OUT_OF_RANGE if polls >= 3 else "no-leader-known"
+        return PollResult(completion=Completion(outcome=Outcome.FAIL, error=error))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NativeClient, "poll", out_of_range)
+        refused = {"OffsetCommit": [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2}
+        life = live(broker, lambda: polls >= 5, processed=5, then=refused)
+    assert set(life.of("commit-sent")) <= {(5, -1)}
+    assert life.of("commit-acknowledged") == []
