@@ -484,10 +484,11 @@ PRODUCED_BY: dict[str, tuple[str, ...]] = {
     "lost-ack": ("B-19",),
     "end-regression": ("B-00", "B-33"),
     "invariant-broken": ("B-35", "B-36"),
+    "committed-offset-regressed": ("B-53", "B-55"),
+    "double-ownership": ("B-54",),
 }
 """By anomaly: defects of the reference system, or rules to switch off, whose tests show it."""
 
-_GROUPS = "no defect is about consumer groups, and the simulation has none"
 _NO_GAPS = "no defect leaves gaps in a log or in a response"
 _OFFSETS = "the reference system returns the offset of every append that it acknowledges"
 _IN_RESPONSES = "no defect changes the order or the range of the records in a response"
@@ -495,9 +496,7 @@ _SESSIONS = "no built-in workload declares sessions of an idempotent producer"
 
 NOT_PRODUCED: dict[str, str] = {
     **dict.fromkeys(sorted(OF_TRANSACTIONS), "the reference system has no transactions"),
-    "committed-offset-regressed": _GROUPS,
-    "group-skipped-record": _GROUPS,
-    "double-ownership": _GROUPS,
+    "group-skipped-record": "members commit only what they have processed, and no defect moves a commit forward",
     "duplicate": (
         "B-52 writes a record of an idempotent producer twice, but no client of the simulation is idempotent; its"
         " test inspects the log"

@@ -86,7 +86,7 @@ _NEVER_EXCUSED = frozenset(
 """Anomalies that no election can cause: a lost tail explains neither what was never written nor a garbled
 response. A log has no gaps before an election and none after it."""
 
-_OF_GROUPS = frozenset({"committed-offset-regressed", "group-skipped-record"})
+_OF_GROUPS = frozenset({"committed-offset-regressed", "group-skipped-record", "double-ownership"})
 
 _OF_SESSIONS = frozenset({"out-of-sequence", "producer-gap"})
 
@@ -126,12 +126,6 @@ MATRIX: tuple[Row, ...] = (
             "if a producer without idempotence has several requests in flight, a retry or a change of the leader"
             " may reorder its records"
         ),
-    ),
-    Row(
-        name="one owner",
-        applies=lambda case: case.id == "double-ownership",
-        judgement=Judgement.FORBIDDEN,
-        rule="in one generation of a consumer group every partition has one owner",
     ),
     Row(
         name="one leader in one epoch",
@@ -178,8 +172,15 @@ MATRIX: tuple[Row, ...] = (
         judgement=Judgement.EXCUSED,
         rule=(
             "a flagged (unclean or last-known-leader) election chose a replica without records that were"
-            " delivered and committed, and nothing better was left to elect"
+            " delivered and committed, or without what the group's coordinator had written, and nothing better"
+            " was left to elect"
         ),
+    ),
+    Row(
+        name="one owner",
+        applies=lambda case: case.id == "double-ownership",
+        judgement=Judgement.FORBIDDEN,
+        rule="in one generation of a consumer group every partition has one owner",
     ),
     Row(
         name="consumer group",

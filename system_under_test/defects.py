@@ -18,6 +18,7 @@ LETTERS: dict[str, str] = {
     "C": "a corrupt record was read",
     "L": "something that should work fails, or works only after a timeout",
     "U": "a record that an idempotent producer sent once is in the log twice",
+    "G": "a consumer group lost an acknowledged commit, or a partition had two owners in one generation",
 }
 """What clients see, by letter."""
 
@@ -391,6 +392,32 @@ _ALL: tuple[Defect, ...] = (
         rules=("PID-4", "PID-5"),
         anomalies=("U",),
         sentence="A new leader knows no producers and takes a retry for a new batch.",
+    ),
+    Defect(
+        id="B-53",
+        name="commit-before-replication",
+        origin="plausible",
+        rules=("GRP-1",),
+        anomalies=("G",),
+        sentence="A group coordinator acknowledges a commit that only it has, and its successor does not know it.",
+    ),
+    Defect(
+        id="B-54",
+        name="assignment-before-replication",
+        origin="plausible",
+        rules=("GRP-3",),
+        anomalies=("G",),
+        sentence="Members work in a generation that only their coordinator has, and its successor gives the number"
+        " to another generation.",
+    ),
+    Defect(
+        id="B-55",
+        name="coordinator-starts-empty",
+        origin="plausible",
+        rules=("GRP-4",),
+        anomalies=("G",),
+        sentence="A new group coordinator does not load what its predecessor stored, and reports that nothing is"
+        " committed.",
     ),
 )
 

@@ -4,8 +4,11 @@ Several logical processes work at once, each on one thing at a time:
 
 * **append** sends one self-describing record (`workloads.values`) with acks 0, 1 or all to a partition and
   completes `ok` with an offset, `fail` or `info`;
-* **poll** fetches once from the process's own position in one partition and moves the position past what it got;
-  out of range it starts again at the present log end;
+* **poll** fetches from the process's own position in one partition and moves the position past what it got; out of
+  range it starts again at the present log end. It may consist of several fetches (`fetches_per_poll_max`), each
+  from where the one before ended, as an operation of Jepsen's Kafka workload consists of several polls. It is one
+  operation in the history, with all records in the order in which they came (`join_fetches`), so the checkers
+  judge the order within each fetch and between fetches;
 * **latest** requests the log end.
 
 A process whose append completed `info` is retired and a new process takes its place (Jepsen's rule: it
@@ -19,23 +22,25 @@ all (integrity, order, fresh), lost acknowledged records.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.contracts.client import OFFSET_OUT_OF_RANGE, KeepGoing, LogClient
 from harness.contracts.host import ClientHost, RandomStream
 from harness.contracts.recorder import Recorder
 from harness.contracts.workload import Task, WorkloadContext, WorkloadType
 from harness.errors import UsageError
-from harness.history.op import Completion, OpKind, Outcome
+from harness.history.op import Completion, OpKind, Outcome, ReadRecord
 from harness.names import unknown_name
 from workloads.registry import CLIENTS
-from workloads.values import encode_value, read_record
+from workloads.values import encode_value, records_of
 
 KEY_COUNT = 16
 """Records carry one of a few keys, as real records do; the protocol ignores them."""
 
 FINAL_RETRY_MS = 50
+UNKNOWN_EPOCH = -1
 PROCESSES_MAX = 1000
+FETCHES_MAX = 100
 ACKS = {"all": -1, "1": 1, "0": 0}
 """Acknowledgements as settings name them, and as the protocol does."""
 
@@ -53,6 +58,7 @@ class AppendConfig:
         request_timeout_ms: Client side; also the produce request's own timeout.
         connect_timeout_ms: After which a connection attempt is given up.
         poll_max_bytes, poll_max_wait_ms: As in Fetch.
+        fetches_per_poll_max: How many fetches a poll may consist of; the number is drawn for every poll.
 
     Raises:
         UsageError: A setting makes no sense.
@@ -68,6 +74,7 @@ class AppendConfig:
     connect_timeout_ms: int = 300
     poll_max_bytes: int = 16384
     poll_max_wait_ms: int = 20
+    fetches_per_poll_max: int = 1
 
     def __post_init__(self) -> None:
         """Checks names and numbers."""
@@ -80,6 +87,7 @@ class AppendConfig:
         _check_range("request_timeout_ms", self.request_timeout_ms)
         _check_range("connect_timeout_ms", self.connect_timeout_ms)
         _check_range("poll_max_bytes", self.poll_max_bytes)
+        _check_range("fetches_per_poll_max", self.fetches_per_poll_max, FETCHES_MAX)
         rates = (self.appends_per_s, self.polls_per_s, self.latests_per_s)
         if min(rates) < 0 or sum(rates) <= 0:
             raise UsageError("workload: at least one of the rates must be greater than 0")
@@ -202,7 +210,7 @@ class AppendProcess:
         return completion
 
     async def poll(self, topic: str, partition: int, *, final: bool = False) -> Completion:
-        """Polls once from the process's position and records the operation."""
+        """Polls from the process's position and records the operation."""
         position = self._positions[(topic, partition)]
         op_index = self._recorder.invoke(
             process=self._process,
@@ -212,30 +220,43 @@ class AppendProcess:
             position=position,
             final=final,
         )
-        result = await self._client.poll(
-            topic,
-            partition,
-            position,
-            max_bytes=self._config.poll_max_bytes,
-            max_wait_ms=self._config.poll_max_wait_ms,
-        )
-        read = [
-            read_record(
-                record,
-                run_id=self._run_id,
-                topic=topic,
-                partition=partition,
-                leader_epoch=batch.leader_epoch,
-            )
-            for batch in result.batches
-            for record in batch.records
-        ]
-        self._recorder.complete(op_index, result.completion, read)
+        completion, read = await self._fetch(topic, partition, position, self._draw_fetches(final))
+        self._recorder.complete(op_index, completion, read)
         if read:
             self._positions[(topic, partition)] = read[-1].offset + 1
-        elif result.completion.error == OFFSET_OUT_OF_RANGE:
+        elif completion.error == OFFSET_OUT_OF_RANGE:
             await self._reset_position(topic, partition, final=final)
-        return result.completion
+        return completion
+
+    def _draw_fetches(self, final: bool) -> int:
+        """Draws how many fetches a poll has; final reads have one, because only their end counts."""
+        most = 1 if final else self._config.fetches_per_poll_max
+        # An experiment without this option must not draw, or all its other draws would move.
+        return 1 if most == 1 else 1 + int(self._random.random() * most)
+
+    async def _fetch(
+        self, topic: str, partition: int, position: int, count: int
+    ) -> tuple[Completion, list[ReadRecord]]:
+        """Fetches up to `count` times, each from where the one before ended; the first failure ends it."""
+        completions: list[Completion] = []
+        read: list[ReadRecord] = []
+        is_torn = False
+        for _ in range(count):
+            result = await self._client.poll(
+                topic,
+                partition,
+                read[-1].offset + 1 if read else position,
+                max_bytes=self._config.poll_max_bytes,
+                max_wait_ms=self._config.poll_max_wait_ms,
+            )
+            completions.append(result.completion)
+            got = records_of(result, run_id=self._run_id, topic=topic, partition=partition)
+            read += got
+            end = result.completion.end_offset
+            is_torn = end is not None and bool(got) and got[-1].offset >= end
+            if is_torn or result.completion.outcome != Outcome.OK:
+                break
+        return join_fetches(completions, is_torn=is_torn), read
 
     async def latest(self, topic: str, partition: int, *, final: bool = False) -> Completion:
         """Requests the log end and records the operation."""
@@ -305,6 +326,30 @@ class AppendProcess:
         if len(self._topic_partitions) == 1:
             return self._topic_partitions[0]
         return self._topic_partitions[int(self._random.random() * len(self._topic_partitions))]
+
+
+def join_fetches(completions: Sequence[Completion], *, is_torn: bool = False) -> Completion:
+    """Returns the completion of a poll that consists of one or more fetches.
+
+    A fetch has no effect, so a poll is `ok` if its first fetch was, with what it got until one failed. Of the log
+    ends the largest one counts: a new leader may report a smaller one than its predecessor did, and no fetch
+    should return a record at or beyond its own. The leader epoch is known only if all responses had the same.
+
+    Args:
+        completions: Of the fetches, in their order; only the last one may not be `ok`.
+        is_torn: Whether the last fetch returned a record at or beyond its own log end. Then that log end counts,
+            because a larger one would hide it.
+    """
+    good = [each for each in completions if each.outcome == Outcome.OK]
+    if len(completions) == 1 or not good:
+        return completions[0]
+    ends = [each.end_offset for each in good if each.end_offset is not None]
+    epochs = {each.leader_epoch for each in good}
+    return replace(
+        good[-1],
+        end_offset=good[-1].end_offset if is_torn else max(ends, default=None),
+        leader_epoch=epochs.pop() if len(epochs) == 1 else UNKNOWN_EPOCH,
+    )
 
 
 class AppendWorkload:

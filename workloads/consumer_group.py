@@ -1,6 +1,6 @@
-"""The `consumer-group` workload: members that subscribe, process, commit, join and leave.
+"""Members of a consumer group on confluent-kafka: they subscribe, process, commit, join and leave.
 
-Several members of one group read a topic with confluent-kafka as its users do: subscribe, poll, process, commit
+Several members of one group read topics with confluent-kafka as its users do: subscribe, poll, process, commit
 what was processed (synchronously), and rebalance. From time to time a member leaves, or crashes without leaving
 the group so that the coordinator has to notice. Another workload appends meanwhile.
 
@@ -19,15 +19,16 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, TypeVar
 
 from harness.contracts.host import RandomStream
 from harness.contracts.recorder import Recorder
+from harness.contracts.workload import Task
 from harness.history.op import Completion, OpKind, Outcome, ReadRecord
 from workloads.append import ProcessIds
 from workloads.clients.confluent import ConfluentClient, LibraryRecord, common_settings, library
+from workloads.group import CommittedOffsets, GroupWorkloadConfig, Key, MemberEvents
 from workloads.values import read_record
 
 POLL_S = 0.2
@@ -36,48 +37,7 @@ DRAIN_LIFE_NS = 15_000_000_000
 HANDOVER_S = 10.0
 """How long a member's thread waits for the event loop to handle an event."""
 
-Key = tuple[str, int]
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupWorkloadConfig:
-    """Settings of the workload.
-
-    Attributes:
-        group: Its name.
-        members: How many there are at a time.
-        mean_life_s: After which a member leaves or dies, on average; a new one takes its place.
-        crash_share: How many of those ends are deaths, 0 to 1.
-        session_timeout_ms, heartbeat_interval_ms: As in Kafka.
-        assignor: `partition.assignment.strategy`.
-        request_timeout_ms: For commits and other requests to the coordinator.
-    """
-
-    group: str = "laststand-group"
-    members: int = 3
-    mean_life_s: float = 5.0
-    crash_share: float = 0.3
-    session_timeout_ms: int = 6000
-    heartbeat_interval_ms: int = 500
-    assignor: str = "range"
-    request_timeout_ms: int = 5000
-    connect_timeout_ms: int = 1000
-
-
-class CommittedOffsets:
-    """The largest acknowledged commit of every partition. Mutable; used by one event loop."""
-
-    def __init__(self) -> None:
-        self._acknowledged: dict[Key, int] = {}
-
-    def commit_acknowledged(self, key: Key, offset: int) -> None:
-        """Notes that a commit was acknowledged."""
-        self._acknowledged[key] = max(self.acknowledged(key), offset)
-
-    def acknowledged(self, key: Key) -> int:
-        """Returns the largest acknowledged commit by now, -1 for none."""
-        return self._acknowledged.get(key, -1)
 
 
 class GroupMember:
@@ -89,7 +49,7 @@ class GroupMember:
         recorder: Where the history goes.
         committed: Shared by all members of the group.
         run_id: Stands in every payload.
-        topic: What to subscribe to.
+        topics: What to subscribe to.
         ids: Process numbers, shared by all places of the run.
         random: Decides how long a member stays and how it ends.
         settings: Further librdkafka settings; they win.
@@ -106,7 +66,7 @@ class GroupMember:
         committed: CommittedOffsets,
         *,
         run_id: int,
-        topic: str,
+        topics: Sequence[str],
         ids: ProcessIds,
         random: RandomStream,
         settings: dict[str, Any] | None = None,
@@ -116,13 +76,14 @@ class GroupMember:
         self._recorder = recorder
         self._committed = committed
         self._run_id = run_id
-        self._topic = topic
+        self._topics = list(topics)
         self._ids = ids
         self._random = random
         self._settings = _member_settings(bootstrap, config) | (settings or {})
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="member")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = -1
+        self._events = self._events_of(self._process)
         self._polls: dict[Key, int] = {}
         """The open poll of every assigned partition."""
         self._positions: dict[Key, int] = {}
@@ -164,6 +125,7 @@ class GroupMember:
     async def _live(self, keep_going: Callable[[], bool], until_ns: int, *, crashes: bool) -> None:
         self._loop = asyncio.get_running_loop()
         self._process = self._ids.take()
+        self._events = self._events_of(self._process)
         error = "member-left"
         await self._call(self._be_born)
         try:
@@ -182,6 +144,11 @@ class GroupMember:
 
     async def _call(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _events_of(self, process: int) -> MemberEvents:
+        return MemberEvents(
+            self._recorder, self._committed, group=self._config.group, process=process
+        )
 
     # -- on the event loop
 
@@ -223,7 +190,7 @@ class GroupMember:
 
     async def _commit(self, progress: dict[Key, int]) -> None:
         for key, offset in progress.items():
-            self._note("commit-sent", key, offset)
+            self._events.commit_sent(key, offset)
         wanted = [self._kafka.TopicPartition(*key, offset) for key, offset in progress.items()]
         try:
             committed = await self._call(
@@ -234,19 +201,7 @@ class GroupMember:
         for place in committed or ():
             if place.error is None:
                 key = (place.topic, place.partition)
-                self._note("commit-acknowledged", key, place.offset)
-                self._committed.commit_acknowledged(key, place.offset)
-
-    def _note(self, event: str, key: Key, offset: int = -1, refers_to: int = -1) -> int:
-        return self._recorder.group_event(
-            group=self._config.group,
-            process=self._process,
-            topic=key[0],
-            partition=key[1],
-            event=event,
-            offset=offset,
-            refers_to=refers_to,
-        )
+                self._events.commit_acknowledged(key, place.offset)
 
     def _begin_poll(self, key: Key, position: int | None = None) -> None:
         self._polls[key] = self._recorder.invoke(
@@ -267,7 +222,7 @@ class GroupMember:
     def _assigned(self, places: list[Any]) -> None:
         for place in places:
             key = (place.topic, place.partition)
-            self._note("assigned", key, place.offset)
+            self._events.assigned(key, place.offset)
             self._end_polls("reassigned", (key,))
             self._positions[key] = place.offset if place.offset >= 0 else -1
             self._begin_poll(key)
@@ -275,7 +230,7 @@ class GroupMember:
     def _revoked(self, keys: tuple[Key, ...]) -> None:
         self._end_polls("revoked", keys)
         for key in keys:
-            self._note("revoked", key)
+            self._events.revoked(key)
             self._positions.pop(key, None)
 
     # -- on the member's thread
@@ -283,7 +238,7 @@ class GroupMember:
     def _be_born(self) -> None:
         self._consumer = self._kafka.Consumer(self._settings)
         self._consumer.subscribe(
-            [self._topic],
+            self._topics,
             on_assign=self._on_assign,
             on_revoke=self._on_revoke,
             on_lost=self._on_revoke,
@@ -308,7 +263,7 @@ class GroupMember:
 
     def _on_assign(self, consumer: Any, places: list[Any]) -> None:
         keys = [(place.topic, place.partition) for place in places]
-        requests = self._on_loop(lambda: {key: self._note("committed-asked", key) for key in keys})
+        requests = self._on_loop(lambda: {key: self._events.committed_asked(key) for key in keys})
         try:
             places = consumer.committed(places, timeout=self._config.request_timeout_ms / 1e3)
         except self._kafka.KafkaException:
@@ -327,7 +282,7 @@ class GroupMember:
         for place in places:
             if place.error is None:
                 key = (place.topic, place.partition)
-                self._note("committed-seen", key, place.offset, requests.get(key, -1))
+                self._events.committed_seen(key, place.offset, requests.get(key, -1))
 
     def _on_loop(self, work: Callable[[], _T]) -> _T | None:
         """Does something on the event loop, which waits for this thread without being blocked."""
@@ -354,9 +309,10 @@ class ConsumerGroup:
         config: Settings.
         recorder: Where the history goes.
         run_id: Stands in every payload.
-        topic_partitions: Partitions of one topic.
+        topic_partitions: Partitions of the topics that all members subscribe to.
         ids: Process numbers, shared by all places of the run.
         random: Decides how long members stay and how they end.
+        host: The client host on whose event loop they run.
 
     Raises:
         UsageError: confluent-kafka is not installed.
@@ -372,8 +328,10 @@ class ConsumerGroup:
         topic_partitions: Sequence[Key],
         ids: ProcessIds,
         random: RandomStream,
+        host: str = "",
     ) -> None:
         committed = CommittedOffsets()
+        self._host = host
         self._bootstrap = bootstrap
         self._config = config
         self._topic_partitions = tuple(topic_partitions)
@@ -385,12 +343,20 @@ class ConsumerGroup:
                 recorder,
                 committed,
                 run_id=run_id,
-                topic=self._topic_partitions[0][0],
+                topics=tuple(dict.fromkeys(topic for topic, _ in self._topic_partitions)),
                 ids=ids,
                 random=random,
             )
 
         self._member = member
+
+    def tasks(self) -> Sequence[Task]:
+        """Makes the one task that runs all members."""
+        return [Task(host=self._host, run=self.run)]
+
+    def counters(self) -> Mapping[str, int]:
+        """Counts nothing: librdkafka handles the coordinator's errors by itself."""
+        return {}
 
     async def run(self, keep_going: Callable[[], bool]) -> None:
         """Runs all members until `keep_going()` is false; they join and leave meanwhile."""

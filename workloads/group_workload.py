@@ -1,21 +1,52 @@
 """The `consumer-group` workload: the `append` workload with a consumer group that reads beside it.
 
-The members are those of `workloads.consumer_group`; they use confluent-kafka, so the workload needs a cluster
-on TCP.
+Several members of one group subscribe to the topics of the run, poll, process, commit what was processed, and
+rebalance. From time to time a member leaves, or crashes without leaving the group, so that the coordinator has
+to notice; a new member takes its place.
+
+With the native client the members use it as well (`workloads.clients.native_group`); they run everywhere, also in
+the simulation, each on a client host of its own. With every other client the members use confluent-kafka
+(`workloads.consumer_group`), which needs a cluster on TCP.
+
+Analyses: those of `append`, and what the group promises (`checkers.kernels.consumer_group`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from harness.contracts.client import KeepGoing
 from harness.contracts.workload import Task, WorkloadContext, WorkloadType
 from harness.errors import UsageError
 from workloads.append import AppendConfig, AppendWorkload
-from workloads.consumer_group import ConsumerGroup, GroupWorkloadConfig
+from workloads.clients.native_group import NativeGroup
+from workloads.consumer_group import ConsumerGroup
+from workloads.group import GroupWorkloadConfig
 
+NATIVE = "native"
 FAST_SESSION_TIMEOUT_MS = 2000
 SESSION_TIMEOUT_MS = 10_000
 MEMBERS_MAX = 100
+
+
+class Group(Protocol):
+    """The members of one run."""
+
+    def tasks(self) -> Sequence[Task]:
+        """Makes the members of the main phase."""
+        ...
+
+    def counters(self) -> Mapping[str, int]:
+        """Returns what was counted, for the summary of the run."""
+        ...
+
+    async def drain(self, keep_going: KeepGoing) -> bool:
+        """Lets one more member read and commit everything that is there now.
+
+        Returns:
+            False when `keep_going()` turned false before that.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +55,11 @@ class ConsumerGroupConfig(AppendConfig):
 
     Attributes:
         members: How many members the group has at a time.
+        static_members: How many of them are static, that is, have an instance id (KIP-345); native members only.
     """
 
     members: int = 3
+    static_members: int = 0
 
     def __post_init__(self) -> None:
         """Checks names and numbers."""
@@ -34,6 +67,19 @@ class ConsumerGroupConfig(AppendConfig):
         AppendConfig.__post_init__(self)
         if not 1 <= self.members <= MEMBERS_MAX:
             raise UsageError(f"workload.members is {self.members}; choose 1 to {MEMBERS_MAX}")
+        if not 0 <= self.static_members <= self.members:
+            raise UsageError(
+                f"workload.static_members is {self.static_members}; choose 0 to {self.members} (members)"
+            )
+        if self.static_members and self.client != NATIVE:
+            raise UsageError(
+                f"workload.static_members needs the client {NATIVE!r}, not {self.client!r}"
+            )
+
+    @property
+    def client_hosts(self) -> int:
+        """Every process and every member has its own client host."""
+        return self.processes + self.members
 
 
 class ConsumerGroupWorkload(AppendWorkload):
@@ -46,29 +92,47 @@ class ConsumerGroupWorkload(AppendWorkload):
 
     def __init__(self, config: ConsumerGroupConfig, context: WorkloadContext) -> None:
         super().__init__(config, context)
-        self._group_host = context.hosts[-1]
-        self.group = ConsumerGroup(
-            context.bootstrap,
-            GroupWorkloadConfig(
-                members=config.members,
-                session_timeout_ms=(
-                    FAST_SESSION_TIMEOUT_MS if context.has_fast_timings else SESSION_TIMEOUT_MS
-                ),
+        settings = GroupWorkloadConfig(
+            members=config.members,
+            static_members=config.static_members,
+            session_timeout_ms=(
+                FAST_SESSION_TIMEOUT_MS if context.has_fast_timings else SESSION_TIMEOUT_MS
             ),
-            context.recorder,
-            run_id=context.run_id,
-            topic_partitions=context.topic_partitions,
-            ids=self.process_ids,
-            random=context.client_host(self._group_host).random.stream("group"),
         )
+        self.group: Group
+        if config.client == NATIVE:
+            hosts = context.hosts[config.processes : config.client_hosts]
+            self.group = NativeGroup(context, settings, hosts, self.process_ids)
+        else:
+            self.group = _confluent_group(context, settings, self)
 
     def tasks(self) -> Sequence[Task]:
         """Makes the processes of the main phase, and the group."""
-        return [*super().tasks(), Task(host=self._group_host, run=self.group.run)]
+        return [*super().tasks(), *self.group.tasks()]
 
     async def final_phase(self, keep_going: KeepGoing) -> bool:
         """Appends and reads everything, then lets a last member read and commit everything."""
         return await super().final_phase(keep_going) and await self.group.drain(keep_going)
+
+    def counters(self) -> Mapping[str, int]:
+        """Returns what the members counted."""
+        return self.group.counters()
+
+
+def _confluent_group(
+    context: WorkloadContext, settings: GroupWorkloadConfig, workload: AppendWorkload
+) -> ConsumerGroup:
+    host = context.hosts[-1]
+    return ConsumerGroup(
+        context.bootstrap,
+        settings,
+        context.recorder,
+        run_id=context.run_id,
+        topic_partitions=context.topic_partitions,
+        ids=workload.process_ids,
+        host=host,
+        random=context.client_host(host).random.stream("group"),
+    )
 
 
 CONSUMER_GROUP = WorkloadType(
@@ -76,5 +140,4 @@ CONSUMER_GROUP = WorkloadType(
     config=ConsumerGroupConfig,
     make=ConsumerGroupWorkload,
     checkers=("linearizability", "lost-acked", "replicas", "measures", "consumer-group"),
-    runs_in_simulation=False,
 )

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import crc32c
 
-from harness.contracts.client import FetchedRecord
+from harness.contracts.client import FetchedRecord, PollResult
 from harness.history.op import ReadRecord
 
 _MAGIC = b"LSv1"
@@ -48,6 +48,21 @@ def read_record(
         partition,
         leader_epoch,
     )
+
+
+def records_of(result: PollResult, *, run_id: int, topic: str, partition: int) -> list[ReadRecord]:
+    """Returns the records of one fetch, each with what its payload claims about it."""
+    return [
+        read_record(
+            record,
+            run_id=run_id,
+            topic=topic,
+            partition=partition,
+            leader_epoch=batch.leader_epoch,
+        )
+        for batch in result.batches
+        for record in batch.records
+    ]
 
 
 # Every process reads the records of every other. The result is frozen, so they may share it.

@@ -33,6 +33,7 @@ from checkers.kernels.compose import (
     PartitionJudgement,
     acked_during_faults,
     compose,
+    coordinator_states,
     judge_partition_safely,
     judge_whole_run,
     valid_partitions,
@@ -42,7 +43,7 @@ from checkers.kernels.validation import NameOf, check_partition, partition_names
 from checkers.kernels.verdict_json import judgement_from_json, judgement_to_json, verdict_to_json
 from harness.contracts.run_context import RunContext
 from harness.errors import HistoryError
-from harness.history.schema import PARTITIONED_TABLES, TABLES
+from harness.history.schema import COORDINATOR_STATES, PARTITIONED_TABLES, TABLES
 
 TASKS_MAX = 1024
 """More Spark tasks than this only cost scheduling; each gets several partitions then."""
@@ -157,6 +158,7 @@ def _judge_journal(task: Task, context: RunContext) -> list[Row]:
     def names(topic: str, partition: int) -> NameOf:
         return lambda table: f"{journal}, {partition_names(topic, partition)(table)}"
 
+    tables[COORDINATOR_STATES] = coordinator_states(tables["partition_states"])
     partitions = valid_partitions(tables, context, names)
     shared = {name: table for name, table in tables.items() if name not in PARTITIONED_TABLES}
     rows = [

@@ -31,7 +31,12 @@ from harness.history.parquet import (
     read_file,
     table_files,
 )
-from harness.history.schema import PARTITIONED_TABLES, TABLES
+from harness.history.schema import (
+    COORDINATOR_STATES,
+    OFFSETS_TOPIC,
+    PARTITIONED_TABLES,
+    TABLES,
+)
 
 CLIENT_TABLES = ("operations", "records_read", "end_offsets_seen")
 """What clients did and received in a partition; every row belongs to an operation."""
@@ -49,8 +54,9 @@ SHARED_TABLES = ("run_facts", "faults", "broker_states")
 """Small tables of the whole run, which are checked once."""
 
 Task = dict[str, Any]
-"""What one task judges: `run` (an index), `context`, `size`, and either `journal`, or `files` and `shared`
-together with `topic`, `partition` and `operations` (how many). Without `topic` it judges the whole run."""
+"""What one task judges: `run` (an index), `context`, `size`, and either `journal`, or `files`, `shared` and
+`coordinator` (files of the table COORDINATOR_STATES) together with `topic`, `partition` and `operations` (how
+many). Without `topic` it judges the whole run."""
 
 
 def tasks_of(directory: Path, run: int, context: Mapping[str, Any]) -> list[Task]:
@@ -83,6 +89,11 @@ def tasks_of(directory: Path, run: int, context: Mapping[str, Any]) -> list[Task
         for file in files
         if file.table in wanted and file.table not in PARTITIONED_TABLES
     ]
+    coordinator = [
+        _as_data(file)
+        for file in files
+        if file.table == "partition_states" and file.topic == OFFSETS_TOPIC and file.rows
+    ]
     places: dict[tuple[str, int], list[TableFile]] = {}
     for file in files:
         if file.table in PARTITIONED_TABLES and file.rows:
@@ -96,6 +107,7 @@ def tasks_of(directory: Path, run: int, context: Mapping[str, Any]) -> list[Task
             "partition": partition,
             "files": [_as_data(file) for file in mine if file.table in wanted],
             "shared": shared,
+            "coordinator": coordinator if COORDINATOR_STATES in wanted else [],
             "size": sum(file.rows for file in mine),
             "operations": sum(file.rows for file in mine if file.table == "operations"),
         }
@@ -110,7 +122,8 @@ def tasks_of(directory: Path, run: int, context: Mapping[str, Any]) -> list[Task
         read = [file for file in files if file.table in tables_of(of_run)]
         size = sum(file.rows for file in read)
         data = [_as_data(file) for file in read]
-        tasks.append({"run": run, "context": context, "files": data, "shared": [], "size": size})
+        whole: Task = {"run": run, "context": context, "files": data, "shared": [], "size": size}
+        tasks.append({**whole, "coordinator": coordinator})
     return tasks
 
 
@@ -170,7 +183,12 @@ def read_partition(task: Task) -> dict[str, pa.Table]:
     Raises:
         HistoryError: A file is missing, truncated or not ours.
     """
-    return read_tables_of(task, TABLES)
+    tables = read_tables_of(task, TABLES)
+    states = [read_file(file_of(data)) for data in task["coordinator"]]
+    tables[COORDINATOR_STATES] = pa.concat_tables(
+        [*states, TABLES["partition_states"].empty_table()]
+    )
+    return tables
 
 
 def read_tables_of(task: Task, names: Iterable[str]) -> dict[str, pa.Table]:

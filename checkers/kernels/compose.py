@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.anomalies import ANOMALIES, LEVELS
+from checkers.kernels.history import is_word
 from checkers.kernels.levels import levels_of
 from checkers.kernels.partition_tables import PartitionTables
 from checkers.kernels.vacuous_facts import (
@@ -31,7 +32,12 @@ from harness.contracts.checker import Checker, CheckerFinding
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
 from harness.history.parquet import places_of
-from harness.history.schema import PARTITIONED_TABLES, TABLES
+from harness.history.schema import (
+    COORDINATOR_STATES,
+    OFFSETS_TOPIC,
+    PARTITIONED_TABLES,
+    TABLES,
+)
 
 JUDGED_TABLES = ("operations", "records_read", "end_offsets_seen", "group_events")
 """A topic-partition is judged if a client touched it, that is, if one of these has rows of it."""
@@ -121,8 +127,9 @@ def _judge(
     tables: Mapping[str, pa.Table],
     context: RunContext,
 ) -> PartitionJudgement:
+    schemas = {**TABLES, COORDINATOR_STATES: TABLES["partition_states"]}
     whole = PartitionTables(
-        {name: tables.get(name, schema.empty_table()) for name, schema in TABLES.items()}
+        {name: tables.get(name, schema.empty_table()) for name, schema in schemas.items()}
     )
     where = f"{topic}-{partition}: " if topic else ""
     anomalies: list[Anomaly] = []
@@ -191,6 +198,7 @@ def judge_run(tables: Mapping[str, pa.Table], context: RunContext) -> Verdict:
         HistoryError: A row of a table cannot be (`checkers.kernels.validation`); the sentence names it.
     """
     full = {name: tables.get(name, schema.empty_table()) for name, schema in TABLES.items()}
+    full[COORDINATOR_STATES] = coordinator_states(full["partition_states"])
     shared = {name: table for name, table in full.items() if name not in PARTITIONED_TABLES}
     partitions = valid_partitions(full, context)
     judgements = [
@@ -207,6 +215,15 @@ def judge_run(tables: Mapping[str, pa.Table], context: RunContext) -> Verdict:
         context,
         untouched=untouched_partitions(places_of(full["partition_states"]), partitions),
     )
+
+
+def coordinator_states(partition_states: pa.Table) -> pa.Table:
+    """Returns the rows of `partition_states` of the topic that has the records of consumer groups.
+
+    Args:
+        partition_states: Rows of the whole run.
+    """
+    return partition_states.filter(is_word(partition_states.column("topic"), OFFSETS_TOPIC))
 
 
 def untouched_partitions(

@@ -12,6 +12,10 @@ A lawful flagged election of the partition may lose records that were delivered 
 excused if a member received another record at its offset and that one was lost so. A regression is excused if the
 last record below the acknowledged offset was lost so between the acknowledgement and the response.
 
+Commits and assignments are records too, of the partition of the offsets topic whose leader coordinates the group.
+A regression is also excused if a lawful flagged election of that partition may have lost the commit, and a second
+owner if one may have lost the generation, so that the coordinator counted it again (`coordinators.py`).
+
 Events are compared by `event_index`, which counts them in the order in which the harness saw them. Deliveries are
 not repeated in the table: they are the records that polls of the members returned.
 """
@@ -27,6 +31,7 @@ import pyarrow as pa
 from checkers.anomalies import ANOMALIES
 from checkers.expectations import Case, judge
 from checkers.kernels.columns import Columns
+from checkers.kernels.coordinators import losses_of_coordinator
 from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Claims
 from checkers.kernels.evidence import Evidence
 from checkers.kernels.history import I8, I64, Bools, is_word
@@ -36,6 +41,7 @@ from checkers.kernels.replica_logs import ANY_EPOCH
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Witness
+from harness.history.schema import COORDINATOR_STATES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +51,13 @@ class Regression:
     Attributes:
         acknowledged: The largest offset whose commit was acknowledged before the request.
         seen: The offset in the response; negative for none.
+        sent_ns: When the commit was sent, 0 if that was not recorded.
         acknowledged_ns, seen_ns: When the acknowledgement and the response arrived.
     """
 
     acknowledged: int
     seen: int
+    sent_ns: int
     acknowledged_ns: int
     seen_ns: int
 
@@ -61,11 +69,14 @@ class SecondOwner:
     Attributes:
         generation: Of the group.
         first, second: Process numbers of the two members.
+        first_ns, second_ns: When they were assigned the partition.
     """
 
     generation: int
     first: int
     second: int
+    first_ns: int
+    second_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,10 +157,12 @@ def _facts(group: str, events: pa.Table) -> GroupFacts:
             continue  # a commit of this offset had no clear response: it may have been applied late
         acknowledged = int(at_least[row])
         first = int(np.flatnonzero(acked_offset == acknowledged)[0])
+        sent = at_ns[is_sent & (offset == acknowledged) & (index < acked_index[first])]
         regressions.append(
             Regression(
                 acknowledged=acknowledged,
                 seen=seen,
+                sent_ns=int(sent.min()) if len(sent) else 0,
                 acknowledged_ns=int(at_ns[is_acked][first]),
                 seen_ns=int(at_ns[is_seen][row]),
             )
@@ -173,16 +186,23 @@ def _second_owners(assigned: pa.Table) -> tuple[SecondOwner, ...]:
     """
     generation = assigned.column("generation").to_numpy()
     process = assigned.column("process").to_numpy()
+    at_ns = assigned.column("at_ns").to_numpy()
     rows = np.flatnonzero((generation >= 0) & (generation >= np.maximum.accumulate(generation)))
-    owners: dict[int, int] = {}
+    owners: dict[int, tuple[int, int]] = {}
     seen: dict[tuple[int, int], SecondOwner] = {}
     for row in rows.tolist():
         number, member = int(generation[row]), int(process[row])
-        first = owners.setdefault(number, member)
+        second_ns = int(at_ns[row])
+        first, first_ns = owners.setdefault(number, (member, second_ns))
         if member != first:
-            seen.setdefault(
-                (number, member), SecondOwner(generation=number, first=first, second=member)
+            owner = SecondOwner(
+                generation=number,
+                first=first,
+                second=member,
+                first_ns=first_ns,
+                second_ns=second_ns,
             )
+            seen.setdefault((number, member), owner)
     return tuple(seen.values())
 
 
@@ -230,7 +250,7 @@ class ConsumerGroupChecker:
     """The checker `consumer-group`; see the module."""
 
     name = "consumer-group"
-    tables = ("group_events", *LOG_TABLES)
+    tables = ("group_events", COORDINATOR_STATES, *LOG_TABLES)
     per_partition = True
 
     def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
@@ -249,9 +269,12 @@ class ConsumerGroupChecker:
             final = final.take(final.offset < facts.committed)
             skipped = final.without(delivered)
             if facts.second_owners:
-                findings.append(_double_ownership(facts, context))
+                findings += _double_ownership(facts, tables, context)
             if facts.regressions:
-                outcome = _of_regressions(facts.regressions, delivered, tables, context)
+                outcome = np.maximum(
+                    _of_regressions(facts.regressions, delivered, tables, context),
+                    _of_lost_commits(facts, tables, context),
+                )
                 findings += _regressed(facts, outcome, context)
             if len(skipped.offset):
                 outcome = _of_skipped(skipped, delivered, tables, context)
@@ -262,22 +285,42 @@ class ConsumerGroupChecker:
 CONSUMER_GROUP = ConsumerGroupChecker()
 
 
-def _double_ownership(facts: GroupFacts, context: RunContext) -> CheckerFinding:
-    identifier = "double-ownership"
-    worst = facts.second_owners[0]
-    row = judge(
-        Case(id=identifier, is_weak=False, is_excused=False, expectations=expectations_of(context))
+def _double_ownership(
+    facts: GroupFacts, tables: Mapping[str, pa.Table], context: RunContext
+) -> list[CheckerFinding]:
+    owners = facts.second_owners
+    outcome = losses_of_coordinator(
+        facts.group,
+        np.array([each.first_ns for each in owners], dtype=np.int64),
+        np.array([each.second_ns for each in owners], dtype=np.int64),
+        tables,
+        context,
     )
-    return CheckerFinding(
-        id=identifier,
-        level=ANOMALIES[identifier].level,
-        count=len(facts.second_owners),
-        judgement=row.judgement,
-        rule=row.rule,
-        sentence=(
-            f"group {facts.group}: in generation {worst.generation} the partition was assigned to process"
-            f" {worst.first} and to process {worst.second}"
-        ),
+    findings = []
+    for result in np.unique(outcome).tolist():
+        chosen = np.flatnonzero(outcome == result)
+        worst = owners[int(chosen[0])]
+        findings.append(
+            _finding(
+                "double-ownership",
+                len(chosen),
+                f"group {facts.group}: in generation {worst.generation} the partition was assigned to process"
+                f" {worst.first} and to process {worst.second}",
+                context,
+                result,
+            )
+        )
+    return findings
+
+
+def _of_lost_commits(facts: GroupFacts, tables: Mapping[str, pa.Table], context: RunContext) -> I8:
+    """Returns what elections of the coordinator's partition did to each commit that was reported as gone."""
+    return losses_of_coordinator(
+        facts.group,
+        np.array([each.sent_ns for each in facts.regressions], dtype=np.int64),
+        np.array([each.seen_ns for each in facts.regressions], dtype=np.int64),
+        tables,
+        context,
     )
 
 

@@ -288,6 +288,13 @@ TABLES: dict[str, pa.Schema] = {
 }
 """Every table by name."""
 
+OFFSETS_TOPIC = "__consumer_offsets"
+"""The topic whose partitions have the records of consumer groups; their leaders coordinate the groups. [Kafka]"""
+
+COORDINATOR_STATES = "coordinator_states"
+"""The rows of `partition_states` of the offsets topic, all partitions of it. Not stored under this name: a checker
+of single partitions that names it gets these rows with every partition."""
+
 PARTITIONED_TABLES = (
     "operations",
     "records_read",

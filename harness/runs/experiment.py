@@ -64,9 +64,17 @@ class ClusterConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """The topic under test. Assignments are round robin, so broker 1 leads partition 0 first."""
+    """The topics under test. Assignments are round robin, so broker 1 leads partition 0 of the first topic first.
+
+    Attributes:
+        name: Of the topic; of several topics, what their names begin with: "t" gives t1, t2 and t3.
+        count: How many topics there are. All have the same settings.
+        partitions: Of each topic.
+        replication_factor, min_insync_replicas: As in Kafka.
+    """
 
     name: str = "t"
+    count: Annotated[int, Meta(ge=1, le=100)] = 1
     partitions: Annotated[int, Meta(ge=1, le=1000)] = 1
     replication_factor: Positive = 3
     min_insync_replicas: Positive = 2
@@ -74,16 +82,23 @@ class TopicConfig:
     def __post_init__(self) -> None:
         """Checks the name."""
         # Kafka's rule for names; topics that begin with two underscores are Kafka's own.
-        if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", self.name) or self.name in (".", ".."):
+        longest = self.names()[-1]
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", longest) or longest in (".", ".."):
             raise UsageError(
                 f"topic.name is {self.name!r}; use 1 to 249 letters, digits, '.', '_' and '-'"
             )
         if self.name.startswith("__"):
             raise UsageError(f"topic.name is {self.name!r}; names beginning with '__' are reserved")
 
+    def names(self) -> tuple[str, ...]:
+        """Returns the name of every topic."""
+        if self.count == 1:
+            return (self.name,)
+        return tuple(f"{self.name}{number}" for number in range(1, self.count + 1))
+
     def topic_partitions(self) -> tuple[tuple[str, int], ...]:
         """Returns every (topic, partition)."""
-        return tuple((self.name, index) for index in range(self.partitions))
+        return tuple((name, index) for name in self.names() for index in range(self.partitions))
 
     def partition_names(self) -> list[str]:
         """Returns the name of every partition, for example "t-0"."""

@@ -1,6 +1,6 @@
 """The phases of one run as coroutines, the same in every world.
 
-1. start: wait until all brokers are unfenced, create the topic;
+1. start: wait until all brokers are unfenced, create the topics;
 2. main: workload and nemesis side by side (or the steps of a scripted scenario);
 3. final: heal everything, start everything, wait until every partition is fully replicated, append until
    acknowledged, read everything.
@@ -172,9 +172,10 @@ class Phases:
         )
 
     async def start(self) -> None:
-        """Waits for the brokers and creates the topic."""
+        """Waits for the brokers and creates the topics."""
         await self._wait_until(self._all_brokers_are_up)
-        await self._create_topic()
+        for index in range(self._topic.count):
+            await self._create_topic(index)
         await self._wait_until(self._all_partitions_exist)
 
     async def main(self, schedule: tuple[Fault, ...]) -> None:
@@ -226,7 +227,7 @@ class Phases:
             self._nemesis,
             producer,
             consumer,
-            topic=self._topic.name,
+            topic=self._topic.names()[0],
             partition=0,
             run_on_client=lambda process, work: asyncio.get_running_loop().create_task(
                 self._cluster.call(hosts[id(process)], work)
@@ -251,9 +252,10 @@ class Phases:
         return all(not metadata.is_fenced(broker) for broker in self._cluster.brokers.values())
 
     def _all_partitions_exist(self) -> bool:
-        partitions = self._cluster.metadata.partitions.values()
-        known = sum(state.topic == self._topic.name for state in partitions)
-        return known >= self._topic.partitions
+        known = {
+            (each.topic, each.partition) for each in self._cluster.metadata.partitions.values()
+        }
+        return known >= set(self._topic.topic_partitions())
 
     def is_recovered(self) -> bool:
         """Whether every broker is unfenced and every partition has a leader and a full ISR."""
@@ -278,15 +280,18 @@ class Phases:
             finally:
                 metadata.unwatch(wake)
 
-    async def _create_topic(self) -> None:
-        """Creates the topic with an explicit round-robin assignment, so that broker 1 leads partition 0."""
+    async def _create_topic(self, number: int) -> None:
+        """Creates a topic with an explicit round-robin assignment: broker 1 leads partition 0 of the first one.
+
+        Every further topic begins one broker later, so that topics with few partitions have different leaders.
+        """
         brokers = list(self._cluster.brokers.values())
         topic = Topic(
-            name=self._topic.name,
+            name=self._topic.names()[number],
             min_insync_replicas=self._topic.min_insync_replicas,
             assignments=tuple(
                 tuple(
-                    brokers[(index + place) % len(brokers)]
+                    brokers[(number + index + place) % len(brokers)]
                     for place in range(self._topic.replication_factor)
                 )
                 for index in range(self._topic.partitions)

@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from checkers.kernels.consumer_group import group_counters
 from harness.contracts.cluster import HARNESS_HOST
 from harness.environments.simulated.cluster import SimulatedCluster
 from harness.environments.simulated.monitor import InvariantMonitor
@@ -204,6 +205,9 @@ class SimulatedRun:
             "callbacks": self.world.callbacks,
             "events": self.world.events,
         }
+        result.counters |= self.phases.workload.counters()
+        if result.tables["group_events"].num_rows:
+            result.counters |= group_counters(result.tables)
         return result
 
     def progress(self, phase: str, fraction: float) -> None:

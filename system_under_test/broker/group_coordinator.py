@@ -339,6 +339,8 @@ class GroupCoordinator:
         )
         if must_store:
             self._store_group(shard, group)
+            if not self._config.rules("GRP-3"):
+                group.assignment_stored(group.generation, ErrorCode.NONE, self._now_ms())
         return self._result(shard, group, waiter)
 
     def _heartbeat(self, request: Any, _context: RequestContext) -> Any:

@@ -411,6 +411,14 @@ _GROUPS = (
         "GRP-2",
         "A member that names another generation of its group is refused.",
     ),
+    switchable(
+        "GRP-3",
+        "Members receive their shares of a generation when the assignment is in the log and committed.",
+    ),
+    switchable(
+        "GRP-4",
+        "A new coordinator serves a group when it has loaded the group's offsets and generation from the log.",
+    ),
 )
 
 PARTITION_RULES: tuple[Rule, ...] = (

@@ -35,8 +35,14 @@ STORM = ROOT / "harness" / "experiments" / "elr-compare.toml"
 
 
 def start(directory: Path, seed: int, profile: str, hash_seed: str) -> "subprocess.Popen[str]":
+    return child_of(STORM, directory, seed, profile, hash_seed)
+
+
+def child_of(
+    experiment: Path, directory: Path, seed: int, profile: str, hash_seed: str
+) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(STORM), str(directory), str(seed), profile],
+        [sys.executable, "-c", CHILD, str(experiment), str(directory), str(seed), profile],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         cwd=ROOT,
         stdout=subprocess.PIPE,

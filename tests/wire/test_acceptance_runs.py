@@ -46,11 +46,16 @@ for_ms = 1000
 """
 
 
-def test_a_run_with_the_confluent_client_and_a_group_is_valid(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("client", "topics"), [("confluent", 1), ("confluent", 2), ("native", 2)])
+def test_a_run_with_a_group_is_valid_whichever_client_its_members_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], client: str, topics: int
 ) -> None:
     path = tmp_path / "clients.toml"
-    path.write_text(EXPERIMENT, encoding="utf-8")
+    text = EXPERIMENT.replace('client = "confluent"', f'client = "{client}"')
+    if topics == 2:
+        text = text.replace("[topic]\npartitions = 2", "[topic]\ncount = 2\npartitions = 1")
+        text = text.replace("leader:t-0", "leader:t1-0")
+    path.write_text(text, encoding="utf-8")
     results = tmp_path / "runs"
     arguments = ["run", str(path), "--seed", "5", "--results", str(results)]
     code = main([*arguments, "--no-spark", "--quiet", "--json"])
@@ -65,6 +70,10 @@ def test_a_run_with_the_confluent_client_and_a_group_is_valid(
     assert stored["counters"]["group_records"] >= 50
     assert stored["faults"] == 2
     run = (results / "latest").resolve()
+    events = read_tables(run)["group_events"]
+    assert len(set(events.column("topic").to_pylist())) == topics
+    # Only the native members know the generation.
+    assert (max(events.column("generation").to_pylist()) > 0) == (client == "native")
     first = (run / "verdict.json").read_bytes()
     _forget_all_but_the_history(run)
     assert main(["check", str(run), "--no-spark", "--quiet"]) == 0
@@ -120,8 +129,8 @@ def _forget_all_but_the_history(run: Path) -> None:
 def test_a_simulation_refuses_real_clients(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for line in ('client = "confluent"', 'name = "consumer-group"'):
+    for line in ("", 'name = "consumer-group"'):
         path = tmp_path / "wrong.toml"
-        path.write_text(f"[workload]\n{line}\n", encoding="utf-8")
+        path.write_text(f'[workload]\nclient = "confluent"\n{line}\n', encoding="utf-8")
         assert main(["run", str(path), "--quiet"]) == 254
         assert "cannot run in a simulation" in capsys.readouterr().err

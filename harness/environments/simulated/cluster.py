@@ -16,9 +16,10 @@ from harness.contracts.metadata import CommittedMetadata
 from harness.contracts.system import Settings
 from harness.simulation.node import IdleProcess
 from harness.simulation.world import World
+from harness.systems.reference.node_files import FAST_GROUPS, REPLICATION_FACTOR_MAX
 from harness.systems.reference.states import MetadataWitness, NodeObserver
 from system_under_test.broker.broker import BrokerNode
-from system_under_test.config import TIMINGS, LogConfig, NodeConfig, Voter
+from system_under_test.config import TIMINGS, GroupConfig, LogConfig, NodeConfig, Voter
 from system_under_test.config import profile_features as features_of
 from system_under_test.rules import Rules
 from system_under_test.server import build_node
@@ -68,6 +69,7 @@ class SimulatedCluster:
                 segment_bytes=settings.segment_bytes, flush_messages=settings.flush_messages
             ),
             unclean_leader_election_enable=settings.unclean_leader_election,
+            group=_group_config(settings, brokers),
             rules=Rules(settings.disabled_rules),
         )
         self.witness = MetadataWitness(self.metadata, add_row, lambda: world.now)
@@ -176,6 +178,14 @@ class SimulatedCluster:
 
     def _is_down(self, name: str) -> bool:
         return not self.world.nodes[name].is_alive
+
+
+def _group_config(settings: Settings, brokers: int) -> GroupConfig:
+    """Returns the group settings that real nodes get in their files (`harness.systems.reference.node_files`)."""
+    return GroupConfig(
+        offsets_topic_replication_factor=min(brokers, REPLICATION_FACTOR_MAX),
+        **(FAST_GROUPS if settings.timings == "fast" else {}),
+    )
 
 
 def _finish(future: "asyncio.Future[None]") -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.runs import experiment_file as experiments
-from harness.runs.experiment import Experiment
+from harness.runs.experiment import Experiment, TopicConfig
 from harness.runs.experiment_file import dumps, json_schema, loads, vary
 from nemesis.fault import Fault
 
@@ -122,3 +122,20 @@ def test_the_schema_refuses_what_the_reader_refuses(text):
         loads(text, origin="x.toml")
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(tomllib.loads(text), json_schema())
+
+
+def test_several_topics_are_numbered_and_have_the_same_settings() -> None:
+    topic = TopicConfig(name="t", count=3, partitions=2)
+    assert topic.names() == ("t1", "t2", "t3")
+    assert topic.partition_names() == ["t1-0", "t1-1", "t2-0", "t2-1", "t3-0", "t3-1"]
+    assert TopicConfig(partitions=2).partition_names() == ["t-0", "t-1"]
+    assert TopicConfig(name="x" * 249).names() == ("x" * 249,)
+    with pytest.raises(UsageError, match=r"topic\.name"):
+        TopicConfig(name="x" * 249, count=2)
+    with pytest.raises(UsageError, match=r"topic\.count"):
+        loads("[topic]\ncount = 0", origin="e.toml")
+    faults = '[[schedule]]\nfault = "kill"\ntargets = ["leader:{}"]\nat_ms = 5\n'
+    text = "[topic]\ncount = 2\n" + faults
+    assert loads(text.format("t2-0"), origin="e.toml").schedule
+    with pytest.raises(UsageError, match="t-0"):
+        loads(text.format("t-0"), origin="e.toml")
