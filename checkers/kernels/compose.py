@@ -17,9 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.anomalies import ANOMALIES, LEVELS
+from checkers.kernels.left_out import NOTHING, LeftOut
 from checkers.kernels.levels import levels_of
 from checkers.kernels.partition_tables import PartitionTables
 from checkers.kernels.vacuous_facts import (
+    Extent,
     extent_of,
     hides_nothing,
     unfounded_excuses,
@@ -61,7 +63,12 @@ class PartitionJudgement:
 
 
 def judge_partition(
-    topic: str, partition: int, tables: Mapping[str, pa.Table], context: RunContext
+    topic: str,
+    partition: int,
+    tables: Mapping[str, pa.Table],
+    context: RunContext,
+    left_out: LeftOut = NOTHING,
+    extent: Extent | None = None,
 ) -> PartitionJudgement:
     """Runs the checkers of single partitions on one partition.
 
@@ -71,13 +78,15 @@ def judge_partition(
         tables: Its rows of the partitioned tables, and all rows of the others that its checkers read; a missing
             table counts as empty.
         context: What the run declares about itself.
+        left_out: What was left out of the tables.
+        extent: What the whole history spans; None if the tables hold it.
     """
-    judgement = _judge(topic, partition, partition_checkers(context), tables, context)
+    judgement = _judge(topic, partition, partition_checkers(context), tables, context, left_out)
     names = ("operations", "records_read", "broker_states")
     operations, records, brokers = (tables.get(name, TABLES[name].empty_table()) for name in names)
     reasons = unfounded_excuses(judgement.anomalies, brokers, context)
     if not hides_nothing(context):
-        reasons += vacuous_facts(extent_of(operations, records), context)
+        reasons += vacuous_facts(extent or extent_of(operations, records), context)
     unknown = (*judgement.unknown_reasons, *(f"{topic}-{partition}: {why}" for why in reasons))
     return replace(judgement, unknown_reasons=unknown)
 
@@ -120,9 +129,11 @@ def _judge(
     checkers: Iterable[Checker],
     tables: Mapping[str, pa.Table],
     context: RunContext,
+    left_out: LeftOut = NOTHING,
 ) -> PartitionJudgement:
     whole = PartitionTables(
-        {name: tables.get(name, schema.empty_table()) for name, schema in TABLES.items()}
+        {name: tables.get(name, schema.empty_table()) for name, schema in TABLES.items()},
+        left_out=left_out,
     )
     where = f"{topic}-{partition}: " if topic else ""
     anomalies: list[Anomaly] = []
