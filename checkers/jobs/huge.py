@@ -30,17 +30,20 @@ from checkers.jobs.stored import CLIENT_TABLES, Task
 from checkers.kernels.buckets import BucketResult, all_free, judge_bucket
 from checkers.kernels.compose import PartitionJudgement, acked_during_faults
 from checkers.kernels.consumer_group import GroupFacts, group_facts, member_polls
+from checkers.kernels.cut_measures import end_of_all
 from checkers.kernels.cut_partition import (
     GROUP_CHECKER,
     REPLICA_CHECKER,
     bucket_range,
     can_be_cut,
     judge_cut_partition,
+    measures_of,
     more_offsets,
     rules_of,
     totals_of,
 )
 from checkers.kernels.history import I64, Bools, read_history
+from checkers.kernels.measures import MEASURED, heals_of, moments_until
 from checkers.kernels.remainder import Kept, Totals, judge_remainder, keep
 from checkers.kernels.slices import GROUPS_MAX, FreeAppends, Part, SliceReport, cut_slice
 from checkers.kernels.suspects import (
@@ -200,6 +203,7 @@ def judge_pieces(
             context,
             width=width,
             groups=groups,
+            measures=cut.measures,
         )
     if judgement is None:
         judgement = _judge_remainder(spark, cut, others)
@@ -221,8 +225,15 @@ class _Cut:
     ) -> None:
         self.pieces, self.bounds, self.groups, self.width = pieces, bounds, groups, width
         members = tuple(group.members for group in groups)
+        heals = heals_of(faults) if MEASURED in pieces.context.checkers else None
         cut = partial(
-            _cut, pieces=pieces, width=width, faults=faults, members=members, slices=len(bounds)
+            _cut,
+            pieces=pieces,
+            width=width,
+            faults=faults,
+            members=members,
+            heals=heals,
+            slices=len(bounds),
         )
         lumps = spark.parallelize(bounds, len(bounds)).flatMap(cut)
         reducers = min(REDUCERS_MAX, len(bounds))
@@ -236,8 +247,11 @@ class _Cut:
         self.reports = [item.report for item in sent if item.report is not None]
         self.free = spark.broadcast(all_free(self.reports))
         committed = tuple(group.committed for group in groups)
-        judge = partial(_judge, free=self.free, committed=committed)
+        slices = [report.measures for report in self.reports if report.measures is not None]
+        moments = moments_until(end_of_all(slices)) if slices else None
+        judge = partial(_judge, free=self.free, committed=committed, moments=moments)
         self.results: dict[int, BucketResult] = self.in_buckets(judge)
+        self.measures = measures_of(self.reports, self.results, faults)
 
     def in_buckets(self, judge: Callable[..., Any]) -> dict[int, Any]:
         """Returns what a function returns for every bucket, called with its parts, number and range of offsets."""
@@ -258,7 +272,7 @@ def _judge_remainder(spark: Any, cut: _Cut, others: Mapping[str, pa.Table]) -> P
     pieces, context = cut.pieces, cut.pieces.context
     rules = rules_of(context, others["partition_states"], cut.groups)
     plan = spark.broadcast(_plan(spark, cut, rules))
-    totals = totals_of(cut.reports, cut.results, cut.groups, cut.extent)
+    totals = totals_of(cut.reports, cut.results, cut.groups, cut.extent, cut.measures)
     task = partial(_keep, pieces=pieces, plan=plan, rules=rules)
     kept = spark.parallelize(cut.bounds, len(cut.bounds)).flatMap(task).partitionBy(1, _first)
     judge = partial(_judge_kept, pieces=pieces, others=dict(others), plan=plan, totals=totals)
@@ -275,7 +289,7 @@ def _plan(spark: Any, cut: _Cut, rules: Rules) -> Plan:
     find = partial(_find, free=cut.free, bounds=bounds, rules=rules, repeated=repeated)
     found: dict[int, BucketSuspects] = cut.in_buckets(partial(find, quota={}))
     quota = quotas({bucket: each.counts for bucket, each in found.items()})
-    if any(found[bucket].is_cut(quota[bucket]) for bucket in found):
+    if not all(found[bucket].fills(quota[bucket]) for bucket in found):
         found = cut.in_buckets(partial(find, quota=quota))
     bounds.unpersist()
     strays = strays_in(found)
@@ -311,6 +325,7 @@ def _cut(
     width: int,
     faults: pa.Table,
     members: Sequence[I64],
+    heals: Sequence[int] | None,
     slices: int,
 ) -> list[tuple[int, _Sent] | tuple[int, Part]]:
     """Reads and cuts one slice: its report and its parts, each with its key."""
@@ -329,6 +344,7 @@ def _cut(
             log_start_offset=pieces.context.log_start_offset,
             width=width,
             group_polls=[member_polls(tables["operations"], each) for each in members],
+            heals=heals,
         )
         acked = acked_during_faults(tables["operations"], faults)
         extent = None
@@ -359,10 +375,17 @@ def _in_buckets(
 
 
 def _judge(
-    parts: list[Part], bucket: int, *, free: Any, committed: Sequence[int], first: int, stop: int
+    parts: list[Part],
+    bucket: int,
+    *,
+    free: Any,
+    committed: Sequence[int],
+    moments: I64 | None,
+    first: int,
+    stop: int,
 ) -> BucketResult:
     known: FreeAppends = free.value
-    return judge_bucket(parts, known, first=first, stop=stop, committed=committed)
+    return judge_bucket(parts, known, first=first, stop=stop, committed=committed, moments=moments)
 
 
 def _find(

@@ -18,10 +18,12 @@ Source: linearizability of a log, "one huge partition"; the corollary that its c
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from checkers.kernels.columns import Columns
+from checkers.kernels.cut_measures import BucketMeasures, lag_in, unseen_in
 from checkers.kernels.free_appends import (
     Holes,
     RealTimeHolds,
@@ -62,6 +64,7 @@ class BucketResult:
             appends.
         delivered_count: How many distinct records members of the consumer group received.
         ended_ns: The earliest time by which a log end proved that one of its offsets existed.
+        measures: What measures need, if they are taken.
         group_got_all: Whether they received every record below their committed offset that a final read shows.
     """
 
@@ -74,6 +77,7 @@ class BucketResult:
     holes: Holes
     delivered_count: int
     ended_ns: int
+    measures: BucketMeasures | None
     group_got_all: bool
 
 
@@ -126,6 +130,7 @@ def judge_bucket(
     first: int,
     stop: int,
     committed: Sequence[int] = (),
+    moments: I64 | None = None,
 ) -> BucketResult:
     """Judges the offsets of one bucket.
 
@@ -135,6 +140,7 @@ def judge_bucket(
         first: The bucket's first offset that counts.
         stop: One more than its last offset that is known to have existed.
         committed: The committed offset of every consumer group.
+        moments: Of the series of unseen records; None if no measures are taken.
     """
     claims = Claims.of(parts)
     claims = claims.take(claims.offset >= first)
@@ -158,6 +164,7 @@ def judge_bucket(
         holes=holes,
         delivered_count=_delivered_count(claims, parts, first, len(committed)),
         ended_ns=min(int(part.ended.time_ns.min(initial=INF_NS)) for part in parts),
+        measures=None if moments is None else _measured(parts, present, moments, first, stop),
         group_got_all=not bool(claims.is_skipped_by_any(committed).any()),
     )
 
@@ -315,6 +322,28 @@ class Claims(Columns):
         for group, offset in enumerate(committed):
             skipped |= self.is_final & ~self.is_delivered_to(group) & (self.offset < offset)
         return skipped
+
+
+def _measured(
+    parts: Sequence[Part], present: Times, moments: I64, first: int, stop: int
+) -> BucketMeasures:
+    def joined(*names: str) -> Any:
+        return tuple(_joined([getattr(part, name) for part in parts]) for name in names)
+
+    asked = tuple(
+        _joined([getattr(part.asked, name) for part in parts]) for name in ("offset", "time_ns")
+    )
+    lag_ns, asked_ns = lag_in(
+        (asked[0], asked[1]), (present.offset, present.time_ns), first=first, stop=stop
+    )
+    changes = unseen_in(
+        joined("acked_offset", "acked_value", "acked_ns"),
+        joined("read_offset", "read_value", "read_ns"),
+        moments,
+        first=first,
+        stop=stop,
+    )
+    return BucketMeasures(lag_ns=lag_ns, asked_ns=asked_ns, changes=changes)
 
 
 def _delivered_count(claims: Claims, parts: Sequence[Part], first: int, groups: int) -> int:

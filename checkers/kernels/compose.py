@@ -69,6 +69,7 @@ def judge_partition(
     context: RunContext,
     left_out: LeftOut = NOTHING,
     extent: Extent | None = None,
+    derived: Mapping[str, Any] | None = None,
 ) -> PartitionJudgement:
     """Runs the checkers of single partitions on one partition.
 
@@ -80,8 +81,10 @@ def judge_partition(
         context: What the run declares about itself.
         left_out: What was left out of the tables.
         extent: What the whole history spans; None if the tables hold it.
+        derived: What is known already of what checkers derive (`checkers.kernels.partition_tables.derive_once`).
     """
-    judgement = _judge(topic, partition, partition_checkers(context), tables, context, left_out)
+    known = PartitionTables(full_tables(tables), dict(derived or {}), left_out)
+    judgement = _judge(topic, partition, partition_checkers(context), known, context)
     names = ("operations", "records_read", "broker_states")
     operations, records, brokers = (tables.get(name, TABLES[name].empty_table()) for name in names)
     reasons = unfounded_excuses(judgement.anomalies, brokers, context)
@@ -110,7 +113,13 @@ def judge_whole_run(tables: Mapping[str, pa.Table], context: RunContext) -> Part
         tables: The tables that they read; a missing one counts as empty.
         context: What the run declares about itself.
     """
-    return _judge("", -1, whole_run_checkers(context), tables, context)
+    whole = PartitionTables(full_tables(tables))
+    return _judge("", -1, whole_run_checkers(context), whole, context)
+
+
+def full_tables(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Returns all tables of a run; those that are missing are empty."""
+    return {name: tables.get(name, schema.empty_table()) for name, schema in TABLES.items()}
 
 
 def partition_checkers(context: RunContext) -> tuple[Checker, ...]:
@@ -127,14 +136,9 @@ def _judge(
     topic: str,
     partition: int,
     checkers: Iterable[Checker],
-    tables: Mapping[str, pa.Table],
+    whole: PartitionTables,
     context: RunContext,
-    left_out: LeftOut = NOTHING,
 ) -> PartitionJudgement:
-    whole = PartitionTables(
-        {name: tables.get(name, schema.empty_table()) for name, schema in TABLES.items()},
-        left_out=left_out,
-    )
     where = f"{topic}-{partition}: " if topic else ""
     anomalies: list[Anomaly] = []
     unknown: list[str] = []

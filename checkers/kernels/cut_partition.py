@@ -14,13 +14,16 @@ import pyarrow as pa
 from checkers.kernels.buckets import (
     BucketResult,
     LogVerdict,
+    carried_bounds,
     final_log_of,
     fold,
     sender_swaps,
 )
 from checkers.kernels.compose import PartitionJudgement, partition_checkers
 from checkers.kernels.consumer_group import GroupFacts, group_coverage
+from checkers.kernels.cut_measures import CutMeasures, folded
 from checkers.kernels.history import I64, OK_SOMEWHERE
+from checkers.kernels.measures import MEASURED
 from checkers.kernels.remainder import Totals
 from checkers.kernels.slices import FreeAppends, SliceReport
 from checkers.kernels.suspects import Rules
@@ -31,14 +34,12 @@ GROUP_CHECKER = "consumer-group"
 REPLICA_CHECKER = "replicas"
 """Its findings about log ends are violations of the log too, so only the states of leaders have to be followed."""
 
-MEASURES = "measures"
-
 
 def can_be_cut(context: RunContext) -> bool:
     """Returns whether every checker of single partitions can be folded."""
     if context.sparse_offsets or not context.log_ends_recorded:
         return False
-    known = {*LOG_CHECKERS, GROUP_CHECKER, REPLICA_CHECKER, MEASURES}
+    known = {*LOG_CHECKERS, GROUP_CHECKER, REPLICA_CHECKER, MEASURED}
     names = {checker.name for checker in partition_checkers(context)}
     return names <= known and names >= set(LOG_CHECKERS)
 
@@ -58,6 +59,7 @@ def judge_cut_partition(
     *,
     width: int,
     groups: Sequence[GroupFacts] = (),
+    measures: CutMeasures | None = None,
 ) -> PartitionJudgement | None:
     """Returns the judgement of a partition in which nothing is wrong, None if something is.
 
@@ -70,6 +72,7 @@ def judge_cut_partition(
         context: What the run declares about itself.
         width: How many offsets a bucket holds.
         groups: The consumer groups to judge.
+        measures: The measures, if they are taken.
     """
     start = context.log_start_offset
     verdict = fold(
@@ -94,9 +97,16 @@ def judge_cut_partition(
         and all(result.group_got_all for result in results.values())
         and not any(group.regressions or group.second_owners for group in groups)
     )
-    if not is_clean:
+    report = None if measures is None else measures.report(context)
+    if not is_clean or (report is not None and report.findings):
         return None
-    coverage = _coverage(reports, verdict, final.end_offset) | _of_groups(groups, results)
+    coverage = _coverage(reports, verdict, final.end_offset)
+    # In the order of the checkers.
+    for name in context.checkers:
+        if name == MEASURED and report is not None:
+            coverage |= report.coverage
+        elif name == GROUP_CHECKER:
+            coverage |= _of_groups(groups, results)
     return PartitionJudgement(topic=topic, partition=partition, coverage=coverage)
 
 
@@ -130,6 +140,7 @@ def totals_of(
     results: Mapping[int, BucketResult],
     groups: Sequence[GroupFacts],
     extent: Extent,
+    measures: CutMeasures | None,
 ) -> Totals:
     """Returns what is known of the whole partition without its suspects.
 
@@ -138,12 +149,35 @@ def totals_of(
         results: Of every bucket that a part was sent to.
         groups: The consumer groups to judge.
         extent: What the history spans.
+        measures: Its measures, if they are taken.
     """
     counts = _counts(reports)
     acked = counts.pop("acked")
     revealed = [result.revealed_op for result in results.values()]
     counts["appends_unknown_revealed"] = len(np.unique(np.concatenate(revealed or [_NONE])))
-    return Totals(coverage=counts | _of_groups(groups, results), acked=acked, extent=extent)
+    return Totals(
+        coverage=counts | _of_groups(groups, results), acked=acked, extent=extent, measures=measures
+    )
+
+
+def measures_of(
+    reports: Sequence[SliceReport], results: Mapping[int, BucketResult], faults: pa.Table
+) -> CutMeasures | None:
+    """Returns the measures of a partition, None if none are taken.
+
+    Args:
+        reports: Of all slices.
+        results: Of every bucket that a part was sent to.
+        faults: Rows of the run.
+    """
+    slices = [report.measures for report in reports if report.measures is not None]
+    if not slices:
+        return None
+    order = sorted(results)
+    carried = carried_bounds([results[bucket] for bucket in order])
+    high = {bucket: above for bucket, (_, above) in zip(order, carried, strict=True)}
+    buckets = {b: result.measures for b, result in results.items() if result.measures is not None}
+    return folded(slices, buckets, high, faults)
 
 
 _NONE = np.empty(0, dtype=np.int64)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.kernels.compose import PartitionJudgement, judge_partition
+from checkers.kernels.cut_measures import CutMeasures, correction
 from checkers.kernels.history import (
     I64,
     OFFSET_MAX,
@@ -22,6 +23,7 @@ from checkers.kernels.history import (
     read_history,
 )
 from checkers.kernels.left_out import LeftOut
+from checkers.kernels.measures import MEASURED
 from checkers.kernels.sequences import process_codes
 from checkers.kernels.suspects import Plan, Rules, earliest_above, is_in, latest_below
 from checkers.kernels.vacuous_facts import Extent
@@ -54,11 +56,13 @@ class Totals:
         coverage: Counts that replace those of the remainder.
         acked: How many appends were acknowledged at an offset that counts.
         extent: What it spans.
+        measures: Its measures, if they are taken.
     """
 
     coverage: Mapping[str, Any]
     acked: int
     extent: Extent
+    measures: CutMeasures | None = None
 
 
 def keep(
@@ -211,10 +215,15 @@ def judge_remainder(
     }
     tables = {name: table.sort_by(_ORDER[name]) for name, table in tables.items()}
     left_out = _with_polls(plan.left_out, kept)
-    judgement = judge_partition(
-        topic, partition, {**others, **tables}, context, left_out, totals.extent
-    )
     history = read_history(*(tables[name] for name in CLIENT_TABLES))
+    derived = {}
+    if totals.measures is not None:
+        moments, start = totals.measures.moments, context.log_start_offset
+        changes = totals.measures.changes + correction(history, plan.offsets, moments, start)
+        derived[MEASURED] = replace(totals.measures, changes=changes).report(context)
+    judgement = judge_partition(
+        topic, partition, {**others, **tables}, context, left_out, totals.extent, derived
+    )
     is_acked = history.append_status == OK_AT
     is_here = is_acked & (history.append_offset >= context.log_start_offset)
     # What was left out is read back and in the final reads.

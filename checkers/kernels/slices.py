@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from checkers.kernels.cut_measures import SliceMeasures, measures_of_slice
 from checkers.kernels.facts import Facts, derive_facts, skips
 from checkers.kernels.findings import Finding
 from checkers.kernels.history import (
     I8,
     I64,
+    INF_NS,
     OK_AT,
     Bools,
     PartitionHistory,
@@ -65,6 +67,9 @@ class Part:
     """What one slice knows of one bucket.
 
     Shape:
+        asked: when the last poll from a position began that was not one of the final phase.
+        acked_ns, read_ns: when acknowledgements and the first read of each pair arrived.
+        `asked`, `acked_ns` and `read_ns` are empty unless measures are taken.
         absent: per level, "did not exist yet"; present: "existed by then"; ended: those that a log end proves.
         acked_*: appends acknowledged in the bucket.
         read_*: distinct (offset, value) pairs that trusted records show, whether a final read shows them, and
@@ -76,6 +81,9 @@ class Part:
     absent: dict[str, Times]
     present: Times
     ended: Times
+    asked: Times
+    acked_ns: I64
+    read_ns: I64
     acked_offset: I64
     acked_value: I64
     read_offset: I64
@@ -109,6 +117,7 @@ class SliceReport:
 
     Attributes:
         counts: Additive coverage.
+        measures: What measures need, if they are taken.
         limit: One more than the largest offset that is known to have existed.
         log_violated: Whether one of its operations alone violates the log.
         odd: Whether there is any finding, also one that is not about the log.
@@ -124,6 +133,7 @@ class SliceReport:
     """
 
     counts: dict[str, int]
+    measures: SliceMeasures | None
     limit: int
     log_violated: bool
     odd: bool
@@ -147,6 +157,7 @@ def cut_slice(
     log_start_offset: int,
     width: int,
     group_polls: Sequence[I64] = (),
+    heals: Sequence[int] | None = None,
 ) -> tuple[SliceReport, dict[int, Part]]:
     """Judges what a slice can judge, and cuts the rest into parts.
 
@@ -155,6 +166,7 @@ def cut_slice(
         log_start_offset: Facts below it are dropped.
         width: How many offsets a bucket holds.
         group_polls: For every consumer group, op_index of the polls of its members.
+        heals: When faults were healed; None if no measures are taken.
 
     Returns:
         The slice's report, and its parts by bucket.
@@ -166,6 +178,7 @@ def cut_slice(
     sender, sender_first, sender_last = _senders(history, facts)
     swaps = swaps_of(history, facts, facts.acked)
     report = SliceReport(
+        measures=None if heals is None else measures_of_slice(history, heals),
         counts={**history.counts(), "acked": len(facts.acked)},
         limit=facts.places.limit,
         log_violated=bool(alone - NOT_ABOUT_THE_LOG),
@@ -191,7 +204,7 @@ def cut_slice(
         final_last=last,
         final_end=int(history.end_offset[history.end_final].max(initial=-1)),
     )
-    return report, _parts(history, facts, width, group_polls)
+    return report, _parts(history, facts, width, group_polls, with_times=heals is not None)
 
 
 def _defects(history: PartitionHistory, findings: Sequence[Finding], start: int) -> I64:
@@ -258,7 +271,12 @@ def _senders(history: PartitionHistory, facts: Facts) -> tuple[I64, I64, I64]:
 
 
 def _parts(
-    history: PartitionHistory, facts: Facts, width: int, group_polls: Sequence[I64]
+    history: PartitionHistory,
+    facts: Facts,
+    width: int,
+    group_polls: Sequence[I64],
+    *,
+    with_times: bool,
 ) -> dict[int, Part]:
     real_time = real_time_facts(history, facts)
     trusted = np.flatnonzero(history.record_trusted)
@@ -272,6 +290,13 @@ def _parts(
         "read": read,
         "unread": _distinct_reads(history, np.flatnonzero(~history.record_trusted), group_polls),
     }
+    if with_times:
+        relations["asked"] = _columns(_asked(history, facts.places.start))
+        relations["acked"] += (history.append_res[acked],)
+    else:
+        none = np.empty(0, dtype=np.int64)
+        relations["asked"] = (none, none, none)
+        relations["read"] = read[:4]
     pieces = {name: _split(columns, width) for name, columns in relations.items()}
     empty = {name: tuple(column[:0] for column in columns) for name, columns in relations.items()}
     buckets = sorted({bucket for split in pieces.values() for bucket in split})
@@ -289,6 +314,12 @@ def _present(facts: RealTimeFacts) -> Times:
     return strongest(facts.present_offset, facts.present_ns, facts.present_op, latest=False)
 
 
+def _asked(history: PartitionHistory, start: int) -> Times:
+    polls = np.flatnonzero(history.poll_ok & ~history.poll_final & (history.poll_position >= start))
+    position, inv = history.poll_position[polls], history.poll_inv[polls]
+    return strongest(position, inv, history.poll_op[polls], latest=True)
+
+
 def _ended(history: PartitionHistory, start: int) -> Times:
     rows = np.flatnonzero(history.end_offset > start)
     offset, res, op = history.end_offset[rows] - 1, history.end_res[rows], history.end_op[rows]
@@ -301,8 +332,8 @@ def _columns(times: Times) -> tuple[I64, I64, I64]:
 
 def _distinct_reads(
     history: PartitionHistory, rows: I64, group_polls: Sequence[I64]
-) -> tuple[I64, I64, Any, Any]:
-    """Returns distinct (offset, value) pairs, ascending; whether final polls and which groups received them."""
+) -> tuple[I64, I64, Any, Any, I64]:
+    """Returns distinct (offset, value) pairs, ascending; whether final polls and which groups got them, when."""
     offset, value, poll = (
         history.record_offset[rows],
         history.record_value[rows],
@@ -323,9 +354,12 @@ def _distinct_reads(
     is_first = np.ones(len(order), dtype=np.bool_)
     is_first[1:] = (offset[1:] != offset[:-1]) | (value[1:] != value[:-1])
     starts = np.flatnonzero(is_first)
+    read_ns = np.full(len(rows), INF_NS, dtype=np.int64)
     if len(starts):
+        read_ns[known] = history.poll_res[poll[known]]
+        read_ns = np.minimum.reduceat(read_ns[order], starts)
         delivered = np.bitwise_or.reduceat(delivered[order], starts)
-    return offset[is_first], value[is_first], final[is_first], delivered
+    return offset[is_first], value[is_first], final[is_first], delivered, read_ns
 
 
 def _split(columns: tuple[Any, ...], width: int) -> dict[int, tuple[Any, ...]]:
@@ -345,12 +379,16 @@ def _split(columns: tuple[Any, ...], width: int) -> dict[int, tuple[Any, ...]]:
 
 
 def _part(columns: dict[str, tuple[Any, ...]]) -> Part:
-    acked_offset, acked_value = columns["acked"]
-    read_offset, read_value, read_final, read_delivered = columns["read"]
+    acked_offset, acked_value, *acked_ns = columns["acked"]
+    read_offset, read_value, read_final, read_delivered, *read_ns = columns["read"]
+    none = np.empty(0, dtype=np.int64)
     return Part(
         absent={level: _times(columns[level]) for level in LEVELS},
         present=_times(columns["present"]),
         ended=_times(columns["ended"]),
+        asked=_times(columns["asked"]),
+        acked_ns=acked_ns[0] if acked_ns else none,
+        read_ns=read_ns[0] if read_ns else none,
         acked_offset=acked_offset,
         acked_value=acked_value,
         read_offset=read_offset,

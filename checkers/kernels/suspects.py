@@ -107,13 +107,15 @@ class BucketSuspects:
     hole_first: I64
     counts: tuple[int, int]
 
-    def is_cut(self, quota: tuple[int, int]) -> bool:
-        """Returns whether there are suspects that are not in the arrays although a quota permits it."""
+    @property
+    def ignored(self) -> int:
+        """How many suspects are not in the arrays."""
+        return sum(self.counts) - len(self.contradicted) - len(self.missing)
+
+    def fills(self, quota: tuple[int, int]) -> bool:
+        """Returns whether the arrays hold what a quota permits, no less and no more."""
         sent = len(self.contradicted), len(self.missing)
-        return any(
-            has < min(count, most)
-            for has, count, most in zip(sent, self.counts, quota, strict=True)
-        )
+        return sent == tuple(map(min, self.counts, quota))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,7 +315,8 @@ def gather(
 
     good = _touching(all_of("good_start"), all_of("good_stop"))
     swapped, swaps = _swapped(reports, results, free)
-    defects = _joined([report.defects for report in reports])
+    every_defect = _union(*(report.defects for report in reports))
+    defects = every_defect[:SUSPECTS_MAX]
     # A skipped range may begin with a hole; its first record is a witness.
     after = np.searchsorted(good.start, defects[~good.covers(defects)])
     offsets = _union(
@@ -358,9 +361,7 @@ def gather(
             revealed_op=free.op[carriers.position[by_op]],
             revealed_offset=carriers.offset[by_op],
         ),
-        ignored=sum(
-            sum(each.counts) - len(each.contradicted) - len(each.missing) for each in found.values()
-        ),
+        ignored=len(every_defect) - len(defects) + sum(each.ignored for each in found.values()),
     )
 
 
