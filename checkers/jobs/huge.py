@@ -5,52 +5,63 @@
 Tasks read their slice's row groups with PyArrow and send each bucket its part. What is shuffled is one lump of
 arrays per slice and bucket, so the JVM moves bytes, never rows. The driver first collects the slices' reports (one
 reduce partition of their own), passes the few appends of unknown outcome to every bucket, and folds what the
-buckets return. The second Spark job reuses the shuffled lumps of the first one.
+buckets return. Every later Spark job reuses the shuffled lumps of the first one.
 
-Kernels decide (`slices`, `buckets`, `cut_partition`). If they find anything wrong, or if something cannot be read,
-the partition goes to one task as a whole after all, which takes about 100 bytes of memory for each operation.
+If something is wrong, the buckets name the offsets that may be part of it, knowing now what all other buckets know
+of time. The slices are read once more, each keeps the rows that matter, and one task judges these with the kernels
+for whole partitions. So memory is bounded by the size of a slice, of a bucket, and of what is suspicious.
+
+Kernels decide (`slices`, `buckets`, `cut_partition`, `suspects`, `remainder`). The partition goes to one task as a
+whole, which takes about 100 bytes of memory for each operation, only if it cannot be read in slices (a file is
+damaged, a row cannot be, operations are not in order: that task names what is wrong), or if a checker runs that
+does not know slices (`checkers.kernels.cut_partition.can_be_cut`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from checkers.jobs.stored import (
-    CLIENT_TABLES,
-    Task,
-    context_of,
-    file_of,
-    names_of,
-    read_tables_of,
-    wanted_columns,
-)
+from checkers.jobs.pieces import StoredPartition
+from checkers.jobs.stored import CLIENT_TABLES, Task
 from checkers.kernels.buckets import BucketResult, all_free, judge_bucket
-from checkers.kernels.compose import acked_during_faults
-from checkers.kernels.consumer_group import member_polls
+from checkers.kernels.compose import PartitionJudgement, acked_during_faults
+from checkers.kernels.consumer_group import GroupFacts, group_facts, member_polls
+from checkers.kernels.cut_measures import end_of_all
 from checkers.kernels.cut_partition import (
+    GROUP_CHECKER,
     REPLICA_CHECKER,
     bucket_range,
     can_be_cut,
-    group_to_fold,
     judge_cut_partition,
+    measures_of,
+    more_offsets,
+    rules_of,
+    totals_of,
 )
-from checkers.kernels.history import I64, lookup, read_history
-from checkers.kernels.payloads import CLAIMS, contradicting
-from checkers.kernels.replicas import LeaderStates, registrations
-from checkers.kernels.slices import FreeAppends, Part, SliceReport, cut_slice
+from checkers.kernels.history import I64, Bools, read_history
+from checkers.kernels.measures import MEASURED, heals_of, moments_until
+from checkers.kernels.remainder import Kept, Totals, judge_remainder, keep
+from checkers.kernels.slices import GROUPS_MAX, FreeAppends, Part, SliceReport, cut_slice
+from checkers.kernels.suspects import (
+    SUSPECTS_SENT_MAX,
+    BucketSuspects,
+    Plan,
+    Rules,
+    bounds_of,
+    gather,
+    quotas,
+    repeated_in,
+    strays_in,
+    suspects_in,
+)
 from checkers.kernels.vacuous_facts import Extent, extent_of, hides_nothing, joined, vacuous_facts
-from checkers.kernels.validation import check_partition, check_states
 from checkers.kernels.verdict_json import judgement_to_json
+from harness.contracts.run_context import RunContext
 from harness.errors import HistoryError
-from harness.history.parquet import TableFile, check_file
-from harness.history.schema import TABLES
 
 HUGE_OPERATIONS = 20_000_000
 """From here on a partition is cut: as a whole it would take some 2 GB of a task's memory."""
@@ -66,6 +77,57 @@ _REPORTS = -1
 """The key under which slices send their reports; buckets are not negative."""
 
 
+class Pieces(Protocol):
+    """A partition that can be read in pieces; `checkers.jobs.pieces.StoredPartition` describes the methods."""
+
+    @property
+    def topic(self) -> str:
+        """The name of its topic."""
+        ...
+
+    @property
+    def partition(self) -> int:
+        """Its index."""
+        ...
+
+    @property
+    def context(self) -> RunContext:
+        """What the run declares about itself."""
+        ...
+
+    def bounds(self) -> list[tuple[int, int, int]]:
+        """Returns its slices."""
+        ...
+
+    def read(self, first: int, stop: int) -> dict[str, pa.Table]:
+        """Returns the rows of a slice."""
+        ...
+
+    def check(self, tables: dict[str, pa.Table], index: int, slices: int) -> None:
+        """Checks the rows of a slice."""
+        ...
+
+    def changed(self, tables: dict[str, pa.Table]) -> Bools:
+        """Returns which records contradict an append of another slice."""
+        ...
+
+    def others(self) -> dict[str, pa.Table]:
+        """Returns all tables but those of clients and of replicas."""
+        ...
+
+    def states(self) -> dict[str, pa.Table]:
+        """Returns the states of its replicas."""
+        ...
+
+    def leaders_hold(self, broker_states: pa.Table) -> bool:
+        """Returns whether no leader lowered its high watermark."""
+        ...
+
+    def offsets_of(self, values: I64) -> I64:
+        """Returns the offsets at which appends were acknowledged."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sent:
     """What one slice sends to the driver; `trouble` is why it could not be read."""
@@ -78,7 +140,7 @@ class _Sent:
 
 
 def judge_in_buckets(spark: Any, task: Task, *, width: int = BUCKET_WIDTH) -> dict[str, Any] | None:
-    """Judges one partition in buckets.
+    """Judges one stored partition in buckets.
 
     Args:
         spark: The Spark context.
@@ -86,203 +148,170 @@ def judge_in_buckets(spark: Any, task: Task, *, width: int = BUCKET_WIDTH) -> di
         width: How many offsets a bucket holds.
 
     Returns:
-        A row as `checkers.jobs.check.judge_task` gives it; None if something is wrong with the partition, so that
-        it must be judged as a whole.
+        A row as `checkers.jobs.check.judge_task` gives it; None if the partition must be judged as a whole.
     """
-    context = context_of(task)
-    bounds = slice_bounds(task) if can_be_cut(context) else []
-    if not bounds:
+    judged = judge_pieces(spark, StoredPartition(task), width=width)
+    if judged is None:
         return None
-    try:
-        shared = read_tables_of(task, ("faults", "group_events", "broker_states"))
-        check_partition({"group_events": shared["group_events"]}, names_of(task))
-        group = group_to_fold(shared["group_events"], context)
-        if REPLICA_CHECKER in context.checkers and not leaders_hold(task, shared["broker_states"]):
-            return None
-    except (HistoryError, ValueError, OSError, pa.ArrowException):
-        return None
-    members = None if group is None else group.members
-    cut = partial(
-        _cut, task=task, width=width, faults=shared["faults"], members=members, slices=len(bounds)
-    )
-    lumps = spark.parallelize(bounds, len(bounds)).flatMap(cut)
-    reducers = min(REDUCERS_MAX, len(bounds))
-    lumps = lumps.partitionBy(reducers + 1, partial(_reducer, reducers=reducers))
-    sent = sorted(spark.runJob(lumps, _values, [0]), key=lambda item: item.index)
-    if any(item.trouble for item in sent):
-        return None
-    extent = joined(item.extent for item in sent if item.extent is not None)
-    if vacuous_facts(extent, context):
-        return None
-    reports = [item.report for item in sent if item.report is not None]
-    free = spark.broadcast(all_free(reports))
-    limit = max(report.limit for report in reports)
-    judge = partial(
-        _judge,
-        free=free,
-        width=width,
-        start=context.log_start_offset,
-        limit=limit,
-        committed=-1 if group is None else group.committed,
-    )
-    results = dict(lumps.mapPartitions(judge).collect())
-    judgement = judge_cut_partition(
-        task["topic"],
-        task["partition"],
-        reports,
-        results,
-        free.value,
-        context,
-        width=width,
-        group=group,
-    )
-    free.unpersist()
-    if judgement is None:
-        return None
+    judgement, acked = judged
     return {
         "run": task["run"],
         "judgement": judgement_to_json(judgement),
-        "acked_during": sum(item.acked_during for item in sent),
+        "acked_during": acked,
     }
 
 
-def leaders_hold(task: Task, broker_states: pa.Table) -> bool:
-    """Returns whether no leader lowered its high watermark, reading one row group after the other.
+def judge_pieces(
+    spark: Any, pieces: Pieces, *, width: int = BUCKET_WIDTH
+) -> tuple[PartitionJudgement, int] | None:
+    """Judges a partition that is read in pieces.
 
     Args:
-        task: The partition.
-        broker_states: Rows of the whole run.
+        spark: The Spark context.
+        pieces: The partition.
+        width: How many offsets a bucket holds.
 
-    Raises:
-        OSError: A file cannot be read.
-        pyarrow.ArrowException: It is damaged.
+    Returns:
+        The judgement, and how many appends were acknowledged while a fault was in force; None if the partition
+        must be judged as a whole.
     """
-    states = LeaderStates(registrations(broker_states))
-    last_ns = -(2**63)
-    for file in (file_of(data) for data in task["files"]):
-        if file.table != "replica_states":
-            continue
-        with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
-            for group in range(parquet.metadata.num_row_groups):
-                rows = parquet.read_row_group(group, columns=wanted_columns(file.table))
-                at_ns = np.append(last_ns, rows.column("at_ns").to_numpy())
-                if bool((at_ns[1:] < at_ns[:-1]).any()):
-                    return False  # not in canonical order: to be judged as a whole
-                last_ns = int(at_ns[-1])
-                states.follow(rows)
-    return not states.lowered
-
-
-def slice_bounds(task: Task) -> list[tuple[int, int, int]]:
-    """Returns the slices of a partition, one per row group of its operations: (index, first op, op to stop at).
-
-    Together they hold every operation index there is. Empty if the files lack statistics or differ from the
-    manifest; reading them as a whole then reports what is wrong.
-    """
-    files = _client_files(task)
+    context = pieces.context
+    bounds = pieces.bounds() if can_be_cut(context) else []
+    if not bounds:
+        return None
     try:
-        starts: list[int] = []
-        for data in task["files"]:
-            check_file(file_of(data))
-        for file in files:
-            with pq.ParquetFile(file.path) as parquet:
-                if file.table == "operations":
-                    starts = [low for low, _ in _op_ranges(parquet)]
-    except (OSError, pa.ArrowException, LookupError, HistoryError):
-        return []
-    if not starts or any(later <= earlier for earlier, later in pairwise(starts)):
-        return []
-    edges = [-(2**63), *starts[1:], 2**63 - 1]
-    return [(index, edges[index], edges[index + 1]) for index in range(len(starts))]
-
-
-def read_slice(task: Task, first: int, stop: int) -> dict[str, pa.Table]:
-    """Reads the rows of a partition whose op_index is in [first, stop).
-
-    Raises:
-        OSError: A file cannot be read.
-        pyarrow.ArrowException: It is damaged.
-    """
-    tables = {name: TABLES[name].empty_table() for name in CLIENT_TABLES}
-    for file in _client_files(task):
-        columns = wanted_columns(file.table)
-        with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
-            groups = [
-                group
-                for group, (low, high) in enumerate(_op_ranges(parquet))
-                if low < stop and high >= first
-            ]
-            table = parquet.read_row_groups(groups, columns=columns)
-        op = table.column("op_index")
-        tables[file.table] = table.filter(
-            pc.and_(pc.greater_equal(op, pa.scalar(first)), pc.less(op, pa.scalar(stop)))
+        others = pieces.others()
+        groups = group_facts(others["group_events"]) if GROUP_CHECKER in context.checkers else ()
+        hold = REPLICA_CHECKER not in context.checkers or pieces.leaders_hold(
+            others["broker_states"]
         )
-    return tables
+    except (HistoryError, ValueError, OSError, pa.ArrowException):
+        return None
+    if len(groups) > GROUPS_MAX:
+        return None
+    cut = _Cut(spark, pieces, bounds, others["faults"], groups, width)
+    if cut.sent is None:
+        return None
+    judgement = None
+    if hold and not vacuous_facts(cut.extent, context):
+        judgement = judge_cut_partition(
+            pieces.topic,
+            pieces.partition,
+            cut.reports,
+            cut.results,
+            cut.free.value,
+            context,
+            width=width,
+            groups=groups,
+            measures=cut.measures,
+        )
+    if judgement is None:
+        judgement = _judge_remainder(spark, cut, others)
+    cut.free.unpersist()
+    return judgement, sum(item.acked_during for item in cut.sent)
 
 
-def _check_slice(task: Task, tables: dict[str, pa.Table], index: int, slices: int) -> None:
-    """Checks the rows of a slice, and a share of the rows of other tables that a valid partition does not need.
+class _Cut:
+    """A partition that was cut: what its slices and buckets returned."""
 
-    Raises:
-        HistoryError: A row cannot be, or a record contradicts its append; judging the whole partition names it.
-    """
-    names = names_of(task)
-    check_partition(tables, names)
-    for file in (file_of(data) for data in task["files"]):
-        if file.table in ("partition_states", "replica_states"):
-            with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
-                for group in range(index, parquet.metadata.num_row_groups, slices):
-                    rows = parquet.read_row_group(group, columns=wanted_columns(file.table))
-                    check_states({file.table: rows}, names)
-    if _has_contradicting_records(task, tables):
-        raise HistoryError("a record contradicts its append")
+    def __init__(
+        self,
+        spark: Any,
+        pieces: Pieces,
+        bounds: list[tuple[int, int, int]],
+        faults: pa.Table,
+        groups: Sequence[GroupFacts],
+        width: int,
+    ) -> None:
+        self.pieces, self.bounds, self.groups, self.width = pieces, bounds, groups, width
+        members = tuple(group.members for group in groups)
+        heals = heals_of(faults) if MEASURED in pieces.context.checkers else None
+        cut = partial(
+            _cut,
+            pieces=pieces,
+            width=width,
+            faults=faults,
+            members=members,
+            heals=heals,
+            slices=len(bounds),
+        )
+        lumps = spark.parallelize(bounds, len(bounds)).flatMap(cut)
+        reducers = min(REDUCERS_MAX, len(bounds))
+        self.lumps = lumps.partitionBy(reducers + 1, partial(_reducer, reducers=reducers))
+        sent = sorted(spark.runJob(self.lumps, _values, [0]), key=lambda item: item.index)
+        self.sent: list[_Sent] | None = None
+        if any(item.trouble for item in sent):
+            return
+        self.sent = sent
+        self.extent = joined(item.extent for item in sent if item.extent is not None)
+        self.reports = [item.report for item in sent if item.report is not None]
+        self.free = spark.broadcast(all_free(self.reports))
+        committed = tuple(group.committed for group in groups)
+        slices = [report.measures for report in self.reports if report.measures is not None]
+        moments = moments_until(end_of_all(slices)) if slices else None
+        judge = partial(_judge, free=self.free, committed=committed, moments=moments)
+        self.results: dict[int, BucketResult] = self.in_buckets(judge)
+        self.measures = measures_of(self.reports, self.results, faults)
+
+    def in_buckets(self, judge: Callable[..., Any]) -> dict[int, Any]:
+        """Returns what a function returns for every bucket, called with its parts, number and range of offsets."""
+        context = self.pieces.context
+        limit = max(report.limit for report in self.reports)
+        task = partial(
+            _in_buckets,
+            judge=judge,
+            width=self.width,
+            start=context.log_start_offset,
+            limit=limit,
+        )
+        return dict(self.lumps.mapPartitions(task).collect())
 
 
-def _has_contradicting_records(task: Task, tables: dict[str, pa.Table]) -> bool:
-    """Returns whether a record contradicts an append of another slice; `read_history` sees those of its own."""
-    value = tables["records_read"].column("value").to_numpy()
-    is_here = np.isin(value, tables["operations"].column("op_index").to_numpy())
-    rows = np.flatnonzero(~is_here & (value >= 0))
-    records = tables["records_read"].select(CLAIMS).take(pa.array(rows))
-    value = value[rows]
-    (file,) = (file for file in _client_files(task) if file.table == "operations")
-    with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
-        for group, (low, high) in enumerate(_op_ranges(parquet)):
-            inside = np.flatnonzero((value >= low) & (value <= high))
-            if not len(inside):
-                continue
-            appends = parquet.read_row_group(group, columns=["op_index", "kind", *CLAIMS])
-            appends = appends.filter(pc.field("kind") == "append")
-            append = lookup(appends.column("op_index").to_numpy())(value[inside])
-            if contradicting(records.take(pa.array(inside)), appends, append).any():
-                return True
-    return False
+def _judge_remainder(spark: Any, cut: _Cut, others: Mapping[str, pa.Table]) -> PartitionJudgement:
+    """Finds the suspects of a partition and judges what remains of it without everything else."""
+    pieces, context = cut.pieces, cut.pieces.context
+    rules = rules_of(context, others["partition_states"], cut.groups)
+    plan = spark.broadcast(_plan(spark, cut, rules))
+    totals = totals_of(cut.reports, cut.results, cut.groups, cut.extent, cut.measures)
+    task = partial(_keep, pieces=pieces, plan=plan, rules=rules)
+    kept = spark.parallelize(cut.bounds, len(cut.bounds)).flatMap(task).partitionBy(1, _first)
+    judge = partial(_judge_kept, pieces=pieces, others=dict(others), plan=plan, totals=totals)
+    (judgement,) = kept.mapPartitions(judge).collect()
+    plan.unpersist()
+    result: PartitionJudgement = judgement
+    return result
 
 
-def _client_files(task: Task) -> list[TableFile]:
-    files = [file_of(data) for data in task["files"]]
-    return [file for file in files if file.table in CLIENT_TABLES]
-
-
-def _op_ranges(parquet: Any) -> list[tuple[int, int]]:
-    """Returns the smallest and the largest op_index of every row group.
-
-    Raises:
-        LookupError: The file has no statistics.
-    """
-    column = parquet.schema_arrow.get_field_index("op_index")
-    ranges = []
-    for group in range(parquet.metadata.num_row_groups):
-        statistics = parquet.metadata.row_group(group).column(column).statistics
-        if statistics is None or not statistics.has_min_max:
-            raise LookupError("no statistics")
-        ranges.append((statistics.min, statistics.max))
-    return ranges
+def _plan(spark: Any, cut: _Cut, rules: Rules) -> Plan:
+    """Returns what every slice has to keep."""
+    bounds = spark.broadcast(bounds_of(cut.results))
+    repeated = repeated_in(cut.results)
+    find = partial(_find, free=cut.free, bounds=bounds, rules=rules, repeated=repeated)
+    found: dict[int, BucketSuspects] = cut.in_buckets(partial(find, quota={}))
+    quota = quotas({bucket: each.counts for bucket, each in found.items()})
+    if not all(found[bucket].fills(quota[bucket]) for bucket in found):
+        found = cut.in_buckets(partial(find, quota=quota))
+    bounds.unpersist()
+    strays = strays_in(found)
+    also = [cut.pieces.offsets_of(strays), more_offsets(cut.groups)]
+    return gather(
+        cut.reports,
+        cut.results,
+        found,
+        cut.free.value,
+        np.concatenate(also),
+        rules,
+        width=cut.width,
+    )
 
 
 def _reducer(key: int, *, reducers: int) -> int:
     """Returns the reduce partition of a key; the first one is that of the reports."""
     return 0 if key == _REPORTS else 1 + key % reducers
+
+
+def _first(key: int) -> int:
+    return 0
 
 
 def _values(pairs: Iterable[tuple[int, Any]]) -> Iterator[Any]:
@@ -292,55 +321,121 @@ def _values(pairs: Iterable[tuple[int, Any]]) -> Iterator[Any]:
 def _cut(
     bounds: tuple[int, int, int],
     *,
-    task: Task,
+    pieces: Pieces,
     width: int,
     faults: pa.Table,
-    members: I64 | None,
+    members: Sequence[I64],
+    heals: Sequence[int] | None,
     slices: int,
 ) -> list[tuple[int, _Sent] | tuple[int, Part]]:
     """Reads and cuts one slice: its report and its parts, each with its key."""
     index, first, stop = bounds
-    context = context_of(task)
     try:
-        tables = read_slice(task, first, stop)
+        tables = pieces.read(first, stop)
         op = tables["operations"].column("op_index").to_numpy()
         if not bool((np.diff(op) > 0).all()):
             return [(_REPORTS, _Sent(index=index, trouble="operations are not in order"))]
-        _check_slice(task, tables, index, slices)
-        history = read_history(*(tables[name] for name in CLIENT_TABLES))
+        pieces.check(tables, index, slices)
+        changed = pieces.changed(tables)
+        operations, records, ends = (tables[name] for name in CLIENT_TABLES)
+        history = read_history(operations, records, ends, changed=changed)
         report, parts = cut_slice(
             history,
-            log_start_offset=context.log_start_offset,
+            log_start_offset=pieces.context.log_start_offset,
             width=width,
-            group_polls=None if members is None else member_polls(tables["operations"], members),
+            group_polls=[member_polls(tables["operations"], each) for each in members],
+            heals=heals,
         )
         acked = acked_during_faults(tables["operations"], faults)
-        operations, records = tables["operations"], tables["records_read"]
-        extent = None if hides_nothing(context) else extent_of(operations, records)
+        extent = None
+        if not hides_nothing(pieces.context):
+            extent = extent_of(tables["operations"], tables["records_read"])
     except Exception as error:  # judging the partition as a whole reports it
         return [(_REPORTS, _Sent(index=index, trouble=f"{type(error).__name__}: {error}"))]
     sent = _Sent(index=index, report=report, acked_during=acked, extent=extent)
     return [(_REPORTS, sent), *parts.items()]
 
 
-def _judge(
+def _in_buckets(
     pairs: Iterable[tuple[int, Any]],
     *,
-    free: Any,
+    judge: Callable[..., Any],
     width: int,
     start: int,
     limit: int,
-    committed: int,
-) -> Iterator[tuple[int, BucketResult]]:
-    """Judges the buckets of one reduce partition."""
+) -> Iterator[tuple[int, Any]]:
+    """Yields what a function returns for the buckets of one reduce partition."""
     parts: dict[int, list[Part]] = {}
     for bucket, part in pairs:
         if bucket != _REPORTS:
             parts.setdefault(bucket, []).append(part)
-    known: FreeAppends = free.value
     for bucket in sorted(parts):
         first, stop = bucket_range(bucket, width, start, limit)
-        yield (
-            bucket,
-            judge_bucket(parts.pop(bucket), known, first=first, stop=stop, committed=committed),
-        )
+        yield bucket, judge(parts.pop(bucket), bucket, first=first, stop=stop)
+
+
+def _judge(
+    parts: list[Part],
+    bucket: int,
+    *,
+    free: Any,
+    committed: Sequence[int],
+    moments: I64 | None,
+    first: int,
+    stop: int,
+) -> BucketResult:
+    known: FreeAppends = free.value
+    return judge_bucket(parts, known, first=first, stop=stop, committed=committed, moments=moments)
+
+
+def _find(
+    parts: list[Part],
+    bucket: int,
+    *,
+    free: Any,
+    bounds: Any,
+    rules: Rules,
+    repeated: I64,
+    quota: Mapping[int, tuple[int, int]],
+    first: int,
+    stop: int,
+) -> BucketSuspects:
+    return suspects_in(
+        parts,
+        free.value,
+        bounds.value[bucket],
+        rules,
+        repeated,
+        first=first,
+        stop=stop,
+        quota=quota.get(bucket, (SUSPECTS_SENT_MAX, SUSPECTS_SENT_MAX)),
+    )
+
+
+def _keep(
+    bounds: tuple[int, int, int], *, pieces: Pieces, plan: Any, rules: Rules
+) -> list[tuple[int, Kept]]:
+    """Reads one slice again and keeps what matters."""
+    _, first, stop = bounds
+    tables = pieces.read(first, stop)
+    history = read_history(*(tables[name] for name in CLIENT_TABLES))
+    return [(0, keep(tables, history, plan.value, rules))]
+
+
+def _judge_kept(
+    pairs: Iterable[tuple[int, Kept]],
+    *,
+    pieces: Pieces,
+    others: Mapping[str, pa.Table],
+    plan: Any,
+    totals: Totals,
+) -> Iterator[PartitionJudgement]:
+    yield judge_remainder(
+        pieces.topic,
+        pieces.partition,
+        [kept for _, kept in pairs],
+        {**others, **pieces.states()},
+        plan.value,
+        totals,
+        pieces.context,
+    )

@@ -184,11 +184,18 @@ def read_partition(task: Task) -> dict[str, pa.Table]:
         HistoryError: A file is missing, truncated or not ours.
     """
     tables = read_tables_of(task, TABLES)
-    states = [read_file(file_of(data)) for data in task["coordinator"]]
-    tables[COORDINATOR_STATES] = pa.concat_tables(
-        [*states, TABLES["partition_states"].empty_table()]
-    )
+    tables[COORDINATOR_STATES] = read_coordinator_states(task)
     return tables
+
+
+def read_coordinator_states(task: Task) -> pa.Table:
+    """Reads the committed states of the topic that has the records of consumer groups.
+
+    Raises:
+        HistoryError: A file is missing, truncated or not ours.
+    """
+    states = [read_file(file_of(data)) for data in task["coordinator"]]
+    return pa.concat_tables([*states, TABLES["partition_states"].empty_table()])
 
 
 def read_tables_of(task: Task, names: Iterable[str]) -> dict[str, pa.Table]:

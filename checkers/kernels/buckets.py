@@ -18,9 +18,12 @@ Source: linearizability of a log, "one huge partition"; the corollary that its c
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from checkers.kernels.columns import Columns
+from checkers.kernels.cut_measures import BucketMeasures, lag_in, unseen_in
 from checkers.kernels.free_appends import (
     Holes,
     RealTimeHolds,
@@ -60,6 +63,8 @@ class BucketResult:
         holes: Their ranges with the bounds of this bucket alone; only the first ones if there are more than free
             appends.
         delivered_count: How many distinct records members of the consumer group received.
+        ended_ns: The earliest time by which a log end proved that one of its offsets existed.
+        measures: What measures need, if they are taken.
         group_got_all: Whether they received every record below their committed offset that a final read shows.
     """
 
@@ -71,6 +76,8 @@ class BucketResult:
     hole_count: int
     holes: Holes
     delivered_count: int
+    ended_ns: int
+    measures: BucketMeasures | None
     group_got_all: bool
 
 
@@ -109,15 +116,21 @@ def all_free(reports: Iterable[SliceReport]) -> FreeAppends:
     parts = [report.free for report in reports]
     columns = [
         np.concatenate([getattr(part, name) for part in parts])
-        for name in ("op", "inv", "res", "status")
+        for name in ("op", "inv", "res", "status", "process", "before")
     ]
     order = np.argsort(columns[0], kind="stable")
-    op, inv, res, status = (column[order] for column in columns)
-    return FreeAppends(op=op, inv=inv, res=res, status=status)
+    op, inv, res, status, process, before = (column[order] for column in columns)
+    return FreeAppends(op=op, inv=inv, res=res, status=status, process=process, before=before)
 
 
 def judge_bucket(
-    parts: Sequence[Part], free: FreeAppends, *, first: int, stop: int, committed: int = -1
+    parts: Sequence[Part],
+    free: FreeAppends,
+    *,
+    first: int,
+    stop: int,
+    committed: Sequence[int] = (),
+    moments: I64 | None = None,
 ) -> BucketResult:
     """Judges the offsets of one bucket.
 
@@ -126,36 +139,33 @@ def judge_bucket(
         free: Every append without an acknowledged offset.
         first: The bucket's first offset that counts.
         stop: One more than its last offset that is known to have existed.
-        committed: The consumer group's committed offset; -1 if there is none.
+        committed: The committed offset of every consumer group.
+        moments: Of the series of unseen records; None if no measures are taken.
     """
-    claims = _Claims.of(parts)
-    position = lookup(free.op)(claims.value[claims.is_orphan])
-    place = claims.offset[claims.is_orphan]
-    known = position >= 0
-    known[known] = free.status[position[known]] != FAIL
-    revealed, revealed_offset = position[known], place[known]
+    claims = Claims.of(parts)
+    claims = claims.take(claims.offset >= first)
+    revealed, revealed_offset, known = revealed_in(claims, free)
     is_contested = bool((claims.offset[1:] == claims.offset[:-1]).any())
-    absent = _revealed_absent(parts, free, revealed, revealed_offset)
-    present = _revealed_present(parts, free, revealed, revealed_offset)
-    occupied = np.unique(np.concatenate([claims.offset, *(part.unreadable for part in parts)]))
+    absent, present = bounds_in(parts, free, revealed, revealed_offset)
+    occupied = occupied_in(claims, parts, first)
     hole_count = max(0, stop - first - len(occupied))
     holes = (
-        _holes(first, stop, occupied, absent, present, limit=len(free.op) + 1)
+        holes_in(first, stop, occupied, absent, present, limit=len(free.op) + 1)
         if hole_count
         else Holes.none()
     )
     return BucketResult(
         elements={level: _element(absent[level], present) for level in LEVELS},
-        integrity_holds=not is_contested and bool(known.all()),
+        integrity_holds=not is_contested and known,
         all_there=bool(claims.is_final.all()),
         revealed_op=free.op[revealed],
         revealed_offset=revealed_offset,
         hole_count=hole_count,
         holes=holes,
-        delivered_count=int(claims.is_delivered.sum()),
-        group_got_all=not bool(
-            (claims.is_final & ~claims.is_delivered & (claims.offset < committed)).any()
-        ),
+        delivered_count=_delivered_count(claims, parts, first, len(committed)),
+        ended_ns=min(int(part.ended.time_ns.min(initial=INF_NS)) for part in parts),
+        measures=None if moments is None else _measured(parts, present, moments, first, stop),
+        group_got_all=not bool(claims.is_skipped_by_any(committed).any()),
     )
 
 
@@ -214,16 +224,23 @@ def fold(
     )
 
 
-def senders_in_order(reports: Sequence[SliceReport]) -> bool:
-    """Returns whether offsets of every process grow from slice to slice; the slices in order of operations."""
+def sender_swaps(reports: Sequence[SliceReport]) -> tuple[I64, I64]:
+    """Returns the processes whose offsets do not grow from slice to slice, and the offsets of these swaps.
+
+    Args:
+        reports: Of all slices, in order of operations.
+    """
     last: dict[int, int] = {}
+    processes: list[int] = []
+    offsets: list[int] = []
     for report in reports:
         columns = (report.sender, report.sender_first, report.sender_last)
         for sender, first, end in zip(*(column.tolist() for column in columns), strict=True):
             if last.get(sender, -1) >= first:
-                return False
+                processes.append(sender)
+                offsets += [last[sender], first]
             last[sender] = end
-    return True
+    return np.array(processes, dtype=np.int64), np.array(offsets, dtype=np.int64)
 
 
 def final_log_of(
@@ -254,30 +271,31 @@ def final_log_of(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Claims:
+class Claims(Columns):
     """Distinct (offset, value) pairs of a bucket, ascending.
 
     Shape:
-        is_orphan: no acknowledgement shows it; is_final: a final read shows it; is_delivered: a member of the
-            consumer group received it.
+        is_orphan: no acknowledgement shows it; is_final: a final read shows it; delivered: which consumer groups
+            received it, one bit each.
     """
 
     offset: I64
     value: I64
     is_orphan: Bools
     is_final: Bools
-    is_delivered: Bools
+    delivered: I64
 
     @classmethod
-    def of(cls, parts: Sequence[Part]) -> "_Claims":
+    def of(cls, parts: Sequence[Part]) -> "Claims":
+        """Returns the claims of all slices."""
         acked = sum(len(part.acked_offset) for part in parts)
         offset = _joined([p.acked_offset for p in parts] + [p.read_offset for p in parts])
         value = _joined([p.acked_value for p in parts] + [p.read_value for p in parts])
         is_acked = np.arange(len(offset)) < acked
         is_final = np.zeros(len(offset), dtype=np.bool_)
         is_final[acked:] = np.concatenate([part.read_final for part in parts])
-        is_delivered = np.zeros(len(offset), dtype=np.bool_)
-        is_delivered[acked:] = np.concatenate([part.read_delivered for part in parts])
+        given = np.concatenate([part.read_delivered for part in parts])
+        delivered = np.concatenate((np.zeros(acked, dtype=given.dtype), given))
         order = np.lexsort((value, offset))
         offset, value = offset[order], value[order]
         head = np.ones(len(order), dtype=np.bool_)
@@ -289,8 +307,85 @@ class _Claims:
             value=value[head],
             is_orphan=np.bincount(group, weights=is_acked[order], minlength=count) == 0,
             is_final=np.bincount(group, weights=is_final[order], minlength=count) > 0,
-            is_delivered=np.bincount(group, weights=is_delivered[order], minlength=count) > 0,
+            delivered=np.bitwise_or.reduceat(delivered[order], np.flatnonzero(head))
+            if count
+            else delivered,
         )
+
+    def is_delivered_to(self, group: int) -> Bools:
+        """Returns which records members of a group received."""
+        return ((self.delivered >> self.delivered.dtype.type(group)) & 1).astype(np.bool_)
+
+    def is_skipped_by_any(self, committed: Sequence[int]) -> Bools:
+        """Returns which records of the final log some group did not receive although it committed beyond them."""
+        skipped = np.zeros(len(self.offset), dtype=np.bool_)
+        for group, offset in enumerate(committed):
+            skipped |= self.is_final & ~self.is_delivered_to(group) & (self.offset < offset)
+        return skipped
+
+
+def _measured(
+    parts: Sequence[Part], present: Times, moments: I64, first: int, stop: int
+) -> BucketMeasures:
+    def joined(*names: str) -> Any:
+        return tuple(_joined([getattr(part, name) for part in parts]) for name in names)
+
+    asked = tuple(
+        _joined([getattr(part.asked, name) for part in parts]) for name in ("offset", "time_ns")
+    )
+    lag_ns, asked_ns = lag_in(
+        (asked[0], asked[1]), (present.offset, present.time_ns), first=first, stop=stop
+    )
+    changes = unseen_in(
+        joined("acked_offset", "acked_value", "acked_ns"),
+        joined("read_offset", "read_value", "read_ns"),
+        moments,
+        first=first,
+        stop=stop,
+    )
+    return BucketMeasures(lag_ns=lag_ns, asked_ns=asked_ns, changes=changes)
+
+
+def _delivered_count(claims: Claims, parts: Sequence[Part], first: int, groups: int) -> int:
+    """Returns how many distinct records members received, readable or not; the sum over all groups."""
+    if not groups:
+        return 0
+    delivered = np.concatenate([claims.delivered, *(part.unread_delivered for part in parts)])
+    if len(delivered) == len(claims.offset):
+        return sum(int(claims.is_delivered_to(group).sum()) for group in range(groups))
+    offset = np.concatenate([claims.offset, *(part.unread_offset for part in parts)])
+    value = np.concatenate([claims.value, *(part.unread_value for part in parts)])
+    count = 0
+    for group in range(groups):
+        is_delivered = ((delivered >> delivered.dtype.type(group)) & 1).astype(np.bool_)
+        rows = np.flatnonzero(is_delivered & (offset >= first))
+        count += len(np.unique(np.stack((offset[rows], value[rows])), axis=1).T)
+    return count
+
+
+def revealed_in(claims: Claims, free: FreeAppends) -> tuple[I64, I64, bool]:
+    """Returns the free appends that a read found, where, and whether every record belongs to some append."""
+    position = lookup(free.op)(claims.value[claims.is_orphan])
+    place = claims.offset[claims.is_orphan]
+    known = position >= 0
+    known[known] = free.status[position[known]] != FAIL
+    return position[known], place[known], bool(known.all())
+
+
+def occupied_in(claims: Claims, parts: Sequence[Part], first: int) -> I64:
+    """Returns the offsets of a bucket from `first` on where a record is known to be, ascending."""
+    occupied = np.unique(np.concatenate([claims.offset, *(part.unread_offset for part in parts)]))
+    return occupied[occupied >= first]
+
+
+def bounds_in(
+    parts: Sequence[Part], free: FreeAppends, revealed: I64, offset: I64
+) -> tuple[dict[str, Times], Times]:
+    """Returns "did not exist yet" per level and "existed by then", also for appends that a read revealed."""
+    return (
+        _revealed_absent(parts, free, revealed, offset),
+        _revealed_present(parts, free, revealed, offset),
+    )
 
 
 def _revealed_absent(
@@ -337,7 +432,7 @@ def _element(absent: Times, present: Times) -> BucketElement:
     )
 
 
-def _holes(
+def holes_in(
     first: int, stop: int, occupied: I64, absent: dict[str, Times], present: Times, *, limit: int
 ) -> Holes:
     """Returns the ranges of [first, stop) without a known record; L and U of this bucket alone."""
@@ -383,7 +478,7 @@ def _all_holes(
 ) -> tuple[Holes, int]:
     """Returns all holes with the bounds of the whole partition, and how many there are."""
     buckets = sorted(results)
-    carried = _carried([results[bucket] for bucket in buckets])
+    carried = carried_bounds([results[bucket] for bucket in buckets])
     ranges: list[Holes] = []
     count, reached = 0, start
     for index, bucket in enumerate(buckets):
@@ -419,7 +514,7 @@ def _all_holes(
     )
 
 
-def _carried(results: Sequence[BucketResult]) -> list[tuple[dict[str, int], int]]:
+def carried_bounds(results: Sequence[BucketResult]) -> list[tuple[dict[str, int], int]]:
     """Returns, for every bucket, L of all before it by level, and U of all after it."""
     low, lows = dict.fromkeys(LEVELS, NEVER_NS), []
     for result in results:

@@ -18,9 +18,11 @@ import pyarrow.compute as pc
 
 from checkers.anomalies import ANOMALIES, LEVELS
 from checkers.kernels.history import is_word
+from checkers.kernels.left_out import NOTHING, LeftOut
 from checkers.kernels.levels import levels_of
 from checkers.kernels.partition_tables import PartitionTables
 from checkers.kernels.vacuous_facts import (
+    Extent,
     extent_of,
     hides_nothing,
     unfounded_excuses,
@@ -67,7 +69,13 @@ class PartitionJudgement:
 
 
 def judge_partition(
-    topic: str, partition: int, tables: Mapping[str, pa.Table], context: RunContext
+    topic: str,
+    partition: int,
+    tables: Mapping[str, pa.Table],
+    context: RunContext,
+    left_out: LeftOut = NOTHING,
+    extent: Extent | None = None,
+    derived: Mapping[str, Any] | None = None,
 ) -> PartitionJudgement:
     """Runs the checkers of single partitions on one partition.
 
@@ -77,13 +85,17 @@ def judge_partition(
         tables: Its rows of the partitioned tables, and all rows of the others that its checkers read; a missing
             table counts as empty.
         context: What the run declares about itself.
+        left_out: What was left out of the tables.
+        extent: What the whole history spans; None if the tables hold it.
+        derived: What is known already of what checkers derive (`checkers.kernels.partition_tables.derive_once`).
     """
-    judgement = _judge(topic, partition, partition_checkers(context), tables, context)
+    known = PartitionTables(full_tables(tables), dict(derived or {}), left_out)
+    judgement = _judge(topic, partition, partition_checkers(context), known, context)
     names = ("operations", "records_read", "broker_states")
     operations, records, brokers = (tables.get(name, TABLES[name].empty_table()) for name in names)
     reasons = unfounded_excuses(judgement.anomalies, brokers, context)
     if not hides_nothing(context):
-        reasons += vacuous_facts(extent_of(operations, records), context)
+        reasons += vacuous_facts(extent or extent_of(operations, records), context)
     unknown = (*judgement.unknown_reasons, *(f"{topic}-{partition}: {why}" for why in reasons))
     return replace(judgement, unknown_reasons=unknown)
 
@@ -107,7 +119,14 @@ def judge_whole_run(tables: Mapping[str, pa.Table], context: RunContext) -> Part
         tables: The tables that they read; a missing one counts as empty.
         context: What the run declares about itself.
     """
-    return _judge("", -1, whole_run_checkers(context), tables, context)
+    whole = PartitionTables(full_tables(tables))
+    return _judge("", -1, whole_run_checkers(context), whole, context)
+
+
+def full_tables(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Returns all tables of a run; those that are missing are empty."""
+    schemas = {**TABLES, COORDINATOR_STATES: TABLES["partition_states"]}
+    return {name: tables.get(name, schema.empty_table()) for name, schema in schemas.items()}
 
 
 def partition_checkers(context: RunContext) -> tuple[Checker, ...]:
@@ -124,13 +143,9 @@ def _judge(
     topic: str,
     partition: int,
     checkers: Iterable[Checker],
-    tables: Mapping[str, pa.Table],
+    whole: PartitionTables,
     context: RunContext,
 ) -> PartitionJudgement:
-    schemas = {**TABLES, COORDINATOR_STATES: TABLES["partition_states"]}
-    whole = PartitionTables(
-        {name: tables.get(name, schema.empty_table()) for name, schema in schemas.items()}
-    )
     where = f"{topic}-{partition}: " if topic else ""
     anomalies: list[Anomaly] = []
     unknown: list[str] = []

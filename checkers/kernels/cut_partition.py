@@ -1,10 +1,10 @@
-"""The judgement of a partition that was cut into buckets, if it has no anomaly.
+"""The judgement of a partition that was cut into buckets.
 
-The buckets decide whether anything is wrong. If something is, or if a requested checker cannot be folded,
-the partition is judged as a whole instead: naming every anomaly with its witnesses and excuses needs joins that
-only the kernels on the whole history make.
+If nothing is wrong, what the buckets returned is all of it (`judge_cut_partition`). Otherwise the suspects are
+judged like a partition of their own (`checkers.kernels.remainder`), which needs `rules_of` and `totals_of`.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,55 +14,34 @@ import pyarrow as pa
 from checkers.kernels.buckets import (
     BucketResult,
     LogVerdict,
+    carried_bounds,
     final_log_of,
     fold,
-    senders_in_order,
+    sender_swaps,
 )
 from checkers.kernels.compose import PartitionJudgement, partition_checkers
-from checkers.kernels.consumer_group import GroupFacts, group_coverage, group_facts
-from checkers.kernels.history import OK_SOMEWHERE
+from checkers.kernels.consumer_group import GroupFacts, group_coverage
+from checkers.kernels.cut_measures import CutMeasures, folded
+from checkers.kernels.history import I64, OK_SOMEWHERE
+from checkers.kernels.measures import MEASURED
+from checkers.kernels.remainder import Totals
 from checkers.kernels.slices import FreeAppends, SliceReport
+from checkers.kernels.suspects import Rules
+from checkers.kernels.vacuous_facts import Extent
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
 
 GROUP_CHECKER = "consumer-group"
 REPLICA_CHECKER = "replicas"
 """Its findings about log ends are violations of the log too, so only the states of leaders have to be followed."""
 
-MEASURES = "measures"
-
 
 def can_be_cut(context: RunContext) -> bool:
-    """Returns whether every checker of single partitions can be folded.
-
-    Measures are left out of the judgement then, unless the run sets a limit to one of them.
-    """
-    if MEASURES in context.checkers and context.recovery_max_ms:
+    """Returns whether every checker of single partitions can be folded."""
+    if context.sparse_offsets or not context.log_ends_recorded:
         return False
-    names = [
-        checker.name
-        for checker in partition_checkers(context)
-        if checker.name not in (GROUP_CHECKER, REPLICA_CHECKER, MEASURES)
-    ]
-    return tuple(names) == LOG_CHECKERS
-
-
-def group_to_fold(events: pa.Table, context: RunContext) -> GroupFacts | None:
-    """Returns the consumer group of a partition, or None if there is none that has to be judged.
-
-    Args:
-        events: Rows of `group_events` of the partition.
-        context: What the run declares about itself.
-
-    Raises:
-        ValueError: The partition has to be judged as a whole: a committed offset regressed, a generation has two
-            owners, or there are several groups.
-    """
-    if GROUP_CHECKER not in context.checkers:
-        return None
-    groups = group_facts(events)
-    if len(groups) > 1 or any(facts.regressions or facts.second_owners for facts in groups):
-        raise ValueError("these events of consumer groups cannot be folded")
-    return groups[0] if groups else None
+    known = {*LOG_CHECKERS, GROUP_CHECKER, REPLICA_CHECKER, MEASURED}
+    names = {checker.name for checker in partition_checkers(context)}
+    return names <= known and names >= set(LOG_CHECKERS)
 
 
 def bucket_range(bucket: int, width: int, start: int, limit: int) -> tuple[int, int]:
@@ -79,7 +58,8 @@ def judge_cut_partition(
     context: RunContext,
     *,
     width: int,
-    group: GroupFacts | None = None,
+    groups: Sequence[GroupFacts] = (),
+    measures: CutMeasures | None = None,
 ) -> PartitionJudgement | None:
     """Returns the judgement of a partition in which nothing is wrong, None if something is.
 
@@ -91,7 +71,8 @@ def judge_cut_partition(
         free: `all_free(reports)`.
         context: What the run declares about itself.
         width: How many offsets a bucket holds.
-        group: The consumer group to judge, if there is one.
+        groups: The consumer groups to judge.
+        measures: The measures, if they are taken.
     """
     start = context.log_start_offset
     verdict = fold(
@@ -112,16 +93,108 @@ def judge_cut_partition(
         and all(result.all_there for result in results.values())
         and not _has_lost_appends(free, results)
         and not any(report.odd for report in reports)
-        and senders_in_order(reports)
+        and not len(sender_swaps(reports)[0])
         and all(result.group_got_all for result in results.values())
+        and not any(group.regressions or group.second_owners for group in groups)
     )
-    if not is_clean:
+    report = None if measures is None else measures.report(context)
+    if not is_clean or (report is not None and report.findings):
         return None
     coverage = _coverage(reports, verdict, final.end_offset)
-    if group is not None:
-        delivered = sum(result.delivered_count for result in results.values())
-        coverage |= group_coverage(group, delivered)
+    # In the order of the checkers.
+    for name in context.checkers:
+        if name == MEASURED and report is not None:
+            coverage |= report.coverage
+        elif name == GROUP_CHECKER:
+            coverage |= _of_groups(groups, results)
     return PartitionJudgement(topic=topic, partition=partition, coverage=coverage)
+
+
+def rules_of(
+    context: RunContext, partition_states: pa.Table, groups: Sequence[GroupFacts]
+) -> Rules:
+    """Returns what makes an offset of a partition suspicious.
+
+    Args:
+        context: What the run declares about itself.
+        partition_states: Rows of the partition.
+        groups: The consumer groups to judge.
+    """
+    return Rules(
+        log_start_offset=context.log_start_offset,
+        clock_error_ns=context.clock_error_ns,
+        committed=tuple(group.committed for group in groups),
+        both_sides=bool(partition_states.column("flagged").to_numpy().any()),
+        stale_ends=REPLICA_CHECKER in context.checkers,
+    )
+
+
+def more_offsets(groups: Sequence[GroupFacts]) -> I64:
+    """Returns the offsets that events of consumer groups make suspicious: those of lost commits."""
+    lost = [each.acknowledged - 1 for group in groups for each in group.regressions]
+    return np.array(lost, dtype=np.int64)
+
+
+def totals_of(
+    reports: Sequence[SliceReport],
+    results: Mapping[int, BucketResult],
+    groups: Sequence[GroupFacts],
+    extent: Extent,
+    measures: CutMeasures | None,
+) -> Totals:
+    """Returns what is known of the whole partition without its suspects.
+
+    Args:
+        reports: Of all slices.
+        results: Of every bucket that a part was sent to.
+        groups: The consumer groups to judge.
+        extent: What the history spans.
+        measures: Its measures, if they are taken.
+    """
+    counts = _counts(reports)
+    acked = counts.pop("acked")
+    revealed = [result.revealed_op for result in results.values()]
+    counts["appends_unknown_revealed"] = len(np.unique(np.concatenate(revealed or [_NONE])))
+    return Totals(
+        coverage=counts | _of_groups(groups, results), acked=acked, extent=extent, measures=measures
+    )
+
+
+def measures_of(
+    reports: Sequence[SliceReport], results: Mapping[int, BucketResult], faults: pa.Table
+) -> CutMeasures | None:
+    """Returns the measures of a partition, None if none are taken.
+
+    Args:
+        reports: Of all slices.
+        results: Of every bucket that a part was sent to.
+        faults: Rows of the run.
+    """
+    slices = [report.measures for report in reports if report.measures is not None]
+    if not slices:
+        return None
+    order = sorted(results)
+    carried = carried_bounds([results[bucket] for bucket in order])
+    high = {bucket: above for bucket, (_, above) in zip(order, carried, strict=True)}
+    buckets = {b: result.measures for b, result in results.items() if result.measures is not None}
+    return folded(slices, buckets, high, faults)
+
+
+_NONE = np.empty(0, dtype=np.int64)
+
+
+def _of_groups(groups: Sequence[GroupFacts], results: Mapping[int, BucketResult]) -> dict[str, int]:
+    """Returns the coverage of all consumer groups together."""
+    total: Counter[str] = Counter()
+    for group in groups:
+        total.update(group_coverage(group, 0))
+    if groups:
+        total["group_records"] = sum(result.delivered_count for result in results.values())
+    return dict(total)
+
+
+def _counts(reports: Sequence[SliceReport]) -> dict[str, int]:
+    return {name: sum(report.counts[name] for report in reports) for name in reports[0].counts}
 
 
 def _has_lost_appends(free: FreeAppends, results: Mapping[int, BucketResult]) -> bool:
@@ -136,7 +209,7 @@ def _coverage(
     reports: Sequence[SliceReport], verdict: LogVerdict, final_end_offset: int
 ) -> dict[str, Any]:
     """Returns the coverage that the kernels would give: every acknowledged append was read back at the end."""
-    total = {name: sum(report.counts[name] for report in reports) for name in reports[0].counts}
+    total = _counts(reports)
     acked = total.pop("acked")
     return {
         **total,

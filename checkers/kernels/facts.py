@@ -147,14 +147,16 @@ def derive_facts(
     append_read = np.zeros(len(history.append_op), dtype=np.bool_)
     append_read[acked] = seen[acked_place] & ~lost_race
     append_read[odd.append[odd.append >= 0]] = True
-    append_weak = (history.append_acks == 1) & ~append_read & (history.append_status == OK_AT)
-
+    pinned, pinned_place = _revealed(history, places, odd)
     occupied = value != NONE
+    if history.left_out:
+        append_read[acked] |= history.left_out.covers(history.append_offset[acked])
+        append_read[pinned] = True
+        occupied |= history.left_out.covers(places.offset(np.arange(places.count)))
+    append_weak = (history.append_acks == 1) & ~append_read & (history.append_status == OK_AT)
     if not history.record_trusted.all():
         unreadable = ~history.record_trusted & (history.record_offset >= log_start_offset)
         occupied[places.index(history.record_offset[unreadable])] = True
-    revealed = np.flatnonzero(odd.append >= 0)
-    revealed = revealed[~np.isin(history.append_status[odd.append[revealed]], (FAIL, OK_AT))]
     # In a sparse log an offset may stay empty after its record, acknowledged with acks=1 only, was lost.
     firm = occupied
     if sparse and append_weak.any():
@@ -172,8 +174,8 @@ def derive_facts(
         occupied=occupied,
         acked=acked,
         acked_place=acked_place,
-        pinned=odd.append[revealed],
-        pinned_place=odd.place[revealed],
+        pinned=pinned,
+        pinned_place=pinned_place,
         append_read=append_read,
         append_weak=append_weak,
         gap_first=gap_first,
@@ -189,9 +191,26 @@ def derive_facts(
     return facts, [f for f in findings if f.count]
 
 
+def _revealed(history: PartitionHistory, places: Places, odd: _OddReads) -> tuple[I64, I64]:
+    """Returns the appends of unknown outcome or place that a read revealed, and the places of their records."""
+    rows = np.flatnonzero(odd.append >= 0)
+    rows = rows[~np.isin(history.append_status[odd.append[rows]], (FAIL, OK_AT))]
+    append, place = odd.append[rows], odd.place[rows]
+    if len(history.left_out.revealed_op):
+        more = history.append_at(history.left_out.revealed_op)
+        known = more >= 0
+        offset = history.left_out.revealed_offset[known]
+        append = np.concatenate((append, more[known]))
+        place = np.concatenate((place, places.existing(offset)))
+    return append, place
+
+
 def _places(history: PartitionHistory, acked: I64, start: int) -> Places:
     """Returns positions for every offset below the largest that is known to have existed."""
-    existing = (history.append_offset[acked], history.record_offset, history.end_offset - 1)
+    existing = [history.append_offset[acked], history.record_offset, history.end_offset - 1]
+    if history.left_out:
+        end = np.array([history.left_out.limit - 1], dtype=np.int64)
+        existing += [end, history.left_out.revealed_offset]
     limit = max((int(offsets.max()) + 1 for offsets in existing if len(offsets)), default=start)
     limit = max(limit, start)
     rows = sum(len(offsets) for offsets in existing)
@@ -427,12 +446,16 @@ def _gaps(
     sparse: bool,
 ) -> tuple[list[Finding], I64, I64]:
     """Returns what breaks C4, and the ranges of offsets that reads skipped."""
-    rows, previous = _skips(history, start)
+    rows, previous = skips(history, start)
     if not len(rows):
         return [], rows, rows
     poll, offset = history.record_poll, history.record_offset
     first = np.maximum(previous + 1, start)
     last = offset[rows]
+    if history.left_out:
+        # The poll returned what was left out.
+        real = ~history.left_out.holds(first, last)
+        rows, first, last = rows[real], first[real], last[real]
     ranges = places.index(first), places.index(last)
     # The first record known to be in each gap; its append, where known, is a witness.
     firm, is_firm = occupied.first_within(occupied.firm, *ranges)
@@ -468,8 +491,13 @@ def _gaps(
     return findings, first, last
 
 
-def _skips(history: PartitionHistory, start: int) -> tuple[I64, I64]:
-    """Returns rows of records before which their poll skipped something, and the last offset before the skip."""
+def skips(history: PartitionHistory, start: int) -> tuple[I64, I64]:
+    """Returns rows of records before which their poll skipped something, and the last offset before the skip.
+
+    Args:
+        history: One partition.
+        start: Offsets below it do not count.
+    """
     poll, offset = history.record_poll, history.record_offset
     if not len(offset) or not len(history.poll_op):
         none = np.empty(0, dtype=np.int64)

@@ -140,7 +140,7 @@ def check_free_appends(
     if (sparse or not has_holes) and not has_certain:
         return [], Holes.none()
     bounds = _bounds(history, facts, clock_error_ns)
-    holes = _holes(facts, bounds, sparse)
+    holes = _holes(history, facts, bounds, sparse)
     tail = Tail(order_absent_ns=int(bounds.order[-1]), latest_absent_ns=int(bounds.latest[-1]))
     return fit_free_appends(history, free, holes, tail=tail, sparse=sparse, holds=holds), holes
 
@@ -206,7 +206,7 @@ def earliest_present(history: PartitionHistory, facts: Facts, clock_error_ns: in
     return np.where(present < INF_NS, present + clock_error_ns, INF_NS)
 
 
-def _holes(facts: Facts, bounds: _Bounds, sparse: bool) -> Holes:
+def _holes(history: PartitionHistory, facts: Facts, bounds: _Bounds, sparse: bool) -> Holes:
     """Returns unoccupied ranges; in a sparse log without those that a read proved to be empty for ever."""
     places = facts.places
     vacant = ~facts.occupied
@@ -230,9 +230,11 @@ def _holes(facts: Facts, bounds: _Bounds, sparse: bool) -> Holes:
         stands = places.offset(np.arange(places.count))
         below = np.concatenate(([places.start - 1], stands[:-1]))
         inner = np.flatnonzero((stands - below > 1) & ~np.concatenate(([False], covered[:-1])))
+        first, last, piece = history.left_out.without(below[inner] + 1, stands[inner])
+        inner = inner[piece]
         between = Holes(
-            first=below[inner] + 1,
-            length=stands[inner] - below[inner] - 1,
+            first=first,
+            length=last - first,
             order_absent_ns=np.concatenate(([-INF_NS], bounds.order[:-2]))[inner],
             latest_absent_ns=np.concatenate(([-INF_NS], bounds.latest[:-2]))[inner],
             earliest_present_ns=bounds.present[inner],

@@ -7,6 +7,7 @@ without the appends that were lost excusably. What it finds there without an exc
 """
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -105,8 +106,11 @@ def invoked_before(history: PartitionHistory, at_ns: int) -> PartitionHistory:
 
 def _filtered(history: PartitionHistory, chosen: dict[str, Bools]) -> PartitionHistory:
     """Returns some rows of each group of columns, none of the others; a column's name begins with its group."""
-    columns = {}
+    columns: dict[str, Any] = {}
     for name in history.__dataclass_fields__:
+        if name == "left_out":
+            columns[name] = history.left_out
+            continue
         column = getattr(history, name)
         rows = chosen.get(name.partition("_")[0])
         columns[name] = column[:0] if rows is None else column[rows]

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from checkers.kernels.left_out import NOTHING, LeftOut
 from checkers.kernels.payloads import contradicting
 from checkers.kernels.words import code_of, codes
 
@@ -79,6 +80,7 @@ class PartitionHistory:
         odd_*: impossible offsets: the operation that received one, and the offset.
         unordered_*: records that a poll returned right after one with a larger offset: the poll's op, their
             offset, and the offset before.
+        left_out: what was left out of it because nothing is wrong with it; usually nothing.
         Times are nanoseconds since the start of the run; `res` is INF_NS while open or unknown.
     """
 
@@ -114,6 +116,7 @@ class PartitionHistory:
     unordered_op: I64
     unordered_offset: I64
     unordered_before: I64
+    left_out: LeftOut = NOTHING
 
     @property
     def operation_count(self) -> int:
@@ -199,11 +202,14 @@ def _append_status(is_ok: Bools, is_fail: Bools, acks: I64, offset: I64) -> tupl
     return status, impossible
 
 
-def _last_offsets(record_poll: I64, record_offset: I64, poll_count: int) -> I64:
-    last = np.full(poll_count, ABSENT, dtype=np.int64)
+def _last_offsets(record_poll: I64, record_offset: I64, poll_op: I64, left_out: LeftOut) -> I64:
+    last = np.full(len(poll_op), ABSENT, dtype=np.int64)
     if len(record_poll):
         final_row = np.append(record_poll[1:] != record_poll[:-1], True) & (record_poll >= 0)
         last[record_poll[final_row]] = record_offset[final_row]
+    if len(left_out.poll_op):
+        poll = lookup(poll_op)(left_out.poll_op)
+        last[poll[poll >= 0]] = left_out.poll_last[poll >= 0]
     return last
 
 
@@ -218,7 +224,11 @@ class _Records:
 
 
 def _read_records(
-    records: pa.Table, poll_at: Callable[[I64], I64], operations: pa.Table, appends: I64
+    records: pa.Table,
+    poll_at: Callable[[I64], I64],
+    operations: pa.Table,
+    appends: I64,
+    known: Bools | None,
 ) -> tuple[_Records, tuple[I64, I64, I64]]:
     """Returns the records in order of their offsets, and those that a poll returned in another order."""
     op = _ints(records, "op_index")
@@ -230,6 +240,8 @@ def _read_records(
     if len(appends):
         append = np.where(append >= 0, appends[append], -1)
     changed = contradicting(records, operations, append)
+    if known is not None:
+        changed |= known
     foreign = (
         np.zeros(len(op), dtype=np.bool_)
         if trusted.all()
@@ -273,7 +285,11 @@ def _keep(records: _Records, rows: Bools) -> _Records:
 
 
 def read_history(
-    operations: pa.Table, records_read: pa.Table, end_offsets_seen: pa.Table
+    operations: pa.Table,
+    records_read: pa.Table,
+    end_offsets_seen: pa.Table,
+    left_out: LeftOut = NOTHING,
+    changed: Bools | None = None,
 ) -> PartitionHistory:
     """Turns the tables of one partition into arrays.
 
@@ -281,6 +297,8 @@ def read_history(
         operations: Rows of one partition, in any order.
         records_read: Likewise.
         end_offsets_seen: Likewise. Rows that repeat a row of `operations` are counted once.
+        left_out: What was left out of the tables.
+        changed: Which records contradict an append that is not in the tables; None for none.
 
     Shape:
         The columns that are read are those of `harness.history.schema`; `topic` and `partition` are not read. The
@@ -306,7 +324,7 @@ def read_history(
     append_res = res[a]
     append_res[status == INFO] = INF_NS
     p = np.flatnonzero(~(is_append | is_latest))
-    records, unordered = _read_records(records_read, lookup(op[p]), operations, a)
+    records, unordered = _read_records(records_read, lookup(op[p]), operations, a, changed)
     believable = (records.offset >= 0) & (records.offset <= OFFSET_MAX)
     odd_op, odd_offset = [op[a][impossible]], [offset[a][impossible]]
     if not believable.all():
@@ -355,7 +373,7 @@ def read_history(
             np.maximum(reported_end[p], ABSENT),
             ABSENT,
         ),
-        poll_last=_last_offsets(records.poll, records.offset, len(p)),
+        poll_last=_last_offsets(records.poll, records.offset, op[p], left_out),
         record_poll=records.poll,
         record_offset=records.offset,
         record_value=records.value,
@@ -372,4 +390,5 @@ def read_history(
         unordered_op=unordered[0],
         unordered_offset=unordered[1],
         unordered_before=unordered[2],
+        left_out=left_out,
     )

@@ -26,6 +26,7 @@ from checkers.kernels.history import (
     PartitionHistory,
     read_history,
 )
+from checkers.kernels.left_out import NOTHING, LeftOut
 from checkers.kernels.real_time import check_real_time
 from checkers.kernels.retention import LogStarts, with_log_starts
 from checkers.kernels.sequences import check_poll_order, check_producer_order
@@ -126,6 +127,7 @@ def check_tables(
     records_read: pa.Table,
     end_offsets_seen: pa.Table,
     options: Options | None = None,
+    left_out: LeftOut = NOTHING,
 ) -> PartitionReport:
     """Checks whether one partition's history is linearizable, and what breaks which promise if not.
 
@@ -134,6 +136,7 @@ def check_tables(
         records_read: Likewise.
         end_offsets_seen: Likewise.
         options: How to read them.
+        left_out: What was left out of them.
 
     Returns:
         Findings (see `checkers.anomalies` for each), coverage, and the intermediate arrays.
@@ -144,7 +147,8 @@ def check_tables(
     Source:
         Herlihy and Wing, "Linearizability" (1990); unique values and known places make it a scan.
     """
-    return check_history(read_history(operations, records_read, end_offsets_seen), options)
+    history = read_history(operations, records_read, end_offsets_seen, left_out)
+    return check_history(history, options)
 
 
 def _coverage(history: PartitionHistory, facts: Facts, holes: Holes) -> dict[str, Any]:

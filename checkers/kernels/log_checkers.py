@@ -11,9 +11,10 @@ from checkers.kernels.claims import ClaimReader
 from checkers.kernels.elections import Elections
 from checkers.kernels.findings import Finding
 from checkers.kernels.judging import FindingJudge
+from checkers.kernels.left_out import NOTHING
 from checkers.kernels.linearizability import Options, PartitionReport, check_tables
 from checkers.kernels.lost_acked import check_losses
-from checkers.kernels.partition_tables import derive_once
+from checkers.kernels.partition_tables import PartitionTables, derive_once
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import RunContext
 
@@ -85,7 +86,11 @@ def log_of(tables: Mapping[str, pa.Table], context: RunContext) -> PartitionRepo
             log_start_offset=context.log_start_offset,
         )
         return check_tables(
-            tables["operations"], tables["records_read"], tables["end_offsets_seen"], options
+            tables["operations"],
+            tables["records_read"],
+            tables["end_offsets_seen"],
+            options,
+            tables.left_out if isinstance(tables, PartitionTables) else NOTHING,
         )
 
     return derive_once(tables, "log", derive)

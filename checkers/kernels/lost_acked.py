@@ -85,15 +85,22 @@ def final_log(
         np.minimum.at(first, history.record_poll[rows], history.record_offset[rows])
         append = history.append_at(history.record_value[rows & history.record_trusted])
         present[append[append >= 0]] = True
+    if history.left_out:
+        present[
+            history.left_out.covers(history.append_offset) & (history.append_status == OK_AT)
+        ] = True
+        revealed = history.append_at(history.left_out.revealed_op)
+        present[revealed[revealed >= 0]] = True
     polls = np.flatnonzero(final & (history.poll_last >= 0))
     requested = history.poll_position[polls]
     start = np.where(requested >= 0, np.minimum(requested, history.poll_last[polls]), first[polls])
-    starts, stops = _merged(start, history.poll_last[polls] + 1)
-    ends = history.end_offset[history.end_final]
-    end = max(
-        int(ends.max(initial=ABSENT)), int(history.poll_last[polls].max(initial=ABSENT - 1)) + 1
+    starts, stops = merged(
+        np.concatenate((start, history.left_out.final_start)),
+        np.concatenate((history.poll_last[polls] + 1, history.left_out.final_stop)),
     )
-    has_end = len(ends) > 0
+    end = int(history.end_offset[history.end_final].max(initial=history.left_out.final_end))
+    has_end = end >= 0
+    end = max(end, int(stops.max(initial=ABSENT)))
     if not ends_recorded:
         acked = history.append_offset[history.append_status == OK_AT]
         known = max(int(acked.max(initial=ABSENT)), int(history.record_offset.max(initial=ABSENT)))
@@ -110,7 +117,7 @@ def final_log(
     )
 
 
-def _merged(start: I64, stop: I64) -> tuple[I64, I64]:
+def merged(start: I64, stop: I64) -> tuple[I64, I64]:
     """Returns the union of ranges as disjoint ranges, ascending."""
     order = np.argsort(start, kind="stable")
     start, reach = start[order], np.maximum.accumulate(stop[order])

@@ -11,7 +11,7 @@ counts for it if no fault was in force from then until the limit, and if clients
 Times are milliseconds in the coverage, nanoseconds elsewhere. The size does not depend on the run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,11 +25,14 @@ from checkers.kernels.facts import Facts
 from checkers.kernels.history import I64, INF_NS, OK_AT, OK_SOMEWHERE, PartitionHistory
 from checkers.kernels.judging import expectations_of
 from checkers.kernels.log_checkers import LOG_TABLES, log_of
+from checkers.kernels.partition_tables import derive_once
 from checkers.kernels.real_time import not_after
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import RunContext
 
 SLOW = "slow-recovery"
+MEASURED = "measures"
+"""The name under which a report is kept with the tables that it was derived from."""
 POINTS = 30
 """Points of a series."""
 RECOVERIES_MAX = 20
@@ -56,12 +59,29 @@ def unseen_series(history: PartitionHistory, facts: Facts, end_ns: int) -> tuple
         np.minimum.at(seen_ns, append[known], history.poll_res[history.record_poll[rows[known]]])
     acked_ns = history.append_res[facts.acked]
     seen_ns = np.maximum(seen_ns[facts.acked], acked_ns)
-    moments = np.linspace(0, max(end_ns, 1), POINTS).astype(np.int64)
-    counts = [
-        np.bincount(np.searchsorted(moments, t), minlength=POINTS + 1)[:POINTS]
-        for t in (acked_ns, seen_ns)
-    ]
-    return moments, np.cumsum(counts[0] - counts[1])
+    moments = moments_until(end_ns)
+    return moments, np.cumsum(unseen_changes(moments, acked_ns, seen_ns))
+
+
+def moments_until(end_ns: int) -> I64:
+    """Returns the moments of a series."""
+    return np.linspace(0, max(end_ns, 1), POINTS).astype(np.int64)
+
+
+def unseen_changes(moments: I64, acked_ns: I64, seen_ns: I64) -> I64:
+    """Returns by how much the number of unseen records changes up to each moment.
+
+    Args:
+        moments: What `moments_until` returned.
+        acked_ns: When each record was acknowledged.
+        seen_ns: When it was first returned by a poll, not before `acked_ns`; infinity if never.
+    """
+    acked, seen = (
+        np.bincount(np.searchsorted(moments, times), minlength=POINTS + 1)[:POINTS]
+        for times in (acked_ns, seen_ns)
+    )
+    changes: I64 = acked - seen
+    return changes
 
 
 def worst_lag_ns(history: PartitionHistory, facts: Facts) -> int:
@@ -85,6 +105,10 @@ def worst_lag_ns(history: PartitionHistory, facts: Facts) -> int:
     return max(int(lag.max()), 0)
 
 
+TimeTo = Callable[[int], int | None]
+"""Returns the time from a moment to something that happened after it; None if it never did."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
     """What happened after one heal.
@@ -104,11 +128,30 @@ class Recovery:
 
 def recoveries(history: PartitionHistory, faults: pa.Table) -> list[Recovery]:
     """Returns what happened after each heal, in order of time."""
-    rows = [row for row in faults.to_pylist() if not row["heals"] and not row["failed"]]
-    appended = np.sort(history.append_res[_is_acked(history)])
+    appended = np.sort(history.append_res[is_acked(history)])
     polled = np.sort(history.poll_res[history.poll_ok])
-    found = []
-    for healed_ns in sorted({row["healed_ns"] for row in rows if row["healed_ns"] is not None}):
+    return recoveries_by(faults, lambda ns: _time_to(appended, ns), lambda ns: _time_to(polled, ns))
+
+
+def heals_of(faults: pa.Table) -> list[int]:
+    """Returns when faults were healed, each moment once, in order of time."""
+    return sorted({row["healed_ns"] for row in _injected(faults) if row["healed_ns"] is not None})
+
+
+def _injected(faults: pa.Table) -> list[dict[str, Any]]:
+    return [row for row in faults.to_pylist() if not row["heals"] and not row["failed"]]
+
+
+def recoveries_by(faults: pa.Table, append_after: TimeTo, poll_after: TimeTo) -> list[Recovery]:
+    """Returns what happened after each heal, in order of time.
+
+    Args:
+        faults: Rows of the run.
+        append_after: The time from a moment to the next acknowledged append.
+        poll_after: The time to the next successful poll.
+    """
+    rows, found = _injected(faults), []
+    for healed_ns in heals_of(faults):
         begins = [row["invoked_ns"] for row in rows if row["invoked_ns"] > healed_ns]
         is_quiet = all(
             row["healed_ns"] is not None and row["healed_ns"] <= healed_ns
@@ -118,15 +161,16 @@ def recoveries(history: PartitionHistory, faults: pa.Table) -> list[Recovery]:
         found.append(
             Recovery(
                 healed_ns=healed_ns,
-                append_ns=_time_to(appended, healed_ns),
-                poll_ns=_time_to(polled, healed_ns),
+                append_ns=append_after(healed_ns),
+                poll_ns=poll_after(healed_ns),
                 quiet_until_ns=min(begins, default=INF_NS) if is_quiet else healed_ns,
             )
         )
     return found
 
 
-def _is_acked(history: PartitionHistory) -> Any:
+def is_acked(history: PartitionHistory) -> Any:
+    """Returns which appends were acknowledged."""
     return np.isin(history.append_status, (OK_AT, OK_SOMEWHERE))
 
 
@@ -155,19 +199,42 @@ def slow_recoveries(
         limit_ns: The limit.
         end_ns: When the last operation of the partition ended; a limit after it was not reached.
     """
-    # Appends without acknowledgements cannot show a recovery.
-    tried = {
-        "append": np.sort(history.append_inv[history.append_acks != 0]),
-        "poll": np.sort(history.poll_inv),
-    }
+    tried = {kind: np.sort(times) for kind, times in attempts(history).items()}
+
+    def is_tried(kind: str, from_ns: int, until_ns: int) -> bool:
+        first, last = np.searchsorted(tried[kind], [from_ns, until_ns])
+        return bool(first < last)
+
+    return slow_among(found, is_tried, limit_ns, end_ns)
+
+
+def attempts(history: PartitionHistory) -> dict[str, I64]:
+    """Returns when clients tried to append and to poll; appends without acknowledgements show no recovery."""
+    return {"append": history.append_inv[history.append_acks != 0], "poll": history.poll_inv}
+
+
+def slow_among(
+    found: list[Recovery],
+    is_tried: Callable[[str, int, int], bool],
+    limit_ns: int,
+    end_ns: int,
+) -> list[SlowRecovery]:
+    """Returns the recoveries that took longer than a limit although clients tried and nothing disturbed them.
+
+    Args:
+        found: What `recoveries` returned.
+        is_tried: Whether clients tried "append" or "poll" in a span of time.
+        limit_ns: The limit.
+        end_ns: When the last operation of the partition ended; a limit after it was not reached.
+    """
     slow = []
     for each in found:
         until_ns = each.healed_ns + limit_ns
         if until_ns > min(each.quiet_until_ns, end_ns):
             continue
         for kind, took_ns in (("append", each.append_ns), ("poll", each.poll_ns)):
-            first, last = np.searchsorted(tried[kind], [each.healed_ns, until_ns])
-            if first < last and (took_ns is None or took_ns > limit_ns):
+            is_slow = took_ns is None or took_ns > limit_ns
+            if is_slow and is_tried(kind, each.healed_ns, until_ns):
                 slow.append(SlowRecovery(kind=kind, healed_ns=each.healed_ns, took_ns=took_ns))
     return slow
 
@@ -181,29 +248,53 @@ class Measures:
 
     def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
         """Measures one partition."""
+        return derive_once(tables, MEASURED, lambda: self._measured(tables, context))
+
+    def _measured(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
         report = log_of(tables, context)
         history, facts = report.history, report.facts
-        end_ns = _end_ns(history)
+        end_ns = end_of(history)
         found = recoveries(history, tables["faults"])
         limit_ns = context.recovery_max_ms * MS
         slow = slow_recoveries(history, found, limit_ns, end_ns) if limit_ns else []
-        moments, unseen = unseen_series(history, facts, end_ns)
-        measures = {
-            "unseen_max": int(unseen.max()),
-            "worst_lag_ms": worst_lag_ns(history, facts) / MS,
-            "recovery_append_ms_max": _worst([each.append_ns for each in found]),
-            "recovery_poll_ms_max": _worst([each.poll_ns for each in found]),
-            "unseen": {"at_ms": (moments // MS).tolist(), "count": unseen.tolist()},
-            "recoveries": _slowest(found),
-        }
-        findings = (_judged(slow, context),) if slow else ()
-        return CheckerReport(findings=findings, coverage={"measures": measures})
+        series = unseen_series(history, facts, end_ns)
+        return measured(found, slow, series, worst_lag_ns(history, facts), context)
 
 
 MEASURES = Measures()
 
 
-def _end_ns(history: PartitionHistory) -> int:
+def measured(
+    found: list[Recovery],
+    slow: list[SlowRecovery],
+    series: tuple[I64, I64],
+    lag_ns: int,
+    context: RunContext,
+) -> CheckerReport:
+    """Returns the report of a partition.
+
+    Args:
+        found: What happened after each heal.
+        slow: The recoveries that took too long.
+        series: Moments, and how many records were unseen then.
+        lag_ns: What `worst_lag_ns` returned.
+        context: What the run declares about itself.
+    """
+    moments, unseen = series
+    measures = {
+        "unseen_max": int(unseen.max()),
+        "worst_lag_ms": lag_ns / MS,
+        "recovery_append_ms_max": _worst([each.append_ns for each in found]),
+        "recovery_poll_ms_max": _worst([each.poll_ns for each in found]),
+        "unseen": {"at_ms": (moments // MS).tolist(), "count": unseen.tolist()},
+        "recoveries": _slowest(found),
+    }
+    findings = (_judged(slow, context),) if slow else ()
+    return CheckerReport(findings=findings, coverage={"measures": measures})
+
+
+def end_of(history: PartitionHistory) -> int:
+    """Returns when the last operation of a history ended."""
     times = (history.append_res, history.poll_res, history.end_res, history.append_inv)
     return max((int(t[t < INF_NS].max(initial=0)) for t in times), default=0)
 

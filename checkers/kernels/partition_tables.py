@@ -5,6 +5,8 @@ from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
+from checkers.kernels.left_out import NOTHING, LeftOut
+
 _T = TypeVar("_T")
 
 
@@ -14,12 +16,17 @@ class PartitionTables(Mapping[str, pa.Table]):
     Args:
         tables: The tables.
         derived: What was derived so far, shared with every restriction (`only`) of the same tables.
+        left_out: What was left out of the tables.
     """
 
     def __init__(
-        self, tables: Mapping[str, pa.Table], derived: dict[str, Any] | None = None
+        self,
+        tables: Mapping[str, pa.Table],
+        derived: dict[str, Any] | None = None,
+        left_out: LeftOut = NOTHING,
     ) -> None:
         self._tables = dict(tables)
+        self.left_out = left_out
         self._derived: dict[str, Any] = {} if derived is None else derived
 
     def __getitem__(self, name: str) -> pa.Table:
@@ -33,7 +40,9 @@ class PartitionTables(Mapping[str, pa.Table]):
 
     def only(self, names: Iterable[str]) -> "PartitionTables":
         """Returns some of the tables; what was derived is shared."""
-        return PartitionTables({name: self._tables[name] for name in names}, self._derived)
+        return PartitionTables(
+            {name: self._tables[name] for name in names}, self._derived, self.left_out
+        )
 
 
 def derive_once(tables: Mapping[str, pa.Table], name: str, derive: Callable[[], _T]) -> _T:

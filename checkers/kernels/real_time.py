@@ -260,7 +260,8 @@ def _fresh_findings(history: PartitionHistory, facts: Facts, v: _Violations) -> 
     if v.kind != APPEND:
         return [_real_time_finding("end-regression", v, everything)]
     # Lost, not merely stale: the record was never read although the final reads went past its offset.
-    covered = np.max(history.end_offset[history.end_final], initial=0)
+    reach = history.left_out.final_reach
+    covered = np.max(history.end_offset[history.end_final], initial=reach)
     covered = np.max(history.poll_last[history.poll_final & history.poll_ok] + 1, initial=covered)
     lost = ~facts.append_read[v.y_append] & (v.y_offset < covered)
     return [_real_time_finding("lost-ack", v, lost), _real_time_finding("stale-end", v, ~lost)]

@@ -38,11 +38,11 @@ def check_producer_order(
         Kafka producer configuration, max.in.flight.requests.per.connection; Jepsen's `nonmonotonic-send`, which
         compares the appends of processes that have one operation in flight.
     """
-    weak = _swaps(history, facts, facts.acked)
+    weak = swaps_of(history, facts, facts.acked)
     if not len(weak.later):
         return []
     # What remains without the weak records is a broken promise; the rest rests on acks=1.
-    strong = _swaps(history, facts, facts.acked[~facts.append_weak[facts.acked]])
+    strong = swaps_of(history, facts, facts.acked[~facts.append_weak[facts.acked]])
     only_weak = weak.take(np.flatnonzero(~np.isin(weak.later, strong.later)))
     findings = []
     for swaps, is_weak in ((strong, False), (only_weak, True)):
@@ -59,7 +59,7 @@ def check_producer_order(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Swaps(Columns):
+class Swaps(Columns):
     """Pairs of appends of one process whose places do not grow in the order of sending.
 
     Shape:
@@ -72,9 +72,7 @@ class _Swaps(Columns):
     later_offset: I64
 
 
-def _swapped(
-    identifier: str, history: PartitionHistory, swaps: _Swaps, *, is_weak: bool
-) -> Finding:
+def _swapped(identifier: str, history: PartitionHistory, swaps: Swaps, *, is_weak: bool) -> Finding:
     return finding(
         identifier,
         history.append_op[swaps.earlier],
@@ -87,7 +85,7 @@ def _swapped(
     )
 
 
-def _swaps(history: PartitionHistory, facts: Facts, acked: I64) -> _Swaps:
+def swaps_of(history: PartitionHistory, facts: Facts, acked: I64) -> Swaps:
     """Compares every acknowledged append, and every revealed one, with the acknowledged one before it."""
     codes = process_codes(history.append_process[acked])
     by_process = np.argsort(codes, kind="stable")
@@ -98,7 +96,7 @@ def _swaps(history: PartitionHistory, facts: Facts, acked: I64) -> _Swaps:
     if len(facts.pinned) and len(ordered):
         pairs.append(_revealed_swaps(history, facts, ordered))
     columns = [np.concatenate(column) for column in zip(*pairs, strict=True)]
-    return _Swaps(
+    return Swaps(
         earlier=columns[0], later=columns[1], earlier_offset=columns[2], later_offset=columns[3]
     )
 

@@ -7,24 +7,31 @@ yet" and the earliest "existed" matter, and a value that many reads returned is 
 from becoming a hot bucket.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from checkers.kernels.facts import Facts, derive_facts
+from checkers.kernels.cut_measures import SliceMeasures, measures_of_slice
+from checkers.kernels.facts import Facts, derive_facts, skips
+from checkers.kernels.findings import Finding
 from checkers.kernels.history import (
     I8,
     I64,
+    INF_NS,
     OK_AT,
     Bools,
     PartitionHistory,
 )
 from checkers.kernels.linearizability import NOT_ABOUT_THE_LOG
 from checkers.kernels.monoid import RealTimeFacts, bucket_of, real_time_facts
-from checkers.kernels.sequences import check_poll_order, check_producer_order
+from checkers.kernels.sequences import check_poll_order, process_codes, swaps_of
 
 LEVELS = ("order", "fresh")
+
+GROUPS_MAX = 62
+"""Consumer groups of a partition that are told apart: one bit each."""
 
 OF_ONE_OPERATION = frozenset(
     {
@@ -60,32 +67,48 @@ class Part:
     """What one slice knows of one bucket.
 
     Shape:
-        absent: per level, "did not exist yet"; present: "existed by then".
+        asked: when the last poll from a position began that was not one of the final phase.
+        acked_ns, read_ns: when acknowledgements and the first read of each pair arrived.
+        `asked`, `acked_ns` and `read_ns` are empty unless measures are taken.
+        absent: per level, "did not exist yet"; present: "existed by then"; ended: those that a log end proves.
         acked_*: appends acknowledged in the bucket.
         read_*: distinct (offset, value) pairs that trusted records show, whether a final read shows them, and
-            whether a member of the consumer group received them.
-        unreadable: offsets of records that cannot be read.
+            which consumer groups received them: bit g is that of group g.
+        unread_*: records that cannot be read, likewise.
+        Claims (acked, read, unread) below the start of the log are in it too; facts are not.
     """
 
     absent: dict[str, Times]
     present: Times
+    ended: Times
+    asked: Times
+    acked_ns: I64
+    read_ns: I64
     acked_offset: I64
     acked_value: I64
     read_offset: I64
     read_value: I64
     read_final: Bools
-    read_delivered: Bools
-    unreadable: I64
+    read_delivered: I64
+    unread_offset: I64
+    unread_value: I64
+    unread_delivered: I64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeAppends:
-    """Appends without an acknowledged offset, failed ones too; ascending by op."""
+    """Appends without an acknowledged offset, failed ones too; ascending by op.
+
+    Shape:
+        before: offset of the last acknowledged append before it of the same process and slice, -1 for none.
+    """
 
     op: I64
     inv: I64
     res: I64
     status: I8
+    process: I64
+    before: I64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +117,15 @@ class SliceReport:
 
     Attributes:
         counts: Additive coverage.
+        measures: What measures need, if they are taken.
         limit: One more than the largest offset that is known to have existed.
         log_violated: Whether one of its operations alone violates the log.
         odd: Whether there is any finding, also one that is not about the log.
+        defects: Offsets, ascending, that such a finding is about: a range that a poll skipped begins there, or the
+            records next to it are there.
+        doubtful: Values of records that cannot be trusted, ascending.
+        swapped: Processes whose neighbouring appends are not in the order of sending.
+        odd_ends: Whether a log end cannot be.
         free: Its appends without an acknowledged offset.
         sender, sender_first, sender_last: Per process, the offsets of its first and last acknowledged append.
         final_position, final_first, final_last: The final polls that returned something.
@@ -104,9 +133,14 @@ class SliceReport:
     """
 
     counts: dict[str, int]
+    measures: SliceMeasures | None
     limit: int
     log_violated: bool
     odd: bool
+    defects: I64
+    doubtful: I64
+    swapped: I64
+    odd_ends: bool
     free: FreeAppends
     sender: I64
     sender_first: I64
@@ -122,7 +156,8 @@ def cut_slice(
     *,
     log_start_offset: int,
     width: int,
-    group_polls: I64 | None = None,
+    group_polls: Sequence[I64] = (),
+    heals: Sequence[int] | None = None,
 ) -> tuple[SliceReport, dict[int, Part]]:
     """Judges what a slice can judge, and cuts the rest into parts.
 
@@ -130,7 +165,8 @@ def cut_slice(
         history: The slice; a poll and its records are in the same one.
         log_start_offset: Facts below it are dropped.
         width: How many offsets a bucket holds.
-        group_polls: op_index of the polls of the consumer group's members; None if there is no group.
+        group_polls: For every consumer group, op_index of the polls of its members.
+        heals: When faults were healed; None if no measures are taken.
 
     Returns:
         The slice's report, and its parts by bucket.
@@ -140,11 +176,25 @@ def cut_slice(
     alone = {finding.id for finding in findings} & OF_ONE_OPERATION
     position, first, last = _final_polls(history)
     sender, sender_first, sender_last = _senders(history, facts)
+    swaps = swaps_of(history, facts, facts.acked)
     report = SliceReport(
+        measures=None if heals is None else measures_of_slice(history, heals),
         counts={**history.counts(), "acked": len(facts.acked)},
         limit=facts.places.limit,
         log_violated=bool(alone - NOT_ABOUT_THE_LOG),
-        odd=bool(alone) or bool(check_producer_order(history, facts)),
+        odd=bool(alone) or bool(len(swaps.later)),
+        defects=np.unique(
+            np.concatenate(
+                (
+                    _defects(history, findings, log_start_offset),
+                    swaps.earlier_offset,
+                    swaps.later_offset,
+                )
+            )
+        ),
+        doubtful=np.unique(history.record_value[~history.record_trusted]),
+        swapped=np.unique(history.append_process[swaps.later]),
+        odd_ends=bool(np.isin(history.odd_op, history.append_op, invert=True).any()),
         free=_free(history),
         sender=sender,
         sender_first=sender_first,
@@ -154,8 +204,19 @@ def cut_slice(
         final_last=last,
         final_end=int(history.end_offset[history.end_final].max(initial=-1)),
     )
-    polls = np.empty(0, dtype=np.int64) if group_polls is None else group_polls
-    return report, _parts(history, facts, log_start_offset, width, polls)
+    return report, _parts(history, facts, width, group_polls, with_times=heals is not None)
+
+
+def _defects(history: PartitionHistory, findings: Sequence[Finding], start: int) -> I64:
+    """Returns the offsets that what a poll returned in itself makes suspicious."""
+    rows, previous = skips(history, start)
+    offsets = [history.record_offset[rows], previous, np.maximum(previous + 1, start)]
+    for finding in findings:
+        if finding.id in ("torn-fetch", "nonmonotonic-poll", "unordered-poll"):
+            offsets.append(finding.offset)
+        if finding.id == "unordered-poll":
+            offsets.append(finding.other)
+    return np.concatenate(offsets)
 
 
 def strongest(offset: I64, time_ns: I64, op: I64, *, latest: bool) -> Times:
@@ -175,7 +236,22 @@ def _free(history: PartitionHistory) -> FreeAppends:
         inv=history.append_inv[rows],
         res=history.append_res[rows],
         status=history.append_status[rows],
+        process=history.append_process[rows],
+        before=_acked_before(history)[rows] if len(rows) else rows,
     )
+
+
+def _acked_before(history: PartitionHistory) -> I64:
+    """Returns for every append the offset of the acknowledged one of its process before it, -1 for none."""
+    order = np.argsort(process_codes(history.append_process), kind="stable")
+    process, position = history.append_process[order], np.arange(len(order))
+    is_acked = history.append_status[order] == OK_AT
+    last = np.maximum.accumulate(np.where(is_acked, position, -1))
+    begins = np.append(True, process[1:] != process[:-1])
+    is_known = last >= np.maximum.accumulate(np.where(begins, position, 0))
+    before = np.empty(len(order), dtype=np.int64)
+    before[order] = np.where(is_known, history.append_offset[order[last]], -1)
+    return before
 
 
 def _final_polls(history: PartitionHistory) -> tuple[I64, I64, I64]:
@@ -197,22 +273,30 @@ def _senders(history: PartitionHistory, facts: Facts) -> tuple[I64, I64, I64]:
 def _parts(
     history: PartitionHistory,
     facts: Facts,
-    log_start_offset: int,
     width: int,
-    group_polls: I64,
+    group_polls: Sequence[I64],
+    *,
+    with_times: bool,
 ) -> dict[int, Part]:
     real_time = real_time_facts(history, facts)
-    counts = history.record_offset >= log_start_offset
-    trusted = np.flatnonzero(counts & history.record_trusted)
+    trusted = np.flatnonzero(history.record_trusted)
+    acked = np.flatnonzero(history.append_status == OK_AT)
     read = _distinct_reads(history, trusted, group_polls)
-    present = _present(real_time["order"])
     relations: dict[str, tuple[Any, ...]] = {
         **{level: _columns(_absent(real_time[level])) for level in LEVELS},
-        "present": _columns(present),
-        "acked": (history.append_offset[facts.acked], history.append_op[facts.acked]),
+        "present": _columns(_present(real_time["order"])),
+        "ended": _columns(_ended(history, facts.places.start)),
+        "acked": (history.append_offset[acked], history.append_op[acked]),
         "read": read,
-        "unreadable": (np.unique(history.record_offset[counts & ~history.record_trusted]),),
+        "unread": _distinct_reads(history, np.flatnonzero(~history.record_trusted), group_polls),
     }
+    if with_times:
+        relations["asked"] = _columns(_asked(history, facts.places.start))
+        relations["acked"] += (history.append_res[acked],)
+    else:
+        none = np.empty(0, dtype=np.int64)
+        relations["asked"] = (none, none, none)
+        relations["read"] = read[:4]
     pieces = {name: _split(columns, width) for name, columns in relations.items()}
     empty = {name: tuple(column[:0] for column in columns) for name, columns in relations.items()}
     buckets = sorted({bucket for split in pieces.values() for bucket in split})
@@ -230,14 +314,26 @@ def _present(facts: RealTimeFacts) -> Times:
     return strongest(facts.present_offset, facts.present_ns, facts.present_op, latest=False)
 
 
+def _asked(history: PartitionHistory, start: int) -> Times:
+    polls = np.flatnonzero(history.poll_ok & ~history.poll_final & (history.poll_position >= start))
+    position, inv = history.poll_position[polls], history.poll_inv[polls]
+    return strongest(position, inv, history.poll_op[polls], latest=True)
+
+
+def _ended(history: PartitionHistory, start: int) -> Times:
+    rows = np.flatnonzero(history.end_offset > start)
+    offset, res, op = history.end_offset[rows] - 1, history.end_res[rows], history.end_op[rows]
+    return strongest(offset, res, op, latest=False)
+
+
 def _columns(times: Times) -> tuple[I64, I64, I64]:
     return times.offset, times.time_ns, times.op
 
 
 def _distinct_reads(
-    history: PartitionHistory, rows: I64, group_polls: I64
-) -> tuple[I64, I64, Bools, Bools]:
-    """Returns distinct (offset, value) pairs, ascending, and whether a final poll and a member returned them."""
+    history: PartitionHistory, rows: I64, group_polls: Sequence[I64]
+) -> tuple[I64, I64, Any, Any, I64]:
+    """Returns distinct (offset, value) pairs, ascending; whether final polls and which groups got them, when."""
     offset, value, poll = (
         history.record_offset[rows],
         history.record_value[rows],
@@ -246,17 +342,24 @@ def _distinct_reads(
     final = np.zeros(len(rows), dtype=np.bool_)
     known = poll >= 0
     final[known] = (history.poll_final & history.poll_ok)[poll[known]]
-    delivered = np.zeros(len(rows), dtype=np.bool_)
-    if len(group_polls):
-        delivered[known] = np.isin(history.poll_op, group_polls)[poll[known]]
+    # One byte usually holds the bits of all groups.
+    bits: Any = np.dtype(np.uint8 if len(group_polls) <= 8 else np.int64)
+    delivered: Any = np.zeros(len(rows), dtype=bits)
+    for group, polls in enumerate(group_polls):
+        delivered[known] |= np.isin(history.poll_op, polls)[poll[known]].astype(bits) << bits.type(
+            group
+        )
     order = np.lexsort((~final, value, offset))
     offset, value, final = offset[order], value[order], final[order]
     is_first = np.ones(len(order), dtype=np.bool_)
     is_first[1:] = (offset[1:] != offset[:-1]) | (value[1:] != value[:-1])
-    pair = np.cumsum(is_first) - 1
-    is_delivered = np.zeros(int(is_first.sum()), dtype=np.bool_)
-    is_delivered[pair[delivered[order]]] = True
-    return offset[is_first], value[is_first], final[is_first], is_delivered
+    starts = np.flatnonzero(is_first)
+    read_ns = np.full(len(rows), INF_NS, dtype=np.int64)
+    if len(starts):
+        read_ns[known] = history.poll_res[poll[known]]
+        read_ns = np.minimum.reduceat(read_ns[order], starts)
+        delivered = np.bitwise_or.reduceat(delivered[order], starts)
+    return offset[is_first], value[is_first], final[is_first], delivered, read_ns
 
 
 def _split(columns: tuple[Any, ...], width: int) -> dict[int, tuple[Any, ...]]:
@@ -276,18 +379,25 @@ def _split(columns: tuple[Any, ...], width: int) -> dict[int, tuple[Any, ...]]:
 
 
 def _part(columns: dict[str, tuple[Any, ...]]) -> Part:
-    acked_offset, acked_value = columns["acked"]
-    read_offset, read_value, read_final, read_delivered = columns["read"]
+    acked_offset, acked_value, *acked_ns = columns["acked"]
+    read_offset, read_value, read_final, read_delivered, *read_ns = columns["read"]
+    none = np.empty(0, dtype=np.int64)
     return Part(
         absent={level: _times(columns[level]) for level in LEVELS},
         present=_times(columns["present"]),
+        ended=_times(columns["ended"]),
+        asked=_times(columns["asked"]),
+        acked_ns=acked_ns[0] if acked_ns else none,
+        read_ns=read_ns[0] if read_ns else none,
         acked_offset=acked_offset,
         acked_value=acked_value,
         read_offset=read_offset,
         read_value=read_value,
         read_final=read_final.astype(np.bool_),
-        read_delivered=read_delivered.astype(np.bool_),
-        unreadable=columns["unreadable"][0],
+        read_delivered=read_delivered,
+        unread_offset=columns["unread"][0],
+        unread_value=columns["unread"][1],
+        unread_delivered=columns["unread"][3],
     )
 
 

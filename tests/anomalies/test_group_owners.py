@@ -3,10 +3,9 @@
 import pytest
 
 from checkers.kernels.compose import judge_run
-from checkers.kernels.cut_partition import group_to_fold
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
 from harness.contracts.verdict import Anomaly, Judgement, Validity
-from tests.anomalies.runs import append, final_read, read, run, table
+from tests.anomalies.runs import append, final_read, read, run
 
 CONTEXT = RunContext(checkers=(*LOG_CHECKERS, "consumer-group"))
 ONE, OTHER = 99, 98
@@ -85,12 +84,6 @@ def test_every_further_member_of_a_generation_counts_once() -> None:
 def test_two_groups_may_own_the_same_partition() -> None:
     other = [{**row, "event_index": 9, "group": "h"} for row in events(("assigned", OTHER, 4))]
     assert found([*events(("assigned", ONE, 4)), *other]) == []
-
-
-def test_a_partition_with_two_owners_is_not_judged_in_buckets() -> None:
-    two = table("group_events", events(("assigned", ONE, 4), ("assigned", OTHER, 4)))
-    with pytest.raises(ValueError, match="cannot be folded"):
-        group_to_fold(two, CONTEXT)
 
 
 @pytest.mark.parametrize("seen", [-1, -1001])

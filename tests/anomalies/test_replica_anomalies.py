@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from checkers.jobs.huge import leaders_hold
+from checkers.jobs.pieces import leaders_hold
 from checkers.jobs.stored import tasks_of
 from checkers.kernels.compose import judge_run
 from checkers.kernels.cut_partition import can_be_cut

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from checkers.jobs.check import check_job, judge_task, plan
-from checkers.jobs.huge import judge_in_buckets, slice_bounds
+from checkers.jobs.huge import judge_in_buckets
+from checkers.jobs.pieces import slice_bounds
 from checkers.kernels.acks_one import OF_FREE_APPENDS
 from checkers.kernels.buckets import LogVerdict, all_free, fold, judge_bucket
 from checkers.kernels.cut_partition import bucket_range
@@ -143,7 +144,7 @@ def test_a_clean_partition_is_judged_by_its_buckets_alone(tmp_path: Path, width:
     assert json.dumps(judge_in_buckets(LocalSpark(), task, width=width)) == json.dumps(whole)
 
 
-def test_a_partition_with_a_violation_is_left_to_the_whole_kernel(tmp_path: Path) -> None:
+def test_a_partition_with_a_violation_is_judged_in_buckets_like_the_whole(tmp_path: Path) -> None:
     rng = random.Random(3)
     clean = synthetic(1, 150, final_read_records=20)
     wrong = refused = 0
@@ -157,17 +158,13 @@ def test_a_partition_with_a_violation_is_left_to_the_whole_kernel(tmp_path: Path
             assert cut is None, (number, whole)
             refused += 1
             continue
-        found = whole["judgement"]["anomalies"] or whole["judgement"]["unknown_reasons"]
-        wrong += bool(found)
-        if found:
-            assert cut is None, (number, whole)
-        else:
-            assert cut is None or json.dumps(cut) == json.dumps(whole)
+        wrong += bool(whole["judgement"]["anomalies"] or whole["judgement"]["unknown_reasons"])
+        assert json.dumps(cut) == json.dumps(whole), number
     assert wrong > 15
     assert refused > 5
 
 
-def test_a_lost_append_without_an_offset_is_left_to_the_whole_kernel(tmp_path: Path) -> None:
+def test_a_lost_append_without_an_offset_is_found_in_buckets(tmp_path: Path) -> None:
     """Nothing but the final reads shows the loss: its interval overlaps with every other operation."""
     tables = synthetic(1, 150, final_read_records=20, unknown_share=0.1)
     operations = tables["operations"]
@@ -184,7 +181,7 @@ def test_a_lost_append_without_an_offset_is_left_to_the_whole_kernel(tmp_path: P
     (task,) = tasks(run)
     (whole,) = judge_task(task)
     assert [found["id"] for found in whole["judgement"]["anomalies"]] == ["lost-acked-write"]
-    assert judge_in_buckets(LocalSpark(), task, width=50) is None
+    assert json.dumps(judge_in_buckets(LocalSpark(), task, width=50)) == json.dumps(whole)
 
 
 GROUP_CONTEXT = replace(CONTEXT, checkers=(*LOG_CHECKERS, "consumer-group"))
@@ -217,21 +214,20 @@ def test_a_clean_partition_with_a_consumer_group_is_judged_by_its_buckets_alone(
     ("skip", "seen", "anomaly"),
     [((60,), None, "group-skipped-record"), ((), 7, "committed-offset-regressed")],
 )
-def test_a_partition_with_records_that_a_group_missed_is_left_to_the_whole_kernel(
+def test_a_partition_with_records_that_a_group_missed_is_judged_in_buckets_like_the_whole(
     tmp_path: Path, skip: tuple[int, ...], seen: int | None, anomaly: str
 ) -> None:
     clean = synthetic(1, 300, final_read_records=30)
     run = store(tmp_path, with_group(clean, committed=100, skip=skip, seen=seen), group_rows=70)
     (task,) = tasks(run, GROUP_CONTEXT)
+    (whole,) = judge_task(task)
     for width in WIDTHS:
-        assert judge_in_buckets(LocalSpark(), task, width=width) is None
+        assert json.dumps(judge_in_buckets(LocalSpark(), task, width=width)) == json.dumps(whole)
     arguments = plan([run], [asdict(GROUP_CONTEXT)])
     response = check_job(LocalSpark(), {**arguments, "huge_operations": 300, "bucket_width": 64})
-    assert response["cut"] == 0
+    assert response["cut"] == 1
     assert json.dumps(response["verdicts"]) == json.dumps([judged_here(run, GROUP_CONTEXT)])
     assert anomaly in {found["id"] for found in response["verdicts"][0]["anomalies"]}
-    (without,) = tasks(run)
-    assert judge_in_buckets(LocalSpark(), without) is not None, "no workload asked for the group"
 
 
 def test_operations_that_are_not_sorted_are_left_to_the_whole_kernel(tmp_path: Path) -> None:
@@ -254,11 +250,11 @@ def test_huge_partitions_are_split_on_spark_and_the_verdict_is_the_same(
     tables = synthetic(2, 600, final_read_records=50)
     operations = tables["operations"]
     broken = {**tables, "operations": replaced(operations, "offset", _acked_row(operations), 3)}
-    for name, content, cut in (("clean", tables, 2), ("broken", broken, 1)):
+    for name, content in (("clean", tables), ("broken", broken)):
         run = store(tmp_path / name, content, group_rows=100)
         arguments = plan([run], [asdict(CONTEXT)])
         response = check_job(spark, {**arguments, "huge_operations": 300, "bucket_width": 64})
-        assert response["cut"] == cut
+        assert response["cut"] == 2
         assert json.dumps(response["verdicts"]) == json.dumps([judged_here(run)])
 
 

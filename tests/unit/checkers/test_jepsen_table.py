@@ -33,7 +33,12 @@ JEPSEN = [
     "cycle-search-timeout",
     "empty-transaction-graph",
 ]
-NO_ANOMALIES = ("read_committed", "read_uncommitted", "check_log_transactions")
+NO_ANOMALIES = (
+    "read_committed",
+    "read_uncommitted",
+    "check_log_transactions",
+    "[workload] fetches_per_poll_max",
+)
 
 
 def test_every_anomaly_of_jepsen_has_a_row() -> None:

@@ -1,0 +1,275 @@
+"""A stored partition in pieces: what one task of a huge partition reads at a time.
+
+Slices are the row groups of its operations, with the records and log ends that belong to these.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from checkers.jobs.stored import (
+    CLIENT_TABLES,
+    Task,
+    context_of,
+    file_of,
+    names_of,
+    read_coordinator_states,
+    read_tables_of,
+    wanted_columns,
+)
+from checkers.kernels.history import I64, OFFSET_MAX, Bools, lookup
+from checkers.kernels.payloads import CLAIMS, contradicting
+from checkers.kernels.replicas import LeaderStates, registrations
+from checkers.kernels.validation import check_partition, check_states
+from harness.contracts.run_context import RunContext
+from harness.errors import HistoryError
+from harness.history.parquet import TableFile, check_file
+from harness.history.schema import COORDINATOR_STATES, TABLES
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPartition:
+    """The partition of a task, as `checkers.jobs.huge` reads it.
+
+    Attributes:
+        task: See `checkers.jobs.stored.tasks_of`.
+    """
+
+    task: Task
+
+    @property
+    def topic(self) -> str:
+        """The name of its topic."""
+        return str(self.task["topic"])
+
+    @property
+    def partition(self) -> int:
+        """Its index."""
+        return int(self.task["partition"])
+
+    @property
+    def context(self) -> RunContext:
+        """What the run declares about itself."""
+        return context_of(self.task)
+
+    def bounds(self) -> list[tuple[int, int, int]]:
+        """Returns its slices; see `slice_bounds`."""
+        return slice_bounds(self.task)
+
+    def read(self, first: int, stop: int) -> dict[str, pa.Table]:
+        """Returns the rows of a slice; see `read_slice`."""
+        return read_slice(self.task, first, stop)
+
+    def check(self, tables: dict[str, pa.Table], index: int, slices: int) -> None:
+        """Checks the rows of a slice, and a share of the states of replicas; see `check_slice`.
+
+        Raises:
+            HistoryError: A row cannot be; judging the whole partition names it.
+        """
+        check_slice(self.task, tables, index, slices)
+
+    def changed(self, tables: dict[str, pa.Table]) -> Bools:
+        """Returns which records of a slice contradict an append of another one; see `contradicting_records`."""
+        return contradicting_records(self.task, tables)
+
+    def others(self) -> dict[str, pa.Table]:
+        """Returns all tables but those of clients and those that `states` returns.
+
+        Raises:
+            HistoryError: A file is missing, truncated or not ours, or a row cannot be.
+        """
+        tables = read_tables_of(
+            self.task, ("faults", "group_events", "broker_states", "partition_states")
+        )
+        check_partition({"group_events": tables["group_events"]}, names_of(self.task))
+        tables[COORDINATOR_STATES] = read_coordinator_states(self.task)
+        return tables
+
+    def states(self) -> dict[str, pa.Table]:
+        """Returns the states of its replicas.
+
+        Raises:
+            HistoryError: The file is missing, truncated or not ours.
+        """
+        return read_tables_of(self.task, ("replica_states",))
+
+    def leaders_hold(self, broker_states: pa.Table) -> bool:
+        """Returns whether no leader lowered its high watermark; see `leaders_hold`."""
+        return leaders_hold(self.task, broker_states)
+
+    def offsets_of(self, values: I64) -> I64:
+        """Returns the offsets that appends were acknowledged at; see `acknowledged_offsets`."""
+        return acknowledged_offsets(self.task, values)
+
+
+def slice_bounds(task: Task) -> list[tuple[int, int, int]]:
+    """Returns the slices of a partition, one per row group of its operations: (index, first op, op to stop at).
+
+    Together they hold every operation index there is. Empty if the files lack statistics or differ from the
+    manifest; reading them as a whole then reports what is wrong.
+    """
+    files = _client_files(task)
+    try:
+        starts: list[int] = []
+        for data in task["files"]:
+            check_file(file_of(data))
+        for file in files:
+            with pq.ParquetFile(file.path) as parquet:
+                if file.table == "operations":
+                    starts = [low for low, _ in _op_ranges(parquet)]
+    except (OSError, pa.ArrowException, LookupError, HistoryError):
+        return []
+    if not starts or any(later <= earlier for earlier, later in pairwise(starts)):
+        return []
+    edges = [-(2**63), *starts[1:], 2**63 - 1]
+    return [(index, edges[index], edges[index + 1]) for index in range(len(starts))]
+
+
+def read_slice(task: Task, first: int, stop: int) -> dict[str, pa.Table]:
+    """Reads the rows of a partition whose op_index is in [first, stop).
+
+    Raises:
+        OSError: A file cannot be read.
+        pyarrow.ArrowException: It is damaged.
+    """
+    tables = {name: TABLES[name].empty_table() for name in CLIENT_TABLES}
+    for file in _client_files(task):
+        columns = wanted_columns(file.table)
+        with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
+            groups = [
+                group
+                for group, (low, high) in enumerate(_op_ranges(parquet))
+                if low < stop and high >= first
+            ]
+            table = parquet.read_row_groups(groups, columns=columns)
+        op = table.column("op_index")
+        tables[file.table] = table.filter(
+            pc.and_(pc.greater_equal(op, pa.scalar(first)), pc.less(op, pa.scalar(stop)))
+        )
+    return tables
+
+
+def check_slice(task: Task, tables: dict[str, pa.Table], index: int, slices: int) -> None:
+    """Checks the rows of a slice, and a share of the rows of other tables that a valid partition does not need.
+
+    Raises:
+        HistoryError: A row cannot be; judging the whole partition names it.
+    """
+    names = names_of(task)
+    check_partition(tables, names)
+    for file in (file_of(data) for data in task["files"]):
+        if file.table in ("partition_states", "replica_states"):
+            with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
+                for group in range(index, parquet.metadata.num_row_groups, slices):
+                    rows = parquet.read_row_group(group, columns=wanted_columns(file.table))
+                    check_states({file.table: rows}, names)
+
+
+def contradicting_records(task: Task, tables: dict[str, pa.Table]) -> Bools:
+    """Returns which records of a slice contradict an append of another one; `read_history` sees those of its own.
+
+    Args:
+        task: The partition.
+        tables: The client tables of the slice.
+
+    Raises:
+        OSError: A file cannot be read.
+        pyarrow.ArrowException: It is damaged.
+    """
+    value = tables["records_read"].column("value").to_numpy()
+    is_here = np.isin(value, tables["operations"].column("op_index").to_numpy())
+    rows = np.flatnonzero(~is_here & (value >= 0))
+    found = np.zeros(len(value), dtype=np.bool_)
+    records = tables["records_read"].select(CLAIMS).take(pa.array(rows))
+    value = value[rows]
+    (file,) = (file for file in _client_files(task) if file.table == "operations")
+    with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
+        for group, (low, high) in enumerate(_op_ranges(parquet)):
+            inside = np.flatnonzero((value >= low) & (value <= high))
+            if not len(inside):
+                continue
+            appends = parquet.read_row_group(group, columns=["op_index", "kind", *CLAIMS])
+            appends = appends.filter(pc.field("kind") == "append")
+            append = lookup(appends.column("op_index").to_numpy())(value[inside])
+            found[rows[inside]] = contradicting(records.take(pa.array(inside)), appends, append)
+    return found
+
+
+def acknowledged_offsets(task: Task, ops: I64) -> I64:
+    """Returns the offsets at which some appends were acknowledged, reading one row group after the other.
+
+    Args:
+        task: The partition.
+        ops: Their op_index, ascending; what is no append, or was not acknowledged at an offset, has none.
+
+    Raises:
+        OSError: The file cannot be read.
+        pyarrow.ArrowException: It is damaged.
+    """
+    found = [np.empty(0, dtype=np.int64)]
+    (file,) = (file for file in _client_files(task) if file.table == "operations")
+    columns = ["op_index", "kind", "outcome", "offset"]
+    with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
+        for group, (low, high) in enumerate(_op_ranges(parquet)):
+            wanted = ops[(ops >= low) & (ops <= high)]
+            if not len(wanted):
+                continue
+            rows = parquet.read_row_group(group, columns=columns)
+            rows = rows.filter((pc.field("kind") == "append") & (pc.field("outcome") == "ok"))
+            rows = rows.filter(pa.array(np.isin(rows.column("op_index").to_numpy(), wanted)))
+            offset = rows.column("offset").drop_null().to_numpy()
+            found.append(offset[(offset >= 0) & (offset <= OFFSET_MAX)])
+    return np.concatenate(found)
+
+
+def leaders_hold(task: Task, broker_states: pa.Table) -> bool:
+    """Returns whether no leader lowered its high watermark, reading one row group after the other.
+
+    Args:
+        task: The partition.
+        broker_states: Rows of the whole run.
+
+    Raises:
+        OSError: A file cannot be read.
+        pyarrow.ArrowException: It is damaged.
+    """
+    states = LeaderStates(registrations(broker_states))
+    last_ns = -(2**63)
+    for file in (file_of(data) for data in task["files"]):
+        if file.table != "replica_states":
+            continue
+        with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
+            for group in range(parquet.metadata.num_row_groups):
+                rows = parquet.read_row_group(group, columns=wanted_columns(file.table))
+                at_ns = np.append(last_ns, rows.column("at_ns").to_numpy())
+                if bool((at_ns[1:] < at_ns[:-1]).any()):
+                    return False  # not in canonical order: to be judged as a whole
+                last_ns = int(at_ns[-1])
+                states.follow(rows)
+    return not states.lowered
+
+
+def _client_files(task: Task) -> list[TableFile]:
+    files = [file_of(data) for data in task["files"]]
+    return [file for file in files if file.table in CLIENT_TABLES]
+
+
+def _op_ranges(parquet: Any) -> list[tuple[int, int]]:
+    """Returns the smallest and the largest op_index of every row group.
+
+    Raises:
+        LookupError: The file has no statistics.
+    """
+    column = parquet.schema_arrow.get_field_index("op_index")
+    ranges = []
+    for group in range(parquet.metadata.num_row_groups):
+        statistics = parquet.metadata.row_group(group).column(column).statistics
+        if statistics is None or not statistics.has_min_max:
+            raise LookupError("no statistics")
+        ranges.append((statistics.min, statistics.max))
+    return ranges

@@ -1,0 +1,513 @@
+"""Which offsets of a huge partition may be part of an anomaly.
+
+An offset is *good* if one value is known there, that value is nowhere else, a final read shows it, and nothing
+contradicts it. Everything about a good offset can be left out of the history (`checkers.kernels.left_out`): the
+kernels still find the same. All others are *suspects*:
+
+- contradicted: several values, a record that cannot be read or whose append is unknown, failed or elsewhere; a
+  place that some operation proves to have existed before another one proves that it did not; a record that a
+  consumer group did not receive;
+- missing: acknowledged or read, but not in the final reads;
+- next to a defect of a poll, or of the order in which a process sent: `checkers.kernels.slices` finds those.
+
+    suspects_in    the parts of one bucket, and the bounds of all others -> its suspects
+    gather         all buckets and reports -> a `Plan`: what every slice has to keep
+
+What is kept beyond need costs only memory: the judgement is the same for every superset. So nothing here depends
+on how the history was cut, except that only the first `SUSPECTS_MAX` suspects are kept, in an order that does not
+depend on it either.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from checkers.kernels.buckets import (
+    BucketResult,
+    Claims,
+    bounds_in,
+    carried_bounds,
+    holes_in,
+    occupied_in,
+    revealed_in,
+    sender_swaps,
+)
+from checkers.kernels.columns import Columns
+from checkers.kernels.history import FAIL, I64, INF_NS, INFO, OK_SOMEWHERE, Bools, lookup
+from checkers.kernels.left_out import LeftOut
+from checkers.kernels.lost_acked import merged
+from checkers.kernels.real_time import NEVER_NS
+from checkers.kernels.slices import FreeAppends, Part, SliceReport, Times
+
+SUSPECTS_MAX = 5_000_000
+"""How many suspects are judged: with their rows some gigabytes of memory. If there are more, counts are minima."""
+
+SUSPECTS_SENT_MAX = 200_000
+"""A bucket with more suspects first reports their number; the driver then says how many it may return."""
+
+FAR = 2**62 + 2
+"""Above every offset; bounds there hold for an append that comes after everything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What makes an offset suspicious in a run.
+
+    Attributes:
+        log_start_offset, clock_error_ns: As the run declares them.
+        committed: The committed offset of every consumer group.
+        both_sides: Whether of two operations that contradict each other both are suspicious, not only the one that
+            a finding is about: an election may excuse one contradiction and leave another one.
+        stale_ends: Whether every log end that is too small matters, not only the latest one.
+    """
+
+    log_start_offset: int = 0
+    clock_error_ns: int = 0
+    committed: tuple[int, ...] = ()
+    both_sides: bool = False
+    stale_ends: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """L of everything below a bucket by level, and U of everything above it; `high_end` is U of log ends alone."""
+
+    low: Mapping[str, int]
+    high: int
+    high_end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketSuspects:
+    """The suspects of one bucket.
+
+    Shape:
+        contradicted, missing: offsets, ascending; no offset is in both.
+        good_start, good_stop: ranges [start, stop) of all other offsets at which a record is known to be.
+        late_offset, late_ns: suspects that existed before `late_ns`, although an operation that began then proves
+            that they did not exist.
+        stale_offset, stale_ns: log ends for which another one that was received by `stale_ns` is larger.
+        strays: values of records that belong to another offset or to no append.
+        hole_first: first offsets of ranges without a known record within which no bound changes.
+
+    Attributes:
+        counts: How many are contradicted and missing; the arrays hold the first ones if there are more.
+    """
+
+    contradicted: I64
+    missing: I64
+    good_start: I64
+    good_stop: I64
+    late_offset: I64
+    late_ns: I64
+    stale_offset: I64
+    stale_ns: I64
+    strays: I64
+    hole_first: I64
+    counts: tuple[int, int]
+
+    @property
+    def ignored(self) -> int:
+        """How many suspects are not in the arrays."""
+        return sum(self.counts) - len(self.contradicted) - len(self.missing)
+
+    def fills(self, quota: tuple[int, int]) -> bool:
+        """Returns whether the arrays hold what a quota permits, no less and no more."""
+        sent = len(self.contradicted), len(self.missing)
+        return sent == tuple(map(min, self.counts, quota))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What every slice has to keep.
+
+    Shape:
+        offsets: suspects, ascending.
+        ops: operations to keep, ascending.
+        points: offsets, ascending, for which L and U must be exact.
+        late_offset, late_ns, stale_offset, stale_ns: See `BucketSuspects`; ascending by offset.
+        swapped: processes whose appends are not in the order of sending.
+
+    Attributes:
+        every_end: Whether every observation of a log end is kept.
+        left_out: What the judged history lacks; without its polls.
+        ignored: How many suspects are beyond `SUSPECTS_MAX` and treated as good.
+    """
+
+    offsets: I64
+    ops: I64
+    points: I64
+    late_offset: I64
+    late_ns: I64
+    stale_offset: I64
+    stale_ns: I64
+    swapped: I64
+    every_end: bool
+    left_out: LeftOut
+    ignored: int
+
+
+def bounds_of(results: Mapping[int, BucketResult]) -> dict[int, Bounds]:
+    """Returns for every bucket the bounds of all others.
+
+    Args:
+        results: Of every bucket that a part was sent to.
+    """
+    buckets = sorted(results)
+    carried = carried_bounds([results[bucket] for bucket in buckets])
+    bounds, high_end = {}, INF_NS
+    for bucket, (low, high) in reversed(list(zip(buckets, carried, strict=True))):
+        bounds[bucket] = Bounds(low=low, high=high, high_end=high_end)
+        high_end = min(high_end, results[bucket].ended_ns)
+    return bounds
+
+
+def suspects_in(
+    parts: Sequence[Part],
+    free: FreeAppends,
+    bounds: Bounds,
+    rules: Rules,
+    repeated: I64,
+    *,
+    first: int,
+    stop: int,
+    quota: tuple[int, int],
+) -> BucketSuspects:
+    """Finds the suspects of one bucket.
+
+    Args:
+        parts: What the slices sent, in any order.
+        free: Every append without an acknowledged offset.
+        bounds: Of all other buckets.
+        rules: What makes an offset suspicious.
+        repeated: Free appends that were read at several offsets.
+        first: The bucket's first offset that counts.
+        stop: One more than its last offset that is known to have existed.
+        quota: How many contradicted and how many missing offsets are returned; the others count as good.
+    """
+    claims = Claims.of(parts)
+    inside = claims.offset >= first
+    above = claims.take(inside)
+    revealed, revealed_offset, _ = revealed_in(above, free)
+    absent, present = bounds_in(parts, free, revealed, revealed_offset)
+    is_bad = _is_stray(claims, inside, free, repeated)
+    late, late_ns = _late(absent, present, bounds, rules)
+    order, ends = absent["order"], absent["fresh"]
+    is_too_late = order.time_ns - rules.clock_error_ns > _above(order, [present], bounds.high)
+    ended_ns = _above(ends, [part.ended for part in parts], bounds.high_end)
+    is_stale = (ends.time_ns - rules.clock_error_ns > ended_ns) & rules.stale_ends
+    contradicted = _union(
+        claims.offset[1:][claims.offset[1:] == claims.offset[:-1]],
+        *(part.unread_offset for part in parts),
+        claims.offset[is_bad],
+        claims.offset[claims.is_skipped_by_any(rules.committed) & inside],
+        late,
+        order.offset[is_too_late] if rules.both_sides else order.offset[:0],
+    )
+    missing = np.setdiff1d(claims.offset[inside & ~claims.is_final], contradicted)
+    counts = len(contradicted), len(missing)
+    contradicted, missing = contradicted[: quota[0]], missing[: quota[1]]
+    suspects = np.union1d(contradicted, missing)
+    is_known = is_in(late, suspects)
+    occupied = occupied_in(claims, parts, first)
+    good_start, good_stop = runs_of(occupied[~is_in(occupied, suspects)])
+    return BucketSuspects(
+        contradicted=contradicted,
+        missing=missing,
+        good_start=good_start,
+        good_stop=good_stop,
+        late_offset=late[is_known],
+        late_ns=late_ns[is_known],
+        stale_offset=ends.offset[is_stale],
+        stale_ns=ended_ns[is_stale],
+        strays=np.unique(claims.value[is_bad & is_in(claims.offset, suspects)]),
+        hole_first=_hole_starts(first, stop, occupied, absent, present),
+        counts=counts,
+    )
+
+
+def _is_stray(claims: Claims, inside: Bools, free: FreeAppends, repeated: I64) -> Bools:
+    """Returns which records are of no append that was acknowledged there or may be there, and nowhere else."""
+    position = lookup(free.op)(claims.value)
+    may_be = position >= 0
+    may_be[may_be] = free.status[position[may_be]] != FAIL
+    stray: Bools = claims.is_orphan & ~(may_be & inside & ~is_in(claims.value, repeated))
+    return stray
+
+
+def _late(
+    absent: Mapping[str, Times], present: Times, bounds: Bounds, rules: Rules
+) -> tuple[I64, I64]:
+    """Returns the offsets that existed before an operation began that proves the opposite, and when that began."""
+    latest = np.full(len(present.offset), NEVER_NS, dtype=np.int64)
+    for level, times in absent.items():
+        running = np.maximum.accumulate(np.append(bounds.low[level], times.time_ns))
+        at = np.searchsorted(times.offset, present.offset, side="right")
+        latest = np.maximum(latest, running[at])
+    latest -= rules.clock_error_ns
+    is_late = latest > present.time_ns
+    return present.offset[is_late], latest[is_late]
+
+
+def _above(absent: Times, present: Sequence[Times], high: int) -> I64:
+    """Returns by when the offset of every "did not exist yet" existed at the latest."""
+    offset = _joined([times.offset for times in present])
+    order = np.argsort(offset, kind="stable")
+    time_ns = _joined([times.time_ns for times in present])[order]
+    running = np.minimum.accumulate(np.append(time_ns, high)[::-1])[::-1]
+    earliest: I64 = running[np.searchsorted(offset[order], absent.offset, side="left")]
+    return earliest
+
+
+def _hole_starts(
+    first: int, stop: int, occupied: I64, absent: dict[str, Times], present: Times
+) -> I64:
+    if stop - first <= len(occupied):
+        return occupied[:0]
+    return holes_in(first, stop, occupied, absent, present, limit=SUSPECTS_MAX).first
+
+
+def quotas(counts: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    """Returns how many contradicted and missing offsets of every bucket are judged: the lowest ones first.
+
+    Contradicted offsets come first, because each of them is an anomaly by itself.
+
+    Args:
+        counts: How many there are, by bucket.
+    """
+    left = SUSPECTS_MAX
+    chosen: list[dict[int, int]] = []
+    for kind in (0, 1):
+        chosen.append({})
+        for bucket in sorted(counts):
+            chosen[kind][bucket] = min(counts[bucket][kind], left)
+            left -= chosen[kind][bucket]
+    return {bucket: (chosen[0][bucket], chosen[1][bucket]) for bucket in counts}
+
+
+def gather(
+    reports: Sequence[SliceReport],
+    results: Mapping[int, BucketResult],
+    found: Mapping[int, BucketSuspects],
+    free: FreeAppends,
+    also: I64,
+    rules: Rules,
+    *,
+    width: int,
+) -> Plan:
+    """Returns what every slice has to keep.
+
+    Args:
+        reports: Of all slices, in order of operations.
+        results: Of every bucket that a part was sent to.
+        found: The suspects of these.
+        free: `all_free(reports)`.
+        also: More offsets to keep: where strays belong, and what the events of consumer groups are about.
+        rules: What makes an offset suspicious.
+        width: How many offsets a bucket holds.
+    """
+    buckets = sorted(found)
+    start, limit = rules.log_start_offset, max(report.limit for report in reports)
+
+    def all_of(name: str) -> I64:
+        return _joined([getattr(found[bucket], name) for bucket in buckets])
+
+    good = _touching(all_of("good_start"), all_of("good_stop"))
+    swapped, swaps = _swapped(reports, results, free)
+    every_defect = _union(*(report.defects for report in reports))
+    defects = every_defect[:SUSPECTS_MAX]
+    # A skipped range may begin with a hole; its first record is a witness.
+    after = np.searchsorted(good.start, defects[~good.covers(defects)])
+    offsets = _union(
+        all_of("contradicted"),
+        all_of("missing"),
+        defects,
+        good.start[after[after < len(good.start)]],
+        swaps,
+        also,
+    )
+    points = _union(offsets, all_of("hole_first"), _between(buckets, width, start, limit))
+    points = np.append(points[points < FAR], FAR)
+    final_start, final_stop = _final_ranges(reports)
+    first, last, _ = _touching(offsets, offsets + 1).without(good.start, good.stop)
+    left_out = LeftOut(
+        limit=limit,
+        final_end=max(report.final_end for report in reports),
+        start=first,
+        stop=last,
+        final_start=final_start,
+        final_stop=final_stop,
+    )
+    dropped = _dropped(results, free, left_out)
+    extra = _union(all_of("strays"), *(report.doubtful for report in reports))
+    is_extra = is_in(free.op[dropped.position], extra)
+    carriers = dropped.take(np.union1d(_carriers(dropped, points), np.flatnonzero(is_extra)))
+    kept = np.flatnonzero((free.status == INFO) | (free.status == OK_SOMEWHERE))
+    kept = kept[~is_in(kept, np.sort(dropped.position))]
+    by_op = np.argsort(carriers.position)
+    return Plan(
+        offsets=offsets,
+        ops=_union(free.op[kept], free.op[carriers.position], extra),
+        points=points,
+        late_offset=all_of("late_offset"),
+        late_ns=all_of("late_ns"),
+        stale_offset=all_of("stale_offset"),
+        stale_ns=all_of("stale_ns"),
+        swapped=swapped,
+        every_end=rules.stale_ends and any(report.odd_ends for report in reports),
+        left_out=replace(
+            left_out,
+            revealed_op=free.op[carriers.position[by_op]],
+            revealed_offset=carriers.offset[by_op],
+        ),
+        ignored=len(every_defect) - len(defects) + sum(each.ignored for each in found.values()),
+    )
+
+
+def _swapped(
+    reports: Sequence[SliceReport], results: Mapping[int, BucketResult], free: FreeAppends
+) -> tuple[I64, I64]:
+    """Returns the processes whose appends are not in the order of sending, and offsets of these."""
+    processes, offsets = sender_swaps(reports)
+    swapped = _union(processes, *(report.swapped for report in reports))
+    position, offset = _revealed(results, free)
+    before = _before(reports, free)[position]
+    is_swapped = (before >= offset) | is_in(free.process[position], swapped)
+    return (
+        _union(swapped, free.process[position[before >= offset]]),
+        _union(offsets, offset[is_swapped], before[is_swapped]),
+    )
+
+
+def _before(reports: Sequence[SliceReport], free: FreeAppends) -> I64:
+    """Returns for every free append the offset of the acknowledged one of its process before it, -1 for none."""
+    before = free.before.copy()
+    last: dict[int, int] = {}
+    for report in reports:
+        rows = lookup(free.op)(report.free.op)
+        for row in rows[before[rows] < 0].tolist():
+            before[row] = last.get(int(free.process[row]), -1)
+        last.update(zip(report.sender.tolist(), report.sender_last.tolist(), strict=True))
+    return before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Revealed(Columns):
+    """Appends that a read revealed: position among the free ones, offset and times; ascending by offset."""
+
+    position: I64
+    offset: I64
+    inv: I64
+    res: I64
+
+
+def _revealed(results: Mapping[int, BucketResult], free: FreeAppends) -> tuple[I64, I64]:
+    ops = _joined([result.revealed_op for result in results.values()])
+    return lookup(free.op)(ops), _joined([result.revealed_offset for result in results.values()])
+
+
+def repeated_in(results: Mapping[int, BucketResult]) -> I64:
+    """Returns the free appends that were read at several offsets, ascending."""
+    ops, counts = np.unique(
+        _joined([result.revealed_op for result in results.values()]), return_counts=True
+    )
+    return ops[counts > 1]
+
+
+def strays_in(found: Mapping[int, BucketSuspects]) -> I64:
+    """Returns the values of records that belong elsewhere or to no append, ascending."""
+    return _union(*(each.strays for each in found.values()))
+
+
+def _dropped(
+    results: Mapping[int, BucketResult], free: FreeAppends, left_out: LeftOut
+) -> _Revealed:
+    """Returns the revealed appends about which everything was left out."""
+    position, offset = _revealed(results, free)
+    rows = np.flatnonzero(left_out.covers(offset))
+    rows = rows[np.argsort(offset[rows])]
+    position, offset = position[rows], offset[rows]
+    # Only an append that is known to have succeeded bounds anything from above.
+    res = np.where(free.status[position] == OK_SOMEWHERE, free.res[position], INF_NS)
+    return _Revealed(position=position, offset=offset, inv=free.inv[position], res=res)
+
+
+def _carriers(rows: _Revealed, points: I64) -> I64:
+    """Returns the rows that bound some point."""
+    return np.union1d(
+        latest_below(rows.offset, rows.inv, points), earliest_above(rows.offset, rows.res, points)
+    )
+
+
+def latest_below(offset: I64, time_ns: I64, points: I64) -> I64:
+    """Returns the rows with the latest time at or below some point, each once; of equal times the first row.
+
+    Args:
+        offset: Ascending.
+        time_ns: One per offset.
+        points: Ascending.
+    """
+    if not len(offset):
+        return offset
+    running = np.maximum.accumulate(time_ns)
+    rises = np.append(True, running[1:] > running[:-1])
+    source = np.maximum.accumulate(np.where(rises, np.arange(len(offset)), 0))
+    at = np.unique(np.searchsorted(offset, points, side="right")) - 1
+    return np.unique(source[at[at >= 0]])
+
+
+def earliest_above(offset: I64, time_ns: I64, points: I64) -> I64:
+    """Returns the rows with the earliest time at or above some point, each once; arguments as `latest_below`."""
+    backwards = latest_below(-offset[::-1], -time_ns[::-1], -points[::-1])
+    return np.sort(len(offset) - 1 - backwards)
+
+
+def _final_ranges(reports: Sequence[SliceReport]) -> tuple[I64, I64]:
+    """Returns the ranges [start, stop) that the final polls went over."""
+    position, first, last = (
+        _joined([getattr(report, f"final_{name}") for report in reports])
+        for name in ("position", "first", "last")
+    )
+    return merged(np.where(position >= 0, np.minimum(position, last), first), last + 1)
+
+
+def _between(buckets: Sequence[int], width: int, start: int, limit: int) -> I64:
+    """Returns the first offset of every range of buckets to which nothing was sent."""
+    starts, reached = [], start
+    for bucket in buckets:
+        if min(max(bucket * width, start), limit) > reached:
+            starts.append(reached)
+        reached = max(reached, min((bucket + 1) * width, limit))
+    return np.array(starts, dtype=np.int64)
+
+
+def runs_of(offsets: I64) -> tuple[I64, I64]:
+    """Returns ascending offsets as ranges [start, stop)."""
+    if not len(offsets):
+        return offsets, offsets
+    begins = np.append(True, offsets[1:] != offsets[:-1] + 1)
+    return offsets[begins], offsets[np.append(begins[1:], True)] + 1
+
+
+def _touching(start: I64, stop: I64) -> LeftOut:
+    """Returns ranges, ascending, in which those that touch are one."""
+    begins = np.append(True, start[1:] > stop[:-1])[: len(start)]
+    return LeftOut(start=start[begins], stop=stop[np.append(begins[1:], True)[: len(stop)]])
+
+
+def is_in(values: I64, ascending: I64) -> Bools:
+    """Returns which values are among others, which are sorted."""
+    if not len(ascending):
+        return np.zeros(len(values), dtype=np.bool_)
+    at = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    found: Bools = ascending[at] == values
+    return found
+
+
+def _joined(parts: Sequence[I64]) -> I64:
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+
+def _union(*parts: I64) -> I64:
+    return np.unique(_joined(parts))

@@ -1,0 +1,253 @@
+"""However a partition is cut, its judgement is that of the whole, field by field."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from checkers.examples import EXAMPLES
+from checkers.jobs import huge
+from checkers.kernels import remainder, suspects
+from checkers.kernels.compose import judge_partition
+from checkers.kernels.cut_partition import can_be_cut
+from checkers.kernels.validation import check_partition, partition_names
+from harness.contracts.run_context import LOG_CHECKERS, RunContext
+from harness.errors import HistoryError
+from harness.runs.judge import stored_context
+from tests.anomalies.example_histories import Example
+from tests.property.brute_force import (
+    Call,
+    ends_table,
+    operations_table,
+    random_history,
+    records_table,
+)
+from tests.property.cutting import differences, judged_as_a_whole, judged_in_pieces
+from tests.property.damaged_histories import damaged, with_elections, with_faults
+from tests.property.election_runs import random_run
+from tests.property.stored_corruption import damaged_copy, record_runs
+from tests.property.test_corrupted_runs import CORRUPTIONS
+from tests.spark.stored_runs import CONTEXT, recounted, replaced, synthetic, with_group
+
+CAN_BE_CUT = (*LOG_CHECKERS, "replicas", "measures", "consumer-group")
+Tables = dict[str, pa.Table]
+
+
+def some_of(rng: random.Random, *names: str) -> tuple[str, ...]:
+    return tuple(
+        name for name in (*LOG_CHECKERS, *names) if name in LOG_CHECKERS or rng.random() < 0.5
+    )
+
+
+def with_final_reads(rng: random.Random, calls: list[Call]) -> list[Call]:
+    """Returns a history that ends with two final reads, which may miss a record."""
+    known: dict[int, int] = {}
+    for call in calls:
+        if call.kind == "append" and call.outcome == "ok" and call.offset is not None:
+            known.setdefault(call.offset, call.op)
+        known.update({o: v for o, v in call.records if o not in known})
+    if known and rng.random() < 0.3:
+        del known[rng.choice(sorted(known))]
+    records = tuple(sorted(known.items()))
+    half = rng.randrange(len(records) + 1)
+    begins = 5 + max([call.inv for call in calls] + [call.res or 0 for call in calls])
+    end = records[-1][0] + 1 if records and rng.random() < 0.8 else None
+    position = records[half - 1][0] + 1 if half else 0
+    base = Call(op=len(calls), kind="poll", process=50, inv=begins, res=begins + 1, final=True)
+    first = replace(base, position=0, records=records[:half], end=end)
+    second = replace(
+        base, op=base.op + 1, inv=begins + 2, res=begins + 3, position=position, end=end
+    )
+    return [*calls, first, replace(second, records=records[half:])]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_small_random_histories(part: int) -> None:
+    for number in range(part * 60, part * 60 + 60):
+        rng = random.Random(f"small/{number}")
+        calls = random_history(rng)
+        if rng.random() < 0.6:
+            calls = with_final_reads(rng, calls)
+        if rng.random() < 0.5:
+            processes = rng.randint(1, 3)
+            calls = [replace(call, process=call.op % processes) for call in calls]
+        tables = {
+            "operations": operations_table(calls),
+            "records_read": records_table(calls),
+            "end_offsets_seen": ends_table(calls),
+        }
+        context = RunContext(
+            acked_during_faults_min=0,
+            checkers=some_of(rng, "replicas", "measures"),
+            log_start_offset=rng.choice((0, 0, 0, 1, 2)),
+            clock_error_ns=rng.choice((0, 0, 1)),
+        )
+        assert differences(tables, context, rng) == [], (number, calls)
+
+
+SHAPES: tuple[dict[str, Any], ...] = (
+    {"operations": 120, "final_read_records": 7},
+    {"operations": 300, "final_read_records": 30, "unknown_share": 0.1, "clients": 3},
+    {"operations": 150, "final_read_records": 1, "unknown_share": 0.3, "clients": 5},
+    {"operations": 700, "final_read_records": 50},
+)
+
+
+def damaged_runs(numbers: range) -> Iterator[tuple[int, random.Random, Tables, RunContext]]:
+    """Yields synthetic histories with up to six damages, elections, faults and consumer groups."""
+    clean = [synthetic(1, **shape) for shape in SHAPES]
+    for number in numbers:
+        rng = random.Random(f"damaged/{number}")
+        tables = dict(rng.choice(clean))
+        checkers = some_of(rng, "replicas", "measures")
+        if rng.random() < 0.3:
+            skip = rng.choice(((), (14, 60, 3)))
+            committed, seen = rng.choice((30, 60, 10**6)), rng.choice((None, 5))
+            tables = with_group(tables, committed=committed, skip=skip, seen=seen)
+            checkers = (*checkers, "consumer-group")
+        for _ in range(rng.choice((1, 1, 2, 3, 6))):
+            tables = damaged(tables, rng)
+        tables = recounted(tables)
+        if rng.random() < 0.4:
+            tables = with_elections(tables, rng)
+        if rng.random() < 0.4:
+            tables = with_faults(tables, rng)
+        try:
+            check_partition(tables, partition_names("t", 0))
+        except HistoryError:
+            continue  # no run can have recorded it
+        yield (
+            number,
+            rng,
+            tables,
+            replace(
+                CONTEXT,
+                checkers=checkers,
+                log_start_offset=rng.choice((0, 0, 0, 10, 40)),
+                clock_error_ns=rng.choice((0, 0, 10**5)),
+                recovery_max_ms=rng.choice((0, 0, 1, 3)),
+                final_phase_complete=rng.random() < 0.8,
+                unclean_election_enabled=rng.random() < 0.7,
+                elr_on=rng.random() < 0.5,
+            ),
+        )
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_longer_histories_with_damages(part: int) -> None:
+    judged = found = 0
+    for number, rng, tables, context in damaged_runs(range(part * 30, part * 30 + 30)):
+        assert differences(tables, context, rng) == [], number
+        judged += 1
+        found += bool(judged_as_a_whole(tables, context).anomalies)
+    assert found > judged // 2 > 5
+
+
+def test_runs_with_elections_and_logs_of_replicas() -> None:
+    for seed in range(60):
+        _, tables, context = random_run(seed)
+        checkers = tuple(name for name in context.checkers if name in CAN_BE_CUT)
+        context = replace(context, checkers=checkers)
+        assert differences(tables, context, random.Random(seed)) == [], seed
+
+
+@pytest.mark.parametrize("identifier", EXAMPLES)
+def test_the_smallest_histories_and_their_near_misses(identifier: str) -> None:
+    for text in (EXAMPLES[identifier].smallest, EXAMPLES[identifier].near_miss):
+        example = Example(text)
+        checkers = tuple(name for name in example.context.checkers if name in CAN_BE_CUT)
+        context = replace(example.context, checkers=checkers)
+        assert differences(example.tables(), context, random.Random(identifier)) == []
+
+
+def test_corrupted_runs(tmp_path: Path) -> None:
+    runs = record_runs(tmp_path)
+    rng = random.Random(1)
+    compared = 0
+    for number, corruption in enumerate(c for c in CORRUPTIONS if c.edit is not None):
+        run = tmp_path / str(number)
+        tables = damaged_copy(corruption, runs, run)
+        assert tables is not None
+        if corruption.ending == "refused":
+            continue
+        context = stored_context(run)
+        if not can_be_cut(context):
+            continue
+        mine = {
+            name: table.filter(pa.compute.equal(table.column("partition"), 0))
+            if "partition" in table.column_names
+            else table
+            for name, table in tables.items()
+        }
+        assert differences(mine, context, rng) == [], corruption.name
+        compared += 1
+    assert compared > 40
+
+
+# --- that the reduction reduces ---
+
+
+def test_of_a_long_history_only_what_matters_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three damages: an acknowledgement with another offset, a record that is lost, a read of another value."""
+    tables = synthetic(1, 100_000, final_read_records=500, unknown_share=0.001)
+    operations, records = tables["operations"], tables["records_read"]
+    offsets = operations.filter(pa.compute.field("kind") == "append").column("offset").drop_null()
+    moved, lost, other = (offsets[len(offsets) * share // 4].as_py() for share in (1, 2, 3))
+    row = operations.column("offset").to_pylist().index(moved)
+    operations = replaced(operations, "offset", row, moved + 5000)
+    row = records.column("offset").to_pylist().index(other)
+    records = replaced(records, "value", row, 0)
+    records = records.filter(pa.compute.field("offset") != lost)
+    tables = recounted({**tables, "operations": operations, "records_read": records})
+    rows: list[int] = []
+
+    def counted(topic: str, partition: int, kept: Tables, *more: Any) -> Any:
+        rows.append(sum(kept[name].num_rows for name in ("operations", "records_read")))
+        return judge_partition(topic, partition, kept, *more)
+
+    monkeypatch.setattr(remainder, "judge_partition", counted)
+    context = replace(CONTEXT, checkers=(*LOG_CHECKERS, "replicas", "measures"))
+    whole = judged_as_a_whole(tables, context)
+    assert {"lost-acked-write", "divergent-value", "order-inversion"} <= {
+        anomaly.id for anomaly in whole.anomalies
+    }
+    for width in (1000, 7777):
+        assert judged_in_pieces(tables, context, random.Random(width), width=width) == whole
+    assert max(rows) < 300
+
+
+def test_of_too_many_suspects_the_same_ones_are_judged_however_it_is_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A contradiction counts before losses, so the verdict stays invalid; counts are minima then."""
+    tables = synthetic(1, 600, final_read_records=30)
+    records = tables["records_read"]
+    # The last record of every final poll stays, so that these went past the others.
+    offset = records.column("offset").to_numpy()
+    keep = pa.array((offset < 20) | (offset > 260) | (offset % 30 == 29))
+    records = records.filter(keep)
+    last = records.num_rows - 1
+    records = replaced(records, "value", last, records.column("value")[0].as_py())
+    tables = recounted({**tables, "records_read": records})
+    whole = judged_as_a_whole(tables, CONTEXT)
+    lost = {anomaly.id: anomaly.count for anomaly in whole.anomalies}["lost-acked-write"]
+    assert lost > 200
+    monkeypatch.setattr(suspects, "SUSPECTS_MAX", 50)
+    for most in (10**6, 3):
+        monkeypatch.setattr(huge, "SUSPECTS_SENT_MAX", most)
+        cut = [
+            judged_in_pieces(tables, CONTEXT, random.Random(width), width=width)
+            for width in (1, 7, 1000)
+        ]
+        assert cut[0] == cut[1] == cut[2]
+    found = {anomaly.id: anomaly for anomaly in cut[0].anomalies}
+    assert found.keys() >= {"corrupt-record", "lost-acked-write"}
+    assert 20 < found["lost-acked-write"].count <= 60
+    assert found["lost-acked-write"].details["count_is_minimum"] is True
+    assert "at least" in found["lost-acked-write"].sentence
+    assert cut[0].coverage["suspects_not_judged"] > 150
+    assert any("is a minimum" in reason for reason in cut[0].unknown_reasons)
