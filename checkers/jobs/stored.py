@@ -11,13 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from checkers.jobs.op_indices import check_unique
 from checkers.kernels.compose import (
     JUDGED_TABLES,
     partition_checkers,
     untouched_partitions,
     whole_run_checkers,
 )
-from checkers.kernels.validation import NameOf, check_context, check_op_indices, check_shared
+from checkers.kernels.validation import NameOf, check_context, check_shared
 from checkers.registry import BUILT_IN, tables_of
 from harness.contracts.run_context import RunContext, context_from_json
 from harness.errors import HistoryError
@@ -147,15 +148,7 @@ def _check_what_tasks_share(files: Sequence[TableFile], context: RunContext) -> 
 
     check_context(context, name_of("run_facts"))
     check_shared({name: read_file(file) for name, file in shared.items()}, name_of)
-    operations = [file for file in files if file.table == "operations"]
-    if len(operations) > 1:
-        columns = [read_file(file, ["op_index"]).column("op_index") for file in operations]
-        check_op_indices(
-            [
-                (str(file.path), column.to_numpy())
-                for file, column in zip(operations, columns, strict=True)
-            ]
-        )
+    check_unique([file for file in files if file.table == "operations"])
 
 
 def untouched_in(directory: Path) -> tuple[str, ...]:

@@ -229,10 +229,18 @@ def check_op_indices(parts: Sequence[tuple[str, I64]]) -> None:
     if not len(twice):
         return
     first = int(twice[0])
-    other, mine = parts[part[first]][0], parts[part[first + 1]][0]
-    raise HistoryError(
-        f"{mine}, row {row[first + 1]}: op_index {ops[first]} is in {other}, row {row[first]}, too, but an"
-        f" operation has one partition; {REMEDY}"
+    raise shared_operation(
+        int(ops[first]),
+        (parts[part[first]][0], int(row[first])),
+        (parts[part[first + 1]][0], int(row[first + 1])),
+    )
+
+
+def shared_operation(op: int, other: tuple[str, int], mine: tuple[str, int]) -> HistoryError:
+    """Returns the refusal of an operation that is in two tables, each given by name and row."""
+    return HistoryError(
+        f"{mine[0]}, row {mine[1]}: op_index {op} is in {other[0]}, row {other[1]}, too, but an operation has one"
+        f" partition; {REMEDY}"
     )
 
 

@@ -203,6 +203,44 @@ def read_file(file: TableFile, columns: list[str] | None = None) -> pa.Table:
     return table.cast(pa.schema([wanted.field(column) for column in table.column_names]))
 
 
+def group_ranges(file: TableFile, column: str) -> list[tuple[int, int]] | None:
+    """Returns the smallest and the largest number in a column of every row group, None if a file does not say.
+
+    Args:
+        file: What to read; only its footer is.
+        column: A column of integers.
+
+    Raises:
+        HistoryError: The file is missing, truncated, or not the table that it is listed as.
+    """
+    try:
+        with pq.ParquetFile(file.path) as parquet:
+            _require_listed(parquet, file)
+            index = parquet.schema_arrow.get_field_index(column)
+            groups = [
+                parquet.metadata.row_group(group).column(index).statistics
+                for group in range(parquet.metadata.num_row_groups)
+            ]
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        raise _unreadable(file, error) from None
+    if any(statistics is None or not statistics.has_min_max for statistics in groups):
+        return None
+    return [(int(statistics.min), int(statistics.max)) for statistics in groups]
+
+
+def read_group(file: TableFile, group: int, columns: list[str]) -> pa.Table:
+    """Reads some columns of one row group.
+
+    Raises:
+        HistoryError: The file is missing or damaged.
+    """
+    try:
+        with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
+            return parquet.read_row_group(group, columns=columns)
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        raise _unreadable(file, error) from None
+
+
 def check_file(file: TableFile) -> None:
     """Checks a file without reading its rows: that it is a whole Parquet file, and what the manifest lists.
 
