@@ -1,11 +1,20 @@
 """The tables of one partition, with what several checkers derive from them computed once."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
+from harness.history.schema import TABLES
+
 _T = TypeVar("_T")
+
+
+@cache
+def empty_table(name: str) -> pa.Table:
+    """Returns a table without rows; making one takes longer than judging a small partition's table."""
+    return TABLES[name].empty_table()
 
 
 class PartitionTables(Mapping[str, pa.Table]):
