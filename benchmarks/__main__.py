@@ -1,20 +1,17 @@
 """Runs all benchmarks and prints their tables: `python -m benchmarks`.
 
-Every benchmark runs in its own process, so that none inherits the memory and the caches of another. `bench_spark`
-is skipped, with a note, when the Spark jobs are not installed with their benchmark.
+Every benchmark runs in its own process, so that none inherits the memory and the caches of another.
 """
 
-import importlib.util
 import subprocess
 import sys
 
 BENCHMARKS = (
     "bench_loop",
     "bench_scenario",
-    "bench_kernel",
+    "check",
     "bench_transactions",
     "bench_models",
-    "bench_spark",
     "wire",
     "bench_faults",
 )
@@ -25,9 +22,6 @@ def main() -> int:
     failed = []
     for name in BENCHMARKS:
         module = f"benchmarks.{name}"
-        if importlib.util.find_spec(module) is None:
-            print(f"# {name}: skipped, not installed", flush=True)
-            continue
         print(f"# {name}", flush=True)
         if subprocess.run([sys.executable, "-m", module], check=False).returncode:
             failed.append(name)

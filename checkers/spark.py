@@ -8,7 +8,7 @@ distributes paths. A missing or damaged archive only costs time.
 Spark writes to standard error what cannot be silenced. The command line therefore runs a job in a child process
 whose standard error is a log file; a request goes in as JSON, and the result comes back as JSON.
 
-Source: `benchmarks/bench_spark.py` for times; JEP 350 for archives made at exit.
+Source: `benchmarks/check.py` for times; JEP 350 for archives made at exit.
 """
 
 import hashlib

@@ -2,11 +2,12 @@
 
 Closed-loop clients on one partition: half appends, half polls of one record near the tail, a quarter of the polls
 aimed at the log end instead, a few appends of unknown outcome; at the end everything is read once. Made with array
-operations only, so that a history of ten million operations takes seconds. For benchmarks and tests; a history
-is a function of its parameters.
+operations only, so that a history of ten million operations takes seconds. A history of any length can be made in
+pieces, with the memory of one piece. For benchmarks and tests; a history is a function of its parameters.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,34 @@ class Shape:
     seed: int = 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Span:
+    """Where the operations of one table are in a run.
+
+    Attributes:
+        topic, partition: Whose they are.
+        processes: How many processes take turns.
+        before: How many operations of the partition come first.
+        stride: By how much `op_index` grows from one operation of the partition to the next.
+        first_op: The `op_index` of the partition's first operation.
+        first_offset: The first offset that `value_at` describes.
+    """
+
+    topic: str
+    partition: int
+    processes: int
+    before: int = 0
+    stride: int = 1
+    first_op: int = 0
+    first_offset: int = 0
+
+    def op_index(self, count: int) -> I64:
+        return (self.before + np.arange(count)) * self.stride + self.first_op
+
+    def process(self, op_index: I64) -> I64:
+        return (op_index - self.first_op) // self.stride % self.processes
+
+
 def synthetic_tables(
     shape: Shape, *, topic: str = "synthetic", partition: int = 0
 ) -> dict[str, pa.Table]:
@@ -55,10 +84,83 @@ def synthetic_tables(
     end = int(columns["log_end"][-1]) if shape.operations else 0
     polls = _final_reads(shape, columns, end)
     # Operations that are 8 * clients apart never overlap, so a process does one at a time.
-    value_at = np.full(end, -1, dtype=np.int64)
-    stands = columns["place"] >= 0
-    value_at[columns["place"][stands]] = columns["op_index"][stands]
-    return _tables(columns, record_offset, polls, value_at, 8 * shape.clients, topic, partition)
+    span = _Span(topic=topic, partition=partition, processes=8 * shape.clients)
+    return _tables(columns, record_offset, polls, _values(columns, 0, span), span)
+
+
+def synthetic_pieces(
+    shape: Shape,
+    *,
+    piece: int,
+    topic: str = "synthetic",
+    partition: int = 0,
+    partitions: int = 1,
+) -> Iterator[dict[str, pa.Table]]:
+    """Returns a valid history in pieces whose tables, one after the other, are in order of `op_index`.
+
+    The operations of one piece begin after those of the piece before have ended; nothing else shows where one
+    ends. The final read comes in pieces too.
+
+    Args:
+        shape: The whole history.
+        piece: How many operations, or records of the final read, a piece has at most.
+        topic: The topic.
+        partition: The partition.
+        partitions: Of the run. Operations of all partitions take turns, as in a run whose clients use all of them.
+
+    Raises:
+        ValueError: It would have no operation, or no client.
+    """
+    if shape.operations < 1 or shape.clients < 1:
+        raise ValueError("a synthetic history needs at least one operation and one client")
+    span = _Span(
+        topic=topic,
+        partition=partition,
+        processes=8 * shape.clients,
+        stride=partitions,
+        first_op=partition,
+    )
+    values: list[I64] = []
+    start_ns = 0
+    for number in range(-(-shape.operations // piece)):
+        count = min(piece, shape.operations - number * piece)
+        rng = np.random.default_rng([shape.seed, partition, number])
+        columns, read = _main_phase(replace(shape, operations=count), rng)
+        columns["invoked_ns"] += start_ns
+        columns["completed_ns"] += start_ns
+        start_ns = int(columns["completed_ns"].max()) + OPERATION_MEAN_NS
+        for offsets in (columns["place"], columns["reported_end"], read):
+            offsets += np.where(offsets >= 0, span.first_offset, 0)
+        columns["log_end"] += span.first_offset
+        value_at = _values(columns, span.first_offset, span)
+        values.append(value_at)
+        no_polls = _final_polls(0, 0, 0, 1, 0)
+        yield _tables(columns, read, no_polls, value_at, span)
+        span = replace(
+            span,
+            before=span.before + count,
+            first_offset=span.first_offset + len(value_at),
+        )
+    if not shape.final_read_records:
+        return
+    value_at, end = np.concatenate(values), span.first_offset
+    nothing = {name: column[:0] for name, column in columns.items()}
+    width = shape.final_read_records
+    step = max(piece // width, 1) * width
+    for start in range(0, end + 1, step):
+        polls = _final_polls(start, min(start + step, end + 1), end, width, start_ns)
+        part = value_at[start : start + step + width]
+        yield _tables(nothing, read[:0], polls, part, replace(span, first_offset=start))
+        span = replace(span, before=span.before + len(polls["position"]))
+        start_ns += len(polls["position"]) * OPERATION_MEAN_NS
+
+
+def _values(columns: dict[str, I64], first_offset: int, span: _Span) -> I64:
+    """Returns which append wrote each offset of a piece, from its first one on."""
+    rows = np.flatnonzero(columns["place"] >= 0)
+    values = np.full(len(rows), -1, dtype=np.int64)
+    values[columns["place"][rows] - first_offset] = span.op_index(len(columns["place"]))[rows]
+    return values
 
 
 def _main_phase(shape: Shape, rng: np.random.Generator) -> tuple[dict[str, I64], I64]:
@@ -95,9 +197,15 @@ def _main_phase(shape: Shape, rng: np.random.Generator) -> tuple[dict[str, I64],
 
 
 def _final_reads(shape: Shape, columns: dict[str, I64], end: int) -> dict[str, I64]:
+    start_ns = int(columns["completed_ns"].max()) + OPERATION_MEAN_NS
     width = shape.final_read_records
-    position = np.arange(0, end + 1, width) if width else np.empty(0, dtype=np.int64)
-    start = int(columns["completed_ns"].max()) + OPERATION_MEAN_NS
+    return _final_polls(0, end + 1 if width else 0, end, width or 1, start_ns)
+
+
+def _final_polls(first: int, stop: int, end: int, width: int, start_ns: int) -> dict[str, I64]:
+    """Returns polls of up to `width` records from [first, stop) on, one after the other; the log ends at `end`."""
+    position = np.arange(first, stop, width)
+    start = start_ns
     step = np.arange(len(position)) * OPERATION_MEAN_NS
     return {
         "position": position,
@@ -137,13 +245,11 @@ def _tables(
     read: I64,
     final: dict[str, I64],
     value_at: I64,
-    processes: int,
-    topic: str,
-    partition: int,
+    span: _Span,
 ) -> dict[str, pa.Table]:
     count, final_count = len(main["op_index"]), len(final["position"])
     rows = count + final_count
-    op_index = np.arange(rows)
+    op_index = span.op_index(rows)
     kind = np.concatenate((main["kind"], np.ones(final_count, dtype=np.int64)))
     unknown = np.concatenate((main["unknown"], np.zeros(final_count, dtype=np.int64)))
     place = np.concatenate((main["place"], np.full(final_count, -1)))
@@ -152,14 +258,14 @@ def _tables(
     end_offset = np.concatenate((np.full(count, -1), final["end"]))
     width = final["stop"] - final["position"]
     offset = np.where(kind == 0, place, reported)
-    where: dict[str, Any] = {"topic": topic, "partition": partition}
+    where: dict[str, Any] = {"topic": span.topic, "partition": span.partition}
     operations = _filled(
         "operations",
         rows,
         {
             **where,
             "op_index": op_index,
-            "process": op_index % processes,
+            "process": span.process(op_index),
             "kind": _strings(kind, ["append", "poll", "latest"]),
             "invoked_ns": np.concatenate((main["invoked_ns"], final["invoked_ns"])),
             "completed_ns": _masked(completed, unknown > 0),
@@ -173,14 +279,15 @@ def _tables(
             "error_code": pa.nulls(rows, pa.int32()),
             "leader_epoch": -1,
             "node": "b1",
-            "final": op_index >= count,
+            "final": np.arange(rows) >= count,
         },
     )
     one = np.flatnonzero(read >= 0)
-    record_op = np.concatenate((one, np.repeat(count + np.arange(final_count), width)))
-    record_offset = np.concatenate((read[one], np.arange(int(width.sum()))))
+    record_op = op_index[np.concatenate((one, np.repeat(count + np.arange(final_count), width)))]
+    first = int(final["position"][0]) if final_count else 0
+    record_offset = np.concatenate((read[one], first + np.arange(int(width.sum()))))
     places = np.arange(int(width.sum())) - np.repeat(np.cumsum(width) - width, width)
-    value = value_at[record_offset]
+    value = value_at[record_offset - span.first_offset]
     records = _filled(
         "records_read",
         len(record_op),
@@ -191,7 +298,7 @@ def _tables(
             "offset": record_offset,
             "value": value,
             "status": "ok",
-            "process": value % processes,
+            "process": span.process(value),
             "sequence": value,
         },
     )
@@ -201,7 +308,7 @@ def _tables(
         len(ends),
         {
             **where,
-            "op_index": ends,
+            "op_index": op_index[ends],
             "end_offset": np.concatenate((reported[:count][reported[:count] >= 0], final["end"])),
             "source": _strings((ends >= count).astype(np.int64), ["list_offsets", "fetch"]),
             "node": "b1",

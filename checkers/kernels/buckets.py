@@ -11,7 +11,8 @@ monoid, holes with their bounds, and the appends without a place, which every bu
     fold           all reports and bucket results -> a `LogVerdict`
 
 The verdict is that of the kernel on the whole history, with the worst real-time contradiction and its two
-operations. If it is not clean, `checkers.kernels.suspects` finds the suspicious offsets in the same parts. Neither the width of the buckets, nor the number of slices, nor the order of anything matters.
+operations. If it is not clean, `checkers.kernels.suspects` finds the suspicious offsets in the same parts. Neither
+the width of the buckets, nor the number of slices, nor the order of anything matters.
 
 Source: linearizability of a log, "one huge partition"; the corollary that its check is a monoid.
 """

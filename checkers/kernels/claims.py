@@ -26,10 +26,11 @@ from checkers.kernels.history import (
     OK_AT,
     Bools,
     PartitionHistory,
-    is_word,
+    by_op_index,
     lookup,
 )
 from checkers.kernels.replica_logs import ANY_EPOCH
+from checkers.kernels.words import APPEND, OK, numbers, operation_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,17 +129,17 @@ class ClaimReader:
 
     @cached_property
     def _calls(self) -> _Calls:
-        names = ["op_index", "invoked_ns", "completed_ns", "kind", "outcome", "leader_epoch"]
-        columns = self._operations.select(names).sort_by("op_index")
+        columns = by_op_index(self._operations)
+        words = operation_words(columns)
         op = columns.column("op_index").to_numpy()
         # Of two rows of one operation the last one counts, as in the history.
         rows = np.flatnonzero(np.append(op[1:] != op[:-1], True)[: len(op)])
-        is_append = is_word(columns.column("kind"), "append")[rows]
+        is_append = (words.kind == APPEND)[rows]
         # Reads are fenced by leader epoch, so the epoch of their response is certain. Produce is not.
         epoch = columns.column("leader_epoch").to_numpy().astype(np.int64)[rows]
         epoch = np.where(is_append, -1, epoch)
         completed_ns = columns.column("completed_ns").fill_null(INF_NS).to_numpy()[rows]
-        is_ok = is_word(columns.column("outcome"), "ok")[rows]
+        is_ok = (words.outcome == OK)[rows]
         completed_ns = np.where(is_ok, completed_ns, INF_NS)
         ends = self._elections.epoch_ends(epoch)
         return _Calls(
@@ -153,11 +154,14 @@ class ClaimReader:
     @cached_property
     def _reads(self) -> _Reads:
         table = self._records_read
-        trusted = table.filter(is_word(table.column("status"), "ok"))
+        trusted = np.flatnonzero(numbers(table.column("status"), ("ok",)) == 0)
         op, offset, value, stamp = (
-            trusted.column(name).to_numpy().astype(np.int64)
+            table.column(name).to_numpy()[trusted].astype(np.int64, copy=False)
             for name in ("op_index", "offset", "value", "leader_epoch")
         )
+        is_later = (op[1:] > op[:-1]) | ((op[1:] == op[:-1]) & (offset[1:] > offset[:-1]))
+        if is_later.all():
+            return _Reads(op=op, offset=offset, value=value, stamp=stamp)
         order = np.lexsort((value, offset, op))
         return _Reads(op=op[order], offset=offset[order], value=value[order], stamp=stamp[order])
 
@@ -356,13 +360,19 @@ def _at(column: Any, rows: I64, default: int) -> I64:
 
 
 def find_pairs(first: I64, second: I64, wanted: I64, also: I64) -> tuple[I64, Bools]:
-    """Returns the positions of pairs among pairs in ascending order, and which of them are there."""
-    names = np.unique(np.concatenate((second, also)))
-    width = len(names) + 1
-    keys, rank = np.unique(first, return_inverse=True)
-    haystack = rank * width + np.searchsorted(names, second)
-    at_first = np.searchsorted(keys, wanted)
-    there = (at_first < len(keys)) & (keys[np.minimum(at_first, len(keys) - 1)] == wanted)
-    needle = at_first * width + np.searchsorted(names, also)
-    at = np.minimum(np.searchsorted(haystack, needle), len(haystack) - 1)
-    return at, there & (haystack[at] == needle)
+    """Returns the positions of pairs among pairs in ascending order, and which of them are there.
+
+    Shape:
+        first, second: the pairs to search, at least one; wanted, also: those to find. The position of a pair that
+        is not there means nothing.
+    """
+    low, end = np.searchsorted(first, wanted), np.searchsorted(first, wanted, side="right")
+    high, last = end, len(first) - 1
+    # A binary search of all pairs at once.
+    while (is_open := low < high).any():
+        middle = (low + high) // 2
+        is_below = second[np.minimum(middle, last)] < also
+        low = np.where(is_open & is_below, middle + 1, low)
+        high = np.where(is_open & ~is_below, middle, high)
+    at = np.minimum(low, last)
+    return at, (low < end) & (second[at] == also)

@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from checkers.anomalies import ANOMALIES, LEVELS
-from checkers.kernels.history import is_word
+from checkers.kernels.history import INF_NS, is_word
 from checkers.kernels.left_out import NOTHING, LeftOut
 from checkers.kernels.levels import levels_of
-from checkers.kernels.partition_tables import PartitionTables
+from checkers.kernels.partition_tables import PartitionTables, empty_table
 from checkers.kernels.vacuous_facts import (
     Extent,
     extent_of,
@@ -29,11 +28,12 @@ from checkers.kernels.vacuous_facts import (
     vacuous_facts,
 )
 from checkers.kernels.validation import NameOf, check_places, check_run, partition_names
+from checkers.kernels.words import APPEND, OK, operation_words
 from checkers.registry import find_checkers
 from harness.contracts.checker import Checker, CheckerFinding
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
-from harness.history.parquet import places_of
+from harness.history.parquet import by_place, places_of
 from harness.history.schema import (
     COORDINATOR_STATES,
     OFFSETS_TOPIC,
@@ -68,6 +68,10 @@ class PartitionJudgement:
         return bool(self.topic)
 
 
+def _table(tables: Mapping[str, pa.Table], name: str) -> pa.Table:
+    return tables[name] if name in tables else empty_table(name)
+
+
 def judge_partition(
     topic: str,
     partition: int,
@@ -92,7 +96,7 @@ def judge_partition(
     known = PartitionTables(full_tables(tables), dict(derived or {}), left_out)
     judgement = _judge(topic, partition, partition_checkers(context), known, context)
     names = ("operations", "records_read", "broker_states")
-    operations, records, brokers = (tables.get(name, TABLES[name].empty_table()) for name in names)
+    operations, records, brokers = (_table(tables, name) for name in names)
     reasons = unfounded_excuses(judgement.anomalies, brokers, context)
     if not hides_nothing(context):
         reasons += vacuous_facts(extent or extent_of(operations, records), context)
@@ -125,8 +129,7 @@ def judge_whole_run(tables: Mapping[str, pa.Table], context: RunContext) -> Part
 
 def full_tables(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     """Returns all tables of a run; those that are missing are empty."""
-    schemas = {**TABLES, COORDINATOR_STATES: TABLES["partition_states"]}
-    return {name: tables.get(name, schema.empty_table()) for name, schema in schemas.items()}
+    return {name: _table(tables, name) for name in (*TABLES, COORDINATOR_STATES)}
 
 
 def partition_checkers(context: RunContext) -> tuple[Checker, ...]:
@@ -212,7 +215,7 @@ def judge_run(tables: Mapping[str, pa.Table], context: RunContext) -> Verdict:
     Raises:
         HistoryError: A row of a table cannot be (`checkers.kernels.validation`); the sentence names it.
     """
-    full = {name: tables.get(name, schema.empty_table()) for name, schema in TABLES.items()}
+    full = {name: _table(tables, name) for name in TABLES}
     full[COORDINATOR_STATES] = coordinator_states(full["partition_states"])
     shared = {name: table for name, table in full.items() if name not in PARTITIONED_TABLES}
     partitions = valid_partitions(full, context)
@@ -284,20 +287,8 @@ def by_partition(tables: Mapping[str, pa.Table]) -> dict[tuple[str, int], dict[s
     """Returns the rows of every topic-partition that any client touched, by table."""
     parts: dict[tuple[str, int], dict[str, pa.Table]] = {}
     for name in PARTITIONED_TABLES:
-        table = tables[name]
-        places = places_of(table)
-        for topic, partition in places:
-            mine = (
-                table
-                if len(places) == 1
-                else table.filter(
-                    pc.and_(
-                        pc.equal(table.column("topic"), pa.scalar(topic)),
-                        pc.equal(table.column("partition"), pa.scalar(partition, pa.int32())),
-                    )
-                )
-            )
-            parts.setdefault((topic, partition), {})[name] = mine
+        for place, rows in by_place(tables[name]).items():
+            parts.setdefault(place, {})[name] = rows
     return {key: rows for key, rows in parts.items() if any(name in rows for name in JUDGED_TABLES)}
 
 
@@ -384,23 +375,38 @@ def acked_during_faults(operations: pa.Table, faults: pa.Table) -> int:
     windows = [
         (
             row["invoked_ns"] if row["completed_ns"] is None else row["completed_ns"],
-            row["healed_ns"],
+            INF_NS if row["healed_ns"] is None else row["healed_ns"],
         )
         for row in _harmful(faults)
     ]
     if not windows:
         return 0
-    acked = operations.filter(
-        (pc.field("kind") == "append")
-        & (pc.field("outcome") == "ok")
-        & (pc.field("acks") != 0)
-        & ~pc.field("final")
+    words = operation_words(operations)
+    acked = (words.kind == APPEND) & (words.outcome == OK)
+    acked &= operations.column("acks").to_numpy() != 0
+    acked &= ~operations.column("final").to_numpy()
+    completed = operations.column("completed_ns")
+    if completed.null_count:
+        acked &= completed.is_valid().to_numpy()
+        completed = completed.fill_null(0)
+    times = np.sort(completed.to_numpy()[np.flatnonzero(acked)])
+    return sum(
+        int(
+            np.searchsorted(times, stop, side="right") - np.searchsorted(times, start, side="right")
+        )
+        for start, stop in _joined(windows)
     )
-    times = acked.column("completed_ns").drop_null().to_numpy()
-    inside = np.zeros(len(times), dtype=np.bool_)
-    for start, stop in windows:
-        inside |= (times > start) & ((times <= stop) if stop is not None else True)
-    return int(inside.sum())
+
+
+def _joined(windows: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Returns the union of spans of time (start, stop] as disjoint ones."""
+    joined: list[tuple[int, int]] = []
+    for start, stop in sorted(windows):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
+        elif start < stop:
+            joined.append((start, stop))
+    return joined
 
 
 def required_faults(faults: pa.Table) -> tuple[str, ...]:

@@ -498,13 +498,11 @@ def skips(history: PartitionHistory, start: int) -> tuple[I64, I64]:
         history: One partition.
         start: Offsets below it do not count.
     """
-    poll, offset = history.record_poll, history.record_offset
+    poll, offset, head = history.record_poll, history.record_offset, history.record_heads
     if not len(offset) or not len(history.poll_op):
         none = np.empty(0, dtype=np.int64)
         return none, none
-    is_inner = poll[1:] == poll[:-1]
-    inner = np.flatnonzero(is_inner & (offset[1:] - offset[:-1] > 1)) + 1
-    head = np.append(0, np.flatnonzero(~is_inner) + 1)
+    inner = np.flatnonzero((poll[1:] == poll[:-1]) & (offset[1:] - offset[:-1] > 1)) + 1
     # Without a known position the first record of a poll proves nothing about what is before it.
     requested = history.poll_position[poll[head]]
     skips = (requested >= 0) & (offset[head] > requested)

@@ -10,6 +10,7 @@ run did not write. A history is never refused.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ import pyarrow.compute as pc
 
 from checkers.kernels.left_out import NOTHING, LeftOut
 from checkers.kernels.payloads import contradicting
-from checkers.kernels.words import code_of, codes
+from checkers.kernels.words import APPEND, LATEST, OK, numbers, operation_words
+from checkers.kernels.words import FAIL as FAILED
 
 I64 = npt.NDArray[np.int64]
 I8 = npt.NDArray[np.int8]
@@ -45,6 +47,19 @@ def lookup(keys: I64) -> Callable[[I64], I64]:
     if not len(keys):
         return lambda wanted: np.full(len(wanted), -1, dtype=np.int64)
     first, last = int(keys[0]), int(keys[-1])
+
+    def all_inside(wanted: I64) -> bool:
+        return bool(len(wanted)) and int(wanted.min()) >= first and int(wanted.max()) <= last
+
+    if last - first == len(keys) - 1:
+
+        def subtract(wanted: I64) -> I64:
+            found: I64 = (wanted - first).astype(np.int64, copy=False)
+            if not all_inside(wanted):
+                found[(wanted < first) | (wanted > last)] = -1
+            return found
+
+        return subtract
     if last - first > 8 * len(keys) + 4096:
 
         def search(wanted: I64) -> I64:
@@ -57,6 +72,9 @@ def lookup(keys: I64) -> Callable[[I64], I64]:
     table[keys - first] = np.arange(len(keys))
 
     def gather(wanted: I64) -> I64:
+        if all_inside(wanted):
+            known: I64 = table[wanted - first] if first else table[wanted]
+            return known
         inside = (wanted >= first) & (wanted <= last)
         # The last entry of the table is always -1 and stands for everything outside.
         found: I64 = table[np.where(inside, wanted, last + 1) - first]
@@ -65,9 +83,9 @@ def lookup(keys: I64) -> Callable[[I64], I64]:
     return gather
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PartitionHistory:
-    """What clients observed of one partition.
+    """What clients observed of one partition. Without slots, because it caches what several kernels derive.
 
     Shape:
         append_*: one row per append, ascending by op; `status` is one of OK_AT, OK_SOMEWHERE, INFO, FAIL;
@@ -125,7 +143,7 @@ class PartitionHistory:
 
     def counts(self) -> dict[str, int]:
         """Returns how many operations of each kind and outcome there are, and how much was read; additive."""
-        by_status = np.bincount(self.append_status, minlength=4)
+        by_status = [np.count_nonzero(self.append_status == status) for status in range(4)]
         return {
             "operations": self.operation_count,
             "appends": len(self.append_op),
@@ -137,17 +155,51 @@ class PartitionHistory:
             "ends_seen": len(self.end_offset),
         }
 
+    @cached_property
+    def record_heads(self) -> I64:
+        """The rows in `record_*` at which the records of another poll begin, ascending."""
+        poll = self.record_poll
+        if not len(poll):
+            return np.empty(0, dtype=np.int64)
+        return np.append(0, np.flatnonzero(poll[1:] != poll[:-1]) + 1)
+
+    @cached_property
+    def _append_lookup(self) -> Callable[[I64], I64]:
+        return lookup(self.append_op)
+
     def append_at(self, values: I64) -> I64:
         """Returns the positions of the appends that wrote the values, -1 where there is none."""
-        return lookup(self.append_op)(values)
+        return self._append_lookup(values)
+
+    @cached_property
+    def record_append(self) -> I64:
+        """The position of the append that wrote each record, -1 where there is none."""
+        return self.append_at(self.record_value)
 
 
-def _ints(table: pa.Table, name: str, *, null: int = ABSENT) -> I64:
+def _ints(table: pa.Table, name: str, *, null: int = ABSENT, rows: I64 | None = None) -> I64:
+    """Returns a column of integers, or some of its rows."""
     column: Any = table.column(name)
     if column.null_count:
         column = column.fill_null(null)
-    array: I64 = column.to_numpy().astype(np.int64, copy=False)
-    return array
+    array = column.to_numpy()
+    if rows is not None:
+        array = array[rows]
+    integers: I64 = array.astype(np.int64, copy=False)
+    return integers
+
+
+def stored(column: Any) -> I64:
+    """Returns a column of integers as it is in memory: what a null holds means nothing."""
+    parts = []
+    for chunk in column.chunks:
+        _, data = chunk.buffers()
+        values = np.frombuffer(data, dtype=np.int64) if data else np.empty(0, dtype=np.int64)
+        parts.append(values[chunk.offset : chunk.offset + len(chunk)])
+    if len(parts) == 1:
+        only: I64 = parts[0]
+        return only
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
 def _is_valid(table: pa.Table, name: str) -> Bools:
@@ -155,11 +207,27 @@ def _is_valid(table: pa.Table, name: str) -> Bools:
     return valid
 
 
-def _times(table: pa.Table, name: str, *, null: int) -> I64:
-    times = _ints(table, name, null=null)
+def _clipped(times: I64) -> I64:
+    if not len(times) or (times.min() >= -TIME_NS_MAX and times.max() <= TIME_NS_MAX):
+        return times
     beyond = (times > TIME_NS_MAX) & (times != INF_NS) | (times < -TIME_NS_MAX)
     if beyond.any():
         times = np.where(beyond, np.clip(times, -TIME_NS_MAX, TIME_NS_MAX), times)
+    return times
+
+
+def _completions(operations: pa.Table, is_ok: Bools) -> I64:
+    """Returns when the operations completed; INF_NS for those that are open or of unknown outcome."""
+    # A definite effect with an unknown end, or an end that means nothing, must not bound anything.
+    column = operations.column("completed_ns")
+    is_open = ~is_ok
+    if column.null_count:
+        is_open |= ~_is_valid(operations, "completed_ns")
+    unknown = np.flatnonzero(is_open)
+    times = stored(column).copy()
+    times[unknown] = 0
+    times = _clipped(times)
+    times[unknown] = INF_NS
     return times
 
 
@@ -193,20 +261,22 @@ def by_op_index(operations: pa.Table) -> pa.Table:
 def _append_status(is_ok: Bools, is_fail: Bools, acks: I64, offset: I64) -> tuple[I8, Bools]:
     """Returns the status of every append, and which of them were acknowledged at an impossible offset."""
     impossible = is_ok & ((offset < ABSENT) | (offset > OFFSET_MAX))
-    status = np.full(len(acks), INFO, dtype=np.int8)
-    status[is_fail] = FAIL
     # Without acknowledgements a success only means that the bytes left; that is an `info`.
     has_response = is_ok & (acks != 0) & ~impossible
-    status[has_response & (offset == ABSENT)] = OK_SOMEWHERE
-    status[has_response & (offset >= 0)] = OK_AT
+    # Arithmetic instead of masks, as in `words`.
+    status = np.full(len(acks), INFO, dtype=np.int8)
+    status += is_fail.view(np.int8) * np.int8(FAIL - INFO)
+    status += (has_response & (offset == ABSENT)).view(np.int8) * np.int8(OK_SOMEWHERE - INFO)
+    status += (has_response & (offset >= 0)).view(np.int8) * np.int8(OK_AT - INFO)
     return status, impossible
 
 
 def _last_offsets(record_poll: I64, record_offset: I64, poll_op: I64, left_out: LeftOut) -> I64:
     last = np.full(len(poll_op), ABSENT, dtype=np.int64)
     if len(record_poll):
-        final_row = np.append(record_poll[1:] != record_poll[:-1], True) & (record_poll >= 0)
-        last[record_poll[final_row]] = record_offset[final_row]
+        is_last = np.append(record_poll[1:] != record_poll[:-1], True) & (record_poll >= 0)
+        rows = np.flatnonzero(is_last)
+        last[record_poll[rows]] = record_offset[rows]
     if len(left_out.poll_op):
         poll = lookup(poll_op)(left_out.poll_op)
         last[poll[poll >= 0]] = left_out.poll_last[poll >= 0]
@@ -221,25 +291,34 @@ class _Records:
     trusted: Bools
     foreign: Bools
     poll: I64
+    append: I64
 
 
 def _read_records(
     records: pa.Table,
     poll_at: Callable[[I64], I64],
+    append_at: Callable[[I64], I64],
     operations: pa.Table,
     appends: I64,
     known: Bools | None,
 ) -> tuple[_Records, tuple[I64, I64, I64]]:
-    """Returns the records in order of their offsets, and those that a poll returned in another order."""
+    """Returns the records in order of their offsets, and those that a poll returned in another order.
+
+    Args:
+        records: The table.
+        poll_at: Returns the positions of polls by their `op_index`.
+        append_at: Returns those of appends.
+        operations: The table, in order.
+        appends: Its rows that are appends.
+        known: Records that are known to contradict their append; None if there are none.
+    """
     op = _ints(records, "op_index")
-    index = _ints(records, "index_in_poll")
+    index = records.column("index_in_poll").to_numpy()
     offset = _ints(records, "offset")
     value = _ints(records, "value")
-    trusted = codes(records.column("status")) == code_of("ok")
-    append = lookup(_ints(operations, "op_index")[appends])(value)
-    if len(appends):
-        append = np.where(append >= 0, appends[append], -1)
-    changed = contradicting(records, operations, append)
+    trusted = numbers(records.column("status"), ("ok",)) == 0
+    append = append_at(value)
+    changed = contradicting(records, operations, append, appends)
     if known is not None:
         changed |= known
     foreign = (
@@ -258,11 +337,17 @@ def _read_records(
         unordered = _unordered(op, index, offset)
         order = np.lexsort((foreign, ~trusted, value, offset, op, poll))
         op, offset, value, poll = op[order], offset[order], value[order], poll[order]
-        trusted, foreign = trusted[order], foreign[order]
-    return (
-        _Records(op=op, offset=offset, value=value, trusted=trusted, foreign=foreign, poll=poll),
-        unordered,
+        trusted, foreign, append = trusted[order], foreign[order], append[order]
+    found = _Records(
+        op=op,
+        offset=offset,
+        value=value,
+        trusted=trusted,
+        foreign=foreign,
+        poll=poll,
+        append=append,
     )
+    return found, unordered
 
 
 def _unordered(op: I64, index: I64, offset: I64) -> tuple[I64, I64, I64]:
@@ -281,7 +366,68 @@ def _keep(records: _Records, rows: Bools) -> _Records:
         trusted=records.trusted[rows],
         foreign=records.foreign[rows],
         poll=records.poll[rows],
+        append=records.append[rows],
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Calls:
+    """Operations in order of `op_index`; an offset that is absent may hold any number."""
+
+    op: I64
+    inv: I64
+    res: I64
+    offset: I64
+    end_offset: I64
+    has_offset: Bools
+    has_end_offset: Bools
+    is_append: Bools
+    is_latest: Bools
+    is_poll: Bools
+    is_ok: Bools
+    is_failed: Bools
+
+    @property
+    def reports_end(self) -> Bools:
+        """Which responses carried a log end: only null is "none", -1 is an impossible offset."""
+        has_end = (self.is_latest & self.has_offset) | (self.is_poll & self.has_end_offset)
+        return self.is_ok & has_end
+
+    def reported_end(self, rows: I64) -> I64:
+        """Returns the log ends in some responses that carried one."""
+        return np.where(self.is_latest[rows], self.offset[rows], self.end_offset[rows])
+
+
+def _read_calls(operations: pa.Table) -> _Calls:
+    words = operation_words(operations)
+    is_append, is_latest, is_ok = words.kind == APPEND, words.kind == LATEST, words.outcome == OK
+    return _Calls(
+        op=_ints(operations, "op_index"),
+        inv=_clipped(_ints(operations, "invoked_ns", null=0)),
+        res=_completions(operations, is_ok),
+        offset=stored(operations.column("offset")),
+        end_offset=stored(operations.column("end_offset")),
+        has_offset=_is_valid(operations, "offset"),
+        has_end_offset=_is_valid(operations, "end_offset"),
+        is_append=is_append,
+        is_latest=is_latest,
+        is_poll=~(is_append | is_latest),
+        is_ok=is_ok,
+        is_failed=words.outcome == FAILED,
+    )
+
+
+def _read_ends(calls: _Calls, reports_end: Bools, end_offsets_seen: pa.Table) -> tuple[I64, I64]:
+    """Returns rows and log ends: those in responses, then those that only the table of observations holds."""
+    seen_op, seen_end = _ints(end_offsets_seen, "op_index"), _ints(end_offsets_seen, "end_offset")
+    row = lookup(calls.op)(seen_op)
+    known = row >= 0
+    if not known.all():
+        row, seen_end = row[known], seen_end[known]
+    extra = np.flatnonzero(~reports_end[row] | (calls.reported_end(row) != seen_end))
+    reported = np.flatnonzero(reports_end)
+    rows = np.concatenate((reported, row[extra]))
+    return rows, np.concatenate((calls.reported_end(reported), seen_end[extra]))
 
 
 def read_history(
@@ -305,47 +451,30 @@ def read_history(
         tables hold what `checkers.kernels.validation` allows.
     """
     operations = by_op_index(operations)
-    op = _ints(operations, "op_index")
-    inv = _times(operations, "invoked_ns", null=0)
-    res = _times(operations, "completed_ns", null=INF_NS)
-    offset = _ints(operations, "offset")
-    end = _ints(operations, "end_offset")
-    kind, outcome = codes(operations.column("kind")), codes(operations.column("outcome"))
-    is_append, is_latest = kind == code_of("append"), kind == code_of("latest")
-    is_ok = outcome == code_of("ok")
+    calls = _read_calls(operations)
+    op, inv, res, is_ok = calls.op, calls.inv, calls.res, calls.is_ok
     final = _bools(operations, "final")
-    # A definite effect with an unknown end, or an end that means nothing, must not bound anything.
-    res = np.where(is_ok, res, INF_NS)
-
-    a = np.flatnonzero(is_append)
-    acks = _ints(operations, "acks")[a]
-    status, impossible = _append_status(is_ok[a], outcome[a] == code_of("fail"), acks, offset[a])
+    # Positions instead of masks: kinds are in random order, and then a mask costs several times as much.
+    a, p = np.flatnonzero(calls.is_append), np.flatnonzero(calls.is_poll)
+    append_op, poll_op = op[a], op[p]
+    acks, append_offset = _ints(operations, "acks", rows=a), calls.offset[a]
+    append_offset[np.flatnonzero(~calls.has_offset[a])] = ABSENT
+    status, impossible = _append_status(is_ok[a], calls.is_failed[a], acks, append_offset)
     # A success that proves nothing has no end either: with acks=0 the append may happen later.
     append_res = res[a]
-    append_res[status == INFO] = INF_NS
-    p = np.flatnonzero(~(is_append | is_latest))
-    records, unordered = _read_records(records_read, lookup(op[p]), operations, a, changed)
-    believable = (records.offset >= 0) & (records.offset <= OFFSET_MAX)
-    odd_op, odd_offset = [op[a][impossible]], [offset[a][impossible]]
-    if not believable.all():
+    append_res[np.flatnonzero(status == INFO)] = INF_NS
+    append_at = lookup(append_op)
+    records, unordered = _read_records(
+        records_read, lookup(poll_op), append_at, operations, a, changed
+    )
+    odd_op, odd_offset = [append_op[impossible]], [append_offset[impossible]]
+    if len(records.offset) and (records.offset.min() < 0 or records.offset.max() > OFFSET_MAX):
+        believable = (records.offset >= 0) & (records.offset <= OFFSET_MAX)
         odd_op.append(records.op[~believable])
         odd_offset.append(records.offset[~believable])
         records = _keep(records, believable)
-
-    # The log end in each operation's response, then what only the table of observations holds.
-    reported_end = np.where(is_latest, offset, end)
-    # Only null is "none": a broker that reports -1 reports an impossible offset.
-    is_known = np.where(
-        is_latest, _is_valid(operations, "offset"), _is_valid(operations, "end_offset")
-    )
-    is_reported = is_ok & ~is_append & is_known
-    seen_op, seen_end = _ints(end_offsets_seen, "op_index"), _ints(end_offsets_seen, "end_offset")
-    row = lookup(op)(seen_op)
-    known = row >= 0
-    row, seen_end = row[known], seen_end[known]
-    extra = ~is_reported[row] | (reported_end[row] != seen_end)
-    e = np.concatenate((np.flatnonzero(is_reported), row[extra]))
-    end_offset = np.concatenate((reported_end[is_reported], seen_end[extra]))
+    reports_end = calls.reports_end
+    e, end_offset = _read_ends(calls, reports_end, end_offsets_seen)
     bad = (end_offset < 0) | (end_offset > OFFSET_MAX)
     if bad.any():
         odd_op.append(op[e][bad])
@@ -353,27 +482,25 @@ def read_history(
         e, end_offset = e[~bad], end_offset[~bad]
     poll_at = np.full(len(op), -1, dtype=np.int64)
     poll_at[p] = np.arange(len(p))
-    return PartitionHistory(
-        append_op=op[a],
+    poll_end = calls.end_offset[p]
+    poll_end[~reports_end[p] | (poll_end < ABSENT) | (poll_end > OFFSET_MAX)] = ABSENT
+    history = PartitionHistory(
+        append_op=append_op,
         append_inv=inv[a],
         append_res=append_res,
         append_status=status,
-        append_offset=offset[a],
+        append_offset=append_offset,
         append_acks=acks,
-        append_process=_ints(operations, "process")[a],
-        append_epoch=_ints(operations, "leader_epoch")[a],
-        poll_op=op[p],
+        append_process=_ints(operations, "process", rows=a),
+        append_epoch=_ints(operations, "leader_epoch", rows=a),
+        poll_op=poll_op,
         poll_inv=inv[p],
         poll_res=res[p],
         poll_ok=is_ok[p],
         poll_final=final[p],
-        poll_position=_ints(operations, "position")[p],
-        poll_end=np.where(
-            is_reported[p] & (reported_end[p] <= OFFSET_MAX),
-            np.maximum(reported_end[p], ABSENT),
-            ABSENT,
-        ),
-        poll_last=_last_offsets(records.poll, records.offset, op[p], left_out),
+        poll_position=_ints(operations, "position", rows=p),
+        poll_end=poll_end,
+        poll_last=_last_offsets(records.poll, records.offset, poll_op, left_out),
         record_poll=records.poll,
         record_offset=records.offset,
         record_value=records.value,
@@ -392,3 +519,6 @@ def read_history(
         unordered_before=unordered[2],
         left_out=left_out,
     )
+    # Known already; the cached properties find them there.
+    vars(history).update(_append_lookup=append_at, record_append=records.append)
+    return history

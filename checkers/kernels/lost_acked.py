@@ -81,9 +81,11 @@ def final_log(
     present = np.zeros(len(history.append_op), dtype=np.bool_)
     first = np.full(len(history.poll_op), INF_NS, dtype=np.int64)
     if len(history.record_poll) and final.any():
-        rows = (history.record_poll >= 0) & final[history.record_poll]
-        np.minimum.at(first, history.record_poll[rows], history.record_offset[rows])
-        append = history.append_at(history.record_value[rows & history.record_trusted])
+        # The records of a poll are in order of their offsets: its first one is the lowest.
+        head = history.record_heads[history.record_poll[history.record_heads] >= 0]
+        first[history.record_poll[head]] = history.record_offset[head]
+        rows = (history.record_poll >= 0) & final[history.record_poll] & history.record_trusted
+        append = history.record_append[np.flatnonzero(rows)]
         present[append[append >= 0]] = True
     if history.left_out:
         present[
@@ -328,14 +330,13 @@ def _visible_regress(
     history: PartitionHistory, final: FinalLog, elections: Elections, log_start_offset: int
 ) -> Finding:
     """Returns records that some poll returned and that are gone."""
-    rows = np.flatnonzero(
-        history.record_trusted
-        & (history.record_poll >= 0)
-        & (history.record_offset >= log_start_offset)
-    )
-    append = history.append_at(history.record_value[rows])
-    gone = (append >= 0) & ~final.present[append] if len(final.present) else append >= 0
-    rows, append = rows[gone], append[gone]
+    append = history.record_append
+    gone = history.record_trusted & (history.record_poll >= 0) & (append >= 0)
+    gone &= history.record_offset >= log_start_offset
+    if len(final.present):
+        gone &= ~final.present[append]
+    rows = np.flatnonzero(gone)
+    append = append[rows]
     poll = history.record_poll[rows]
     order = np.lexsort((poll, history.poll_res[poll] if len(rows) else rows, append))
     rows, append, poll = rows[order], append[order], poll[order]

@@ -52,11 +52,13 @@ def unseen_series(history: PartitionHistory, facts: Facts, end_ns: int) -> tuple
         Both have `POINTS` values, in order of time.
     """
     seen_ns = np.full(len(history.append_op), INF_NS, dtype=np.int64)
-    rows = np.flatnonzero(history.record_trusted & (history.record_poll >= 0))
-    if len(seen_ns) and len(rows):
-        append = history.append_at(history.record_value[rows])
-        known = append >= 0
-        np.minimum.at(seen_ns, append[known], history.poll_res[history.record_poll[rows[known]]])
+    if len(seen_ns) and len(history.record_poll):
+        append, poll = history.record_append, history.record_poll
+        known = history.record_trusted & (poll >= 0) & (append >= 0)
+        if not known.all():
+            rows = np.flatnonzero(known)
+            append, poll = append[rows], poll[rows]
+        np.minimum.at(seen_ns, append, history.poll_res[poll])
     acked_ns = history.append_res[facts.acked]
     seen_ns = np.maximum(seen_ns[facts.acked], acked_ns)
     moments = moments_until(end_ns)
@@ -76,11 +78,13 @@ def unseen_changes(moments: I64, acked_ns: I64, seen_ns: I64) -> I64:
         acked_ns: When each record was acknowledged.
         seen_ns: When it was first returned by a poll, not before `acked_ns`; infinity if never.
     """
-    acked, seen = (
-        np.bincount(np.searchsorted(moments, times), minlength=POINTS + 1)[:POINTS]
-        for times in (acked_ns, seen_ns)
-    )
-    changes: I64 = acked - seen
+    # One comparison per point is cheaper than a search for every record.
+    counts = [
+        np.count_nonzero(acked_ns <= moment) - np.count_nonzero(seen_ns <= moment)
+        for moment in moments
+    ]
+    changes = np.array(counts, dtype=np.int64)
+    changes[1:] -= changes[:-1].copy()
     return changes
 
 
@@ -128,8 +132,10 @@ class Recovery:
 
 def recoveries(history: PartitionHistory, faults: pa.Table) -> list[Recovery]:
     """Returns what happened after each heal, in order of time."""
-    appended = np.sort(history.append_res[is_acked(history)])
-    polled = np.sort(history.poll_res[history.poll_ok])
+    if not heals_of(faults):
+        return []
+    appended = np.sort(history.append_res[np.flatnonzero(is_acked(history))])
+    polled = np.sort(history.poll_res[np.flatnonzero(history.poll_ok)])
     return recoveries_by(faults, lambda ns: _time_to(appended, ns), lambda ns: _time_to(polled, ns))
 
 
@@ -171,7 +177,7 @@ def recoveries_by(faults: pa.Table, append_after: TimeTo, poll_after: TimeTo) ->
 
 def is_acked(history: PartitionHistory) -> Any:
     """Returns which appends were acknowledged."""
-    return np.isin(history.append_status, (OK_AT, OK_SOMEWHERE))
+    return (history.append_status == OK_AT) | (history.append_status == OK_SOMEWHERE)
 
 
 def _time_to(times: I64, since_ns: int) -> int | None:
@@ -296,7 +302,12 @@ def measured(
 def end_of(history: PartitionHistory) -> int:
     """Returns when the last operation of a history ended."""
     times = (history.append_res, history.poll_res, history.end_res, history.append_inv)
-    return max((int(t[t < INF_NS].max(initial=0)) for t in times), default=0)
+    return max(_latest(t) for t in times)
+
+
+def _latest(times: I64) -> int:
+    latest = int(times.max(initial=0))
+    return latest if latest < INF_NS else int(times[times < INF_NS].max(initial=0))
 
 
 def _worst(times_ns: list[int | None]) -> float | None:

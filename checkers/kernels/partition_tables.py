@@ -1,13 +1,21 @@
 """The tables of one partition, with what several checkers derive from them computed once."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
 from checkers.kernels.left_out import NOTHING, LeftOut
+from harness.history.schema import COORDINATOR_STATES, TABLES
 
 _T = TypeVar("_T")
+
+
+@cache
+def empty_table(name: str) -> pa.Table:
+    """Returns a table without rows; making one takes longer than judging a small partition's table."""
+    return TABLES["partition_states" if name == COORDINATOR_STATES else name].empty_table()
 
 
 class PartitionTables(Mapping[str, pa.Table]):

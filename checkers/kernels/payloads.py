@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.kernels.words import NO_CODE, codes
+from checkers.kernels.words import NO_CODE, U64, codes
 
 I64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -21,36 +21,54 @@ CLAIMS = ("process", "sequence", "key")
 """The columns of `operations` and `records_read` that must be equal."""
 
 
-def contradicting(records: pa.Table, operations: pa.Table, append: I64) -> Bools:
+def contradicting(
+    records: pa.Table, operations: pa.Table, append: I64, rows: I64 | None = None
+) -> Bools:
     """Returns which records contradict the append that wrote their value.
 
     Args:
         records: Rows of `records_read`.
         operations: Rows of `operations`.
-        append: For every record the row of its append, -1 if its value is that of no append.
+        append: For every record its append, -1 if its value is that of no append: a row of `operations`, or a
+            position in `rows`.
+        rows: The rows of `operations` that are appends; None for all.
     """
     is_known = append >= 0
     if not is_known.all():
         result = np.zeros(len(append), dtype=np.bool_)
-        rows = np.flatnonzero(is_known)
-        if len(rows):
+        some = np.flatnonzero(is_known)
+        if len(some):
             records = records.select(CLAIMS)
-            result[rows] = contradicting(records.take(pa.array(rows)), operations, append[rows])
+            result[some] = contradicting(
+                records.take(pa.array(some)), operations, append[some], rows
+            )
         return result
     differs = np.zeros(len(append), dtype=np.bool_)
     if not len(append):
         return differs
     for name in ("process", "sequence"):
-        differs |= records.column(name).to_numpy() != operations.column(name).to_numpy()[append]
-    return differs | _other_key(records.column("key"), operations.column("key"), append)
+        sent = operations.column(name).to_numpy()
+        sent = sent if rows is None else sent[rows]
+        differs |= records.column(name).to_numpy() != sent[append]
+    return differs | _other_key(records.column("key"), operations.column("key"), append, rows)
 
 
-def _other_key(claimed: Any, sent: Any, append: I64) -> Bools:
+def _other_key(claimed: Any, sent: Any, append: I64, rows: I64 | None) -> Bools:
     claimed_code, sent_code = codes(claimed), codes(sent)
+    if _only(claimed_code) == _only(sent_code) != NO_CODE:
+        return np.zeros(len(append), dtype=np.bool_)
+    if rows is not None:
+        append = rows[append]
     expected = sent_code[append]
     other: Bools = claimed_code != expected
     long = np.flatnonzero((claimed_code == NO_CODE) & (expected == NO_CODE))
     if len(long):
-        wanted = sent.take(pa.array(append[long]))
-        other[long] = pc.not_equal(claimed.take(pa.array(long)), wanted).to_numpy()
+        wanted = sent.take(pa.array(append[long])).cast(pa.string())
+        found = claimed.take(pa.array(long)).cast(pa.string())
+        other[long] = pc.not_equal(found, wanted).to_numpy()
     return other
+
+
+def _only(code: U64) -> np.uint64:
+    """Returns the code that all rows have, `NO_CODE` if they differ."""
+    return code[0] if len(code) and bool((code == code[0]).all()) else NO_CODE

@@ -30,15 +30,22 @@ class NotAfter:
     """Operations of one kind, each with the largest offset that it proves to have existed.
 
     Shape:
-        op, place, offset, res: one row per operation. `append` is the position of the append, empty for others.
+        place, offset, res: one row per operation. `append` is the position of the append, empty for others.
+        rows: where each of them is in `ops`, which holds `op_index`.
     """
 
     kind: int
-    op: I64
     place: I64
     offset: I64
     res: I64
     append: I64
+    rows: I64
+    ops: I64
+
+    @property
+    def op(self) -> I64:
+        """The `op_index` of every operation; only a contradiction needs it."""
+        return self.ops[self.rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +53,22 @@ class NotBefore:
     """Operations that prove that an offset did not exist yet, of one level.
 
     Shape:
-        op, place, offset, inv: one row per fact; `weak` rows can be left out (see `facts`).
+        place, offset, inv: one row per fact; `weak` rows can be left out (see `facts`).
+        rows: where each of them is in `ops`, which holds `op_index`.
     """
 
     level: str
-    op: I64
     place: I64
     offset: I64
     inv: I64
     weak: Bools
+    rows: I64
+    ops: I64
+
+    @property
+    def op(self) -> I64:
+        """The `op_index` of every operation; only a contradiction needs it."""
+        return self.ops[self.rows]
 
 
 def not_after(history: PartitionHistory, facts: Facts) -> list[NotAfter]:
@@ -69,11 +83,12 @@ def not_after(history: PartitionHistory, facts: Facts) -> list[NotAfter]:
     groups = [
         NotAfter(
             kind=APPEND,
-            op=history.append_op[append],
             place=place,
             offset=places.offset(place),
             res=history.append_res[append],
             append=append,
+            rows=append,
+            ops=history.append_op,
         )
     ]
     none = np.empty(0, dtype=np.int64)
@@ -86,13 +101,14 @@ def not_after(history: PartitionHistory, facts: Facts) -> list[NotAfter]:
         # Both an end and a read of the last record before it: the read is the better witness.
         poll = history.end_poll[ends]
         ends = ends[(poll < 0) | (history.poll_last[poll] != history.end_offset[ends] - 1)]
-    for kind, op, offset, res in (
-        (READ, history.poll_op[reads], history.poll_last[reads], history.poll_res[reads]),
-        (END, history.end_op[ends], history.end_offset[ends] - 1, history.end_res[ends]),
+    for kind, rows, ops, offset, res in (
+        (READ, reads, history.poll_op, history.poll_last[reads], history.poll_res[reads]),
+        (END, ends, history.end_op, history.end_offset[ends] - 1, history.end_res[ends]),
     ):
+        place = places.index(offset)
         groups.append(
             NotAfter(
-                kind=kind, op=op, place=places.index(offset), offset=offset, res=res, append=none
+                kind=kind, place=place, offset=offset, res=res, append=none, rows=rows, ops=ops
             )
         )
     return groups
@@ -112,19 +128,21 @@ def not_before(history: PartitionHistory, facts: Facts) -> tuple[NotBefore, NotB
     return (
         NotBefore(
             level="order",
-            op=history.append_op[append],
             place=place,
             offset=places.offset(place),
             inv=history.append_inv[append],
             weak=facts.append_weak[append],
+            rows=append,
+            ops=history.append_op,
         ),
         NotBefore(
             level="fresh",
-            op=history.end_op[ends],
             place=places.index(history.end_offset[ends]),
             offset=history.end_offset[ends],
             inv=history.end_inv[ends],
             weak=np.zeros(len(ends), dtype=np.bool_),
+            rows=ends,
+            ops=history.end_op,
         ),
     )
 
@@ -138,7 +156,7 @@ def latest_not_before(bounds: NotBefore, count: int, *, strong_only: bool = Fals
     if bounds.level == "order":
         # Nearly every offset has one append: a plain scatter, then the few that lost it.
         a[place] = inv
-        short = a[place] < inv
+        short = np.flatnonzero(a[place] < inv)
         place, inv = place[short], inv[short]
     np.maximum.at(a, place, inv)
     return a

@@ -26,6 +26,7 @@ from checkers.kernels.evidence import Evidence, duration, seconds
 from checkers.kernels.history import I64, INF_NS, Bools, is_word, lookup
 from checkers.kernels.judging import expectations_of
 from checkers.kernels.log_checkers import LOG_TABLES, log_of
+from checkers.kernels.words import OK, operation_words
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Witness
@@ -174,7 +175,7 @@ def seen_regressions(
     order = np.argsort(operations.column("op_index").to_numpy(), kind="stable")
     op = operations.column("op_index").to_numpy()[order]
     row = lookup(op)(end_offsets_seen.column("op_index").to_numpy())
-    is_ok = is_word(operations.column("outcome"), "ok")[order]
+    is_ok = (operation_words(operations).outcome == OK)[order]
     epoch = end_offsets_seen.column("leader_epoch").to_numpy().astype(np.int64)
     named = ~is_word(end_offsets_seen.column("node"), "")
     rows = np.flatnonzero((row >= 0) & (epoch >= 0) & named)

@@ -94,7 +94,7 @@ def swaps_of(history: PartitionHistory, facts: Facts, acked: I64) -> Swaps:
     earlier = np.flatnonzero((process[1:] == process[:-1]) & (offset[1:] <= offset[:-1]))
     pairs = [(ordered[earlier], ordered[earlier + 1], offset[earlier], offset[earlier + 1])]
     if len(facts.pinned) and len(ordered):
-        pairs.append(_revealed_swaps(history, facts, ordered))
+        pairs.append(_revealed_swaps(history, facts, ordered, process))
     columns = [np.concatenate(column) for column in zip(*pairs, strict=True)]
     return Swaps(
         earlier=columns[0], later=columns[1], earlier_offset=columns[2], later_offset=columns[3]
@@ -102,14 +102,21 @@ def swaps_of(history: PartitionHistory, facts: Facts, acked: I64) -> Swaps:
 
 
 def _revealed_swaps(
-    history: PartitionHistory, facts: Facts, ordered: I64
+    history: PartitionHistory, facts: Facts, ordered: I64, codes: Any
 ) -> tuple[I64, I64, I64, I64]:
-    """Compares revealed appends with the acknowledged one before them; `ordered` is by process, then by time."""
+    """Compares revealed appends with the acknowledged one before them.
+
+    Args:
+        history: One partition.
+        facts: Derived from it.
+        ordered: Acknowledged appends by process, then by time.
+        codes: Their process numbers, in a type that holds them.
+    """
     later, later_offset = facts.pinned, facts.places.offset(facts.pinned_place)
     process = history.append_process
     # One number per process and position, ascending: a stable sort by process kept the positions in order.
     count = len(process)
-    keys, wanted = process[ordered] * count + ordered, process[later] * count + later
+    keys, wanted = codes.astype(np.int64) * count + ordered, process[later] * count + later
     before = np.searchsorted(keys, wanted) - 1
     earlier = ordered[np.maximum(before, 0)]
     earlier_offset = history.append_offset[earlier]
@@ -156,9 +163,15 @@ def _repeated_or_below(history: PartitionHistory) -> list[Finding]:
     poll, offset = history.record_poll, history.record_offset
     if not len(offset) or not len(history.poll_op):
         return []
+    # The records of a poll are in order of their offsets: its first one is the lowest.
+    head = history.record_heads
+    has_below = (poll[head] >= 0) & (offset[head] < history.poll_position[poll[head]])
+    is_repeated = (poll[1:] == poll[:-1]) & (offset[1:] == offset[:-1])
+    if not has_below.any() and not is_repeated.any():
+        return []
     below = (poll >= 0) & (offset < history.poll_position[poll])
     again = np.zeros(len(offset), dtype=np.bool_)
-    again[1:] = (poll[1:] == poll[:-1]) & (offset[1:] == offset[:-1]) & (poll[1:] >= 0)
+    again[1:] = is_repeated & (poll[1:] >= 0)
     rows = np.flatnonzero(below | again)
     if not len(rows):
         return []

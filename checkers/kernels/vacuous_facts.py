@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.words import code_of, codes
+from checkers.kernels.words import APPEND, OK, operation_words
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Anomaly, Judgement
 
@@ -41,8 +41,8 @@ def extent_of(operations: pa.Table, records_read: pa.Table) -> Extent:
     """Returns what some operations of one partition and their records span."""
     invoked = operations.column("invoked_ns").to_numpy()
     completed = operations.column("completed_ns").drop_null().to_numpy()
-    is_append = codes(operations.column("kind")) == code_of("append")
-    is_ok = codes(operations.column("outcome")) == code_of("ok")
+    words = operation_words(operations)
+    is_append, is_ok = words.kind == APPEND, words.outcome == OK
     acked = operations.column("offset").filter(pa.array(is_append & is_ok)).drop_null().to_numpy()
     final = operations.column("op_index").to_numpy()[operations.column("final").to_numpy() & is_ok]
     is_final = np.isin(records_read.column("op_index").to_numpy(), final)

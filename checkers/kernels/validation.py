@@ -19,8 +19,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.history import I64, OFFSET_MAX, TIME_NS_MAX, Bools, lookup
-from checkers.kernels.words import U64, code_of, codes
+from checkers.kernels.history import I8, I64, OFFSET_MAX, TIME_NS_MAX, Bools, lookup, stored
+from checkers.kernels.partition_tables import empty_table
+from checkers.kernels.words import (
+    APPEND,
+    INFO,
+    KINDS,
+    OK,
+    OUTCOMES,
+    POLL,
+    OperationWords,
+    numbers,
+    operation_words,
+)
 from harness.contracts.run_context import RunContext
 from harness.errors import HistoryError
 from harness.history.schema import PARTITIONED_TABLES, TABLES
@@ -30,9 +41,7 @@ NameOf = Callable[[str], str]
 
 REMEDY = "restore the file or record the run again"
 
-APPEND, POLL, LATEST = code_of("append"), code_of("poll"), code_of("latest")
-OK, FAIL, INFO = code_of("ok"), code_of("fail"), code_of("info")
-
+STATUSES = ("ok", "corrupt", "foreign")
 ROLES = ("leader", "follower", "offline")
 CAUSES = ("load", "append", "replicate", "truncate", "high-watermark", "role", "down")
 BROKER_CHANGES = ("registered", "fenced", "unfenced", "controlled-shutdown", "unregistered")
@@ -115,15 +124,17 @@ def check_partition(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
     Shape:
         The columns that are read are those that a built-in checker reads; rows are in any order.
     """
-    full = {name: tables.get(name, TABLES[name].empty_table()) for name in PARTITIONED_TABLES}
+    full = {
+        name: tables[name] if name in tables else empty_table(name) for name in PARTITIONED_TABLES
+    }
     operations = full["operations"]
     for name in ("operations", "records_read", "end_offsets_seen", "group_events"):
         _require_no_nulls(full[name], TABLES[name], name_of(name))
-    kind = codes(operations.column("kind"))
-    _check_operations(operations, kind, name_of("operations"))
+    words = operation_words(operations)
+    _check_operations(operations, words, name_of("operations"))
     row_at = _row_at(_ints(operations, "op_index"))
-    _check_records(full["records_read"], operations, row_at, kind == POLL, name_of)
-    _check_ends(full["end_offsets_seen"], row_at, kind != APPEND, name_of("end_offsets_seen"))
+    _check_records(full["records_read"], operations, row_at, words.kind == POLL, name_of)
+    _check_ends(full["end_offsets_seen"], row_at, words.kind != APPEND, name_of("end_offsets_seen"))
     _check_group_events(full["group_events"], name_of("group_events"))
     check_states(full, name_of)
 
@@ -216,11 +227,9 @@ def check_op_indices(parts: Sequence[tuple[str, I64]]) -> None:
     Raises:
         HistoryError: An operation is in two partitions; the sentence names both.
     """
-    if len(parts) < 2:
+    if not _may_share([op for _, op in parts if len(op)]):
         return
     ops = np.concatenate([op for _, op in parts])
-    if _is_ascending_once(np.sort(ops)):
-        return
     part = np.repeat(np.arange(len(parts)), [len(op) for _, op in parts])
     row = np.concatenate([np.arange(len(op)) for _, op in parts])
     order = np.lexsort((row, part, ops))
@@ -244,15 +253,32 @@ def shared_operation(op: int, other: tuple[str, int], mine: tuple[str, int]) -> 
     )
 
 
-def _check_operations(operations: pa.Table, kind: U64, where: str) -> None:
+def _may_share(parts: Sequence[I64]) -> bool:
+    """Returns whether two of several arrays may hold the same number; False if they certainly do not."""
+    if len(parts) < 2:
+        return False
+    low, high = min(int(part.min()) for part in parts), max(int(part.max()) for part in parts)
+    if high - low > 8 * sum(len(part) for part in parts):
+        # Numbers of real runs are dense.
+        return True
+    # One byte per number: sorting all of them would take far more time and memory.
+    is_taken = np.zeros(high - low + 1, dtype=np.bool_)
+    for part in parts:
+        at = part - low
+        if is_taken[at].any():
+            return True
+        is_taken[at] = True
+    return False
+
+
+def _check_operations(operations: pa.Table, words: OperationWords, where: str) -> None:
     op = _ints(operations, "op_index")
     _refuse_beyond(operations, "op_index", 0, OFFSET_MAX, where)
     if not _is_ascending_once(op):
         _refuse_repeated(op, "op_index", where)
-    is_append = kind == APPEND
-    _require_words(operations, "kind", kind, (APPEND, POLL, LATEST), where)
-    outcome = codes(operations.column("outcome"))
-    _require_words(operations, "outcome", outcome, (OK, FAIL, INFO), where)
+    is_append = words.kind == APPEND
+    _require_words(operations, "kind", words.kind, KINDS, where)
+    _require_words(operations, "outcome", words.outcome, OUTCOMES, where)
     acks = operations.column("acks").to_numpy()
     bad = (acks != 0) & ~is_append
     if len(acks) and (int(acks.min()) < -1 or int(acks.max()) > 1):
@@ -262,24 +288,25 @@ def _check_operations(operations: pa.Table, kind: U64, where: str) -> None:
         where,
         lambda row: f"acks is {acks[row]}; an append has 0, 1 or -1 (all), every other operation 0",
     )
-    _check_intervals(operations, outcome, where)
+    _check_intervals(operations, words.outcome, where)
     offset = operations.column("offset")
-    minus_one = _stored(offset) == -1
+    minus_one = stored(offset) == -1
+    minus_one &= is_append & (words.outcome == OK)
     if minus_one.any():
         _refuse(
-            is_append & (outcome == OK) & minus_one & ~offset.is_null().to_numpy(),
+            minus_one & ~offset.is_null().to_numpy(),
             where,
             lambda _: "the acknowledged offset is -1; an offset that is not known is null",
         )
     _refuse_beyond(operations, "position", -1, OFFSET_MAX, where)
 
 
-def _check_intervals(operations: pa.Table, outcome: U64, where: str) -> None:
+def _check_intervals(operations: pa.Table, outcome: I8, where: str) -> None:
     """Checks that operations begin in the run, end after they began, and end if their outcome is known."""
     invoked = _ints(operations, "invoked_ns")
     _refuse_beyond(operations, "invoked_ns", 0, TIME_NS_MAX, where)
     column = operations.column("completed_ns")
-    completed = _stored(column)
+    completed = stored(column)
     bad = completed < invoked
     if len(completed) and int(completed.max()) > TIME_NS_MAX:
         bad |= completed > TIME_NS_MAX
@@ -330,12 +357,11 @@ def _check_records(
             f"record_count is {declared[row]}, but records_read has {found[row]} records of op_index {op[row]}"
         ),
     )
-    _check_places_in_polls(records, where)
-    status = codes(records.column("status"))
-    is_ok = status == OK
-    if not is_ok.all():
-        words = (OK, code_of("corrupt"), code_of("foreign"))
-        _require_words(records, "status", status, words, where)
+    if not _is_in_order(records, first, count):
+        _check_places_in_polls(records, where)
+    status = numbers(records.column("status"), STATUSES)
+    _require_words(records, "status", status, STATUSES, where)
+    is_ok = status == 0
     value = _ints(records, "value")
     if len(value) and (int(value.min()) < 0 or int(value.max()) > OFFSET_MAX):
         _refuse(
@@ -345,6 +371,21 @@ def _check_records(
                 f"value is {value[row]}, which no append can have written, but status is ok"
             ),
         )
+
+
+def _is_in_order(records: pa.Table, first: I64, count: I64) -> bool:
+    """Returns whether the records of each poll are in consecutive rows, and their places count from 0.
+
+    Args:
+        records: Rows of `records_read`.
+        first: The first row of every poll.
+        count: How many rows it has.
+    """
+    places = np.arange(records.num_rows)
+    if not np.array_equal(first, np.cumsum(count) - count):
+        return False
+    places -= np.repeat(first, count)
+    return np.array_equal(records.column("index_in_poll").to_numpy(), places)
 
 
 def _check_places_in_polls(records: pa.Table, where: str) -> None:
@@ -445,14 +486,10 @@ def _check_words(table: pa.Table, column: str, words: Iterable[str], where: str)
 
 
 def _require_words(
-    table: pa.Table, column: str, found: U64, words: tuple[np.uint64, ...], where: str
+    table: pa.Table, column: str, found: I8, words: tuple[str, ...], where: str
 ) -> None:
-    is_known = found == words[0]
-    for word in words[1:]:
-        is_known |= found == word
-    if not is_known.all():
-        known = tuple(int(word).to_bytes(8, "little").rstrip(b"\0").decode() for word in words)
-        _refuse(~is_known, where, lambda row: _unknown_word(table, column, row, known))
+    """Refuses the first row whose word has no number."""
+    _refuse(found < 0, where, lambda row: _unknown_word(table, column, row, words))
 
 
 def _unknown_word(table: pa.Table, column: str, row: int, words: tuple[str, ...]) -> str:
@@ -534,19 +571,6 @@ def _groups(op: I64) -> tuple[I64, I64]:
 def _ints(table: pa.Table, name: str) -> I64:
     array: I64 = table.column(name).to_numpy().astype(np.int64, copy=False)
     return array
-
-
-def _stored(column: Any) -> I64:
-    """Returns a column of integers as it is in memory: what a null holds means nothing."""
-    parts = []
-    for chunk in column.chunks:
-        _, data = chunk.buffers()
-        values = np.frombuffer(data, dtype=np.int64) if data else np.empty(0, dtype=np.int64)
-        parts.append(values[chunk.offset : chunk.offset + len(chunk)])
-    if len(parts) == 1:
-        only: I64 = parts[0]
-        return only
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
 def _strings(table: pa.Table, name: str) -> Any:

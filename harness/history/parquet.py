@@ -16,10 +16,12 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -33,6 +35,10 @@ FORMAT_VERSION = 3
 
 ROWS_FOR_THREADS = 100_000
 """Tables with fewer rows are processed by one thread: starting more takes longer than the work."""
+
+WORD_COLUMNS = frozenset({"kind", "outcome", "error", "status", "key"})
+"""Columns of strings that repeat a few words. Making a string for every row takes longer than reading all columns
+of numbers."""
 
 CANONICAL_ORDER: dict[str, tuple[str, ...]] = {
     "operations": ("op_index",),
@@ -81,8 +87,44 @@ def is_finished(run_dir: Path) -> bool:
 def places_of(table: pa.Table) -> list[tuple[str, int]]:
     """Returns every topic and partition that a table has rows of, in order."""
     places = table.select(["topic", "partition"])
+    if _is_one_place(places):
+        (row,) = places.slice(0, 1).to_pylist()
+        return [(row["topic"], row["partition"])]
     groups = places.group_by(places.column_names, use_threads=len(places) > ROWS_FOR_THREADS)
     return sorted((row["topic"], row["partition"]) for row in groups.aggregate([]).to_pylist())
+
+
+def by_place(table: pa.Table) -> dict[tuple[str, int], pa.Table]:
+    """Returns the rows of every topic and partition, in their order; the places are in order too.
+
+    Raises:
+        HistoryError: A row has no topic or no partition.
+    """
+    places = places_of(table)
+    if len(places) < 2:
+        return {place: table for place in places}
+    topics = table.column("topic").combine_chunks().dictionary_encode()
+    partitions = table.column("partition")
+    if topics.null_count or partitions.null_count:
+        raise HistoryError("a row has no topic or no partition; record the run again")
+    number_of = {topic: number for number, topic in enumerate(topics.dictionary.to_pylist())}
+    low = min(partition for _, partition in places)
+    width = max(partition for _, partition in places) - low + 1
+    # One number per place.
+    keys = np.array([number_of[t] * width + p - low for t, p in places], dtype=np.int64)
+    of_key = np.argsort(keys)
+    found = topics.indices.to_numpy().astype(np.int64) * width + partitions.to_numpy() - low
+    place = of_key[np.searchsorted(keys[of_key], found)]
+    if bool((place[1:] < place[:-1]).any()):
+        # A stable sort of small numbers takes linear time.
+        small = place.astype(np.uint16) if len(places) < 2**16 else place
+        order = np.argsort(small, kind="stable")
+        table, place = table.take(pa.array(order)), place[order]
+    edges = np.searchsorted(place, np.arange(len(places) + 1)).tolist()
+    return {
+        each: table.slice(start, stop - start)
+        for each, (start, stop) in zip(places, pairwise(edges), strict=True)
+    }
 
 
 def in_order(name: str, table: pa.Table) -> pa.Table:
@@ -126,7 +168,7 @@ def write_tables(run_dir: Path, tables: Mapping[str, pa.Table], *, durable: bool
         entries[name] = []
         totals[name] = 0
         for topic, partition, part in _parts(name, in_order(name, table)):
-            path = _path_of(directory, name, topic, partition)
+            path = path_of(directory, name, topic, partition)
             _write_file(path, part.cast(schema))
             written.append(path)
             entries[name].append([topic, partition, part.num_rows])
@@ -169,7 +211,7 @@ def table_files(run_dir: Path) -> tuple[TableFile, ...]:
                 topic=str(topic),
                 partition=int(partition),
                 rows=int(rows),
-                path=_path_of(directory, name, str(topic), int(partition)),
+                path=path_of(directory, name, str(topic), int(partition)),
             )
             for name in TABLES
             for topic, partition, rows in manifest["tables"][name]
@@ -187,7 +229,8 @@ def read_file(file: TableFile, columns: list[str] | None = None) -> pa.Table:
 
     Args:
         file: What to read.
-        columns: The columns wanted; all when None.
+        columns: The columns wanted; those of `WORD_COLUMNS` come dictionary encoded. If None, all columns come as
+            the schema has them.
 
     Raises:
         HistoryError: The file is missing, truncated, or not a table of ours.
@@ -196,11 +239,19 @@ def read_file(file: TableFile, columns: list[str] | None = None) -> pa.Table:
         # One file, opened as such: the dataset reader would read column values out of the path.
         with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
             _require_listed(parquet, file)
+            metadata = parquet.metadata
+        words = sorted(WORD_COLUMNS & set(columns or ()))
+        with pq.ParquetFile(
+            file.path, metadata=metadata, read_dictionary=words, page_checksum_verification=True
+        ) as parquet:
             table = parquet.read(columns=columns, use_threads=file.rows > ROWS_FOR_THREADS)
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise _unreadable(file, error) from None
-    wanted = TABLES[file.table]
-    return table.cast(pa.schema([wanted.field(column) for column in table.column_names]))
+    fields = [TABLES[file.table].field(column) for column in table.column_names]
+    encoded = pa.dictionary(pa.int32(), pa.string())
+    return table.cast(
+        pa.schema([each.with_type(encoded) if each.name in words else each for each in fields])
+    )
 
 
 def group_ranges(file: TableFile, column: str) -> list[tuple[int, int]] | None:
@@ -275,6 +326,34 @@ def _latest_per_fault(table: pa.Table) -> pa.Table:
     return table.take(pa.array(sorted(last.values()), type=pa.int64()))
 
 
+def _is_one_place(places: pa.Table) -> bool:
+    """Returns whether all rows have the same topic and partition; False if that cannot be seen quickly."""
+    topics = [chunk for chunk in places.column("topic").chunks if len(chunk)]
+    partitions = places.column("partition")
+    if len(topics) != 1 or topics[0].null_count or partitions.null_count:
+        return False
+    bounds = pc.min_max(partitions).as_py()
+    return bounds["min"] == bounds["max"] and _repeats(topics[0])
+
+
+def _repeats(strings: Any) -> bool:
+    """Returns whether an array of strings repeats its first one; compares the bytes in memory."""
+    if not pa.types.is_string(strings.type):
+        return False
+    _, offsets, data = strings.buffers()
+    edges = np.frombuffer(offsets, dtype=np.int32)[
+        strings.offset : strings.offset + len(strings) + 1
+    ]
+    first, last = int(edges[0]), int(edges[-1])
+    width = int(edges[1]) - first
+    if last - first != width * len(strings) or not (edges[1:] - edges[:-1] == width).all():
+        return False
+    if last == first:
+        return True
+    text = np.frombuffer(data, dtype=np.uint8)[first:last]
+    return bool((text[width:] == text[:-width]).all())
+
+
 def _is_sorted(column: Any) -> bool:
     array = column.combine_chunks()
     if len(array) < 2:
@@ -286,25 +365,18 @@ def _parts(name: str, table: pa.Table) -> Iterable[tuple[str, int, pa.Table]]:
     """Splits a table into (topic, partition, rows), ordered by topic and partition."""
     if name not in PARTITIONED_TABLES:
         return [("", -1, table)]
-    wheres = places_of(table)
-    if len(wheres) == 1:
-        return [(*wheres[0], table)]
-    return [
-        (
-            topic,
-            partition,
-            table.filter(
-                pc.and_(
-                    pc.equal(table.column("topic"), topic),
-                    pc.equal(table.column("partition"), partition),
-                )
-            ),
-        )
-        for topic, partition in wheres
-    ]
+    return [(*place, rows) for place, rows in by_place(table).items()]
 
 
-def _path_of(directory: Path, name: str, topic: str, partition: int) -> Path:
+def path_of(directory: Path, name: str, topic: str, partition: int) -> Path:
+    """Returns the file that holds a table, or its rows of one partition.
+
+    Args:
+        directory: The directory of the history.
+        name: The table.
+        topic: The topic; "" for a table that is stored in one file.
+        partition: The partition; -1 likewise.
+    """
     if name not in PARTITIONED_TABLES:
         return directory / f"{name}.parquet"
     # Legal topic names pass unchanged; whatever else a table may hold cannot leave the directory.
@@ -313,16 +385,19 @@ def _path_of(directory: Path, name: str, topic: str, partition: int) -> Path:
 
 def _write_file(path: Path, table: pa.Table) -> None:
     path.parent.mkdir(exist_ok=True)
-    numbers = [field.name for field in table.schema if pa.types.is_int64(field.type)]
-    others: Any = [field.name for field in table.schema if pa.types.is_string(field.type)]
-    pq.write_table(
-        table,
-        path,
-        compression="zstd",
-        use_dictionary=others,
-        column_encoding={name: "DELTA_BINARY_PACKED" for name in numbers},
-        write_page_checksum=True,
-    )
+    pq.write_table(table, path, **parquet_options(table.schema))
+
+
+def parquet_options(schema: pa.Schema) -> dict[str, Any]:
+    """Returns how a table is encoded in its file."""
+    return {
+        "compression": "zstd",
+        "use_dictionary": [field.name for field in schema if pa.types.is_string(field.type)],
+        "column_encoding": {
+            field.name: "DELTA_BINARY_PACKED" for field in schema if pa.types.is_int64(field.type)
+        },
+        "write_page_checksum": True,
+    }
 
 
 def _require_schema(found: pa.Schema, name: str, where: str) -> None:

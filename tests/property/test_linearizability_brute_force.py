@@ -82,7 +82,7 @@ def _drop_group(kind: int) -> Callable[..., list]:
     def change(groups: list, *_: object) -> list:
         empty = np.empty(0, dtype=np.int64)
         return [
-            replace(g, op=empty, place=empty, offset=empty, res=empty, append=empty)
+            replace(g, place=empty, offset=empty, res=empty, append=empty, rows=empty)
             if g.kind == kind
             else g
             for g in groups
@@ -96,7 +96,7 @@ def _no_not_before(level: int) -> Callable[..., tuple]:
         gone = bounds[level]
         empty = np.empty(0, dtype=np.int64)
         gone = replace(
-            gone, op=empty, place=empty, offset=empty, inv=empty, weak=np.empty(0, dtype=np.bool_)
+            gone, rows=empty, place=empty, offset=empty, inv=empty, weak=np.empty(0, dtype=np.bool_)
         )
         return (gone, bounds[1]) if level == 0 else (bounds[0], gone)
 

@@ -161,6 +161,26 @@ def test_a_partition_of_a_tested_topic_that_no_client_touched_is_named() -> None
     assert untouched_partitions(places[:2], judged) == ()
 
 
+@pytest.mark.parametrize(
+    ("windows", "acked"),
+    [
+        ([(10, 20)], 1),  # the fault was in force when 20 was acknowledged, not yet at 10
+        ([(9, 10), (19, 20)], 2),
+        ([(5, 15), (8, 30), (12, 13)], 3),
+        ([(5, None), (7, 8)], 3),
+        ([(20, 11)], 0),
+        ([(30, None)], 0),
+    ],
+)
+def test_an_append_during_several_faults_counts_once(
+    windows: list[tuple[int, int | None]], acked: int
+) -> None:
+    calls = [append(op, op, at=at - 1) for op, at in enumerate((10, 20, 30))]
+    tables = run([*calls, *final_read(50, 0, 1, 2)])
+    faults = [fault(start, "cut", ["b1"], healed=stop) for start, stop in windows]
+    assert acked_during_faults(tables["operations"], run([], faults=faults)["faults"]) == acked
+
+
 def test_invalid_beats_unknown() -> None:
     calls = [append(0, 0, at=1), append(1, 0, at=5)]
     verdict = judge_run(run(calls), RunContext(final_phase_complete=False))

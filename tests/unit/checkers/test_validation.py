@@ -109,6 +109,32 @@ def test_operations_of_two_partitions_are_compared() -> None:
     )  # left to the partition's check
 
 
+@pytest.mark.parametrize("far", [0, 10**9])
+def test_operations_of_many_partitions_in_turns_are_accepted(far: int) -> None:
+    """The largest number decides how they are compared; the result is the same."""
+    parts = [(name, np.arange(at, 30, 3)) for at, name in enumerate("abc")]
+    parts[2] = ("c", np.append(parts[2][1], 100 + far))
+    check_op_indices([*parts, ("d", np.empty(0, dtype=np.int64))])
+    sentence = refusal(lambda: check_op_indices([*parts, ("d", np.array([200, 100 + far]))]))
+    assert sentence.startswith(f"d, row 1: op_index {100 + far} is in c, row 10, too")
+
+
+@pytest.mark.parametrize("moved", [(3, 4), (4, 6), (0, 7)])
+def test_places_in_polls_are_checked_whatever_the_order_of_the_rows(moved: tuple[int, int]) -> None:
+    """Rows out of order are legal as long as each poll's places count from 0."""
+    calls = [append(at, at, at=2 * at + 1) for at in range(4)]
+    tables = run([*calls, read(10, 20, 0, 1, 2, 3), *final_read(30, 0, 1, 2, 3)])
+    records = tables["records_read"]
+    order = np.arange(records.num_rows)
+    order[list(moved)] = order[list(reversed(moved))]
+    swapped = records.take(pa.array(order))
+    check_partition({**tables, "records_read": swapped}, NAMES)
+    index = swapped.column("index_in_poll")[moved[0]].as_py()
+    wrong = replaced(swapped, "index_in_poll", moved[0], index + 1)
+    sentence = refusal(lambda: check_partition({**tables, "records_read": wrong}, NAMES))
+    assert "index_in_poll is" in sentence
+
+
 def test_a_record_that_contradicts_its_append_is_corrupt_whatever_its_size() -> None:
     tables = run([append(0, 0, at=1), append(1, 1, at=3), *final_read(5, 0, 1)])
     for column, value in (("process", 9), ("sequence", 9), ("key", "k"), ("key", "a longer key")):

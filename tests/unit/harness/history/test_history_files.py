@@ -1,6 +1,7 @@
 """Parquet files of a history: same content, same bytes; anything else is refused in one sentence."""
 
 import json
+import random
 import shutil
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 
 from harness.errors import HistoryError
 from harness.history.op import OpKind
+from harness.history.parquet import WORD_COLUMNS, by_place, places_of
 from harness.history.schema import PARTITIONED_TABLES, TABLES
 from harness.history.writer import HistoryWriter
 from results.history_files import is_finished, read_file, read_tables, table_files, write_tables
@@ -57,6 +59,36 @@ def test_a_partitioned_table_has_one_file_per_partition(tmp_path, tables):
     names = {file.table for file in table_files(tmp_path)}
     assert {"faults", "broker_states", "marks"} <= names
     assert "partition_states" not in names  # no rows, no partition, no file
+
+
+def test_rows_are_divided_by_topic_and_partition_in_any_order():
+    rng = random.Random(1)
+    for count in range(40):
+        topics = rng.choice((["t"], ["t", "u", "t-0"], ["", "t"]))
+        partitions = rng.choice(([0], [3, 0, 70000], [5, -1]))
+        rows = [(rng.choice(topics), rng.choice(partitions), row) for row in range(count)]
+        columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
+        schema = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("row", pa.int64())])
+        table = pa.table(dict(zip(schema.names, columns, strict=True)), schema=schema)
+        halves = pa.concat_tables([table.slice(0, count // 3), table.slice(count // 3)])
+        for form in (table, halves):
+            divided = by_place(form)
+            assert list(divided) == places_of(form) == sorted({row[:2] for row in rows})
+            for (topic, partition), mine in divided.items():
+                wanted = [row for row in rows if row[:2] == (topic, partition)]
+                assert list(zip(*mine.to_pydict().values(), strict=True)) == wanted
+
+
+def test_named_columns_of_words_come_encoded_and_hold_the_same_words(tmp_path, tables):
+    write_tables(tmp_path, tables)
+    for file in table_files(tmp_path):
+        whole = read_file(file)
+        named = read_file(file, columns=whole.column_names)
+        assert whole.schema.equals(TABLES[file.table], check_metadata=False)
+        assert named.to_pylist() == whole.to_pylist()
+        for field in named.schema:
+            is_encoded = pa.types.is_dictionary(field.type)
+            assert is_encoded == (field.name in WORD_COLUMNS), field
 
 
 def test_64_bit_columns_are_delta_encoded_without_dictionary(tmp_path, tables):
