@@ -1,12 +1,14 @@
 """Who owns a partition in each generation of a consumer group, and commits that the coordinator lost."""
 
+import random
+
 import pytest
 
 from checkers.kernels.compose import judge_run
-from checkers.kernels.cut_partition import group_to_fold
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
 from harness.contracts.verdict import Anomaly, Judgement, Validity
 from tests.anomalies.runs import append, final_read, read, run, table
+from tests.property.cutting import differences, judged_as_a_whole
 
 CONTEXT = RunContext(checkers=(*LOG_CHECKERS, "consumer-group"))
 ONE, OTHER = 99, 98
@@ -87,10 +89,20 @@ def test_two_groups_may_own_the_same_partition() -> None:
     assert found([*events(("assigned", ONE, 4)), *other]) == []
 
 
-def test_a_partition_with_two_owners_is_not_judged_in_buckets() -> None:
-    two = table("group_events", events(("assigned", ONE, 4), ("assigned", OTHER, 4)))
-    with pytest.raises(ValueError, match="cannot be folded"):
-        group_to_fold(two, CONTEXT)
+def test_two_owners_and_two_groups_are_judged_in_buckets_like_the_whole() -> None:
+    calls = [append(0, 0, at=1), append(1, 1, at=5), *final_read(80, 0, 1)]
+    both = [
+        *events(("assigned", 97, 4), ("assigned", 96, 4), ("commit-acknowledged", 97, -1)),
+        *events(("assigned", 96, 1), group="h"),
+    ]
+    for index, row in enumerate(both):
+        row["event_index"] = index
+    both[2]["offset"] = 2
+    tables = run(calls) | {"group_events": table("group_events", both)}
+    found = {anomaly.id for anomaly in judged_as_a_whole(tables, CONTEXT).anomalies}
+    assert found == {"double-ownership", "group-skipped-record"}
+    for seed in range(5):
+        assert differences(tables, CONTEXT, random.Random(seed)) == []
 
 
 @pytest.mark.parametrize("seen", [-1, -1001])
