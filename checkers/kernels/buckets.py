@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from checkers.kernels.columns import Columns
+from checkers.kernels.columns import Columns, distinct
 from checkers.kernels.cut_measures import BucketMeasures, lag_in, unseen_in
 from checkers.kernels.free_appends import (
     Holes,
@@ -297,7 +297,9 @@ class Claims(Columns):
         is_final[acked:] = np.concatenate([part.read_final for part in parts])
         given = np.concatenate([part.read_delivered for part in parts])
         delivered = np.concatenate((np.zeros(acked, dtype=given.dtype), given))
-        order = np.lexsort((value, offset))
+        order = np.argsort(offset, kind="stable")
+        if _differ_at_one_offset(offset[order], value[order]):
+            order = np.lexsort((value, offset))
         offset, value = offset[order], value[order]
         head = np.ones(len(order), dtype=np.bool_)
         head[1:] = (offset[1:] != offset[:-1]) | (value[1:] != value[:-1])
@@ -323,6 +325,10 @@ class Claims(Columns):
         for group, offset in enumerate(committed):
             skipped |= self.is_final & ~self.is_delivered_to(group) & (self.offset < offset)
         return skipped
+
+
+def _differ_at_one_offset(offset: I64, value: I64) -> bool:
+    return bool(((offset[1:] == offset[:-1]) & (value[1:] != value[:-1])).any())
 
 
 def _measured(
@@ -375,7 +381,7 @@ def revealed_in(claims: Claims, free: FreeAppends) -> tuple[I64, I64, bool]:
 
 def occupied_in(claims: Claims, parts: Sequence[Part], first: int) -> I64:
     """Returns the offsets of a bucket from `first` on where a record is known to be, ascending."""
-    occupied = np.unique(np.concatenate([claims.offset, *(part.unread_offset for part in parts)]))
+    occupied: I64 = distinct(claims.offset, *(part.unread_offset for part in parts))
     return occupied[occupied >= first]
 
 
@@ -438,7 +444,7 @@ def holes_in(
 ) -> Holes:
     """Returns the ranges of [first, stop) without a known record; L and U of this bucket alone."""
     facts = [*absent.values(), present]
-    mentioned = np.unique(np.concatenate([occupied, *(times.offset for times in facts)]))
+    mentioned = distinct(occupied, *(times.offset for times in facts))
     mentioned = mentioned[(mentioned >= first) & (mentioned < stop)]
     below = {}
     for level, times in absent.items():

@@ -134,6 +134,8 @@ def derive_facts(
     acked_op = history.append_op[acked]
     value[acked_place] = acked_op
     lost_race = value[acked_place] != acked_op
+    if history.left_out:
+        lost_race &= ~history.left_out.covers(history.append_offset[acked])
     read_place, read_value, read_poll = _trusted_reads(history, places, trusted)
 
     # Reads that no acknowledgement explains are few; the first value read there settles the offset for now.
@@ -317,6 +319,7 @@ def _claims(history: PartitionHistory, facts: Facts, odd: _OddReads) -> _Claims:
     lost_race = facts.acked_place[facts.value[facts.acked_place] != acked_op]
     misread = odd.place[facts.value[odd.place] != odd.value]
     contested = np.unique(np.concatenate((lost_race, misread)))
+    contested = contested[~history.left_out.covers(facts.places.offset(contested))]
     ack = np.flatnonzero(np.isin(facts.acked_place, contested))
     odd_read = np.flatnonzero(np.isin(odd.place, contested))
     kept = contested[facts.seen[contested]]

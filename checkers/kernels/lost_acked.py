@@ -290,6 +290,8 @@ def _reused(
     """
     acked = facts.acked
     is_contested = facts.value[facts.acked_place] != history.append_op[acked]
+    if history.left_out:
+        is_contested &= ~history.left_out.covers(history.append_offset[acked])
     if not is_contested.any():
         none = np.empty(0, dtype=np.int64)
         return none, none

@@ -99,8 +99,8 @@ def bucket_element(facts: RealTimeFacts) -> BucketElement:
 
     Ties are broken by (time, operation), so that the result does not depend on the order of rows.
     """
-    absent = np.lexsort((-facts.absent_op, facts.absent_ns, facts.absent_offset))
-    present = np.lexsort((facts.present_op, facts.present_ns, facts.present_offset))
+    absent = _by_offset(facts.absent_offset, facts.absent_ns, -facts.absent_op)
+    present = _by_offset(facts.present_offset, facts.present_ns, facts.present_op)
     element = BucketElement(
         latest_absent=_extreme(facts.absent_ns, facts.absent_op, latest=True),
         earliest_present=_extreme(facts.present_ns, facts.present_op, latest=False),
@@ -133,6 +133,13 @@ def bucket_element(facts: RealTimeFacts) -> BucketElement:
         first=int(facts.present_op[y]),
         second=int(facts.absent_op[x_rows].min()),
     )
+
+
+def _by_offset(offset: I64, time_ns: I64, op: I64) -> I64:
+    if bool((offset[1:] > offset[:-1]).all()):
+        return np.arange(len(offset))
+    order: I64 = np.lexsort((op, time_ns, offset))
+    return order
 
 
 def _extreme(times: I64, ops: I64, *, latest: bool) -> Bound:

@@ -194,7 +194,7 @@ def check_real_time(
     groups = not_after(history, facts)
     findings = []
     for bounds in not_before(history, facts):
-        for violations in _violations(facts, groups, bounds, clock_error_ns):
+        for violations in _violations(history, facts, groups, bounds, clock_error_ns):
             findings += (
                 _order_findings(violations)
                 if bounds.level == "order"
@@ -204,11 +204,19 @@ def check_real_time(
 
 
 def _violations(
-    facts: Facts, groups: list[NotAfter], bounds: NotBefore, clock_error_ns: int
+    history: PartitionHistory,
+    facts: Facts,
+    groups: list[NotAfter],
+    bounds: NotBefore,
+    clock_error_ns: int,
 ) -> list[_Violations]:
     a = latest_not_before(bounds, facts.places.count)
     running = _running(a, clock_error_ns)
     hit = [np.flatnonzero(running[group.place] > group.res) for group in groups]
+    if history.left_out:
+        # What is about a place that was left out is there as a bound only.
+        covers = history.left_out.covers
+        hit = [r[~covers(group.offset[r])] for group, r in zip(groups, hit, strict=True)]
     if not any(len(rows) for rows in hit):
         return []
     found = []

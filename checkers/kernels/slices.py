@@ -221,12 +221,17 @@ def _defects(history: PartitionHistory, findings: Sequence[Finding], start: int)
 
 def strongest(offset: I64, time_ns: I64, op: I64, *, latest: bool) -> Times:
     """Returns one fact per offset: the latest or the earliest; of several such, the smallest operation."""
-    order = np.lexsort((op, -time_ns if latest else time_ns, offset))
-    offset = offset[order]
-    is_first = np.ones(len(order), dtype=np.bool_)
-    is_first[1:] = offset[1:] != offset[:-1]
-    rows = order[is_first]
-    return Times(offset=offset[is_first], time_ns=time_ns[rows], op=op[rows])
+    if bool((offset[1:] > offset[:-1]).all()):
+        return Times(offset=offset, time_ns=time_ns, op=op)
+    # What is put together here is a few sorted runs, which a stable sort merges.
+    order = np.argsort(offset, kind="stable")
+    offset, time_ns, op = offset[order], time_ns[order], op[order]
+    is_first = np.append(True, offset[1:] != offset[:-1])
+    starts = np.flatnonzero(is_first)
+    extreme = (np.maximum if latest else np.minimum).reduceat(time_ns, starts)
+    is_extreme = time_ns == extreme[np.cumsum(is_first) - 1]
+    op = np.minimum.reduceat(np.where(is_extreme, op, np.iinfo(np.int64).max), starts)
+    return Times(offset=offset[starts], time_ns=extreme, op=op)
 
 
 def _free(history: PartitionHistory) -> FreeAppends:

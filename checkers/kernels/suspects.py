@@ -7,7 +7,7 @@ kernels still find the same. All others are *suspects*:
 - contradicted: several values, a record that cannot be read or whose append is unknown, failed or elsewhere; a
   place that some operation proves to have existed before another one proves that it did not; a record that a
   consumer group did not receive;
-- missing: acknowledged or read, but not in the final reads;
+- missing: acknowledged or read, but not in the final reads, or contradicted by a log end only;
 - next to a defect of a poll, or of the order in which a process sent: `checkers.kernels.slices` finds those.
 
     suspects_in    the parts of one bucket, and the bounds of all others -> its suspects
@@ -33,11 +33,10 @@ from checkers.kernels.buckets import (
     revealed_in,
     sender_swaps,
 )
-from checkers.kernels.columns import Columns
+from checkers.kernels.columns import Columns, distinct
 from checkers.kernels.history import FAIL, I64, INF_NS, INFO, OK_SOMEWHERE, Bools, lookup
 from checkers.kernels.left_out import LeftOut
 from checkers.kernels.lost_acked import merged
-from checkers.kernels.real_time import NEVER_NS
 from checkers.kernels.slices import FreeAppends, Part, SliceReport, Times
 
 SUSPECTS_MAX = 5_000_000
@@ -188,11 +187,10 @@ def suspects_in(
     """
     claims = Claims.of(parts)
     inside = claims.offset >= first
-    above = claims.take(inside)
-    revealed, revealed_offset, _ = revealed_in(above, free)
-    absent, present = bounds_in(parts, free, revealed, revealed_offset)
+    revealed, place, _ = revealed_in(claims.take(inside), free)
+    absent, present = bounds_in(parts, free, revealed, place)
     is_bad = _is_stray(claims, inside, free, repeated)
-    late, late_ns = _late(absent, present, bounds, rules)
+    late, late_ns, in_order = _late(absent, present, bounds, rules)
     order, ends = absent["order"], absent["fresh"]
     is_too_late = order.time_ns - rules.clock_error_ns > _above(order, [present], bounds.high)
     ended_ns = _above(ends, [part.ended for part in parts], bounds.high_end)
@@ -202,10 +200,11 @@ def suspects_in(
         *(part.unread_offset for part in parts),
         claims.offset[is_bad],
         claims.offset[claims.is_skipped_by_any(rules.committed) & inside],
-        late,
+        late[~in_order],
         order.offset[is_too_late] if rules.both_sides else order.offset[:0],
     )
-    missing = np.setdiff1d(claims.offset[inside & ~claims.is_final], contradicted)
+    missing = _union(claims.offset[inside & ~claims.is_final], late[in_order])
+    missing = missing[~is_in(missing, contradicted)]
     counts = len(contradicted), len(missing)
     contradicted, missing = contradicted[: quota[0]], missing[: quota[1]]
     suspects = np.union1d(contradicted, missing)
@@ -238,16 +237,21 @@ def _is_stray(claims: Claims, inside: Bools, free: FreeAppends, repeated: I64) -
 
 def _late(
     absent: Mapping[str, Times], present: Times, bounds: Bounds, rules: Rules
-) -> tuple[I64, I64]:
-    """Returns the offsets that existed before an operation began that proves the opposite, and when that began."""
-    latest = np.full(len(present.offset), NEVER_NS, dtype=np.int64)
+) -> tuple[I64, I64, Bools]:
+    """Returns the offsets that existed before an operation began that proves the opposite.
+
+    Returns:
+        The offsets, when the last such operation began, and whether only log ends contradict them.
+    """
+    latest = {}
     for level, times in absent.items():
         running = np.maximum.accumulate(np.append(bounds.low[level], times.time_ns))
         at = np.searchsorted(times.offset, present.offset, side="right")
-        latest = np.maximum(latest, running[at])
-    latest -= rules.clock_error_ns
-    is_late = latest > present.time_ns
-    return present.offset[is_late], latest[is_late]
+        latest[level] = running[at] - rules.clock_error_ns
+    late_ns = np.maximum(latest["order"], latest["fresh"])
+    is_late = late_ns > present.time_ns
+    in_order = latest["order"] <= present.time_ns
+    return present.offset[is_late], late_ns[is_late], in_order[is_late]
 
 
 def _above(absent: Times, present: Sequence[Times], high: int) -> I64:
@@ -271,7 +275,7 @@ def _hole_starts(
 def quotas(counts: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
     """Returns how many contradicted and missing offsets of every bucket are judged: the lowest ones first.
 
-    Contradicted offsets come first, because each of them is an anomaly by itself.
+    Contradicted offsets come first: each of them is an anomaly by itself, and one that usually is forbidden.
 
     Args:
         counts: How many there are, by bucket.
@@ -315,30 +319,13 @@ def gather(
 
     good = _touching(all_of("good_start"), all_of("good_stop"))
     swapped, swaps = _swapped(reports, results, free)
-    every_defect = _union(*(report.defects for report in reports))
-    defects = every_defect[:SUSPECTS_MAX]
-    # A skipped range may begin with a hole; its first record is a witness.
-    after = np.searchsorted(good.start, defects[~good.covers(defects)])
-    offsets = _union(
-        all_of("contradicted"),
-        all_of("missing"),
-        defects,
-        good.start[after[after < len(good.start)]],
-        swaps,
-        also,
-    )
+    defects = _union(*(report.defects for report in reports))
+    ignored = max(0, len(defects) - SUSPECTS_MAX) + sum(each.ignored for each in found.values())
+    beside = _beside(defects[:SUSPECTS_MAX], good)
+    offsets = _union(all_of("contradicted"), all_of("missing"), beside, swaps, also)
     points = _union(offsets, all_of("hole_first"), _between(buckets, width, start, limit))
     points = np.append(points[points < FAR], FAR)
-    final_start, final_stop = _final_ranges(reports)
-    first, last, _ = _touching(offsets, offsets + 1).without(good.start, good.stop)
-    left_out = LeftOut(
-        limit=limit,
-        final_end=max(report.final_end for report in reports),
-        start=first,
-        stop=last,
-        final_start=final_start,
-        final_stop=final_stop,
-    )
+    left_out = _left_out(reports, offsets, good)
     dropped = _dropped(results, free, left_out)
     extra = _union(all_of("strays"), *(report.doubtful for report in reports))
     is_extra = is_in(free.op[dropped.position], extra)
@@ -361,7 +348,27 @@ def gather(
             revealed_op=free.op[carriers.position[by_op]],
             revealed_offset=carriers.offset[by_op],
         ),
-        ignored=len(every_defect) - len(defects) + sum(each.ignored for each in found.values()),
+        ignored=ignored,
+    )
+
+
+def _beside(defects: I64, good: LeftOut) -> I64:
+    """Returns the offsets of defects, and of the first record after each that is a hole: it may be a witness."""
+    after = np.searchsorted(good.start, defects[~good.covers(defects)])
+    return _union(defects, good.start[after[after < len(good.start)]])
+
+
+def _left_out(reports: Sequence[SliceReport], offsets: I64, good: LeftOut) -> LeftOut:
+    """Returns what the history lacks if of the good offsets only some are kept."""
+    start, stop, _ = _touching(offsets, offsets + 1).without(good.start, good.stop)
+    final_start, final_stop = _final_ranges(reports)
+    return LeftOut(
+        limit=max(report.limit for report in reports),
+        final_end=max(report.final_end for report in reports),
+        start=start,
+        stop=stop,
+        final_start=final_start,
+        final_stop=final_stop,
     )
 
 
@@ -510,4 +517,5 @@ def _joined(parts: Sequence[I64]) -> I64:
 
 
 def _union(*parts: I64) -> I64:
-    return np.unique(_joined(parts))
+    union: I64 = distinct(*parts)
+    return union

@@ -1,11 +1,14 @@
 """Who owns a partition in each generation of a consumer group, and commits that the coordinator lost."""
 
+import random
+
 import pytest
 
 from checkers.kernels.compose import judge_run
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
 from harness.contracts.verdict import Anomaly, Judgement, Validity
-from tests.anomalies.runs import append, final_read, read, run
+from tests.anomalies.runs import append, final_read, read, run, table
+from tests.property.cutting import differences, judged_as_a_whole
 
 CONTEXT = RunContext(checkers=(*LOG_CHECKERS, "consumer-group"))
 ONE, OTHER = 99, 98
@@ -84,6 +87,22 @@ def test_every_further_member_of_a_generation_counts_once() -> None:
 def test_two_groups_may_own_the_same_partition() -> None:
     other = [{**row, "event_index": 9, "group": "h"} for row in events(("assigned", OTHER, 4))]
     assert found([*events(("assigned", ONE, 4)), *other]) == []
+
+
+def test_two_owners_and_two_groups_are_judged_in_buckets_like_the_whole() -> None:
+    calls = [append(0, 0, at=1), append(1, 1, at=5), *final_read(80, 0, 1)]
+    both = [
+        *events(("assigned", 97, 4), ("assigned", 96, 4), ("commit-acknowledged", 97, -1)),
+        *events(("assigned", 96, 1), group="h"),
+    ]
+    for index, row in enumerate(both):
+        row["event_index"] = index
+    both[2]["offset"] = 2
+    tables = run(calls) | {"group_events": table("group_events", both)}
+    found = {anomaly.id for anomaly in judged_as_a_whole(tables, CONTEXT).anomalies}
+    assert found == {"double-ownership", "group-skipped-record"}
+    for seed in range(5):
+        assert differences(tables, CONTEXT, random.Random(seed)) == []
 
 
 @pytest.mark.parametrize("seen", [-1, -1001])

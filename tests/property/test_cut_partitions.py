@@ -67,7 +67,7 @@ def with_final_reads(rng: random.Random, calls: list[Call]) -> list[Call]:
 
 @pytest.mark.parametrize("part", range(4))
 def test_small_random_histories(part: int) -> None:
-    for number in range(part * 60, part * 60 + 60):
+    for number in range(part * 40, part * 40 + 40):
         rng = random.Random(f"small/{number}")
         calls = random_history(rng)
         if rng.random() < 0.6:
@@ -140,7 +140,7 @@ def damaged_runs(numbers: range) -> Iterator[tuple[int, random.Random, Tables, R
 @pytest.mark.parametrize("part", range(4))
 def test_longer_histories_with_damages(part: int) -> None:
     judged = found = 0
-    for number, rng, tables, context in damaged_runs(range(part * 30, part * 30 + 30)):
+    for number, rng, tables, context in damaged_runs(range(part * 20, part * 20 + 20)):
         assert differences(tables, context, rng) == [], number
         judged += 1
         found += bool(judged_as_a_whole(tables, context).anomalies)
@@ -148,7 +148,7 @@ def test_longer_histories_with_damages(part: int) -> None:
 
 
 def test_runs_with_elections_and_logs_of_replicas() -> None:
-    for seed in range(60):
+    for seed in range(40):
         _, tables, context = random_run(seed)
         checkers = tuple(name for name in context.checkers if name in CAN_BE_CUT)
         context = replace(context, checkers=checkers)
@@ -233,6 +233,13 @@ def test_of_too_many_suspects_the_same_ones_are_judged_however_it_is_cut(
     last = records.num_rows - 1
     records = replaced(records, "value", last, records.column("value")[0].as_py())
     tables = recounted({**tables, "records_read": records})
+    # A log end of 0 after everything contradicts every append, another acknowledgement most of what came later.
+    operations = tables["operations"]
+    kinds = operations.column("kind").to_pylist()
+    stale = len(kinds) - 1 - kinds[::-1].index("latest")
+    moved = kinds.index("append", 40)
+    operations = replaced(operations, "offset", stale, 0)
+    tables["operations"] = replaced(operations, "offset", moved, 290)
     whole = judged_as_a_whole(tables, CONTEXT)
     lost = {anomaly.id: anomaly.count for anomaly in whole.anomalies}["lost-acked-write"]
     assert lost > 200

@@ -1,13 +1,16 @@
-"""A sample of the corruptions of recorded runs ends on Spark as it does without."""
+"""A sample of the corruptions of recorded runs ends on Spark as it does without, cut or not."""
 
 import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from checkers.jobs.check import check_job, plan
+from checkers.jobs.stored import CLIENT_TABLES
+from harness.history.parquet import table_files
 from harness.runs.check import check_locally
 from harness.runs.judge import stored_context
 from tests.property.stored_corruption import (
@@ -21,6 +24,7 @@ from tests.property.stored_corruption import (
     record_runs,
 )
 from tests.property.test_corrupted_runs import CORRUPTIONS
+from tests.spark.local_spark import LocalSpark
 
 SAMPLE_SIZE = 40
 
@@ -38,11 +42,35 @@ def _evenly(corruptions: list[Corruption], count: int) -> list[Corruption]:
     return [corruptions[number * len(corruptions) // count] for number in range(count)]
 
 
-def on_spark(spark: Any, run: Path) -> dict[str, Any]:
+def on_spark(spark: Any, run: Path, **more: int) -> dict[str, Any]:
     """Returns the verdict of the job; arguments go through JSON, as they do to the child process."""
-    arguments = plan([run], [asdict(stored_context(run))])
+    arguments = {**plan([run], [asdict(stored_context(run))]), **more}
     verdict: dict[str, Any] = check_job(spark, json.loads(json.dumps(arguments)))["verdicts"][0]
     return verdict
+
+
+def cut_small(run: Path) -> None:
+    """Rewrites the tables of clients in small row groups, so that there are several slices."""
+    for file in table_files(run):
+        if file.table in CLIENT_TABLES:
+            pq.write_table(pq.read_table(file.path), file.path, row_group_size=60)
+
+
+def test_corrupted_runs_end_the_same_if_every_partition_is_cut(tmp_path: Path) -> None:
+    runs = record_runs(tmp_path)
+    cut = 0
+    # Files that cannot be read are not cut.
+    of_rows = [corruption for corruption in CORRUPTIONS if corruption.edit is not None]
+    for number, corruption in enumerate(of_rows[::5]):
+        run = tmp_path / str(number)
+        damaged_copy(corruption, runs, run)
+        cut_small(run)
+        expected = judged(lambda run=run: check_locally([run])[0])
+        more = {"huge_operations": 0, "bucket_width": (1, 7, 64)[number % 3]}
+        outcome = judged(lambda run=run, more=more: on_spark(LocalSpark(), run, **more))
+        assert outcome == expected, corruption.name
+        cut += not isinstance(outcome, str)
+    assert cut > 10
 
 
 @pytest.mark.spark
@@ -58,3 +86,6 @@ def test_a_sample_of_corrupted_runs_ends_on_spark_as_without(spark: Any, tmp_pat
         outcome = judged(lambda run=run: on_spark(spark, run))
         assert_ends(outcome, corruption, undamaged[corruption.run], run)
         assert outcome == judged(lambda run=run: check_locally([run])[0]), corruption.name
+        if not number % 4:
+            more = {"huge_operations": 0, "bucket_width": 7}
+            assert outcome == judged(lambda run=run, more=more: on_spark(spark, run, **more))
