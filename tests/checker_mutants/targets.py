@@ -18,6 +18,8 @@ TESTS = (
     "tests/property/test_findings_by_definition.py",
     "tests/property/test_replica_logs_by_replay.py",
     "tests/property/test_group_facts_by_definition.py",
+    "tests/property/test_replicas_by_definition.py",
+    "tests/property/test_sessions_by_definition.py",
     "tests/property/test_linearizability_laws.py",
     "tests/property/test_election_runs.py",
     "tests/property/test_corrupted_runs.py",
