@@ -20,6 +20,7 @@ TESTS = (
     "tests/property/test_group_facts_by_definition.py",
     "tests/property/test_replicas_by_definition.py",
     "tests/property/test_sessions_by_definition.py",
+    "tests/property/test_cut_histories.py",
     "tests/property/test_linearizability_laws.py",
     "tests/property/test_election_runs.py",
     "tests/property/test_corrupted_runs.py",
