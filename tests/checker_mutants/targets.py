@@ -21,6 +21,8 @@ TESTS = (
     "tests/property/test_replicas_by_definition.py",
     "tests/property/test_sessions_by_definition.py",
     "tests/property/test_cut_histories.py",
+    "tests/property/test_elections_by_definition.py",
+    "tests/property/test_unavoidable_elections.py",
     "tests/property/test_linearizability_laws.py",
     "tests/property/test_election_runs.py",
     "tests/property/test_corrupted_runs.py",
