@@ -23,6 +23,7 @@ from tests.property.findings_by_definition import Definitions, Instance
 from tests.property.losses_by_definition import Declared, Losses
 
 HISTORIES = 720
+PARTS = [*range(12), *(pytest.param(part, marks=pytest.mark.long) for part in range(12, 24))]
 PROCESSES = ((0,), (0, 1), (0, 255, 256, 511), (0, 65535, 65536, 2**40), (-256, -1, 0, 255))
 """Some have the same last bits."""
 ABOUT_HOLES = frozenset(
@@ -121,7 +122,7 @@ def instances_of(findings: Iterable[Finding]) -> list[Instance]:
     )
 
 
-@pytest.mark.parametrize("part", range(24))
+@pytest.mark.parametrize("part", PARTS)
 def test_the_kernel_reports_what_the_definitions_give(part: int) -> None:
     count = HISTORIES // 24
     for number in range(part * count, (part + 1) * count):
@@ -204,7 +205,7 @@ def losses_of(calls: list[Call], declared: Declared) -> LossReport:
     )
 
 
-@pytest.mark.parametrize("part", range(24))
+@pytest.mark.parametrize("part", PARTS)
 def test_losses_are_what_the_definitions_give(part: int) -> None:
     count = HISTORIES // 24
     for number in range(part * count, (part + 1) * count):
