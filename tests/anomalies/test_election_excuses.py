@@ -286,6 +286,39 @@ def test_an_append_without_an_offset_to_a_deposed_leader_is_given_up_by_the_elec
     assert judgements(verdict, "lost-acked-write") == {judgement: 1}
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "judgement"),
+    [
+        (True, True, EXCUSED),
+        (False, True, UNDECIDED),
+        (True, False, UNDECIDED),
+        (False, False, FORBIDDEN),
+    ],
+)
+def test_an_append_without_an_offset_may_be_any_record_that_was_written_meanwhile(
+    first: bool, second: bool, judgement: Judgement
+) -> None:
+    """Op 1 is at offset 1 or 2. The election at 20 gave up the record at 2, the one at 30 the record at 1."""
+    verdict = judged(
+        [append(0, 0, at=0), replace(append(1, None, at=3), res=10), *final_read(10, 0)],
+        [
+            state(0, 1, [1, 2, 3], epoch=0),
+            state(20, 2, [2, 3], epoch=1, flagged=first),
+            state(30, 3, [3], epoch=2, flagged=second),
+        ],
+        replicas=[
+            leads(0, 1, 1, hw=1, epoch=0, cause="append"),
+            leads(4, 1, 2, hw=1, epoch=0, cause="append"),
+            leads(5, 1, 3, hw=3, epoch=0, cause="append"),
+            replica(6, 2, 2, cause="replicate"),
+            replica(6, 3, 1, cause="replicate"),
+            leads(21, 2, 2, hw=2, epoch=1, cause="role"),
+            leads(31, 3, 1, hw=1, epoch=2, cause="role"),
+        ],
+    )
+    assert judgements(verdict, "lost-acked-write") == {judgement: 1}
+
+
 def test_an_excused_append_without_an_offset_does_not_hide_another_one() -> None:
     """Op 3 was acknowledged without an offset after the election, and is not there either."""
     calls = [append(0, 0, at=1), append(1, None, at=3), append(2, 1, at=60), append(3, None, at=70)]

@@ -15,7 +15,7 @@ from tests.checker_mutants.lines import Measured, keep, kept, measured
 from tests.checker_mutants.mutants import ROOT, Mutant, mutants_of
 from tests.checker_mutants.outcome import Ending, Outcome, Outcomes, source_of
 from tests.checker_mutants.session import ARGUMENTS, WarmSession
-from tests.checker_mutants.targets import TESTS, WARM_UP, modules
+from tests.checker_mutants.targets import DEFINITIONS, TESTS, WARM_UP, modules
 
 FRESH_START_S = 10.0
 """Processor time that importing and collecting may take in a child that begins anew."""
@@ -93,8 +93,8 @@ class Judge:
     def _tests(self, mutant: Mutant) -> list[str]:
         """Returns the tests that execute the mutant, the most promising first.
 
-        These are killers of its function, of its module, tests named after the module, and tests that killed much
-        in little time.
+        These are killers of its function, of its module, tests named after the module, comparisons with
+        definitions, and tests that killed much in little time.
         """
         tests = [test for test, found in self._lines.items() if found.executes(mutant)]
         in_function, in_module = mutant.module + mutant.function, mutant.module
@@ -104,6 +104,7 @@ class Judge:
                 -self._kills[in_function, test],
                 -self._kills[in_module, test],
                 name not in test.partition("::")[0],
+                test.partition("::")[0] not in DEFINITIONS,
                 (0.1 + self._lines[test].seconds) / (1 + self._kills["", test]),
             )
         )

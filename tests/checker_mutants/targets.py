@@ -11,13 +11,23 @@ MODULES = ("checkers/expectations.py",)
 NOT_DECIDING = frozenset({"checkers/models/picture.py"})
 """What draws pictures decides nothing."""
 
+DEFINITIONS = (
+    "tests/property/test_findings_by_definition.py",
+    "tests/property/test_elections_by_definition.py",
+    "tests/property/test_unavoidable_elections.py",
+    "tests/property/test_replica_logs_by_replay.py",
+    "tests/property/test_replicas_by_definition.py",
+    "tests/property/test_group_facts_by_definition.py",
+    "tests/property/test_sessions_by_definition.py",
+    "tests/property/test_cut_histories.py",
+    "tests/property/test_claims_by_definition.py",
+)
+"""Compare every column that a kernel computes with a second, slow computation; so they kill most."""
 TESTS = (
     "tests/checker_mutants/samples.py",
     "tests/anomalies",
     "tests/unit/checkers",
-    "tests/property/test_findings_by_definition.py",
-    "tests/property/test_replica_logs_by_replay.py",
-    "tests/property/test_group_facts_by_definition.py",
+    *DEFINITIONS,
     "tests/property/test_linearizability_laws.py",
     "tests/property/test_election_runs.py",
     "tests/property/test_corrupted_runs.py",

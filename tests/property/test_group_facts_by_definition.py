@@ -17,7 +17,7 @@ from checkers.kernels.consumer_group import (
 from tests.anomalies.runs import table
 from tests.property.test_findings_by_definition import history_of, records_table
 
-HISTORIES = 600
+HISTORIES = 300
 Event = dict[str, Any]
 
 
@@ -108,9 +108,9 @@ def second_owners(mine: list[Event]) -> list[SecondOwner]:
     return found
 
 
-@pytest.mark.parametrize("part", range(6))
+@pytest.mark.parametrize("part", range(3))
 def test_groups_are_what_their_events_say(part: int) -> None:
-    for number in range(part * HISTORIES // 6, (part + 1) * HISTORIES // 6):
+    for number in range(part * HISTORIES // 3, (part + 1) * HISTORIES // 3):
         events = random_events(random.Random(f"groups/{number}"))
         expected = [by_definition(group, events) for group in sorted({e["group"] for e in events})]
         assert repr(list(group_facts(table("group_events", events)))) == repr(expected)

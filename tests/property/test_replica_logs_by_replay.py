@@ -9,7 +9,7 @@ from checkers.kernels.replica_logs import ANY_EPOCH, ReplicaLogs
 from tests.anomalies.runs import replica, table
 from tests.property.naive_replica_logs import NaiveLogs, Row
 
-LOGS = 300
+LOGS = 180
 BROKERS = (1, 2, 3)
 
 

@@ -1,0 +1,170 @@
+"""What clients know of a record, one record after the other; no logs of replicas are recorded here."""
+
+import random
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from checkers.kernels.claims import ClaimReader, find_pairs
+from checkers.kernels.elections import Elections
+from checkers.kernels.history import INF_NS, NONE, read_history
+from checkers.kernels.replica_logs import ANY_EPOCH
+from harness.history.schema import TABLES
+from tests.anomalies.runs import state, table
+from tests.property.brute_force import Call, ends_table, operations_table, records_table
+from tests.property.test_findings_by_definition import history_of
+
+CASES = 180
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One row of `checkers.kernels.elections.Claims`."""
+
+    offset: int
+    low_epoch: int
+    high_epoch: int
+    from_ns: int
+    by_ns: int
+    epoch: int
+
+
+class NaiveClaims:
+    """Reads claims from the operations; `ends` is when each leader epoch ended."""
+
+    def __init__(self, calls: list[Call], ends: dict[int, int]) -> None:
+        self.calls = {call.op: call for call in calls}
+        self.ends = ends
+
+    def done(self, call: Call) -> int:
+        return call.res if call.outcome == "ok" and call.res is not None else INF_NS
+
+    def epoch(self, call: Call) -> int:
+        return -1 if call.kind == "append" else call.epoch
+
+    def true_by(self, call: Call) -> int:
+        """When what an operation returned was true at the latest: its leader returns nothing of later epochs."""
+        epoch = self.epoch(call)
+        return min(self.done(call), self.ends[epoch]) if epoch >= 0 else self.done(call)
+
+    def value(self, op: int, offset: int) -> int:
+        call = self.calls.get(op)
+        if call is None or call.kind == "append":
+            return NONE if call is None else op
+        return min((v for o, v in call.records if o == offset), default=NONE)
+
+    def claim(self, op: int, offset: int, value: int, last_shown: bool) -> Claim:
+        call = self.calls.get(op)
+        if value == NONE:
+            by = INF_NS if call is None else self.true_by(call)
+            since = 0 if call is None else call.inv
+            epoch = -1 if call is None else self.epoch(call)
+            low, high = -1, ANY_EPOCH
+            return Claim(
+                offset=offset,
+                low_epoch=low,
+                high_epoch=high,
+                from_ns=min(since, by),
+                by_ns=by,
+                epoch=epoch,
+            )
+        append = self.calls.get(value)
+        append = append if append is not None and append.kind == "append" else None
+        readers = [c for c in self.calls.values() if (offset, value) in c.records]
+        stamps = [
+            stamp
+            for c in readers
+            for record, stamp in zip(c.records, c.stamps, strict=True)
+            if record == (offset, value)
+        ]
+        epochs = [self.epoch(c) for c in readers if self.epoch(c) >= 0]
+        times = [self.true_by(c) for c in readers]
+        since = 0 if call is None else call.inv
+        if append is not None:
+            since = append.inv
+            is_here = append.outcome == "ok" and append.acks and append.offset == offset
+            # With acks=1 the record was only written when the response came.
+            if is_here and not (append.acks == 1 and readers):
+                times.append(self.done(append))
+        elif call is not None:
+            since = min(call.inv, self.true_by(call))
+        by = min(times, default=INF_NS)
+        stamp = max(stamps, default=-1)
+        hint = append.epoch if append is not None else -1
+        pick = max if last_shown else min
+        return Claim(
+            offset=offset,
+            low_epoch=stamp if stamp >= 0 else hint,
+            high_epoch=stamp if stamp >= 0 else ANY_EPOCH,
+            from_ns=min(since, by),
+            by_ns=by,
+            epoch=pick(epochs, default=-1),
+        )
+
+
+def history_with_epochs(number: int) -> tuple[list[Call], list[dict[str, object]]]:
+    """Returns a random history whose responses and records name leader epochs, and the elections."""
+    rng = random.Random(f"claims/{number}")
+    calls = [
+        replace(
+            call,
+            epoch=rng.choice((-1, 0, 0, 1, 2)),
+            stamps=tuple(rng.choice((-1, 0, 1)) for _ in call.records),
+        )
+        for call in history_of(number)[0]
+    ]
+    elected = sorted(rng.sample(range(90), rng.choice((0, 2, 3))))
+    return calls, [state(at, 1 + n % 2, [1], epoch=n) for n, at in enumerate(elected)]
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_claims_are_those_of_one_record_after_the_other(part: int) -> None:
+    for number in range(part * CASES // 3, (part + 1) * CASES // 3):
+        calls, states = history_with_epochs(number)
+        ends = {
+            e: next(
+                (int(str(s["at_ns"])) for s in states if int(str(s["leader_epoch"])) > e), INF_NS
+            )
+            for e in range(-1, 4)
+        }
+        naive = NaiveClaims(calls, ends)
+        operations, records = operations_table(calls), records_table(calls)
+        nothing = {
+            n: TABLES[n].empty_table() for n in ("replica_states", "broker_states", "faults")
+        }
+        elections = Elections(table("partition_states", states), **nothing, elr_on=False)
+        history = read_history(operations, records, ends_table(calls))
+        reader = ClaimReader(history, operations, records, elections)
+        rng = random.Random(number)
+        pairs = [(c.op, o) for c in calls for o, _ in c.records]
+        pairs += [(c.op, c.offset) for c in calls if c.offset is not None]
+        pairs += [(rng.randrange(16), rng.randrange(5)) for _ in range(6)]
+        ops, offsets = (np.array(column, dtype=np.int64) for column in zip(*pairs, strict=True))
+        values = reader.values(ops, offsets)
+        assert values.tolist() == [naive.value(*pair) for pair in pairs], f"history {number}"
+        for last_shown in (False, True):
+            claims = reader.claims(ops, offsets, values, last_shown=last_shown)
+            found = [
+                Claim(**{name: int(getattr(claims, name)[row]) for name in Claim.__slots__})
+                for row in range(len(pairs))
+            ]
+            assert found == [
+                naive.claim(op, offset, int(value), last_shown)
+                for (op, offset), value in zip(pairs, values, strict=True)
+            ], f"history {number}"
+
+
+def test_pairs_are_found_among_pairs() -> None:
+    rng = random.Random(3)
+    for _ in range(300):
+        there = sorted({(rng.randrange(4), rng.randrange(4)) for _ in range(rng.randint(1, 9))})
+        wanted = [(rng.randrange(-1, 6), rng.randrange(-1, 6)) for _ in range(rng.randint(1, 9))]
+        columns = [
+            np.array(c, dtype=np.int64)
+            for c in (*zip(*there, strict=True), *zip(*wanted, strict=True))
+        ]
+        at, is_there = find_pairs(*columns)
+        assert is_there.tolist() == [pair in there for pair in wanted]
+        for row in np.flatnonzero(is_there):
+            assert there[at[row]] == wanted[row]

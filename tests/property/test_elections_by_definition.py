@@ -1,0 +1,237 @@
+"""What elections mean for a record that is gone, one record and one election after the other."""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Claims, Elections
+from checkers.kernels.history import INF_NS
+from checkers.kernels.replica_logs import ANY_EPOCH
+from tests.anomalies.runs import state, table
+from tests.property.naive_replica_logs import NaiveLogs
+from tests.property.test_replica_logs_by_replay import random_rows
+
+CASES = 144
+NONE = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One row of `Claims`."""
+
+    offset: int
+    low_epoch: int
+    high_epoch: int
+    from_ns: int
+    by_ns: int
+    epoch: int
+
+    @property
+    def is_torn(self) -> bool:
+        return self.low_epoch < self.high_epoch < ANY_EPOCH
+
+    def written_in(self, epoch: int) -> tuple[int, int]:
+        return (epoch, epoch) if self.is_torn else (self.low_epoch, self.high_epoch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """An election, or a leader that cut its own log, which excuses nothing and has no number."""
+
+    number: int
+    at_ns: int
+    leader: int
+    epoch: int
+    excuses: bool
+    was_in_isr: bool
+
+
+class NaiveElections:
+    """The elections of one partition whose flagged ones are all lawful."""
+
+    def __init__(self, states: list[dict[str, Any]], logs: NaiveLogs) -> None:
+        self.logs = logs
+        self.elections: list[Event] = []
+        leader, isr = NONE, []
+        for row in states:
+            if row["leader"] >= 0 and (row["leader"] != leader or row["flagged"]):
+                self.elections.append(
+                    Event(
+                        number=len(self.elections),
+                        at_ns=row["at_ns"],
+                        leader=row["leader"],
+                        epoch=row["leader_epoch"],
+                        excuses=row["flagged"],
+                        was_in_isr=row["leader"] in isr,
+                    )
+                )
+            leader, isr = row["leader"], row["isr"]
+        self.last_leader = leader
+        self.events = list(self.elections)
+        for at_ns, epoch, broker in logs.self_cuts():
+            if any(e.epoch > epoch and e.at_ns <= at_ns for e in self.elections):
+                continue
+            cut = Event(
+                number=NONE,
+                at_ns=at_ns,
+                leader=broker,
+                epoch=epoch + 1,
+                excuses=False,
+                was_in_isr=True,
+            )
+            self.events.insert(sum(e.at_ns <= at_ns for e in self.events), cut)
+
+    def epoch_end(self, epoch: int) -> int:
+        return next((e.at_ns for e in self.elections if e.epoch > epoch), INF_NS)
+
+    def settled_end(self) -> int | None:
+        if not self.logs.replicas:
+            return None
+        leader = self.last_leader
+        if leader < 0:
+            leader = self.logs.reigns[-1].broker if self.logs.reigns else NONE
+        return self.logs.end_at(leader, INF_NS) if leader in self.logs.replicas else None
+
+    def fate(self, lost: Claim, until: Claim | None) -> tuple[int, int]:
+        """Returns the outcome and the number of the election."""
+        if not self.logs.replicas:
+            return self._possible(lost, until)
+        first = self._decided(lost, until, lost.written_in(lost.low_epoch))
+        second = self._decided(lost, until, lost.written_in(lost.high_epoch))
+        is_torn = lost.is_torn or (until is not None and until.is_torn)
+        is_certain = first[0] == second[0]
+        if until is not None and is_torn and first[0] != EXCUSED:
+            is_certain = False
+        return (first[0] if is_certain else UNDECIDED), first[1]
+
+    def _decided(
+        self, lost: Claim, until: Claim | None, epochs: tuple[int, int]
+    ) -> tuple[int, int]:
+        low, high = epochs
+        found: Event | None = None
+        for event in self.events:
+            if not (_is_after(event, lost, low) and _is_before(event, until)):
+                continue
+            if until is not None and 0 <= until.epoch < event.epoch:
+                continue
+            place = (event.leader, event.at_ns, lost.offset, low, high)
+            if self.logs.certainly_has(*place, lost.by_ns):
+                found = None
+            elif self.logs.lacks(*place):
+                found = found or event
+        if found is None:
+            return UNEXCUSED, NONE
+        return (EXCUSED if found.excuses else UNEXCUSED), found.number
+
+    def _possible(self, lost: Claim, until: Claim | None) -> tuple[int, int]:
+        deciding, others, may_be = [], False, False
+        for event in self.elections:
+            if not _is_before(event, until):
+                continue
+            is_between = _is_after(event, lost, lost.low_epoch)
+            if not event.was_in_isr and max(lost.high_epoch, lost.epoch) < event.epoch:
+                is_between = True
+            if event.excuses:
+                deciding += [event.number] if is_between else []
+                is_older = max(lost.epoch, lost.low_epoch) < event.epoch
+                may_be |= not event.was_in_isr and is_older and lost.high_epoch == ANY_EPOCH
+            else:
+                others |= is_between
+        if deciding:
+            return (UNDECIDED if others else EXCUSED), deciding[0]
+        return (UNDECIDED if may_be else UNEXCUSED), NONE
+
+
+def _is_after(event: Event, lost: Claim, low: int) -> bool:
+    in_time = lost.from_ns <= event.at_ns or (not event.was_in_isr and lost.epoch >= 0)
+    return in_time and max(lost.epoch, low) < event.epoch
+
+
+def _is_before(event: Event, until: Claim | None) -> bool:
+    if until is None:
+        return True
+    return event.at_ns <= until.by_ns or event.epoch <= max(until.epoch, until.low_epoch)
+
+
+def random_states(rng: random.Random) -> list[dict[str, Any]]:
+    states, now, epoch = [], 0, 0
+    for number in range(rng.randint(0, 7)):
+        now += rng.choice((0, 1, 5, 8))
+        leader = rng.choice((-1, 0, 1, 2, 3))
+        epoch += rng.choice((0, 1, 1, 2))
+        isr = sorted(rng.sample((0, 1, 2, 3), rng.randint(1, 3)))
+        flagged = leader >= 0 and rng.random() < 0.5
+        row = state(now, leader, isr, epoch=epoch, flagged=flagged, metadata_offset=number)
+        states.append(row)
+    return states
+
+
+def random_claim(rng: random.Random) -> Claim:
+    low, high = sorted((rng.randint(0, 5), rng.randint(0, 5)))
+    low, high = rng.choice(((-1, ANY_EPOCH), (low, ANY_EPOCH), (low, low), (low, high)))
+    from_ns, by_ns = sorted((rng.randint(0, 40), rng.randint(0, 40)))
+    return Claim(
+        offset=rng.randint(0, 6),
+        low_epoch=low,
+        high_epoch=high,
+        from_ns=from_ns,
+        by_ns=by_ns,
+        epoch=rng.choice((-1, rng.randint(0, 6))),
+    )
+
+
+def columns(claims: list[Claim]) -> Claims:
+    names = ("offset", "low_epoch", "high_epoch", "from_ns", "by_ns", "epoch")
+    return Claims(
+        **{name: np.array([getattr(c, name) for c in claims], dtype=np.int64) for name in names}
+    )
+
+
+@pytest.mark.parametrize("part", range(12))
+def test_fates_are_those_of_one_record_after_the_other(part: int) -> None:
+    for number in range(part * CASES // 12, (part + 1) * CASES // 12):
+        rng = random.Random(f"elections/{number}")
+        states = random_states(rng)
+        rows = random_rows(rng) if rng.random() < 0.7 else []
+        naive = NaiveElections(states, NaiveLogs(rows))
+        shuffled = rng.sample(states, len(states))
+        elections = Elections(
+            table("partition_states", shuffled),
+            table("replica_states", rows),
+            table("broker_states", []),
+            table("faults", []),
+            elr_on=rng.random() < 0.5,
+        )
+        assert elections.settled_end_offset == naive.settled_end()
+        assert elections.can_excuse == any(e.excuses for e in naive.elections)
+        epochs = np.arange(-1, 12)
+        assert elections.epoch_ends(epochs).tolist() == [naive.epoch_end(e) for e in epochs]
+        for count in (1, 1, 1, 1, 8):
+            lost = [random_claim(rng) for _ in range(count)]
+            until = [random_claim(rng) for _ in range(count)] if rng.random() < 0.6 else None
+            fates = elections.fates(columns(lost), columns(until) if until else None)
+            expected = [
+                naive.fate(claim, until[at] if until else None) for at, claim in enumerate(lost)
+            ]
+            found = list(zip(fates.outcome.tolist(), fates.election.tolist(), strict=True))
+            assert found == expected, f"case {number}: {states} {rows} {lost} {until}"
+
+
+def test_of_two_fates_the_better_one_counts_and_of_equal_ones_the_first() -> None:
+    from checkers.kernels.elections import Fates
+
+    outcomes = [UNEXCUSED, UNDECIDED, EXCUSED]
+    first = [a for a in outcomes for _ in outcomes]
+    second = [b for _ in outcomes for b in outcomes]
+    both = Fates(
+        outcome=np.array(first, dtype=np.int8), election=np.full(9, 1, dtype=np.int64)
+    ).or_else(
+        Fates(outcome=np.array(second, dtype=np.int8), election=np.full(9, 2, dtype=np.int64))
+    )
+    assert both.outcome.tolist() == [max(pair) for pair in zip(first, second, strict=True)]
+    assert both.election.tolist() == [
+        1 if a >= b else 2 for a, b in zip(first, second, strict=True)
+    ]

@@ -1,0 +1,137 @@
+"""Whether a flagged election was unavoidable, step by step from the rule in `checkers.kernels.elections`."""
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from checkers.kernels.elections import Elections
+from checkers.kernels.history import INF_NS
+from tests.anomalies.runs import broker, fault, replica, state, table
+
+CASES = 480
+BROKERS = (1, 2, 3)
+Row = dict[str, Any]
+
+
+def random_run(rng: random.Random) -> tuple[list[Row], list[Row], list[Row]]:
+    """Returns partition states, broker states and faults."""
+    states: list[Row] = []
+    min_isr, replicas = rng.choice((1, 2, 2)), [1, 2, 3]
+    isr, elr = set(BROKERS), set[int]()
+    for number in range(rng.randint(1, 6)):
+        if number:
+            gone = {b for b in isr if rng.random() < 0.5}
+            isr = isr - gone or {rng.choice(BROKERS)}
+            elr = {b for b in (elr | gone) - isr if rng.random() < 0.4}
+        if rng.random() < 0.04:
+            min_isr = 3 - min_isr
+        if rng.random() < 0.04:
+            replicas = [*replicas, 4]
+        row = state(
+            10 * number,
+            rng.choice(BROKERS),
+            sorted(isr),
+            epoch=number,
+            flagged=number > 0 and rng.random() < 0.5,
+            elr=sorted(elr),
+            min_isr=min_isr,
+            replicas=replicas,
+            metadata_offset=number,
+        )
+        states.append(row)
+    brokers = []
+    for number in range(rng.randint(1, 9)):
+        change = rng.choices(("registered", "unregistered", "fenced"), (8, 1, 1))[0]
+        row = broker(rng.randint(0, 60), rng.choice(BROKERS), change, clean=rng.random() < 0.4)
+        brokers.append(row | {"metadata_offset": number})
+    faults = []
+    for _ in range(rng.randint(0, 4)):
+        node = f"b{rng.choice(BROKERS)}"
+        at = rng.randint(0, 50)
+        healed = rng.choice((None, at + rng.randint(0, 20)))
+        row = fault(at, "cut", rng.choice(([node], [node], [])), healed=healed)
+        kind = rng.choice(("unclean_end", "broken_disk", "cut_short", "none"))
+        row |= {"unclean_end": kind == "unclean_end", "broken_disk": kind == "broken_disk"}
+        row |= {"cut_short": [node] if kind == "cut_short" else ["b9"]}
+        faults.append(row)
+    return states, brokers, faults
+
+
+def is_unavoidable(states: list[Row], at: int, brokers: list[Row], faults: list[Row]) -> bool:
+    full = [row for row in states[:at] if len(row["isr"]) >= row["min_isr"]]
+    if not full:
+        return True
+    span = states[states.index(full[-1]) : at + 1]
+    if len({(row["min_isr"], tuple(row["replicas"])) for row in span}) > 1:
+        return True
+    left = set()
+    for before, after in pairwise(span):
+        for b in {*before["isr"], *before["elr"]} - {*after["isr"], *after["elr"]}:
+            for change in brokers:
+                in_time = span[0]["at_ns"] <= change["at_ns"] <= after["at_ns"]
+                if change["broker"] == b and in_time and left_uncleanly(change, brokers, faults):
+                    left.add(b)
+    return len(left) >= span[0]["min_isr"]
+
+
+def left_uncleanly(change: Row, brokers: list[Row], faults: list[Row]) -> bool:
+    if change["change"] != "registered" or change["clean"]:
+        return bool(change["change"] == "unregistered")
+    since = max(
+        (
+            row["at_ns"]
+            for row in brokers
+            if row["broker"] == change["broker"]
+            and row["change"] == "registered"
+            and row["clean"]
+            and row["metadata_offset"] < change["metadata_offset"]
+        ),
+        default=-INF_NS,
+    )
+    node = f"b{change['broker']}"
+    return any(
+        node in row["resolved"] and explains(row, node, since, change["at_ns"]) for row in faults
+    )
+
+
+def explains(row: Row, node: str, since_ns: int, to_ns: int) -> bool:
+    was_over = row["healed_ns"] is not None and row["healed_ns"] <= since_ns
+    if row["broken_disk"] and row["invoked_ns"] <= to_ns and not was_over:
+        return True
+    ends_it = row["unclean_end"] or node in row["cut_short"]
+    return bool(ends_it and since_ns < row["invoked_ns"] <= to_ns)
+
+
+@pytest.mark.parametrize("part", range(6))
+@pytest.mark.parametrize(
+    ("elr_on", "unclean", "has_brokers"),
+    [(True, False, True), (False, False, True), (True, True, True), (True, False, False)],
+)
+def test_a_flagged_election_is_lawful_if_it_was_unavoidable(
+    part: int, elr_on: bool, unclean: bool, has_brokers: bool
+) -> None:
+    is_checked = elr_on and not unclean and has_brokers
+    found = []
+    for number in range(part * CASES // 6, (part + 1) * CASES // 6, 1 if is_checked else 10):
+        rng = random.Random(f"lawful/{number}")
+        states, brokers, faults = random_run(rng)
+        brokers = brokers if has_brokers else []
+        elections = Elections(
+            table("partition_states", rng.sample(states, len(states))),
+            table("replica_states", [replica(0, b, 0) for b in BROKERS if rng.random() < 0.5]),
+            table("broker_states", rng.sample(brokers, len(brokers))),
+            table("faults", faults),
+            elr_on=elr_on,
+            unclean_election_enabled=unclean,
+        )
+        lawful = {e.leader_epoch: e.is_lawful for e in elections.elections if e.is_flagged}
+        assert lawful == {
+            row["leader_epoch"]: not is_checked or is_unavoidable(states, at, brokers, faults)
+            for at, row in enumerate(states)
+            if row["flagged"]
+        }, f"case {number}: {states} {brokers} {faults}"
+        assert all(e.is_lawful != bool(e.reason) for e in elections.elections)
+        found += lawful.values()
+    assert any(found) and all(found) != is_checked

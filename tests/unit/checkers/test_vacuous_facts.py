@@ -1,0 +1,97 @@
+"""Declarations that leave nothing to judge: their borders, and what a partition spans."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from checkers.kernels.vacuous_facts import (
+    Extent,
+    extent_of,
+    hides_nothing,
+    joined,
+    unfounded_excuses,
+    vacuous_facts,
+)
+from harness.contracts.run_context import RunContext
+from harness.contracts.verdict import Anomaly, Judgement
+from tests.anomalies.runs import append, broker, final_read, run, table
+from tests.property.brute_force import operations_table, records_table
+from tests.property.test_findings_by_definition import history_of
+
+SPAN = Extent(first_ns=10, last_ns=30, highest_acked=5, lowest_final=3)
+NOTHING = Extent(first_ns=None, last_ns=None, highest_acked=None, lowest_final=None)
+
+
+@pytest.mark.parametrize(("error", "count"), [(0, 0), (19, 0), (20, 1), (21, 1)])
+def test_clocks_that_may_differ_by_the_whole_run_order_nothing(error: int, count: int) -> None:
+    assert len(vacuous_facts(SPAN, RunContext(clock_error_ns=error))) == count
+    assert not vacuous_facts(NOTHING, RunContext(clock_error_ns=error))
+
+
+@pytest.mark.parametrize(
+    ("start", "count"), [(0, 0), (1, 0), (3, 0), (4, 1), (5, 1), (6, 2), (7, 2)]
+)
+def test_a_log_start_above_what_is_there_is_refuted(start: int, count: int) -> None:
+    assert len(vacuous_facts(SPAN, RunContext(log_start_offset=start))) == count
+    assert not vacuous_facts(NOTHING, RunContext(log_start_offset=start))
+
+
+def test_a_context_hides_something_if_it_declares_an_error_or_a_start() -> None:
+    assert hides_nothing(RunContext())
+    assert not hides_nothing(RunContext(clock_error_ns=1))
+    assert not hides_nothing(RunContext(log_start_offset=1))
+
+
+def test_an_extent_is_that_of_its_operations_and_extents_add_up() -> None:
+    for number in range(150):
+        calls, _ = history_of(number)
+        acked = [c.offset for c in calls if c.kind == "append" and c.outcome == "ok"]
+        known = [offset for offset in acked if offset is not None]
+        final = [o for c in calls if c.final and c.outcome == "ok" for o, _ in c.records]
+        times = [c.inv for c in calls] + [c.res for c in calls if c.res is not None]
+        extent = extent_of(operations_table(calls), records_table(calls))
+        assert extent == Extent(
+            first_ns=min(c.inv for c in calls),
+            last_ns=max(times),
+            highest_acked=max(known, default=None),
+            lowest_final=min(final, default=None),
+        )
+        cut = random.Random(f"extents/{number}").randint(0, len(calls))
+        parts = [
+            extent_of(operations_table(part), records_table(part))
+            for part in (calls[:cut], calls[cut:])
+        ]
+        assert joined(parts) == extent
+    assert joined([]) == NOTHING
+
+
+@pytest.mark.parametrize("has_brokers", [True, False])
+@pytest.mark.parametrize("elr_on", [True, False])
+@pytest.mark.parametrize("unclean", [True, False])
+@pytest.mark.parametrize("judgement", [Judgement.EXCUSED, Judgement.FORBIDDEN])
+def test_with_eligible_leader_replicas_an_excuse_needs_recorded_brokers(
+    has_brokers: bool, elr_on: bool, unclean: bool, judgement: Judgement
+) -> None:
+    context = replace(RunContext(), elr_on=elr_on, unclean_election_enabled=unclean)
+    anomaly = Anomaly(
+        id="lost-acked-write",
+        level="durability",
+        topic="t",
+        partition=0,
+        count=1,
+        judgement=judgement,
+        rule="a rule",
+        sentence="a sentence",
+    )
+    brokers = table("broker_states", [broker(0, 1, "registered")] if has_brokers else [])
+    is_unfounded = not has_brokers and elr_on and not unclean and judgement == Judgement.EXCUSED
+    assert len(unfounded_excuses([anomaly], brokers, context)) == is_unfounded
+    assert not unfounded_excuses([], brokers, context)
+
+
+def test_a_partition_without_operations_spans_nothing() -> None:
+    tables = run([])
+    assert extent_of(tables["operations"], tables["records_read"]) == NOTHING
+    tables = run([append(0, 0, at=1), *final_read(5, 0)])
+    assert extent_of(tables["operations"], tables["records_read"]).lowest_final == 0
