@@ -26,6 +26,8 @@ from workloads.group import GroupWorkloadConfig
 NATIVE = "native"
 FAST_SESSION_TIMEOUT_MS = 2000
 SESSION_TIMEOUT_MS = 10_000
+MEAN_LIFE_SESSIONS = 2.5
+"""Mean life of a member in session timeouts; with a shorter one members would be gone before a rebalance ends."""
 MEMBERS_MAX = 100
 
 
@@ -92,12 +94,14 @@ class ConsumerGroupWorkload(AppendWorkload):
 
     def __init__(self, config: ConsumerGroupConfig, context: WorkloadContext) -> None:
         super().__init__(config, context)
+        session_timeout_ms = (
+            FAST_SESSION_TIMEOUT_MS if context.has_fast_timings else SESSION_TIMEOUT_MS
+        )
         settings = GroupWorkloadConfig(
             members=config.members,
             static_members=config.static_members,
-            session_timeout_ms=(
-                FAST_SESSION_TIMEOUT_MS if context.has_fast_timings else SESSION_TIMEOUT_MS
-            ),
+            session_timeout_ms=session_timeout_ms,
+            mean_life_s=MEAN_LIFE_SESSIONS * session_timeout_ms / 1e3,
         )
         self.group: Group
         if config.client == NATIVE:
