@@ -13,7 +13,8 @@ from typing import Any
 from harness.contracts.cluster import CONTROLLER_ID_FIRST, HARNESS_HOST, AddRow, Population, Topic
 from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
-from harness.contracts.system import Settings
+from harness.contracts.system import NodeFiles, Settings
+from harness.simulation.disk import SimDisk
 from harness.simulation.node import IdleProcess
 from harness.simulation.world import World
 from harness.systems.reference.states import MetadataWitness, NodeObserver
@@ -150,6 +151,10 @@ class SimulatedCluster:
             if partition.log is not None
         }
 
+    def node_files(self, name: str) -> NodeFiles:
+        """Returns access to a node's files as its processes see them; no fault applies."""
+        return _CachedFiles(self.world.nodes[name].disk)
+
     # -- wiring
 
     def _add_nodes(self) -> None:
@@ -176,6 +181,23 @@ class SimulatedCluster:
 
     def _is_down(self, name: str) -> bool:
         return not self.world.nodes[name].is_alive
+
+
+class _CachedFiles:
+    """Implements `NodeFiles` over a simulated disk."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self._disk = disk
+
+    def list(self, directory: str) -> list[str]:
+        """Returns the names of the files in a directory."""
+        prefix = f"{directory}/"
+        names = (path[len(prefix) :] for path in self._disk.files if path.startswith(prefix))
+        return sorted(name for name in names if "/" not in name)
+
+    def read(self, path: str, length: int) -> bytes:
+        """Returns the first bytes of a file."""
+        return self._disk.peek(path)[:length]
 
 
 def _finish(future: "asyncio.Future[None]") -> None:
