@@ -11,7 +11,7 @@ Kernels decide (`slices`, `buckets`, `cut_partition`). If they find anything wro
 the partition goes to one task as a whole after all, which takes about 100 bytes of memory for each operation.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -40,6 +40,14 @@ from checkers.kernels.cut_partition import (
     can_be_cut,
     group_to_fold,
     judge_cut_partition,
+)
+from checkers.kernels.divergence import (
+    BATCH_COLUMNS,
+    WINDOW_COLUMNS,
+    LogComparison,
+    in_sync,
+    join_windows,
+    windows_of,
 )
 from checkers.kernels.history import I64, lookup, read_history
 from checkers.kernels.payloads import CLAIMS, contradicting
@@ -97,7 +105,10 @@ def judge_in_buckets(spark: Any, task: Task, *, width: int = BUCKET_WIDTH) -> di
         shared = read_tables_of(task, ("faults", "group_events", "broker_states"))
         check_partition({"group_events": shared["group_events"]}, names_of(task))
         group = group_to_fold(shared["group_events"], context)
-        if REPLICA_CHECKER in context.checkers and not leaders_hold(task, shared["broker_states"]):
+        if REPLICA_CHECKER in context.checkers and not (
+            leaders_hold(task, shared["broker_states"])
+            and replicas_agree(task, sparse=context.sparse_offsets)
+        ):
             return None
     except (HistoryError, ValueError, OSError, pa.ArrowException):
         return None
@@ -173,6 +184,39 @@ def leaders_hold(task: Task, broker_states: pa.Table) -> bool:
     return not states.lowered
 
 
+def replicas_agree(task: Task, *, sparse: bool = False) -> bool:
+    """Returns whether the logs of the replicas are the same, reading one row group after the other.
+
+    Args:
+        task: The partition.
+        sparse: Whether offsets may be missing.
+
+    Raises:
+        HistoryError, OSError: A file cannot be read.
+        pyarrow.ArrowException: It is damaged.
+    """
+    windows = join_windows(windows_of(rows) for rows in _batch_groups(task, WINDOW_COLUMNS))
+    states = read_tables_of(task, ("partition_states",))["partition_states"]
+    comparison = LogComparison(in_sync(windows, states), sparse=sparse)
+    last = -1
+    for rows in _batch_groups(task, BATCH_COLUMNS):
+        base = np.append(last, rows.column("base_offset").to_numpy())
+        if bool((base[1:] < base[:-1]).any()):
+            return False  # not in canonical order: to be judged as a whole
+        last = int(base[-1])
+        comparison.follow(rows)
+    return comparison.end() is None
+
+
+def _batch_groups(task: Task, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yields the row groups of the table `replica_batches` of a partition."""
+    for file in (file_of(data) for data in task["files"]):
+        if file.table == "replica_batches":
+            with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
+                for group in range(parquet.metadata.num_row_groups):
+                    yield parquet.read_row_group(group, columns=list(columns))
+
+
 def slice_bounds(task: Task) -> list[tuple[int, int, int]]:
     """Returns the slices of a partition, one per row group of its operations: (index, first op, op to stop at).
 
@@ -229,7 +273,7 @@ def _check_slice(task: Task, tables: dict[str, pa.Table], index: int, slices: in
     names = names_of(task)
     check_partition(tables, names)
     for file in (file_of(data) for data in task["files"]):
-        if file.table in ("partition_states", "replica_states"):
+        if file.table in ("partition_states", "replica_states", "replica_batches"):
             with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
                 for group in range(index, parquet.metadata.num_row_groups, slices):
                     rows = parquet.read_row_group(group, columns=wanted_columns(file.table))
