@@ -245,7 +245,6 @@ class _RealRun:
                     self.experiment.system_under_test,
                     self._replica_states,
                     self.cluster.node_files,
-                    self.experiment.topic.name,
                     lambda table, row: rows.append((table, row)),
                 )
         except TimeoutError:

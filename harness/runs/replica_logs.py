@@ -15,6 +15,9 @@ from harness.history.schema import REPLICA_STATES
 LOG_BYTES_MAX = 64 << 20
 """Of a longer log only the beginning is read."""
 
+INTERNAL = "__"
+"""How the names of topics begin that belong to the system itself; no client of a run reads their partitions."""
+
 _COLUMN = {name: index for index, name in enumerate(REPLICA_STATES.names)}
 
 FilesOf = Callable[[str], NodeFiles]
@@ -51,32 +54,28 @@ class LastReplicaStates:
             key = (row[_COLUMN["node"]], row[_COLUMN["topic"]], row[_COLUMN["partition"]])
             self._last[key] = row
 
-    def running(self, topic: str) -> list[_Replica]:
-        """Returns the replicas of a topic whose process runs and knows its log, in order."""
+    def running(self) -> list[_Replica]:
+        """Returns the replicas of the run's topics whose process runs and that know their logs, in order."""
         found = []
         for _, row in sorted(self._last.items()):
             state: Mapping[str, Any] = dict(zip(_COLUMN, row, strict=True))
-            if (
-                state["topic"] == topic
-                and state["role"] != "offline"
-                and state["high_watermark"] > 0
-            ):
-                found.append(
-                    _Replica(**{name: state[name] for name in _Replica.__dataclass_fields__})
-                )
+            if state["topic"].startswith(INTERNAL) or state["role"] == "offline":
+                continue
+            if state["high_watermark"] > 0:
+                names = _Replica.__dataclass_fields__
+                found.append(_Replica(**{name: state[name] for name in names}))
         return found
 
 
 def record_logs(
-    system: System, states: LastReplicaStates, files_of: FilesOf, topic: str, add_row: AddRow
+    system: System, states: LastReplicaStates, files_of: FilesOf, add_row: AddRow
 ) -> list[str]:
-    """Reads the logs of a topic's replicas and records their batches.
+    """Reads the logs of the replicas and records their batches.
 
     Args:
         system: Only a system that is a `LogReader` can be read; of another one nothing is recorded.
         states: The replicas.
         files_of: Gives access to the files of a node.
-        topic: Which topic.
         add_row: Takes history rows.
 
     Returns:
@@ -85,13 +84,15 @@ def record_logs(
     if not isinstance(system, LogReader):
         return []
     unread = []
-    for replica in states.running(topic):
+    for replica in states.running():
         try:
             batches = system.stored_batches(
-                files_of(replica.node), topic, replica.partition, bytes_max=LOG_BYTES_MAX
+                files_of(replica.node), replica.topic, replica.partition, bytes_max=LOG_BYTES_MAX
             )
         except OSError as error:
-            unread.append(f"{replica.node}: the log of {topic}-{replica.partition}: {error}")
+            unread.append(
+                f"{replica.node}: the log of {replica.topic}-{replica.partition}: {error}"
+            )
             continue
         for base_offset, last_offset, leader_epoch, checksum in batches:
             add_row(
@@ -99,7 +100,7 @@ def record_logs(
                 (
                     replica.node,
                     replica.broker,
-                    topic,
+                    replica.topic,
                     replica.partition,
                     base_offset,
                     last_offset,

@@ -193,7 +193,6 @@ class SimulatedRun:
             self.experiment.system_under_test,
             self._replica_states,
             self.cluster.node_files,
-            self.experiment.topic.name,
             self.history.add,
         )
         record_end(

@@ -118,13 +118,14 @@ def test_the_last_state_of_every_running_replica_counts() -> None:
         state(2, hw=4),
         state(2, hw=4, role="offline"),
         state(4, hw=0),
-        state(5, hw=3, topic="other"),
+        state(1, hw=3, topic="other"),
+        state(5, hw=3, topic="__consumer_offsets"),
     ):
         states.add("replica_states", row)
     states.add("marks", (1, "b9", "m", "{}"))
-    assert len(rows) == 8
-    found = [(one.node, one.high_watermark) for one in states.running("t")]
-    assert found == [("b1", 2), ("b3", 5)]
+    assert len(rows) == 9
+    found = [(one.node, one.topic, one.high_watermark) for one in states.running()]
+    assert found == [("b1", "other", 3), ("b1", "t", 2), ("b3", "t", 5)]
 
 
 def test_a_log_that_cannot_be_read_is_left_out_and_named() -> None:
@@ -134,9 +135,7 @@ def test_a_log_that_cannot_be_read_is_left_out_and_named() -> None:
     log = log_of((0, batch(0) + batch(1, 2)))
     files = {"b1": Files(log), "b2": Files(log, broken=next(iter(log))), "b3": Files({})}
     rows: list[tuple[str, tuple[Any, ...]]] = []
-    unread = record_logs(
-        SYSTEM, states, lambda name: files[name], "t", lambda *row: rows.append(row)
-    )
+    unread = record_logs(SYSTEM, states, lambda name: files[name], lambda *row: rows.append(row))
     (sentence,) = unread
     assert sentence.startswith("b2: the log of t-0: data/t-0/")
     recorded = [dict(zip(REPLICA_BATCHES.names, row, strict=True)) for _, row in rows]
@@ -153,7 +152,7 @@ def test_nothing_is_recorded_of_a_system_that_cannot_read_logs() -> None:
     states.add("replica_states", state(1, hw=2))
     other: Any = object()
     rows: list[Any] = []
-    assert record_logs(other, states, lambda _: Files({}), "t", lambda *row: rows.append(row)) == []
+    assert record_logs(other, states, lambda _: Files({}), lambda *row: rows.append(row)) == []
     assert rows == []
 
 
