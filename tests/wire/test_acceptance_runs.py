@@ -65,6 +65,10 @@ def test_a_run_with_the_confluent_client_and_a_group_is_valid(
     assert stored["counters"]["group_records"] >= 50
     assert stored["faults"] == 2
     run = (results / "latest").resolve()
+    logs = read_tables(run)["replica_batches"].select(["broker", "partition"]).to_pylist()
+    found = {(row["broker"], row["partition"]) for row in logs}
+    assert found == {(broker, partition) for broker in (1, 2, 3) for partition in (0, 1)}
+    assert "logs_not_read" not in stored["environment"]
     first = (run / "verdict.json").read_bytes()
     _forget_all_but_the_history(run)
     assert main(["check", str(run), "--no-spark", "--quiet"]) == 0
