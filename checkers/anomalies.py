@@ -269,7 +269,7 @@ _ROWS = (
     (
         "divergent-replicas",
         "integrity",
-        "Two replicas hold different records at an offset below the high watermarks of both.",
+        "Two members of the ISR hold different records at an offset below the high watermarks of both.",
         "offsets",
         "Kafka replication: what is committed is the same on every replica",
     ),

@@ -388,12 +388,14 @@ checker idempotent-producer
     ),
     "divergent-replicas": _example(
         """
-log of b1 below 2: 0:7 1:8
-log of b2 below 2: 0:7 1:9
+0  p0  append -> ok at 0     [1, 5]
+log of b1 below 2: 0:0 1:8
+log of b2 below 2: 0:0 1:9
 """,
         """
-log of b1 below 2: 0:7 1:8
-log of b2 below 1: 0:7 1:9
+0  p0  append -> ok at 0     [1, 5]
+log of b1 below 2: 0:0 1:8
+log of b2 below 1: 0:0 1:9
 """,
     ),
     "unplaced-below-end": _example(
@@ -480,6 +482,7 @@ PRODUCED_BY: dict[str, tuple[str, ...]] = {
     "future-read": ("B-18", "B-22"),
     "late-insert": ("B-00", "B-10"),
     "high-watermark-regression": ("HW-5",),
+    "divergent-replicas": ("B-02", "B-05", "B-07", "B-42"),
     "stale-end": ("B-00", "B-27"),
     "lost-ack": ("B-19",),
     "end-regression": ("B-00", "B-33"),
@@ -521,8 +524,5 @@ NOT_PRODUCED: dict[str, str] = {
     "out-of-sequence": _SESSIONS,
     "producer-gap": _SESSIONS,
     "slow-recovery": "it needs a limit, and no defect only delays a recovery",
-    "divergent-replicas": (
-        "no table has the records of followers; in the reference system INV-2 and INV-4 compare the replicas"
-    ),
 }
 """By anomaly: why no defect of the reference system produces it."""

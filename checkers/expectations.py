@@ -22,6 +22,7 @@ class Expectations:
         min_isr: min.insync.replicas of the topics.
         replication_factor: Replicas of a partition.
         unclean_election_enabled: Whether unclean elections are allowed by configuration.
+        at_least_once: Whether producers without idempotence sent an append again after a timeout.
     """
 
     profile: str = ""
@@ -29,6 +30,7 @@ class Expectations:
     min_isr: int = 2
     replication_factor: int = 3
     unclean_election_enabled: bool = False
+    at_least_once: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +121,14 @@ MATRIX: tuple[Row, ...] = (
         rule="acks=1 promises only that the leader had the record; it may be lost with that leader",
     ),
     Row(
+        name="at-least-once producers",
+        applies=lambda case: case.id == "duplicate" and case.expectations.at_least_once,
+        judgement=Judgement.ALLOWED,
+        rule=(
+            "a producer without idempotence that sends an append again after a timeout may write the record twice"
+        ),
+    ),
+    Row(
         name="several requests in flight",
         applies=lambda case: case.id == "reordered-send",
         judgement=Judgement.ALLOWED,
@@ -132,6 +142,14 @@ MATRIX: tuple[Row, ...] = (
         applies=lambda case: case.id == "high-watermark-regression",
         judgement=Judgement.FORBIDDEN,
         rule="a leader never lowers its high watermark within its leader epoch, whatever elections come later",
+    ),
+    Row(
+        name="one log on all replicas",
+        applies=lambda case: case.id == "divergent-replicas",
+        judgement=Judgement.FORBIDDEN,
+        rule=(
+            "what two members of the ISR know as committed is the same on both, whatever elections came before"
+        ),
     ),
     Row(
         name="rests on acks=1",

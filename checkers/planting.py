@@ -7,6 +7,7 @@ is whether the planted one is among those that are found.
 Choices are deterministic: of several rows that would do, the one in the middle.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -36,7 +37,7 @@ class Copy:
         operations: Rows by op_index.
         records: Rows of the records that each poll returned, in the order of the response.
         ends: Rows of the log ends that each operation received.
-        group_events, violations: Rows.
+        group_events, violations, batches: Rows; `batches` are those of `replica_batches`.
     """
 
     def __init__(self, tables: Mapping[str, pa.Table]) -> None:
@@ -52,6 +53,7 @@ class Copy:
             self.ends.setdefault(row["op_index"], []).append(row)
         self.group_events = self._rows("group_events")
         self.violations = self._rows("violations")
+        self.batches = self._rows("replica_batches")
 
     def _rows(self, name: str) -> list[Row]:
         table = self._tables.get(name)
@@ -72,6 +74,7 @@ class Copy:
             "end_offsets_seen": [row for op in sorted(self.ends) for row in self.ends[op]],
             "group_events": self.group_events,
             "violations": self.violations,
+            "replica_batches": self.batches,
         }
         made = {
             name: pa.Table.from_pylist(rows, schema=TABLES[name]) for name, rows in changed.items()
@@ -469,6 +472,21 @@ def _lower_high_watermark(copy: Copy) -> None:
     copy.set_end(later, before["offset"] - 1)
 
 
+def _diverge_replica(copy: Copy) -> None:
+    """Changes the checksum of a batch that several replicas know as committed, at one of them."""
+    known = [
+        row
+        for row in copy.batches
+        if row["last_offset"] < min(row["high_watermark"], row["read_end_offset"])
+    ]
+    holders = Counter(row["base_offset"] for row in known)
+    row = _some(
+        [row for row in known if holders[row["base_offset"]] > 1],
+        "batch that two replicas know as committed",
+    )
+    row["checksum"] ^= 1
+
+
 def _break_invariant(copy: Copy) -> None:
     copy.violations.append(
         {
@@ -539,6 +557,11 @@ PLANTS: tuple[Plant, ...] = tuple(
             "a leader reports a smaller log end than before",
             _lower_high_watermark,
         ),
+        (
+            "divergent-replicas",
+            "a replica holds another record than the others",
+            _diverge_replica,
+        ),
         ("invariant-broken", "a node reports that an invariant is broken", _break_invariant),
     )
 )
@@ -549,7 +572,6 @@ UNPLANTED: dict[str, str] = {
     "reordered-send": "the built-in clients have one append in flight at a time",
     "out-of-sequence": _SESSIONS,
     "producer-gap": _SESSIONS,
-    "divergent-replicas": "no table has the records of followers",
     "slow-recovery": "it depends on a limit, which is not a matter of the history",
     **dict.fromkeys(sorted(OF_TRANSACTIONS), "no built-in workload has transactions"),
 }

@@ -35,6 +35,8 @@ WORD_STYLES = {
     "--": "red",
     "found": "green",
     "MISSED": "bold red",
+    "forbidden": "bold red",
+    "undecided": "magenta",
 }
 """Words that have a colour wherever they are a whole cell."""
 

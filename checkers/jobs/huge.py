@@ -119,8 +119,16 @@ class Pieces(Protocol):
         """Returns the states of its replicas."""
         ...
 
+    def batches(self) -> dict[str, pa.Table]:
+        """Returns what the logs of its replicas hold."""
+        ...
+
     def leaders_hold(self, broker_states: pa.Table) -> bool:
         """Returns whether no leader lowered its high watermark."""
+        ...
+
+    def replicas_agree(self, partition_states: pa.Table) -> bool:
+        """Returns whether the logs of its replicas are the same."""
         ...
 
     def offsets_of(self, values: I64) -> I64:
@@ -182,9 +190,9 @@ def judge_pieces(
     try:
         others = pieces.others()
         groups = group_facts(others["group_events"]) if GROUP_CHECKER in context.checkers else ()
-        hold = REPLICA_CHECKER not in context.checkers or pieces.leaders_hold(
-            others["broker_states"]
-        )
+        has_replicas = REPLICA_CHECKER in context.checkers
+        hold = not has_replicas or pieces.leaders_hold(others["broker_states"])
+        agree = not has_replicas or pieces.replicas_agree(others["partition_states"])
     except (HistoryError, ValueError, OSError, pa.ArrowException):
         return None
     if len(groups) > GROUPS_MAX:
@@ -193,7 +201,7 @@ def judge_pieces(
     if cut.sent is None:
         return None
     judgement = None
-    if hold and not vacuous_facts(cut.extent, context):
+    if hold and agree and not vacuous_facts(cut.extent, context):
         judgement = judge_cut_partition(
             pieces.topic,
             pieces.partition,
@@ -206,7 +214,7 @@ def judge_pieces(
             measures=cut.measures,
         )
     if judgement is None:
-        judgement = _judge_remainder(spark, cut, others)
+        judgement = _judge_remainder(spark, cut, others, with_batches=not agree)
     cut.free.unpersist()
     return judgement, sum(item.acked_during for item in cut.sent)
 
@@ -267,7 +275,9 @@ class _Cut:
         return dict(self.lumps.mapPartitions(task).collect())
 
 
-def _judge_remainder(spark: Any, cut: _Cut, others: Mapping[str, pa.Table]) -> PartitionJudgement:
+def _judge_remainder(
+    spark: Any, cut: _Cut, others: Mapping[str, pa.Table], *, with_batches: bool
+) -> PartitionJudgement:
     """Finds the suspects of a partition and judges what remains of it without everything else."""
     pieces, context = cut.pieces, cut.pieces.context
     rules = rules_of(context, others["partition_states"], cut.groups)
@@ -275,7 +285,14 @@ def _judge_remainder(spark: Any, cut: _Cut, others: Mapping[str, pa.Table]) -> P
     totals = totals_of(cut.reports, cut.results, cut.groups, cut.extent, cut.measures)
     task = partial(_keep, pieces=pieces, plan=plan, rules=rules)
     kept = spark.parallelize(cut.bounds, len(cut.bounds)).flatMap(task).partitionBy(1, _first)
-    judge = partial(_judge_kept, pieces=pieces, others=dict(others), plan=plan, totals=totals)
+    judge = partial(
+        _judge_kept,
+        pieces=pieces,
+        others=dict(others),
+        with_batches=with_batches,
+        plan=plan,
+        totals=totals,
+    )
     (judgement,) = kept.mapPartitions(judge).collect()
     plan.unpersist()
     result: PartitionJudgement = judgement
@@ -427,14 +444,17 @@ def _judge_kept(
     *,
     pieces: Pieces,
     others: Mapping[str, pa.Table],
+    with_batches: bool,
     plan: Any,
     totals: Totals,
 ) -> Iterator[PartitionJudgement]:
+    # Logs that agree have no finding, and may be much larger than what is left of the history.
+    batches = pieces.batches() if with_batches else {}
     yield judge_remainder(
         pieces.topic,
         pieces.partition,
         [kept for _, kept in pairs],
-        {**others, **pieces.states()},
+        {**others, **pieces.states(), **batches},
         plan.value,
         totals,
         pieces.context,

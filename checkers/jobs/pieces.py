@@ -3,6 +3,7 @@
 Slices are the row groups of its operations, with the records and log ends that belong to these.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -21,6 +22,14 @@ from checkers.jobs.stored import (
     read_coordinator_states,
     read_tables_of,
     wanted_columns,
+)
+from checkers.kernels.divergence import (
+    BATCH_COLUMNS,
+    WINDOW_COLUMNS,
+    LogComparison,
+    in_sync,
+    join_windows,
+    windows_of,
 )
 from checkers.kernels.history import I64, OFFSET_MAX, Bools, lookup
 from checkers.kernels.payloads import CLAIMS, contradicting
@@ -98,13 +107,58 @@ class StoredPartition:
         """
         return read_tables_of(self.task, ("replica_states",))
 
+    def batches(self) -> dict[str, pa.Table]:
+        """Returns what the logs of its replicas hold.
+
+        Raises:
+            HistoryError: The file is missing, truncated or not ours.
+        """
+        return read_tables_of(self.task, ("replica_batches",))
+
     def leaders_hold(self, broker_states: pa.Table) -> bool:
         """Returns whether no leader lowered its high watermark; see `leaders_hold`."""
         return leaders_hold(self.task, broker_states)
 
+    def replicas_agree(self, partition_states: pa.Table) -> bool:
+        """Returns whether the logs of its replicas are the same; see `replicas_agree`."""
+        return replicas_agree(self.task, partition_states, sparse=self.context.sparse_offsets)
+
     def offsets_of(self, values: I64) -> I64:
         """Returns the offsets that appends were acknowledged at; see `acknowledged_offsets`."""
         return acknowledged_offsets(self.task, values)
+
+
+def replicas_agree(task: Task, partition_states: pa.Table, *, sparse: bool = False) -> bool:
+    """Returns whether the logs of the replicas are the same, reading one row group after the other.
+
+    Args:
+        task: The partition.
+        partition_states: Its rows.
+        sparse: Whether offsets may be missing.
+
+    Raises:
+        HistoryError, OSError: A file cannot be read.
+        pyarrow.ArrowException: It is damaged.
+    """
+    windows = join_windows(windows_of(rows) for rows in _batch_groups(task, WINDOW_COLUMNS))
+    comparison = LogComparison(in_sync(windows, partition_states), sparse=sparse)
+    last = -1
+    for rows in _batch_groups(task, BATCH_COLUMNS):
+        base = np.append(last, rows.column("base_offset").to_numpy())
+        if bool((base[1:] < base[:-1]).any()):
+            return False  # not in canonical order: to be judged with all rows at once
+        last = int(base[-1])
+        comparison.follow(rows)
+    return comparison.end() is None
+
+
+def _batch_groups(task: Task, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yields the row groups of the table `replica_batches` of a partition."""
+    for file in (file_of(data) for data in task["files"]):
+        if file.table == "replica_batches":
+            with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
+                for group in range(parquet.metadata.num_row_groups):
+                    yield parquet.read_row_group(group, columns=list(columns))
 
 
 def slice_bounds(task: Task) -> list[tuple[int, int, int]]:
@@ -163,7 +217,7 @@ def check_slice(task: Task, tables: dict[str, pa.Table], index: int, slices: int
     names = names_of(task)
     check_partition(tables, names)
     for file in (file_of(data) for data in task["files"]):
-        if file.table in ("partition_states", "replica_states"):
+        if file.table in ("partition_states", "replica_states", "replica_batches"):
             with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
                 for group in range(index, parquet.metadata.num_row_groups, slices):
                     rows = parquet.read_row_group(group, columns=wanted_columns(file.table))

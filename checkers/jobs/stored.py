@@ -47,6 +47,7 @@ UNUSED_COLUMNS: dict[str, frozenset[str]] = {
     "records_read": frozenset({"topic", "partition"}),
     "end_offsets_seen": frozenset({"topic", "partition", "source"}),
     "replica_states": frozenset({"topic", "partition", "log_start_offset"}),
+    "replica_batches": frozenset({"topic", "partition"}),
 }
 """Columns that no built-in checker reads, skipped unless a third-party checker runs. Whether topic and partition
 are those of the file is checked without reading them (`harness.history.parquet`)."""

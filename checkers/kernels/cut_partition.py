@@ -32,7 +32,8 @@ from harness.contracts.run_context import LOG_CHECKERS, RunContext
 
 GROUP_CHECKER = "consumer-group"
 REPLICA_CHECKER = "replicas"
-"""Its findings about log ends are violations of the log too, so only the states of leaders have to be followed."""
+"""Its findings about log ends are violations of the log too, so only the states of leaders and the logs of
+replicas have to be followed."""
 
 
 def can_be_cut(context: RunContext) -> bool:

@@ -32,6 +32,7 @@ def expectations_of(context: RunContext) -> Expectations:
         min_isr=context.min_isr,
         replication_factor=context.replication_factor,
         unclean_election_enabled=context.unclean_election_enabled,
+        at_least_once=context.at_least_once,
     )
 
 

@@ -4,12 +4,12 @@
   may report an older log end (`end-regression`); the same broker in the same epoch has no such excuse. It is
   judged from what clients received (`end_offsets_seen`) and from the states of the replicas (`replica_states`).
   Clients that do not know broker and epoch prove nothing.
-- *Below the high watermarks of two replicas their logs hold the same records* (`divergent-replicas`). No table of
-  a history has the records of followers, so `divergent_records` is for systems that can list them.
+- *Below the high watermarks of two replicas their logs hold the same records* (`divergent-replicas`), judged from
+  the batches that the replicas hold at the end (`replica_batches`; see `checkers.kernels.divergence`).
 
-Nothing is compared across a restart. In some releases a broker that is back before its session ends leads on in
-the same epoch, with the high watermark of its last checkpoint. A run that records no restarts at all (neither
-`broker_states` nor `replica_states`) proves nothing either.
+High watermarks are not compared across a restart. In some releases a broker that is back before its session ends
+leads on in the same epoch, with the high watermark of its last checkpoint. A run that records no restarts at all
+(neither `broker_states` nor `replica_states`) proves nothing about them either.
 """
 
 from collections import Counter
@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from checkers.anomalies import ANOMALIES, FRESH
 from checkers.expectations import Case, judge
+from checkers.kernels.divergence import Divergence, find_divergence
 from checkers.kernels.evidence import Evidence, duration, seconds
 from checkers.kernels.history import I64, INF_NS, Bools, is_word, lookup
 from checkers.kernels.judging import expectations_of
@@ -32,6 +33,7 @@ from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Witness
 
 REGRESSION = "high-watermark-regression"
+DIVERGENT = "divergent-replicas"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,70 +239,6 @@ def _codes(words: Any) -> I64:
     return codes
 
 
-# --- records of several replicas ---
-
-REPLICA_RECORDS = pa.schema(
-    [
-        pa.field("node", pa.string()),
-        pa.field("offset", pa.int64()),
-        pa.field("value", pa.int64()),
-        pa.field("leader_epoch", pa.int32()),
-    ]
-)
-"""Records in the logs of replicas at the end of a run: what `divergent_records` reads. Not a stored table yet."""
-
-
-def divergent_records(
-    replica_records: pa.Table,
-    log_starts: Mapping[str, int],
-    high_watermarks: Mapping[str, int],
-    *,
-    sparse: bool = False,
-) -> I64:
-    """Returns the offsets at which two replicas hold different records although both know them as committed.
-
-    Args:
-        replica_records: Rows as in `REPLICA_RECORDS`, in any order.
-        log_starts: First offset of every replica's log, by node.
-        high_watermarks: High watermark of every replica, by node.
-        sparse: Whether offsets may be missing (transactions, compaction); a missing record is no difference then.
-
-    Returns:
-        Ascending, each once. A record is another one if its value or its leader epoch differs, or if one replica
-        has none at an offset that is inside both logs.
-    """
-    nodes = sorted(high_watermarks)
-    names = np.array(replica_records.column("node").to_pylist(), dtype=object)
-    offset = replica_records.column("offset").to_numpy()
-    value = replica_records.column("value").to_numpy()
-    epoch = replica_records.column("leader_epoch").to_numpy().astype(np.int64)
-    committed = np.zeros(len(offset), dtype=np.bool_)
-    for node in nodes:
-        inside = (offset >= log_starts.get(node, 0)) & (offset < high_watermarks[node])
-        committed |= (names == node) & inside
-    rows = np.flatnonzero(committed)
-    rows = rows[np.lexsort((epoch[rows], value[rows], offset[rows]))]
-    offset, value, epoch, names = offset[rows], value[rows], epoch[rows], names[rows]
-    same_place = offset[1:] == offset[:-1]
-    differs = same_place & ((value[1:] != value[:-1]) | (epoch[1:] != epoch[:-1]))
-    divergent = [offset[1:][differs]]
-    if not sparse:
-        divergent += [
-            np.setdiff1d(_inside(offset, node, log_starts, high_watermarks), offset[names == node])
-            for node in nodes
-        ]
-    result: I64 = np.unique(np.concatenate(divergent))
-    return result
-
-
-def _inside(
-    offset: I64, node: str, log_starts: Mapping[str, int], high_watermarks: Mapping[str, int]
-) -> I64:
-    """Returns the offsets that a node's log must have, of those that any log has."""
-    inside: Bools = (offset >= log_starts.get(node, 0)) & (offset < high_watermarks[node])
-    return offset[inside]
-
-
 # --- the checker ---
 
 
@@ -308,7 +246,7 @@ class Replicas:
     """The checker `replicas`; see the module."""
 
     name = "replicas"
-    tables = LOG_TABLES
+    tables = (*LOG_TABLES, "replica_batches")
     per_partition = True
 
     def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
@@ -337,6 +275,11 @@ class Replicas:
             states.follow(replica_states)
         if states.lowered:
             findings.append(_of_states(states.lowered, context))
+        divergence = find_divergence(
+            tables["replica_batches"], tables["partition_states"], sparse=context.sparse_offsets
+        )
+        if divergence is not None:
+            findings.append(_of_logs(divergence, context))
         return CheckerReport(findings=tuple(findings))
 
 
@@ -348,6 +291,7 @@ def _of_clients(
 ) -> CheckerFinding:
     worst = min(seen, key=lambda each: (-each.gap_ns, each.second, each.first))
     return _finding(
+        REGRESSION,
         len(seen),
         f"op {worst.first} received the log end {worst.first_end} from {worst.node} in leader epoch"
         f" {worst.leader_epoch}; op {worst.second}, begun {duration(worst.gap_ns)} later, received the log end"
@@ -363,6 +307,7 @@ def _of_states(lowered: Iterable[LoweredHighWatermark], context: RunContext) -> 
     ordered = sorted(lowered, key=lambda each: (each.after - each.before, each.at_ns, each.node))
     worst = ordered[0]
     return _finding(
+        REGRESSION,
         len(ordered),
         f"{worst.node} lowered its high watermark from {worst.before} to {worst.after} at"
         f" {seconds(worst.at_ns)}, while it led in epoch {worst.leader_epoch}",
@@ -370,19 +315,35 @@ def _of_states(lowered: Iterable[LoweredHighWatermark], context: RunContext) -> 
     )
 
 
+def _of_logs(divergence: Divergence, context: RunContext) -> CheckerFinding:
+    return _finding(
+        DIVERGENT,
+        divergence.count,
+        divergence.sentence,
+        context,
+        details={"offsets": list(divergence.offsets), "nodes": list(divergence.nodes)},
+    )
+
+
 def _finding(
-    count: int, text: str, context: RunContext, witnesses: tuple[Witness, ...] = ()
+    identifier: str,
+    count: int,
+    text: str,
+    context: RunContext,
+    witnesses: tuple[Witness, ...] = (),
+    details: dict[str, Any] | None = None,
 ) -> CheckerFinding:
     case = Case(
-        id=REGRESSION, is_weak=False, is_excused=False, expectations=expectations_of(context)
+        id=identifier, is_weak=False, is_excused=False, expectations=expectations_of(context)
     )
     row = judge(case)
     return CheckerFinding(
-        id=REGRESSION,
-        level=ANOMALIES[REGRESSION].level,
+        id=identifier,
+        level=ANOMALIES[identifier].level,
         count=count,
         judgement=row.judgement,
         rule=row.rule,
         sentence=text,
         witnesses=witnesses,
+        details=details or {},
     )

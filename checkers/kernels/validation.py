@@ -29,6 +29,7 @@ from checkers.kernels.words import (
     OUTCOMES,
     POLL,
     OperationWords,
+    codes,
     numbers,
     operation_words,
 )
@@ -140,7 +141,7 @@ def check_partition(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
 
 
 def check_states(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
-    """Checks the rows of `partition_states` and `replica_states`, each of which stands alone.
+    """Checks the rows of `partition_states`, `replica_states` and `replica_batches`.
 
     Args:
         tables: Rows of one partition, all or some.
@@ -164,6 +165,55 @@ def check_states(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
         _check_words(replicas, "cause", CAUSES, where)
         for column in ("log_end_offset", "high_watermark"):
             _refuse_beyond(replicas, column, -1, OFFSET_MAX, where)
+    batches, where = tables.get("replica_batches"), name_of("replica_batches")
+    if batches is not None and batches.num_rows:
+        _check_batches(batches, where)
+
+
+def _check_batches(batches: pa.Table, where: str) -> None:
+    """Checks what the logs of replicas hold."""
+    _require_no_nulls(batches, TABLES["replica_batches"], where)
+    for column in ("base_offset", "last_offset", "high_watermark", "read_end_offset"):
+        _refuse_beyond(batches, column, 0, OFFSET_MAX, where)
+    _refuse_below(batches, "leader_epoch", -1, where)
+    _refuse_beyond(batches, "checksum", 0, 2**32 - 1, where)
+    base, last, broker = (_ints(batches, name) for name in ("base_offset", "last_offset", "broker"))
+    _refuse(
+        last < base,
+        where,
+        lambda row: f"the batch at offset {base[row]} ends at offset {last[row]}",
+    )
+    # Stored rows are in order of offsets; a stable sort of small numbers is much faster than one of both columns.
+    is_quick = bool((base[1:] >= base[:-1]).all()) and int(np.abs(broker).max()) < 2**15
+    order = (
+        np.argsort(broker.astype(np.int16), kind="stable")
+        if is_quick
+        else np.lexsort((base, broker))
+    )
+    same = broker[order[1:]] == broker[order[:-1]]
+    _refuse(
+        _at_rows(order[1:], same & (base[order[1:]] <= last[order[:-1]])),
+        where,
+        lambda row: f"broker {broker[row]} has another batch that reaches offset {base[row]}",
+    )
+    for column in ("node", "log_start_offset", "high_watermark", "read_end_offset"):
+        values = codes(batches.column(column)) if column == "node" else _ints(batches, column)
+        _refuse(
+            _at_rows(order[1:], same & (values[order[1:]] != values[order[:-1]])),
+            where,
+            partial(_other_value, column, broker),
+        )
+
+
+def _other_value(column: str, broker: I64, row: int) -> str:
+    return f"{column} differs from other rows of broker {broker[row]}"
+
+
+def _at_rows(rows: I64, bad: Bools) -> Bools:
+    """Returns which rows of the table are bad, given that for rows in another order."""
+    found = np.zeros(len(rows) + 1, dtype=np.bool_)
+    found[rows[bad]] = True
+    return found
 
 
 def check_shared(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:

@@ -26,7 +26,12 @@ STEPS_MAX = 8
 TEXT_MAX = 120
 """Longer texts are cut."""
 
-COLUMN = 30
+COLUMN = 22
+"""Narrow enough that `OPERATIONS_MAX` operations fit on a screen."""
+
+WIDTH_MIN = 1000
+"""A page that is narrower than the drawing scales it down to this width at most; below it text is too small."""
+
 LANE = 40
 LEFT = 110
 TOP = 70
@@ -37,6 +42,7 @@ STYLE = (
     "text{font:11px ui-monospace,Consolas,monospace;fill:#1c2733}.title{font-weight:bold}.lane{stroke:#dde3e9}"
     ".done{fill:#8fb8de}.open{fill:#d3d9df}.blocked{fill:#d64545}.order{fill:none;stroke:#1c2733;stroke-width:1.3}"
     ".dot{fill:#1c2733}.number{font-size:9px}.bad{fill:#b02020;font-weight:bold}"
+    ".label,.number{paint-order:stroke;stroke:#fff;stroke-width:3px;stroke-linejoin:round}"
 )
 
 
@@ -79,12 +85,14 @@ def draw_failure(operations: Sequence[Operation], result: PartitionResult) -> st
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" '
+        f'style="max-width:max(100%,{WIDTH_MIN}px);height:auto" '
         f'role="img"><title>{escape(result.sentence)}</title><style>{STYLE}</style>'
         f'<rect width="{width}" height="{height}" fill="#fff"/>',
         *(_text(8, LINE * (row + 1), line, "title") for row, line in enumerate(title)),
         *_lanes(window, width),
         *_bars(operations, window, result, frozenset(order)),
         *_order(window, order),
+        *_labels(operations, window),
     ]
     for number, line in enumerate(lines):
         is_bad = number == len(lines) - 1 and bool(result.blocked)
@@ -180,8 +188,16 @@ def _bars(
             f'<rect class="{kind}" x="{x}" y="{y}" width="{end - x}" height="{BAR}" rx="3"{dashes}>'
             f"<title>{escape(f'operation {place}: {one.text()} {times}')}</title></rect>"
         )
+    return parts
+
+
+def _labels(operations: Sequence[Operation], window: Window) -> list[str]:
+    """Returns what is written above the bars, to be drawn over the lines."""
+    parts = []
+    for place in window.places:
+        x, y = _x(window.begins[place]), window.middles[place] - BAR // 2
         room = int(_next_begin(operations, window, place) - x) // 7
-        parts.append(_text(x, y - 4, _cut(_label(one), max(room, 3))))
+        parts.append(_text(x, y - 4, _cut(_label(operations[place]), max(room, 3)), "label"))
     return parts
 
 

@@ -12,10 +12,16 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-def check_file(options: argparse.Namespace, path: Path) -> int:
-    """Judges the history in a file, prints the verdict, and returns its exit code."""
+def check_file(options: argparse.Namespace, path: Path, *, acks: int | None) -> int:
+    """Judges the history in a file, prints the verdict, and returns its exit code.
+
+    Args:
+        options: Of the command.
+        path: The file.
+        acks: What producers requested, if the user states it.
+    """
     from harness.history.foreign.edn import read_one
-    from harness.history.foreign.read import Format, read_history
+    from harness.history.foreign.read import Format, Stated, read_history
     from harness.runs.foreign import JudgeOptions, foreign_summary, judge_foreign
     from harness.runs.foreign_models import TIME_LIMIT_S, ModelOptions
 
@@ -31,7 +37,15 @@ def check_file(options: argparse.Namespace, path: Path) -> int:
     with StandardErrorProgress(quiet=options.quiet) as progress:
         progress.message(f"reading {path}")
         history = read_history(
-            path, form=Format(options.format or Format.AUTO), model=options.model or ""
+            path,
+            form=Format(options.format or Format.AUTO),
+            model=options.model or "",
+            stated=Stated(
+                acks=acks,
+                sparse=options.sparse,
+                at_least_once=options.at_least_once,
+                log_start_offset=options.log_start_offset,
+            ),
         )
         progress.message(f"judging {history.operation_count} operations")
         judged = judge_foreign(history, judge_options)

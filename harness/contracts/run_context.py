@@ -14,7 +14,7 @@ from harness.history.schema import RUN_FACTS
 LOG_CHECKERS = ("linearizability", "lost-acked")
 """The checkers of a workload that appends to a log and reads it back."""
 
-NOT_RECORDED = ("sparse_offsets", "log_ends_recorded")
+NOT_RECORDED = ("sparse_offsets", "log_ends_recorded", "at_least_once")
 """Attributes without a column: all our own runs have the same values."""
 
 
@@ -38,6 +38,7 @@ class RunContext:
             polls succeed; 0 for no limit.
         sparse_offsets: Whether offsets may be missing from a log; not in our own runs.
         log_ends_recorded: Whether log ends were observed; our own clients always ask for them.
+        at_least_once: Whether producers sent an append again after a timeout, without idempotence; our own do not.
     """
 
     profile: str = ""
@@ -55,6 +56,7 @@ class RunContext:
     recovery_max_ms: int = 0
     sparse_offsets: bool = False
     log_ends_recorded: bool = True
+    at_least_once: bool = False
 
 
 def context_to_row(context: RunContext) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ A system says what a node is: its files, its command, how to reach it, what it p
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from harness.contracts.cluster import AddRow, Topic
 from harness.contracts.host import ClientHost
@@ -118,6 +118,51 @@ class Observation(Protocol):
 
     def node_went_down(self, name: str, at_ns: int) -> None:
         """Notes that a node's process has ended."""
+        ...
+
+
+class StoredBatch(NamedTuple):
+    """One batch of records in the log of a replica; `checksum` is that of its records."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    checksum: int
+
+
+class NodeFiles(Protocol):
+    """Read access to what a node keeps in its data directory; paths are relative to that, with "/" between parts.
+
+    Every call may raise `OSError`.
+    """
+
+    def list(self, directory: str) -> list[str]:
+        """Returns the names in a directory; empty if it does not exist."""
+        ...
+
+    def read(self, path: str, length: int) -> bytes:
+        """Returns the first bytes of a file, at most `length`."""
+        ...
+
+
+@runtime_checkable
+class LogReader(Protocol):
+    """What a system may have besides: it can read the logs that its nodes keep (table `replica_batches`)."""
+
+    def stored_batches(
+        self, files: NodeFiles, topic: str, partition: int, *, bytes_max: int
+    ) -> list[StoredBatch]:
+        """Returns the batches of a replica's log, from its start to the first one that is incomplete or damaged.
+
+        Args:
+            files: Of the node.
+            topic: Which log.
+            partition: Which log.
+            bytes_max: How much of the log is read at most.
+
+        Raises:
+            OSError: A file cannot be read.
+        """
         ...
 
 

@@ -28,8 +28,8 @@ import numpy as np
 import pyarrow as pa
 
 from harness.errors import HistoryError
-from harness.history.parquet import history_directory, in_order
-from harness.history.schema import OPERATIONS, TABLES
+from harness.history.parquet import FORMAT_VERSION, OLDEST_FORMAT_READ, history_directory, in_order
+from harness.history.schema import ADDED_IN, OPERATIONS, TABLES
 
 JOURNAL_NAME = "history.journal"
 
@@ -37,7 +37,6 @@ _FRAME_MAGIC = b"LSF1"
 _FRAME_HEADER = struct.Struct("<4sII")
 _SECTION_HEADER = struct.Struct("<BI")
 _ANY_VERSION = b"laststand journal "
-_FILE_MAGIC = _ANY_VERSION + b"3\n"
 
 
 def _schema(*columns: str) -> pa.Schema:
@@ -89,13 +88,14 @@ def journal_path(run_dir: Path) -> Path:
     return history_directory(run_dir) / JOURNAL_NAME
 
 
-def file_header() -> bytes:
-    """Returns the first bytes of every journal of this version."""
+def file_header(version: int = FORMAT_VERSION) -> bytes:
+    """Returns the first bytes of every journal of a history format."""
     fingerprint = hashlib.sha256()
     for name, schema in JOURNAL_TABLES.items():
-        columns = [(field.name, str(field.type), field.nullable) for field in schema]
-        fingerprint.update(repr((name, columns)).encode())
-    return _FILE_MAGIC + fingerprint.digest()[:16]
+        if ADDED_IN.get(name, version) <= version:
+            columns = [(field.name, str(field.type), field.nullable) for field in schema]
+            fingerprint.update(repr((name, columns)).encode())
+    return _ANY_VERSION + b"%d\n" % version + fingerprint.digest()[:16]
 
 
 def encode_frame(batches: Mapping[str, pa.RecordBatch]) -> bytes:
@@ -119,15 +119,15 @@ def read_frames(path: Path) -> Iterator[dict[str, pa.RecordBatch]]:
     Raises:
         HistoryError: The file is missing, or not a journal that this version wrote.
     """
-    header = file_header()
+    headers = [file_header(version) for version in range(OLDEST_FORMAT_READ, FORMAT_VERSION + 1)]
     try:
         file = path.open("rb")
     except OSError as error:
         raise HistoryError(f"{path} cannot be opened: {error.strerror}") from None
     with file:
-        found = file.read(len(header))
+        found = file.read(len(headers[0]))
         # A harness that died within the header leaves an empty history, not a foreign file.
-        if found != header and not (len(found) < len(header) and header.startswith(found)):
+        if not any(header.startswith(found) for header in headers):
             if found.startswith(_ANY_VERSION):
                 raise HistoryError(f"{path} was written by another version of laststand")
             raise HistoryError(f"{path} is not a history journal of laststand")

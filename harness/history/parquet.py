@@ -27,11 +27,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from harness.errors import HistoryError
-from harness.history.schema import PARTITIONED_TABLES, TABLES
+from harness.history.schema import ADDED_IN, PARTITIONED_TABLES, TABLES
 
 HISTORY_DIRECTORY = "history"
 MANIFEST_NAME = "manifest.json"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
+OLDEST_FORMAT_READ = 3
+"""Format 3 lacks the tables of `harness.history.schema.ADDED_IN` and is the same otherwise."""
 
 ROWS_FOR_THREADS = 100_000
 """Tables with fewer rows are processed by one thread: starting more takes longer than the work."""
@@ -52,6 +54,7 @@ CANONICAL_ORDER: dict[str, tuple[str, ...]] = {
     "violations": ("at_ns",),
     "run_facts": ("profile",),
     "marks": ("at_ns",),
+    "replica_batches": ("topic", "partition", "base_offset", "broker"),
 }
 """The order of each table; rows that tie keep the order in which they were recorded."""
 
@@ -201,10 +204,13 @@ def table_files(run_dir: Path) -> tuple[TableFile, ...]:
     except (OSError, ValueError) as error:
         raise HistoryError(f"{path} cannot be read as a history manifest: {error}") from None
     try:
-        if manifest["format"] != FORMAT_VERSION:
+        version = manifest["format"]
+        if version not in range(OLDEST_FORMAT_READ, FORMAT_VERSION + 1):
             raise HistoryError(
-                f"{path} is of history format {manifest['format']}, this version reads {FORMAT_VERSION}"
+                f"{path} is of history format {version}, this version reads {OLDEST_FORMAT_READ} to"
+                f" {FORMAT_VERSION}"
             )
+        names = [name for name in TABLES if ADDED_IN.get(name, version) <= version]
         files = tuple(
             TableFile(
                 table=name,
@@ -213,7 +219,7 @@ def table_files(run_dir: Path) -> tuple[TableFile, ...]:
                 rows=int(rows),
                 path=path_of(directory, name, str(topic), int(partition)),
             )
-            for name in TABLES
+            for name in names
             for topic, partition, rows in manifest["tables"][name]
         )
         # Manifests of older versions have no totals.
@@ -443,7 +449,7 @@ def _require_complete(path: Path, files: tuple[TableFile, ...], totals: Mapping[
         rows = sum(file.rows for file in files if file.table == name)
         if name not in PARTITIONED_TABLES and path.parent / f"{name}.parquet" not in listed:
             raise HistoryError(f"{path} lists no file of the table {name}; restore the manifest")
-        if totals and totals.get(name) != rows:
+        if totals and totals.get(name, 0 if name in ADDED_IN else None) != rows:
             raise HistoryError(
                 f"{path} lists files of {name} with {rows} rows, but the run wrote {totals.get(name)}; restore the"
                 " manifest and the files"

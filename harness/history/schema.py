@@ -176,6 +176,28 @@ REPLICA_STATES = pa.schema(
     ]
 )
 
+REPLICA_BATCHES = pa.schema(
+    [
+        _field("node", _STR, "node name, for example b1"),
+        _field("broker", _I32, "broker id"),
+        _field("topic", _STR, "topic name"),
+        _field("partition", _I32, "partition index"),
+        _field("base_offset", _I64, "offset of the batch's first record"),
+        _field("last_offset", _I64, "offset of its last record"),
+        _field("leader_epoch", _I32, "leader epoch stamped on the batch"),
+        _field(
+            "checksum",
+            _I64,
+            "CRC-32C of the batch's records; a batch that does not match is left out",
+        ),
+        _field(
+            "log_start_offset", _I64, "log start offset of the replica; the same in all its rows"
+        ),
+        _field("high_watermark", _I64, "high watermark of the replica; the same in all its rows"),
+        _field("read_end_offset", _I64, "its log was read up to here; the same in all its rows"),
+    ]
+)
+
 MARKS = pa.schema(
     [
         _field("at_ns", _I64, "when the code branch ran"),
@@ -285,8 +307,12 @@ TABLES: dict[str, pa.Schema] = {
     "violations": VIOLATIONS,
     "run_facts": RUN_FACTS,
     "marks": MARKS,
+    "replica_batches": REPLICA_BATCHES,
 }
-"""Every table by name."""
+"""Every table by name. New tables come last, because journals number the tables."""
+
+ADDED_IN: dict[str, int] = {"replica_batches": 4}
+"""The history format that a table belongs to from on, for tables that older formats lack: they read as empty."""
 
 OFFSETS_TOPIC = "__consumer_offsets"
 """The topic whose partitions have the records of consumer groups; their leaders coordinate the groups. [Kafka]"""
@@ -302,5 +328,6 @@ PARTITIONED_TABLES = (
     "partition_states",
     "replica_states",
     "group_events",
+    "replica_batches",
 )
 """Tables that are stored in one file per topic-partition; the others in one file."""

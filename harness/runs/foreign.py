@@ -115,6 +115,7 @@ def _judge_log(log: LogHistory, declared: Declaration) -> Verdict:
         clock_error_ns=declared.clock_error_ns,
         log_start_offset=declared.log_start_offset,
         sparse_offsets=declared.sparse,
+        at_least_once=declared.at_least_once,
         log_ends_recorded=log.tables["end_offsets_seen"].num_rows > 0,
     )
     verdict = judge_run(log.tables, context)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from checkers.kernels.consumer_group import group_counters
-from harness.contracts.cluster import Deployment
-from harness.contracts.system import EVENTS_FILE
+from harness.contracts.cluster import AddRow, Deployment
+from harness.contracts.system import EVENTS_FILE, NodeFiles
 from harness.contracts.violation import Violation
 from harness.environments.request import ClusterRequest, EnvironmentRequest
 from harness.errors import UsageError
@@ -25,6 +25,7 @@ from harness.runs.experiment import Experiment
 from harness.runs.phases import Phases, Progress
 from harness.runs.planned import planned_faults, planned_schedule
 from harness.runs.promises import record_end, record_promises
+from harness.runs.replica_logs import LastReplicaStates, record_logs
 from harness.runs.result import RunResult
 from harness.runs.settings import settings_of
 from harness.runs.simulated import SCENARIO_CLIENTS
@@ -36,6 +37,7 @@ from nemesis.mechanism import Injector
 
 START_LIMIT_MS = 60_000
 SCENARIO_LIMIT_MS = 300_000
+LOG_READING_LIMIT_S = 60
 NODES_FOLDER = "nodes"
 
 Mechanisms = Sequence[Mapping[str, Mapping[str, Any]]]
@@ -59,6 +61,10 @@ class RealDeployment(Deployment, Protocol):
 
     async def end(self) -> None:
         """Removes everything. Never raises."""
+        ...
+
+    def node_files(self, name: str) -> NodeFiles:
+        """Returns access to the files of a node; its methods block and may be called on any thread."""
         ...
 
     def describe(self) -> dict[str, Any]:
@@ -163,7 +169,9 @@ class _RealRun:
         )
         self.result = RunResult(schedule=planned_schedule(experiment, seed))
         environment, injectors = _modules(experiment)
-        self.cluster = environment.make_cluster(_request(experiment, seed, history, directory))
+        self._replica_states = LastReplicaStates(history.add)
+        request = _request(experiment, seed, history, self._replica_states.add, directory)
+        self.cluster = environment.make_cluster(request)
         self.injector = injectors.make_injector(self.cluster)
         self.nemesis = Nemesis(
             self.cluster,
@@ -179,6 +187,7 @@ class _RealRun:
         result = self.result
         record_promises(self.history, self.experiment)
         has_ended = False
+        unread: list[str] = []
         try:
             # Here, because the environment has to be removed even if it refuses the schedule.
             self.nemesis.check(result.schedule)
@@ -190,6 +199,8 @@ class _RealRun:
         finally:
             # After any error, everything is removed, and what was recorded is written.
             result.elapsed_ms = self.cluster.now_ns() / 1e6
+            if has_ended:
+                unread = await self._record_logs()
             await self.cluster.end()
             if has_ended:
                 record_end(
@@ -203,6 +214,8 @@ class _RealRun:
         result.stopped_early = self.phases.stopped_early
         result.resolved = dict(self.nemesis.resolved)
         result.environment = {**self.injector.describe(), **self.cluster.describe()}
+        if unread:
+            result.environment["logs_not_read"] = unread
         result.counters = {"operations": result.tables["operations"].num_rows}
         result.counters |= self.phases.workload.counters()
         if result.tables["group_events"].num_rows:
@@ -222,6 +235,24 @@ class _RealRun:
         self.progress("final", 0.0)
         await self._within("final", self.phases.final(), experiment.final_phase_ms)
 
+    async def _record_logs(self) -> list[str]:
+        """Records the logs of the replicas; returns those that could not be read."""
+        rows: list[tuple[str, tuple[Any, ...]]] = []
+        try:
+            async with asyncio.timeout(LOG_READING_LIMIT_S):
+                unread = await asyncio.to_thread(
+                    record_logs,
+                    self.experiment.system_under_test,
+                    self._replica_states,
+                    self.cluster.node_files,
+                    lambda table, row: rows.append((table, row)),
+                )
+        except TimeoutError:
+            return [f"the logs were not read within {LOG_READING_LIMIT_S} s"]
+        for table, row in rows:
+            self.history.add(table, row)
+        return unread
+
     async def _within(self, name: str, phase: Coroutine[Any, Any, None], limit_ms: float) -> None:
         try:
             async with asyncio.timeout(limit_ms / 1000):
@@ -240,7 +271,7 @@ class _RealRun:
 
 
 def _request(
-    experiment: Experiment, seed: int, history: HistoryWriter, directory: Path
+    experiment: Experiment, seed: int, history: HistoryWriter, add_row: AddRow, directory: Path
 ) -> ClusterRequest:
     def record_violation(violation: Violation) -> None:
         history.add("violations", violation.to_row())
@@ -255,7 +286,7 @@ def _request(
         disk=cluster.disk,
         inventory=Path(experiment.inventory),
         logs_to=directory / NODES_FOLDER,
-        add_row=history.add,
+        add_row=add_row,
         on_violation=record_violation,
         seed=seed,
     )

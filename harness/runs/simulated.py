@@ -26,6 +26,7 @@ from harness.runs.experiment import Experiment
 from harness.runs.phases import Phases, Progress
 from harness.runs.planned import planned_schedule
 from harness.runs.promises import record_end, record_promises
+from harness.runs.replica_logs import LastReplicaStates, record_logs
 from harness.runs.result import RunResult
 from harness.runs.settings import settings_of
 from harness.scenarios import find_by_name
@@ -149,9 +150,10 @@ class SimulatedRun:
             schedule=planned_schedule(experiment, seed), weather=asdict(weather)
         )
         clients = SCENARIO_CLIENTS if self.scenario else experiment.workload.client_hosts + 1
+        self._replica_states = LastReplicaStates(history.add)
         self.cluster = SimulatedCluster(
             self.world,
-            history.add,
+            self._replica_states.add,
             brokers=experiment.cluster.brokers,
             controllers=experiment.cluster.controllers,
             clients=clients,
@@ -188,6 +190,12 @@ class SimulatedRun:
                 raise
         for failure in self.world.failures:
             self.history.add("violations", violation_of(failure).to_row())
+        record_logs(
+            self.experiment.system_under_test,
+            self._replica_states,
+            self.cluster.node_files,
+            self.history.add,
+        )
         record_end(
             self.history,
             self.experiment,

@@ -70,6 +70,8 @@ class AgentNode:
         "flip_bit",
         "truncate_file",
         "probe_write",
+        "list_files",
+        "read_disk",
     )
 
     def __init__(
@@ -367,6 +369,14 @@ class AgentNode:
         """Cuts bytes off the end of the largest partition log; the process must have ended."""
         self._must_be_down("cut a file")
         return self.disk.truncate_file(size)
+
+    def list_files(self, directory: str) -> Response:
+        """Returns the names in a directory of the node's files; none if it does not exist."""
+        return self.disk.list_files(directory)
+
+    def read_disk(self, path: str, offset: int, length: int) -> Response:
+        """Returns bytes of one of the node's files."""
+        return self.disk.read_bytes(path, offset, length)
 
     def probe_write(self) -> Response:
         """Tries to write to the disk; returns the error, "" if there was none."""

@@ -10,14 +10,15 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.contracts.verdict import Judgement, Validity
+from harness.contracts.verdict import Validity
 from results.layout import RunFiles
 from results.report.charts import Operations, latency_figure, outcome_figure
 from results.report.fault_words import fault_sentence
 from results.report.lanes import partition_figure
-from results.report.run import RunData, details_text, levels_text, seconds
-from results.report.story import Loss, Story, place_name, story_of
+from results.report.run import RunData, details_text, levels_of, seconds
+from results.report.story import Loss, Story, place_name, story_of, tone_of
 from results.report.summary import markdown
+from results.report.unseen import LINES_MAX, unseen_figure, unseen_series
 
 PARTITION_FIGURES_MAX = 12
 """Partitions drawn; those with losses or anomalies come first."""
@@ -74,12 +75,14 @@ def build_report(run_dir: Path) -> Path:
     run = RunData(run_dir)
     story = story_of(run)
     operations = Operations(run)
+    unseen = unseen_series(run)
     files = RunFiles(run_dir)
     page = environment().get_template("report.html")
     text = page.render(
         run=run,
         banner=banner_of(run),
         facts=facts_of(run),
+        levels=levels_of(run),
         story=story,
         story_kinds=_story_kinds(story),
         figures=_figures(run, story),
@@ -87,6 +90,9 @@ def build_report(run_dir: Path) -> Path:
         outcomes=operations.outcomes(),
         outcome_chart=outcome_figure(run, operations),
         latency_chart=latency_figure(run, operations),
+        unseen=unseen,
+        unseen_chart=unseen_figure(run, unseen),
+        unseen_lines_max=LINES_MAX,
         errors=operations.errors(),
         anomalies=anomalies_of(run),
         coverage=coverage_of(run),
@@ -157,8 +163,6 @@ def facts_of(run: RunData) -> list[tuple[str, str]]:
         ("recorded time", seconds(run.end_ns)),
         ("brokers", ", ".join(f"b{broker}" for broker in run.brokers) or "unknown"),
     ]
-    if levels := levels_text(run):
-        facts.append(("levels", levels))
     excused = (run.verdict or {}).get("excused_lost_records", 0)
     if excused:
         facts.append(("excused lost records", str(excused)))
@@ -212,7 +216,7 @@ def anomalies_of(run: RunData) -> list[dict[str, Any]]:
                 "sentence": str(anomaly.get("sentence", "")),
                 "witnesses": [(w.get("op_index", ""), str(w.get("text", ""))) for w in witnesses],
                 "details": _shortened(anomaly.get("details") or {}),
-                "tone": "bad" if anomaly.get("judgement") == Judgement.FORBIDDEN else "calm",
+                "tone": tone_of(anomaly.get("judgement"), otherwise="calm"),
             }
         )
     return rows

@@ -411,18 +411,20 @@ def _loss_marker(axis: TimeAxis, loss: Loss, top: float, bottom: float, label_y:
     where = f" (offsets {min(offsets)} to {max(offsets)})" if offsets else ""
     title = f"{count} acknowledged records lost{where} at {seconds(loss.at_ns)}"
     excused = "" if loss.judgement == Judgement.FORBIDDEN else f" ({loss.judgement})"
+    undecided = " undecided" if loss.judgement == Judgement.UNDECIDED else ""
     text = f"{count} lost{excused}"
     # The label is on the side that has space.
     right = x + len(text) * 7 + 8 < WIDTH
     label = element(
         "text",
         text,
-        class_="loss-text",
+        class_=f"loss-text{undecided}",
         x=x + 5 if right else x - 5,
         y=label_y,
         text_anchor="start" if right else "end",
     )
-    return titled("line", title, class_="loss", x1=x, x2=x, y1=top, y2=bottom) + label
+    line = titled("line", title, class_=f"loss{undecided}", x1=x, x2=x, y1=top, y2=bottom)
+    return line + label
 
 
 def _label(text: str, y: float, *, small: bool = False) -> Markup:

@@ -243,13 +243,18 @@ LEVELS = ("durability", "integrity", "order", "fresh")
 """Levels in the order in which they are shown, the most important first."""
 
 
-def levels_text(run: RunData) -> str:
-    """Returns whether each level of promises holds; empty for a verdict that does not say so."""
+def levels_of(run: RunData) -> list[tuple[str, str]]:
+    """Returns (level, state) of every level of promises; empty for a verdict that does not state them."""
     levels = (run.verdict or {}).get("levels", {})
     if not isinstance(levels, dict):
-        return ""
+        return []
     names = [*(level for level in LEVELS if level in levels), *sorted(levels.keys() - set(LEVELS))]
-    return ", ".join(f"{level} {levels[level]}" for level in names)
+    return [(name, str(levels[name])) for name in names]
+
+
+def levels_text(run: RunData) -> str:
+    """Returns the states of all levels as text."""
+    return ", ".join(f"{level} {state}" for level, state in levels_of(run))
 
 
 def shell_word(text: str) -> str:

@@ -72,7 +72,7 @@ class Entry:
         kind: "fault", "heal", "partition", "broker", "replica", "mark", "lost" or "phase".
         title: One sentence.
         detail: What shows it, or what it means; may be empty.
-        tone: "", "bad" or "odd" (something that should have happened did not).
+        tone: "", "bad", "undecided" or "odd" (something that should have happened did not).
         changes: partition: fields before and after.
         lost: lost: the records, at most `LOST_SHOWN_MAX`.
         weight: How much the story needs it; 0 is dropped first.
@@ -108,6 +108,13 @@ class Story:
     entries: tuple[Entry, ...]
     omitted: int
     losses: tuple[Loss, ...]
+
+
+def tone_of(judgement: object, *, otherwise: str) -> str:
+    """Returns the CSS class for a judgement; `otherwise` is that of one that needs no attention."""
+    return {str(Judgement.FORBIDDEN): "bad", str(Judgement.UNDECIDED): "undecided"}.get(
+        str(judgement), otherwise
+    )
 
 
 def story_of(run: RunData) -> Story:
@@ -387,7 +394,7 @@ def _lost(losses: Iterable[Loss]) -> Iterator[Entry]:
             kind="lost",
             title=title,
             detail=detail,
-            tone="bad" if loss.judgement == Judgement.FORBIDDEN else "odd",
+            tone=tone_of(loss.judgement, otherwise="odd"),
             lost=loss.records[:LOST_SHOWN_MAX],
             weight=10,
         )

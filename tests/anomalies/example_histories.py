@@ -7,11 +7,10 @@ from typing import Any
 import pyarrow as pa
 
 from checkers.kernels.compose import judge_run
-from checkers.kernels.replicas import REPLICA_RECORDS, divergent_records
 from checkers.registry import BUILT_IN
 from harness.contracts.run_context import RunContext
 from harness.history.schema import TABLES
-from tests.anomalies.runs import MS, broker, fault, violation
+from tests.anomalies.runs import MS, batch, broker, fault, violation
 
 CONTEXT = RunContext(
     checkers=tuple(name for name in BUILT_IN if name != "idempotent-producer"),
@@ -33,14 +32,12 @@ Rows = dict[str, list[dict[str, Any]]]
 
 
 class Example:
-    """One history: its tables, the records of replicas, and what the run declares."""
+    """One history: its tables, and what the run declares."""
 
     def __init__(self, text: str) -> None:
         self.context = CONTEXT
         self.unit_ns = 1
         self.rows: Rows = {name: [] for name in TABLES}
-        self.replica_records: list[dict[str, Any]] = []
-        self.high_watermarks: dict[str, int] = {}
         # Brokers that registered before the history begins: the run records restarts.
         self.rows["broker_states"] = [broker(0, number, "registered") for number in (1, 2)]
         for line in text.splitlines():
@@ -66,11 +63,7 @@ class Example:
         """Returns what is found."""
         verdict = judge_run(self.tables(), self.context)
         assert not [reason for reason in verdict.reasons if "checker failed" in reason]
-        found = {anomaly.id for anomaly in verdict.anomalies}
-        records = pa.Table.from_pylist(self.replica_records, schema=REPLICA_RECORDS)
-        if len(divergent_records(records, {}, self.high_watermarks)):
-            found.add("divergent-replicas")
-        return found
+        return {anomaly.id for anomaly in verdict.anomalies}
 
     def _add(self, line: str) -> None:
         if match := _OPERATION.fullmatch(line):
@@ -78,10 +71,16 @@ class Example:
         elif match := _EVENT.fullmatch(line):
             self._add_event(match)
         elif match := _LOG.fullmatch(line):
-            self.high_watermarks[match["node"]] = int(match["high_watermark"])
-            self.replica_records += [
-                {"node": match["node"], "offset": offset, "value": value, "leader_epoch": 0}
-                for offset, value, _ in _records(match["records"])
+            records = _records(match["records"])
+            self.rows["replica_batches"] += [
+                batch(
+                    int(match["node"][1:]),
+                    offset,
+                    value,
+                    hw=int(match["high_watermark"]),
+                    end=records[-1][0] + 1,
+                )
+                for offset, value, _ in records
             ]
         elif match := _FAULT.fullmatch(line):
             row = fault(int(match["at"]), "cut", [match["node"]], healed=int(match["healed"]))

@@ -56,6 +56,33 @@ def replica(
     }
 
 
+def batch(
+    broker: int,
+    offset: int,
+    checksum: int,
+    *,
+    hw: int,
+    end: int,
+    last: int | None = None,
+    epoch: int = 0,
+    start: int = 0,
+) -> dict[str, Any]:
+    """A row of `replica_batches`: `checksum` stands for the records, `end` for where the log was read to."""
+    return {
+        "node": f"b{broker}",
+        "broker": broker,
+        "topic": "t",
+        "partition": 0,
+        "base_offset": offset,
+        "last_offset": offset if last is None else last,
+        "leader_epoch": epoch,
+        "checksum": checksum,
+        "log_start_offset": start,
+        "high_watermark": hw,
+        "read_end_offset": end,
+    }
+
+
 def broker(at: int, broker_id: int, change: str, *, clean: bool = False) -> dict[str, Any]:
     return {
         "at_ns": at,

@@ -1,5 +1,7 @@
 """What single replicas promise: high watermarks of one leader in one epoch, and equal records on all replicas."""
 
+import random
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,20 +10,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from checkers.jobs.pieces import leaders_hold
+from checkers.jobs.pieces import leaders_hold, replicas_agree
 from checkers.jobs.stored import tasks_of
 from checkers.kernels.compose import judge_run
 from checkers.kernels.cut_partition import can_be_cut
-from checkers.kernels.replicas import (
-    REPLICA_RECORDS,
-    LeaderStates,
-    divergent_records,
-    seen_regressions,
-)
+from checkers.kernels.divergence import LogComparison, find_divergence, windows_of
+from checkers.kernels.replicas import LeaderStates, seen_regressions
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
 from harness.contracts.verdict import Anomaly, Judgement, Validity
 from harness.history.parquet import table_files, write_tables
-from tests.anomalies.runs import Call, append, broker, final_read, replica, run, table
+from tests.anomalies.runs import (
+    Call,
+    append,
+    batch,
+    broker,
+    final_read,
+    replica,
+    run,
+    state,
+    table,
+)
 
 CONTEXT = RunContext(checkers=(*LOG_CHECKERS, "replicas"))
 ID = "high-watermark-regression"
@@ -178,43 +186,148 @@ def test_states_can_be_followed_in_pieces() -> None:
 # --- divergent replicas ---
 
 
-def records(*rows: tuple[str, int, int, int]) -> pa.Table:
-    names = REPLICA_RECORDS.names
-    return pa.Table.from_pylist(
-        [dict(zip(names, row, strict=True)) for row in rows], schema=REPLICA_RECORDS
+def divergence(
+    *rows: dict[str, Any], states: Sequence[dict[str, Any]] = (), sparse: bool = False
+) -> Any:
+    return find_divergence(
+        table("replica_batches", list(rows)), table("partition_states", list(states)), sparse=sparse
     )
 
 
-SAME = (("b1", 0, 7, 0), ("b2", 0, 7, 0))
+def divergent(*rows: dict[str, Any], sparse: bool = False) -> list[int]:
+    found = divergence(*rows, sparse=sparse)
+    assert divergence(*reversed(rows), sparse=sparse) == found, "the order of rows matters"
+    assert found is None or found.count == len(found.offsets)
+    return list(found.offsets) if found is not None else []
 
 
-@pytest.mark.parametrize("other", [("b2", 1, 9, 0), ("b2", 1, 8, 1)])
-def test_replicas_differ_if_value_or_epoch_differ_below_both_high_watermarks(
-    other: tuple[str, int, int, int],
+@pytest.mark.parametrize("other", [{"checksum": 9}, {"epoch": 1}, {"last": 2, "end": 3, "hw": 3}])
+def test_replicas_differ_if_a_batch_differs_below_both_high_watermarks(
+    other: dict[str, int],
 ) -> None:
-    logs = records(*SAME, ("b1", 1, 8, 0), other)
-    assert divergent_records(logs, {}, {"b1": 2, "b2": 2}).tolist() == [1]
-    assert divergent_records(logs, {}, {"b1": 2, "b2": 1}).tolist() == []
-    assert divergent_records(logs, {"b1": 2}, {"b1": 2, "b2": 2}).tolist() == []
+    def logs(first: dict[str, int], second: dict[str, int]) -> list[dict[str, Any]]:
+        same = {"end": 2, "hw": 2} | first
+        more = {"end": 2, "hw": 2, "checksum": 8} | second
+        checksum = more.pop("checksum")
+        edge = {name: more[name] for name in ("end", "hw")}
+        return [
+            batch(1, 0, 7, **same),
+            batch(1, 1, 8, **same),
+            batch(2, 0, 7, **edge),
+            batch(2, 1, checksum, **more),
+        ]
+
+    assert divergent(*logs({}, other))[0] == 1
+    assert divergent(*logs({}, {})) == []
+    assert divergent(*logs({"hw": 1}, other)) == [], "above the high watermark of the first"
+    assert divergent(*logs({}, other | {"hw": 1})) == [], "above that of the second"
 
 
-def test_a_replica_that_lacks_a_committed_record_diverges_unless_the_log_may_have_gaps() -> None:
-    logs = records(*SAME, ("b1", 1, 8, 0), ("b1", 2, 9, 0), ("b2", 2, 9, 0))
-    both = {"b1": 3, "b2": 3}
-    assert divergent_records(logs, {}, both).tolist() == [1]
-    assert divergent_records(logs, {}, both, sparse=True).tolist() == []
-    assert divergent_records(logs, {"b2": 2}, both).tolist() == [], "retention removed it"
-    assert divergent_records(logs, {}, {"b1": 3, "b2": 1}).tolist() == []
+def test_a_replica_that_lacks_a_committed_batch_diverges_unless_the_log_may_have_gaps() -> None:
+    whole = [batch(1, offset, offset, hw=3, end=3) for offset in range(3)]
+    lacks = [batch(2, offset, offset, hw=3, end=3) for offset in (0, 2)]
+    assert divergent(*whole, *lacks) == [1]
+    assert divergent(*whole, *lacks, sparse=True) == []
+    assert divergent(*whole, batch(2, 2, 2, hw=3, end=3, start=2)) == [], "retention removed it"
+    assert divergent(*whole, batch(2, 0, 0, hw=3, end=1)) == [], "its log was not read further"
+    assert divergent(*whole, batch(2, 0, 0, hw=1, end=1)) == []
 
 
-def test_row_order_does_not_matter_and_equal_logs_do_not_diverge() -> None:
-    logs = records(*SAME, ("b1", 1, 8, 0), ("b2", 1, 9, 0))
-    reverse = logs.take(pa.array(range(logs.num_rows - 1, -1, -1)))
-    both = {"b1": 2, "b2": 2}
-    assert divergent_records(logs, {}, both).tolist() == [1]
-    assert divergent_records(reverse, {}, both).tolist() == [1]
-    assert divergent_records(records(*SAME), {}, {"b1": 1, "b2": 1}).tolist() == []
-    assert divergent_records(records(), {}, {}).tolist() == []
+def test_a_tail_of_a_deposed_leader_above_the_high_watermark_does_not_diverge() -> None:
+    leader = [batch(1, offset, offset, hw=4, end=4, epoch=offset // 2) for offset in range(4)]
+    deposed = [batch(2, offset, offset, hw=2, end=4) for offset in range(4)]
+    assert divergent(*leader, *deposed) == []
+    cut = [row | {"high_watermark": 3} for row in deposed]
+    assert divergent(*leader, *cut) == [2]
+
+
+def test_only_members_of_the_last_committed_isr_are_compared() -> None:
+    rows = [batch(1, 0, 7, hw=1, end=1), batch(2, 0, 9, hw=1, end=1)]
+    both, one = state(1, 1, [1, 2], epoch=0), state(2, 1, [1], epoch=1)
+    assert divergence(*rows, states=[both]).offsets == (0,)
+    assert divergence(*rows, states=[both, one]) is None
+    assert divergence(*rows, states=[one, both]) is None
+    assert divergence(*rows, states=[state(0, 1, [1], epoch=0), both]).nodes == ("b1", "b2")
+
+
+def test_every_divergent_offset_counts_once_and_the_first_difference_is_described() -> None:
+    rows = [
+        batch(1, 0, 7, last=2, hw=6, end=6),
+        batch(1, 3, 8, last=5, hw=6, end=6),
+        batch(2, 0, 7, last=2, hw=6, end=6),
+        batch(2, 3, 9, last=4, hw=6, end=6),
+        batch(2, 5, 9, hw=6, end=6),
+        batch(3, 0, 7, last=2, hw=3, end=3),
+    ]
+    found = divergence(*rows)
+    assert (found.count, found.offsets, found.nodes) == (3, (3, 4, 5), ("b1", "b2"))
+    assert found.sentence == (
+        "at offset 3, below the high watermarks of both, b1 holds a batch up to offset 5 of leader epoch 0 with"
+        " checksum 00000008 and b2 holds a batch up to offset 4 of leader epoch 0 with checksum 00000009"
+    )
+
+
+def test_equal_rows_are_left_out_of_the_comparison_only_where_all_replicas_agree() -> None:
+    rng = random.Random(1)
+    for _ in range(300):
+        ends = [rng.randrange(1, 9) for _ in range(3)]
+        starts = [rng.choice((0, 0, 2)) for _ in range(3)]
+        rows = [
+            batch(number + 1, offset, offset, hw=ends[number], end=9, start=starts[number])
+            for offset in range(9)
+            for number in range(3)
+            if offset >= starts[number]
+        ]
+        for _ in range(rng.choice((0, 0, 1, 2))):
+            place = rng.randrange(len(rows))
+            if rng.random() < 0.5:
+                del rows[place]
+            else:
+                rows[place] = rows[place] | {"checksum": 99}
+        stored = table("replica_batches", rows)
+        slow = LogComparison(windows_of(stored))
+        slow.follow(stored)
+        found = find_divergence(stored, table("partition_states", []))
+        assert found == slow.end()
+        held = {(row["broker"], row["base_offset"]): row["checksum"] for row in rows}
+        known = [
+            {
+                held.get((number + 1, offset))
+                for number in range(3)
+                if starts[number] <= offset < ends[number]
+            }
+            for offset in range(9)
+        ]
+        expected = tuple(offset for offset in range(9) if len(known[offset]) > 1)
+        assert (found.offsets if found is not None else ()) == expected
+
+
+def test_logs_that_are_followed_in_pieces_differ_where_whole_ones_do() -> None:
+    rows = [
+        batch(number, offset, offset, hw=9, end=9) for offset in range(9) for number in (1, 2, 3)
+    ]
+    rows[10]["checksum"] = 99
+    del rows[20]
+    whole = divergence(*rows)
+    assert whole.offsets == (3, 6)
+    windows = windows_of(table("replica_batches", rows))
+    for size in (1, 2, 5):
+        pieces = LogComparison(windows)
+        for first in range(0, len(rows), size):
+            pieces.follow(table("replica_batches", rows[first : first + size]))
+        assert pieces.end() == whole
+
+
+def test_the_checker_forbids_divergent_replicas_after_a_flagged_election_too() -> None:
+    tables = run(
+        CALLS,
+        states=[state(0, 1, [1], epoch=1, flagged=True), state(1, 1, [1, 2], epoch=1)],
+    )
+    rows = [batch(1, 0, 7, hw=1, end=1), batch(2, 0, 9, hw=1, end=1)]
+    verdict = judge_run({**tables, "replica_batches": table("replica_batches", rows)}, CONTEXT)
+    (anomaly,) = verdict.anomalies
+    assert (anomaly.id, anomaly.judgement) == ("divergent-replicas", Judgement.FORBIDDEN)
+    assert verdict.validity == Validity.INVALID
 
 
 # --- partitions that are judged in buckets ---
@@ -243,3 +356,23 @@ def test_states_that_are_not_in_order_are_left_to_the_judgement_of_the_whole(
     pq.write_table(rows.take(pa.array([1, 0])), file.path)
     (task,) = tasks_of(tmp_path, 0, asdict(CONTEXT))
     assert not leaders_hold(task, table("broker_states", []))
+
+
+def test_the_logs_of_replicas_of_a_cut_partition_are_read_in_pieces(tmp_path: Path) -> None:
+    rows = [batch(number, offset, offset, hw=9, end=9) for number in (1, 2) for offset in range(9)]
+    tables = run(CALLS, states=[state(0, 1, [1, 2], epoch=0)])
+
+    def agree(rows: list[dict[str, Any]], *, sparse: bool = False) -> bool:
+        write_tables(tmp_path, {**tables, "replica_batches": table("replica_batches", rows)})
+        for file in (file for file in table_files(tmp_path) if file.table == "replica_batches"):
+            pq.write_table(pq.read_table(file.path), file.path, row_group_size=4)
+        (task,) = tasks_of(tmp_path, 0, asdict(CONTEXT))
+        states = tables["partition_states"]
+        return replicas_agree(task, states, sparse=sparse)
+
+    assert agree(rows)
+    other = [row | {"checksum": 99} if row["base_offset"] == 8 else row for row in rows[:9]]
+    assert not agree([*other, *rows[9:]])
+    assert not agree([*rows[:12], *rows[13:]])
+    assert agree([*rows[:12], *rows[13:]], sparse=True)
+    assert agree([])

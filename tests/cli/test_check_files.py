@@ -104,3 +104,61 @@ def test_options_for_files_are_refused_for_runs(
 ) -> None:
     sentence = refused(capsys, "check", "latest", "--model", "log", "--results", tmp_path)
     assert sentence == "--model is for files of other tools; latest is a stored run"
+
+
+def test_what_is_stated_about_a_log_counts_more_than_the_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    replaced = KAFKA.replace("[:send :x [1 2]]]", "[:send :x [0 2]]]")
+    lost = write(tmp_path / "lost.edn", replaced.replace("[[0 1] [1 2]]}]]", "[[0 2]]}]]"))
+    assert call(capsys, "check", lost, "--quiet").code == 1
+    assert call(capsys, "check", lost, "--quiet", "--acks", "all").code == 1
+    weak = call(capsys, "check", lost, "--quiet", "--json", "--acks", "1")
+    assert weak.code == 0
+    assert "lost-acked-write-acks1" in {one["id"] for one in weak.data["anomalies"]}
+    removed = write(tmp_path / "removed.edn", KAFKA.replace("[[0 1] [1 2]]}]]", "[[1 2]]}]]"))
+    assert call(capsys, "check", removed, "--quiet").code == 1
+    assert call(capsys, "check", removed, "--quiet", "--log-start-offset", "1").code == 0
+    twice = KAFKA.replace("[1 2]]}]]", "[1 2] [2 1]]}]]")
+    duplicate = write(tmp_path / "twice.edn", twice)
+    assert call(capsys, "check", duplicate, "--quiet").code == 1
+    allowed = call(capsys, "check", duplicate, "--quiet", "--json", "--at-least-once")
+    assert (allowed.code, allowed.data["anomalies"][0]["judgement"]) == (
+        0,
+        "allowed by configuration",
+    )
+    gap = KAFKA.replace("[1 2]", "[5 2]")
+    sparse = write(tmp_path / "gap.edn", gap)
+    assert call(capsys, "check", sparse, "--quiet").code == 0
+    assert call(capsys, "check", sparse, "--quiet", "--no-sparse").code == 1
+
+
+@pytest.mark.parametrize("value", ["-1", "x", "1.5"])
+def test_a_log_start_is_a_whole_number(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, value: str
+) -> None:
+    path = write(tmp_path / "history.edn", KAFKA)
+    sentence = refused(capsys, "check", path, f"--log-start-offset={value}")
+    assert f"{value!r} is not a whole number of at least 0" in sentence
+
+
+def test_facts_about_logs_are_refused_for_other_objects(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = write(
+        tmp_path / "register.edn",
+        "{:process 0 :type :invoke :f :read :value nil}\n{:process 0 :type :ok :f :read :value 1}",
+    )
+    sentence = refused(capsys, "check", path, "--model", "register", "--acks", "1", "--quiet")
+    assert sentence == (
+        f"acks, gaps, retries and log starts can be stated for logs only; {path} is judged as register"
+    )
+
+
+def test_an_option_about_a_log_is_refused_for_a_stored_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for option in ("--sparse", "--no-sparse", "--at-least-once"):
+        assert "is for files of other tools" in refused(
+            capsys, "check", "latest", option, "--results", tmp_path
+        )

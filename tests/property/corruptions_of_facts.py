@@ -69,6 +69,26 @@ REFUSED = [
         "at_ns is -92",
     ),
     refused(
+        "batch that ends before it begins",
+        lambda t: t["replica_batches"][0].update(last_offset=0, base_offset=1),
+        "the batch at offset 1 ends at offset 0",
+    ),
+    refused(
+        "batch of a replica twice",
+        lambda t: t["replica_batches"].append(dict(t["replica_batches"][0])),
+        "has another batch that reaches offset",
+    ),
+    refused(
+        "two high watermarks of one replica",
+        lambda t: t["replica_batches"][0].update(high_watermark=1),
+        "high_watermark differs from other rows of broker",
+    ),
+    refused(
+        "checksum beyond 32 bits",
+        lambda t: t["replica_batches"][0].update(checksum=LARGEST),
+        "checksum is 92",
+    ),
+    refused(
         "unknown change of a broker",
         lambda t: t["broker_states"][0].update(change="left"),
         "change is 'left'",
@@ -145,6 +165,19 @@ REFUSED = [
 ]
 
 FOUND = [
+    anomaly(
+        "another checksum at one replica",
+        lambda t: t["replica_batches"][3].update(checksum=t["replica_batches"][3]["checksum"] ^ 1),
+        "divergent-replicas",
+    ),
+    anomaly(
+        "another leader epoch at one replica",
+        lambda t: t["replica_batches"][3].update(leader_epoch=99),
+        "divergent-replicas",
+    ),
+    anomaly(
+        "batch missing at one replica", lambda t: t["replica_batches"].pop(3), "divergent-replicas"
+    ),
     anomaly(
         "election without its flag",
         lambda t: set_all(t["partition_states"], flagged=False),
@@ -246,6 +279,11 @@ UNKNOWN = [
 ]
 
 HARMLESS = [
+    harmless(
+        "logs of all replicas",
+        lambda t: t["replica_batches"].clear(),
+        "clients show what they received; nothing is known of the replicas then",
+    ),
     harmless(
         "metadata of a run without a loss",
         lambda t: t["partition_states"].clear(),

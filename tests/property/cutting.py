@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from checkers.jobs.huge import judge_pieces
 from checkers.kernels.compose import PartitionJudgement, judge_partition
+from checkers.kernels.divergence import find_divergence
 from checkers.kernels.history import I64, Bools, lookup
 from checkers.kernels.payloads import contradicting
 from checkers.kernels.replicas import LeaderStates, registrations
@@ -61,6 +62,13 @@ class PartitionInMemory:
 
     def states(self) -> dict[str, pa.Table]:
         return {"replica_states": self.tables["replica_states"]}
+
+    def batches(self) -> dict[str, pa.Table]:
+        return {"replica_batches": self.tables["replica_batches"]}
+
+    def replicas_agree(self, partition_states: pa.Table) -> bool:
+        batches = self.tables["replica_batches"]
+        return find_divergence(batches, partition_states, sparse=False) is None
 
     def leaders_hold(self, broker_states: pa.Table) -> bool:
         states = LeaderStates(registrations(broker_states))

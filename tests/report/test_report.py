@@ -1,11 +1,13 @@
 """The report of a run: its content and order, and that it needs no network."""
 
+import io
 import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from rich.console import Console, Group
 
 from harness.errors import HistoryError
 from harness.history.op import Completion, OpKind, Outcome
@@ -17,7 +19,7 @@ from results.report.run import RunData
 from results.report.story import STORY_MAX, story_of
 from results.report.terminal import terminal_summary
 from results.store import write_json
-from results.tables import as_text
+from results.tables import WORD_STYLES, as_text
 from tests.report.made_up_run import make_lost_run
 
 MS = 1_000_000
@@ -427,3 +429,77 @@ def test_the_levels_of_the_verdict_are_at_the_top_of_every_summary(tmp_path):
     verdict["levels"] = 3
     files.verdict.write_text(json.dumps(verdict), encoding="utf-8")
     assert "\nlevels" not in as_text(*terminal_summary(run_dir))
+
+
+def test_an_undecided_anomaly_and_its_loss_have_a_style_of_their_own(run_dir):
+    files = RunFiles(run_dir)
+    verdict = json.loads(files.verdict.read_text(encoding="utf-8"))
+    verdict.update(validity="unknown", unexcused_lost_records=0)
+    verdict["anomalies"][1]["judgement"] = "undecided"
+    write_json(files.verdict, verdict)
+    entry = next(entry for entry in story_of(RunData(run_dir)).entries if entry.kind == "lost")
+    assert (entry.tone, entry.detail) == ("undecided", "undecided")
+    page = build_report(run_dir).read_text(encoding="utf-8")
+    assert '<span class="tag undecided">undecided</span>' in page
+    assert '<li data-kind="lost" class="tone-undecided">' in page
+    assert 'class="loss undecided"' in page
+    assert "5 lost (undecided)" in page
+    styles = {name: WORD_STYLES[name] for name in ("undecided", "forbidden", "unknown", "valid")}
+    assert len(set(styles.values())) == len(styles)
+    coloured = io.StringIO()
+    Console(file=coloured, force_terminal=True, color_system="standard", width=200).print(
+        Group(*terminal_summary(run_dir))
+    )
+    assert re.search(r"\x1b\[35mundecided *\x1b\[0m", coloured.getvalue())
+
+
+def with_unseen(run_dir: Path, unseen: object, places: int = 1) -> str:
+    """Builds the report of a run whose verdict has the measure."""
+    files = RunFiles(run_dir)
+    verdict = json.loads(files.verdict.read_text(encoding="utf-8"))
+    verdict["coverage"]["by_partition"] = {
+        f"t-{place}": {"measures": {"unseen": unseen}} for place in range(places)
+    }
+    write_json(files.verdict, verdict)
+    return build_report(run_dir).read_text(encoding="utf-8")
+
+
+def test_unseen_records_are_a_chart_with_title_units_and_values(run_dir):
+    page = with_unseen(run_dir, {"at_ms": [0, 4000, 8000], "count": [0, 1200, 3]})
+    Page(page)
+    assert "<h3>Unseen records</h3>" in page
+    assert (
+        "<title>acknowledged records not yet read, over time. t-0: at most 1,200, 3 at the end</title>"
+        in page
+    )
+    assert "<title>t-0 at 4.000 s: 1,200 records</title>" in page
+    assert ">records</text>" in page
+    assert ">1,000</text>" in page
+    (points,) = re.findall(r'<polyline class="line" points="([^"]*)"', page)
+    heights = [float(point.split(",")[1]) for point in points.split(" ")]
+    assert heights[1] < heights[2] < heights[0], "more unseen records are higher"
+
+
+def test_only_the_partitions_with_the_most_unseen_records_are_drawn(run_dir):
+    page = with_unseen(run_dir, {"at_ms": [0, 1], "count": [0, 1]}, places=12)
+    assert page.count("<polyline") == 8
+    assert "At most 8 partitions are drawn" in page
+
+
+@pytest.mark.parametrize(
+    "unseen",
+    [
+        None,
+        3,
+        {},
+        {"at_ms": [], "count": []},
+        {"at_ms": [0], "count": [0, 1]},
+        {"at_ms": ["<"], "count": [0]},
+        {"at_ms": [0], "count": [-1]},
+        {"at_ms": [0.5], "count": [True]},
+    ],
+)
+def test_a_verdict_without_a_usable_series_has_no_chart_of_unseen_records(run_dir, unseen):
+    page = with_unseen(run_dir, unseen)
+    Page(page)
+    assert "Unseen records" not in page

@@ -9,6 +9,7 @@ from harness.cli.options import (
     Subcommands,
     add_command,
     add_spark_options,
+    natural_number,
     parse_spark_options,
     positive_number,
 )
@@ -19,6 +20,22 @@ from harness.errors import HistoryError, UsageError
 
 FORMATS = ("auto", "edn", "jsonl", "jepsen-log")
 """Values of `harness.history.foreign.read.Format`, whose import would slow down every command."""
+
+ACKS = {"0": 0, "1": 1, "all": -1}
+"""Values of `--acks`, and how histories record them."""
+
+FILE_OPTIONS = (
+    "format",
+    "model",
+    "initial",
+    "promise",
+    "time_limit",
+    "acks",
+    "sparse",
+    "at_least_once",
+    "log_start_offset",
+)
+"""Options that are for files only."""
 
 _SUFFIXES = (".edn", ".jsonl", ".json", ".log", ".txt", ".gz")
 
@@ -58,6 +75,33 @@ def add_parser(commands: Subcommands) -> None:
         metavar="S",
         help="stop the search of a model after this many seconds, with unknown (default: 60)",
     )
+    parser.add_argument(
+        "--acks",
+        choices=tuple(ACKS),
+        help="judge appends of a file that do not state it as sent with these acks (default: what its first line "
+        "declares, otherwise all)",
+    )
+    parser.add_argument(
+        "--sparse",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="allow, or forbid, that offsets are missing from the log in a file (default: what its first line "
+        "declares; allowed in EDN)",
+    )
+    parser.add_argument(
+        "--at-least-once",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="allow, or forbid, that a record in a file is in the log twice, as after a retry without idempotence "
+        "(default: what its first line declares, otherwise forbidden)",
+    )
+    parser.add_argument(
+        "--log-start-offset",
+        type=natural_number,
+        metavar="N",
+        help="leave out offsets of a file below this one, which retention may have removed (default: what its "
+        "first line declares, otherwise 0)",
+    )
     add_spark_options(parser)
     parser.add_argument(
         "--selftest",
@@ -72,10 +116,10 @@ def check(options: argparse.Namespace) -> int:
     if path.is_file():
         if options.selftest:
             raise UsageError(f"--selftest is for stored runs; {path} is a file")
-        return check_file(options, path)
+        return check_file(options, path, acks=ACKS.get(options.acks))
     if path.suffix in _SUFFIXES and not path.exists():
         raise HistoryError(f"there is no file {path}")
-    for option in ("format", "model", "initial", "promise", "time_limit"):
+    for option in FILE_OPTIONS:
         if getattr(options, option) is not None:
             name = option.replace("_", "-")
             raise UsageError(f"--{name} is for files of other tools; {path} is a stored run")

@@ -6,6 +6,7 @@ nodes through their agents and registers a listener here.
 """
 
 import asyncio
+import base64
 import contextlib
 import time
 from collections.abc import Coroutine, Mapping, Sequence
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness.contracts.node_events import Excuse, NodeListener
-from harness.contracts.system import Node
+from harness.contracts.system import Node, NodeFiles
 from harness.environments.observation.event_tail import EventSource
 from harness.environments.real import RealCluster
 from harness.environments.request import ClusterRequest
@@ -22,6 +23,8 @@ from nemesis.agent.errors import AgentError
 
 STOP_LIMIT_S = 15.0
 DISK_MIB = 512
+READ_BYTES = 1 << 20
+"""How much of a file an agent sends in one response."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -282,6 +285,10 @@ class HostCluster(RealCluster):
         """Notes that a node was not taken down after all."""
         self._expected_down.pop(name, None)
 
+    def node_files(self, name: str) -> NodeFiles:
+        """Returns access to the files on a node's disk."""
+        return _AgentFiles(self.nodes[name])
+
     # -- processes that end
 
     def _event_of_agent(self, event: dict[str, Any]) -> None:
@@ -326,3 +333,33 @@ class HostCluster(RealCluster):
     def true_wall_ms(self, name: str, at_ns: int) -> float:
         """Returns the true wall time at a moment of this machine's monotonic clock."""
         return (time.time_ns() - time.monotonic_ns() + at_ns) / 1e6
+
+
+class _AgentFiles:
+    """Implements `NodeFiles` over the agent of a node's host."""
+
+    def __init__(self, node: HostNode) -> None:
+        self._node = node
+
+    def list(self, directory: str) -> list[str]:
+        """Returns the names in a directory; empty if it does not exist."""
+        names: list[str] = self._call("list_files", directory=directory)["names"]
+        return names
+
+    def read(self, path: str, length: int) -> bytes:
+        """Returns the first bytes of a file."""
+        data = b""
+        while len(data) < length:
+            wanted = min(READ_BYTES, length - len(data))
+            response = self._call("read_disk", path=path, offset=len(data), length=wanted)
+            more = base64.b64decode(response["base64"], validate=True)
+            data += more
+            if len(more) < wanted:
+                break
+        return data
+
+    def _call(self, command: str, **arguments: Any) -> Any:
+        try:
+            return self._node.agent.call(command, node=self._node.name, **arguments)
+        except (AgentError, AgentGoneError, ValueError) as error:
+            raise OSError(str(error)) from None

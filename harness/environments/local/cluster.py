@@ -6,10 +6,11 @@ cache belongs to the machine; data loss needs an environment that can cut power.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from harness.contracts.system import EVENTS_FILE
-from harness.environments.local.standing import LocalCluster, LocalNode
+from harness.contracts.system import EVENTS_FILE, NodeFiles
+from harness.environments.local.standing import DATA_FOLDER, LocalCluster, LocalNode
 from harness.environments.observation.event_tail import LocalFiles
 from harness.environments.real import RealCluster
 from harness.environments.request import ClusterRequest, EnvironmentRequest
@@ -107,3 +108,26 @@ class ProcessCluster(RealCluster):
         """Starts all nodes that are down."""
         for name in self.local.nodes:
             await self.start_node(name)
+
+    def node_files(self, name: str) -> NodeFiles:
+        """Returns access to the files of a node."""
+        return _LocalNodeFiles(self.local.nodes[name].directory / DATA_FOLDER)
+
+
+class _LocalNodeFiles:
+    """Implements `NodeFiles` over a directory of this machine."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def list(self, directory: str) -> list[str]:
+        """Returns the names in a directory; empty if it does not exist."""
+        try:
+            return sorted(path.name for path in (self._root / directory).iterdir())
+        except FileNotFoundError:
+            return []
+
+    def read(self, path: str, length: int) -> bytes:
+        """Returns the first bytes of a file."""
+        with open(self._root / path, "rb") as file:
+            return file.read(length)

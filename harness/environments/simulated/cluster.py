@@ -13,7 +13,8 @@ from typing import Any
 from harness.contracts.cluster import CONTROLLER_ID_FIRST, HARNESS_HOST, AddRow, Population, Topic
 from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
-from harness.contracts.system import Settings
+from harness.contracts.system import NodeFiles, Settings
+from harness.simulation.disk import SimDisk
 from harness.simulation.node import IdleProcess
 from harness.simulation.world import World
 from harness.systems.reference.node_files import FAST_GROUPS, REPLICATION_FACTOR_MAX
@@ -152,6 +153,10 @@ class SimulatedCluster:
             if partition.log is not None
         }
 
+    def node_files(self, name: str) -> NodeFiles:
+        """Returns access to a node's files as its processes see them; no fault applies."""
+        return _CachedFiles(self.world.nodes[name].disk)
+
     # -- wiring
 
     def _add_nodes(self) -> None:
@@ -186,6 +191,23 @@ def _group_config(settings: Settings, brokers: int) -> GroupConfig:
         offsets_topic_replication_factor=min(brokers, REPLICATION_FACTOR_MAX),
         **(FAST_GROUPS if settings.timings == "fast" else {}),
     )
+
+
+class _CachedFiles:
+    """Implements `NodeFiles` over a simulated disk."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self._disk = disk
+
+    def list(self, directory: str) -> list[str]:
+        """Returns the names of the files in a directory."""
+        prefix = f"{directory}/"
+        names = (path[len(prefix) :] for path in self._disk.files if path.startswith(prefix))
+        return sorted(name for name in names if "/" not in name)
+
+    def read(self, path: str, length: int) -> bytes:
+        """Returns the first bytes of a file."""
+        return self._disk.peek(path)[:length]
 
 
 def _finish(future: "asyncio.Future[None]") -> None:

@@ -74,6 +74,12 @@ class HistoryLine(
             description="Whether offsets of a log may be missing, as with transactions or compaction."
         ),
     ] = False
+    at_least_once: Annotated[
+        bool,
+        Meta(
+            description="Whether producers of a log without idempotence sent an append again after a timeout."
+        ),
+    ] = False
     log_start_offset: Annotated[
         int, Meta(ge=0, le=OFFSET_MAX, description="First offset that must still be there.")
     ] = 0

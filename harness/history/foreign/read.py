@@ -3,13 +3,13 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from harness.errors import HistoryError
+from harness.errors import HistoryError, UsageError
 from harness.history.foreign import json_lines
 from harness.history.foreign.edn import read_forms
 from harness.history.foreign.events import (
@@ -58,6 +58,7 @@ class Declaration:
         model: What judges it; empty if that follows from its functions.
         acks: What producers of a log requested, where an append does not state it.
         sparse: Whether offsets of a log may be missing.
+        at_least_once: Whether producers of a log sent an append again after a timeout, without idempotence.
         log_start_offset: First offset that must still be there.
         clock_error_ns: Largest difference between two clocks.
         final_reads_complete: Whether the final reads ended as planned.
@@ -66,9 +67,29 @@ class Declaration:
     model: str = ""
     acks: int = -1
     sparse: bool = False
+    at_least_once: bool = False
     log_start_offset: int = 0
     clock_error_ns: int = 0
     final_reads_complete: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stated:
+    """What a user states about a log instead of its file; None leaves it to the file.
+
+    Attributes:
+        acks, sparse, at_least_once, log_start_offset: See `Declaration`.
+    """
+
+    acks: int | None = None
+    sparse: bool | None = None
+    at_least_once: bool | None = None
+    log_start_offset: int | None = None
+
+    def over(self, declared: Declaration) -> Declaration:
+        """Returns a declaration with what is stated here."""
+        stated = {name: value for name, value in asdict(self).items() if value is not None}
+        return replace(declared, **stated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +126,9 @@ class ForeignHistory:
         return len(self.operations) if self.log is None else len(self.log.lines)
 
 
-def read_history(path: Path, *, form: Format = Format.AUTO, model: str = "") -> ForeignHistory:
+def read_history(
+    path: Path, *, form: Format = Format.AUTO, model: str = "", stated: Stated | None = None
+) -> ForeignHistory:
     """Reads a history from a file, possibly compressed with gzip.
 
     Args:
@@ -113,16 +136,23 @@ def read_history(path: Path, *, form: Format = Format.AUTO, model: str = "") -> 
         form: How it is written; `auto` finds out.
         model: What judges it ("log", "list-append", or the name of a model); empty if the file or its functions
             decide.
+        stated: What the user states about a log; it counts more than what the file declares.
 
     Raises:
+        UsageError: Something is stated about a log, and the history is about something else.
         HistoryError: The file cannot be read, or is not a history; the sentence names file and line.
     """
     with open_source(path) as source:
         form = _format_of(source) if form == Format.AUTO else form
         history = (
-            _read_json_lines(source, path, model)
+            _read_json_lines(source, path, model, stated or Stated())
             if form == Format.JSONL
-            else _read_events(source, path, form, model)
+            else _read_events(source, path, form, model, stated or Stated())
+        )
+    if history.log is None and stated is not None and stated != Stated():
+        raise UsageError(
+            f"acks, gaps, retries and log starts can be stated for logs only; {path} is judged as"
+            f" {history.declaration.model or history.workload}"
         )
     if not history.operation_count and not history.problems.count and not history.not_clients:
         raise HistoryError(f"{path} holds no operation")
@@ -155,13 +185,14 @@ def _format_of(source: Source) -> Format:
     )
 
 
-def _read_json_lines(source: Source, path: Path, model: str) -> ForeignHistory:
+def _read_json_lines(source: Source, path: Path, model: str, stated: Stated) -> ForeignHistory:
     lines = json_lines.read_lines(source.lines(), source.origin)
     first = next(lines, None)
     declaration = Declaration(model=model)
     if first is not None and isinstance(first[1], json_lines.HistoryLine):
         declaration = _declared(first[1], model)
         first = next(lines, None)
+    declaration = stated.over(declaration)
     numbered = lines if first is None else chain([first], lines)
     kind = type(None if first is None else first[1])
     if kind is json_lines.EventLine:
@@ -203,6 +234,7 @@ def _declared(line: json_lines.HistoryLine, model: str) -> Declaration:
         model=model or line.model,
         acks=line.acks,
         sparse=line.sparse,
+        at_least_once=line.at_least_once,
         log_start_offset=line.log_start_offset,
         clock_error_ns=line.clock_error_ns,
         final_reads_complete=line.final_reads_complete,
@@ -221,7 +253,9 @@ def _of_kind(
         yield number, line
 
 
-def _read_events(source: Source, path: Path, form: Format, model: str) -> ForeignHistory:
+def _read_events(
+    source: Source, path: Path, form: Format, model: str, stated: Stated
+) -> ForeignHistory:
     problems = Problems()
     if form == Format.JEPSEN_LOG:
         events = events_of_log(source.text_lines(), problems)
@@ -229,7 +263,7 @@ def _read_events(source: Source, path: Path, form: Format, model: str) -> Foreig
         forms = read_forms(source.text(), origin=source.origin, unwrap=True)
         events = events_of_forms(forms, problems)
     # Transactions of Jepsen's Kafka workload leave markers in the log, and so may other systems.
-    declaration = Declaration(model=model, sparse=True)
+    declaration = stated.over(Declaration(model=model, sparse=True))
     return _read_pairs(events, problems, source, path, form, declaration)
 
 

@@ -8,10 +8,12 @@ from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
 from harness.contracts.system import (
     Node,
+    NodeFiles,
     Observation,
     Promises,
     RealClientHost,
     Settings,
+    StoredBatch,
 )
 from harness.contracts.violation import Violation
 from harness.systems.reference.node_files import NODE_FILE, node_toml
@@ -20,7 +22,7 @@ from system_under_test.rules import SWITCHABLE_RULES
 
 
 class ReferenceSystem:
-    """Implements `System`."""
+    """Implements `System` and `LogReader`."""
 
     name = "reference"
     environments = frozenset({"simulation", "local", "docker", "ssh"})
@@ -76,6 +78,14 @@ class ReferenceSystem:
         from harness.systems.reference import topics
 
         await topics.create_topic(host, bootstrap, topic)
+
+    def stored_batches(
+        self, files: NodeFiles, topic: str, partition: int, *, bytes_max: int
+    ) -> list[StoredBatch]:
+        """Returns the batches of a replica's log."""
+        from harness.systems.reference import stored_logs
+
+        return stored_logs.stored_batches(files, topic, partition, bytes_max=bytes_max)
 
 
 def _promises(features: Features) -> Promises:

@@ -10,6 +10,7 @@ mounted read-only or made to fail. `destroy` undoes everything, also after a cra
 only the name of the directory.
 """
 
+import base64
 import contextlib
 import errno
 import os
@@ -470,6 +471,26 @@ class NodeDisk:
             "bytes_before": before,
             "bytes_after": after,
         }
+
+    # -- reading
+
+    def list_files(self, directory: str) -> Response:
+        """Returns the names in a directory of the node's files; none if it does not exist."""
+        try:
+            return {"names": sorted(os.listdir(self._inside(directory)))}
+        except FileNotFoundError:
+            return {"names": []}
+
+    def read_bytes(self, path: str, offset: int, length: int) -> Response:
+        """Returns at most `length` bytes of one of the node's files."""
+        with open(self._inside(path), "rb") as file:
+            return {"base64": base64.b64encode(os.pread(file.fileno(), length, offset)).decode()}
+
+    def _inside(self, path: str) -> Path:
+        full = self.data / path
+        if self.data not in full.parents or ".." in full.parts:
+            raise AgentError(f"{path} is not below the node's files")
+        return full
 
     # -- end
 

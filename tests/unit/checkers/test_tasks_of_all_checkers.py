@@ -13,7 +13,7 @@ from checkers.kernels.verdict_json import judgement_to_json
 from harness.history.parquet import write_tables
 from tests.anomalies.example_histories import Example
 
-NOT_OF_A_PARTITION = ("invariant-broken", "divergent-replicas")
+NOT_OF_A_PARTITION = ("invariant-broken",)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from checkers.synthetic import Shape, synthetic_tables
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Validity
 from harness.errors import HistoryError
-from tests.anomalies.runs import append, final_read, read, replica, run, state
+from tests.anomalies.runs import append, batch, final_read, read, replica, run, state, table
 from tests.spark.local_spark import LocalSpark
 from tests.spark.stored_runs import CONTEXT, replaced, store, synthetic, tasks
 
@@ -242,3 +242,34 @@ def test_the_tables_of_a_journal_are_validated_too(tmp_path: Path) -> None:
     (row,) = judge_task(task)
     pattern = r"history\.journal, operations/t-0\.parquet, row 0: kind is 'write'"
     assert re.search(pattern, row["history_error"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"base_offset": -1}, "row 1: base_offset is -1, which is not between 0 and"),
+        ({"last_offset": 0}, "row 1: the batch at offset 1 ends at offset 0"),
+        ({"last_offset": 2**63 - 1}, "row 1: last_offset is"),
+        ({"leader_epoch": -2}, "row 1: leader_epoch is -2"),
+        (
+            {"checksum": 2**32},
+            "row 1: checksum is 4294967296, which is not between 0 and 4294967295",
+        ),
+        ({"checksum": -1}, "row 1: checksum is -1"),
+        ({"base_offset": 0}, "row 1: broker 1 has another batch that reaches offset 0"),
+        ({"high_watermark": 3}, "row 1: high_watermark differs from other rows of broker 1"),
+        ({"read_end_offset": 3}, "row 1: read_end_offset differs from other rows of broker 1"),
+        ({"log_start_offset": 1}, "row 1: log_start_offset differs from other rows of broker 1"),
+        ({"node": "b2"}, "row 1: node differs from other rows of broker 1"),
+    ],
+)
+def test_batches_that_no_reading_of_a_log_gives_are_refused(
+    changed: dict[str, object], reason: str
+) -> None:
+    rows = [batch(1, 0, 7, hw=2, end=2), batch(1, 1, 8, hw=2, end=2), batch(2, 0, 7, hw=1, end=1)]
+    tables = run([append(0, 0, at=1), *final_read(5, 0)])
+    good = {**tables, "replica_batches": table("replica_batches", rows)}
+    assert judge_run(good, RunContext()).validity == Validity.VALID
+    rows[1] = rows[1] | changed
+    bad = {**tables, "replica_batches": table("replica_batches", rows)}
+    assert f"replica_batches/t-0.parquet, {reason}" in refusal(lambda: judge_run(bad, RunContext()))

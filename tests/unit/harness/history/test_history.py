@@ -52,6 +52,10 @@ def fill(writer: HistoryWriter, count: int = 50) -> None:
             "replica_states",
             (index // 4, "b1", 1, "t", index % 3, index, 0, 0, 0, "leader", "append"),
         )
+        writer.add(
+            "replica_batches",
+            ("b1", 1, "t", index % 3, index, index, 0, 7 * index, 0, count, count),
+        )
 
 
 def test_an_append_is_one_row_with_its_invocation_and_its_completion():
@@ -244,6 +248,20 @@ def test_a_flipped_bit_ends_the_history_before_its_frame(tmp_path):
     data[middle] ^= 1
     path.write_bytes(data)
     assert 1 <= read_tables(tmp_path)["operations"].num_rows < 4
+
+
+def test_a_journal_of_format_3_is_read(tmp_path):
+    writer = HistoryWriter(tmp_path, frame_rows=1)
+    writer.complete(invoke(writer), 20, OK)
+    writer.add("marks", (1, "b1", "elected-from-elr", "{}"))
+    path = journal_path(tmp_path)
+    old = path.read_bytes().replace(file_header(), file_header(3), 1)
+    assert old.startswith(b"laststand journal 3\n")
+    expected = read_tables(tmp_path)
+    path.write_bytes(old)
+    assert read_tables(tmp_path) == expected
+    # What version 3 wrote, so that histories of that time can be read: its magic and its fingerprint.
+    assert file_header(3)[-16:].hex() == "898ece0396575618f5d4cb38d6df7cfc"
 
 
 def test_foreign_journals_are_refused(tmp_path):

@@ -209,3 +209,43 @@ def test_unknown_tables_and_wrong_schemas_are_not_written(tmp_path, tables):
     with pytest.raises(HistoryError, match="the table marks is not a table of ours"):
         write_tables(tmp_path, {"marks": tables["operations"]})
     assert not is_finished(tmp_path)
+
+
+def as_format_3(run_dir) -> None:
+    """Makes a history one of format 3, which has no table `replica_batches`."""
+    directory = run_dir / "history"
+    manifest = json.loads((directory / "manifest.json").read_text())
+    manifest["format"] = 3
+    for part in ("rows", "tables"):
+        del manifest[part]["replica_batches"]
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+    shutil.rmtree(directory / "replica_batches")
+
+
+def test_a_history_of_format_3_is_read_without_the_tables_that_came_later(tmp_path, tables):
+    assert tables["replica_batches"].num_rows, "otherwise nothing is left out"
+    write_tables(tmp_path, tables)
+    as_format_3(tmp_path)
+    read = read_tables(tmp_path)
+    assert read.pop("replica_batches").equals(TABLES["replica_batches"].empty_table())
+    assert read == {name: tables[name] for name in read}
+
+
+def test_a_history_of_format_3_must_list_all_tables_of_its_format(tmp_path, tables):
+    write_tables(tmp_path, tables)
+    as_format_3(tmp_path)
+    manifest = tmp_path / "history" / "manifest.json"
+    data = json.loads(manifest.read_text())
+    del data["tables"]["replica_states"]
+    manifest.write_text(json.dumps(data))
+    with pytest.raises(HistoryError, match="is not a history manifest"):
+        read_tables(tmp_path)
+
+
+def test_a_history_of_format_4_must_list_the_new_table(tmp_path, tables):
+    write_tables(tmp_path, tables)
+    as_format_3(tmp_path)
+    manifest = tmp_path / "history" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"format": 3', '"format": 4'))
+    with pytest.raises(HistoryError, match="is not a history manifest"):
+        read_tables(tmp_path)

@@ -156,6 +156,21 @@ def test_acks_of_the_first_line_hold_for_every_append(read):
     assert "lost-acked-write-acks1" in {one.id for one in judge_foreign(relaxed).verdict.anomalies}
 
 
+def test_a_record_may_be_in_the_log_twice_only_if_producers_are_declared_at_least_once(read):
+    lines = [append("a", 0, offset=1), poll([[0, "a"], [1, "a"]], 20, final=True)]
+    for header, validity in ((HEADER, "invalid"), ({**HEADER, "at_least_once": True}, "valid")):
+        verdict = judge_foreign(read(header, *lines)).verdict
+        assert [one.id for one in verdict.anomalies] == ["duplicate"]
+        assert str(verdict.validity) == validity
+
+
+def test_offsets_below_a_declared_log_start_are_not_judged(read):
+    lines = [append("a", 0, offset=0), append("b", 5, offset=1), poll([[1, "b"]], 20, final=True)]
+    for start, validity in ((0, "invalid"), (1, "valid")):
+        history = read({**HEADER, "log_start_offset": start}, *lines)
+        assert str(judge_foreign(history).verdict.validity) == validity
+
+
 def test_operations_and_events_of_other_objects_are_read(read):
     (one,) = read(OPERATION).operations
     assert (one.function, one.argument, one.result, one.outcome) == ("cas", [1, 2], True, "ok")
