@@ -287,7 +287,7 @@ def by_partition(tables: Mapping[str, pa.Table]) -> dict[tuple[str, int], dict[s
     """Returns the rows of every topic-partition that any client touched, by table."""
     parts: dict[tuple[str, int], dict[str, pa.Table]] = {}
     for name in PARTITIONED_TABLES:
-        for place, rows in by_place(tables[name]).items():
+        for place, rows in by_place(_table(tables, name)).items():
             parts.setdefault(place, {})[name] = rows
     return {key: rows for key, rows in parts.items() if any(name in rows for name in JUDGED_TABLES)}
 

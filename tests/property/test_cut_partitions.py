@@ -168,7 +168,8 @@ def test_corrupted_runs(tmp_path: Path) -> None:
     runs = record_runs(tmp_path)
     rng = random.Random(1)
     compared = 0
-    for number, corruption in enumerate(c for c in CORRUPTIONS if c.edit is not None):
+    judged = [c for c in CORRUPTIONS if c.edit is not None and c.ending != "refused"]
+    for number, corruption in enumerate(judged):
         run = tmp_path / str(number)
         tables = damaged_copy(corruption, runs, run)
         assert tables is not None
