@@ -12,7 +12,8 @@ runs all of them for the mutants that survived so far.
 Tools from the package index were compared: cosmic-ray starts the tests anew for every mutant, which takes seconds;
 mutmut leaves out code outside of functions and functions with decorators, and has no directions of numpy.
 
-Exit code 0: nothing survived without explanation; 1: something did, or an explanation is wrong; 2: bad arguments.
+Exit code 0: nothing survived without explanation; 1: something did, or an explanation is wrong; 2: bad arguments,
+or a test fails without any mutant.
 """
 
 import argparse
@@ -45,7 +46,13 @@ def main(arguments: list[str] | None = None) -> int:
     if not (options.report or options.list_survivors):
         wanted = _wanted(mutants, outcomes, options)
         choice = Choice(seconds_max=options.seconds, is_thorough=options.thorough)
-        judge_all(wanted, outcomes, choice, lines_path=options.results.with_suffix(".lines.json"))
+        try:
+            judge_all(
+                wanted, outcomes, choice, lines_path=options.results.with_suffix(".lines.json")
+            )
+        except RuntimeError as problem:
+            print(problem, file=sys.stderr)
+            return 2
     if options.list_survivors:
         return print_survivors(mutants, outcomes)
     return print_report(mutants, outcomes)

@@ -129,14 +129,23 @@ def judge_all(
         outcomes: Where the outcomes go, each as soon as it is known.
         choice: Which tests run.
         lines_path: The file with the lines that each test executes, which is written if it is out of date.
+
+    Raises:
+        RuntimeError: A test cannot be collected or fails without any mutant; the sentence names it.
     """
     if not mutants:
         return
     fresh = FreshProcess()
 
+    problems: list[str] = []
+
     def judge_in(session: WarmSession) -> None:
-        session.warm_up(WARM_UP)
-        lines = _lines(session, lines_path)
+        try:
+            session.warm_up(WARM_UP)
+            lines = _lines(session, lines_path)
+        except RuntimeError as problem:
+            problems.append(str(problem))
+            return
         judge = Judge(session, fresh, lines, _judged(outcomes), choice)
         began = noted = time.monotonic()
         # Those outside of functions take seconds each.
@@ -154,9 +163,9 @@ def judge_all(
     finally:
         fresh.close()
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        raise RuntimeError(
-            "the tests cannot be collected or fail without any mutant; run them with pytest"
-        )
+        problems.append("the tests cannot be collected; run them with pytest")
+    if problems:
+        raise RuntimeError(problems[0])
 
 
 def _judged(outcomes: Outcomes) -> Iterable[tuple[Mutant, Outcome]]:
