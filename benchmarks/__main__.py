@@ -11,6 +11,7 @@ import sys
 BENCHMARKS = (
     "bench_loop",
     "bench_scenario",
+    "bench_campaign",
     "bench_kernel",
     "bench_transactions",
     "bench_models",
