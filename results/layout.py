@@ -43,6 +43,8 @@ CAMPAIGN_FILES: dict[str, str] = {
     "of a simulated campaign, all of a real one",
     "compare.json": "the result; missing while runs are missing",
     "compare.html": "the result as a page that links the stored runs",
+    "job-1.toml": "of a night instead: the experiment of the first job, and so on",
+    "jobs.json": "of a night instead: the numbers of each job; missing while the night is not over",
     "workers.log": "what worker processes wrote to standard error; `spark.log` for a Spark job",
 }
 """Every file of a campaign's directory; docs/results.md is made from this."""

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from checkers.spark import SparkOptions
-from harness.campaigns.crew import Crew, Request, local_crew, spark_crew
-from harness.campaigns.engine import Meter, Remaining, run_requests
-from harness.campaigns.files import RESULT_FILE
+from harness.campaigns.crew import Crew, Request, Row, local_crew, spark_crew
+from harness.campaigns.engine import Engine, Meter, Remaining
+from harness.campaigns.files import COMPARE, RESULT_FILE, SWARM
 from harness.campaigns.kept_runs import KeptRuns, stored_run
-from harness.campaigns.plan import COMPARE, KEEP_FAILING, SWARM, CampaignPlan
+from harness.campaigns.plan import KEEP_FAILING, CampaignPlan
 from harness.campaigns.row_log import RowLog
 from harness.campaigns.totals import ArmTotals, Attention, Pairs
 from harness.contracts.progress import ProgressDisplay
@@ -131,12 +131,7 @@ def run_campaign(
     """
     kept = KeptRuns(directory, plan.keep_failing, keeps_all=not plan.is_simulated)
     meter = Meter(progress, plan.total)
-
-    def notice(row: dict[str, Any]) -> None:
-        kept.notice(row)
-        meter.notice(row)
-
-    with RowLog(directory, notice) as rows:
+    with RowLog(directory, _Ledger(kept, meter).notice) as rows:
         if rows.damage:
             progress.message(f"{rows.damage}; those runs are repeated")
         kept.clean()
@@ -162,10 +157,10 @@ def _run_rest(
 ) -> None:
     if len(rows) == plan.total:
         return
-    source = Remaining(requests_of(plan), plan.total, rows)
+    source = Remaining(requests_of(plan, kept), plan.total, rows)
     crew = _crew(plan, directory, workers, source.remaining)
     meter.start()
-    run_requests(source, crew, rows, kept, meter, directory)
+    Engine(source, crew, rows, _Ledger(kept, meter), directory).run()
     meter.finish()
 
 
@@ -178,8 +173,28 @@ def _crew(plan: CampaignPlan, directory: Path, workers: Workers, remaining: int)
     return local_crew(directory, min(workers.jobs, remaining))
 
 
-def requests_of(plan: CampaignPlan) -> Iterator[Request]:
-    """Yields the requests of a plan, in order."""
+class _Ledger:
+    """Passes every row to what counts stored runs and to the display."""
+
+    def __init__(self, kept: KeptRuns, meter: Meter) -> None:
+        self._kept = kept
+        self._meter = meter
+
+    def stamp(self, row: Row) -> None:
+        """Adds nothing."""
+
+    def notice(self, row: Row) -> None:
+        """Counts a row."""
+        self._kept.notice(row)
+        self._meter.notice(row)
+
+    def show(self) -> None:
+        """Shows the progress."""
+        self._meter.show()
+
+
+def requests_of(plan: CampaignPlan, kept: KeptRuns) -> Iterator[Request]:
+    """Yields the requests of a plan, in order; each is made when it is needed."""
     experiments_data = {name: experiments.to_data(arm) for name, arm in plan.arms.items()}
     for index, (arm, seed) in enumerate(plan.keys()):
         yield {
@@ -188,6 +203,7 @@ def requests_of(plan: CampaignPlan) -> Iterator[Request]:
             "arm": arm,
             "run": f"arm-{plan.arm_number(arm)}/{plan.started}-{seed}",
             "index": index,
+            "keep": kept.wants(index),
         }
 
 
@@ -235,5 +251,9 @@ def _add_commands(result: dict[str, Any], plan: CampaignPlan, directory: Path) -
 
 
 def _command(plan: CampaignPlan, directory: Path, arm: str, seed: int) -> str:
-    path = plan.experiment_path(directory.resolve(), arm)
-    return f"laststand run {shlex.quote(str(path))} --seed {seed}"
+    return run_command(plan.experiment_path(directory.resolve(), arm), seed)
+
+
+def run_command(experiment: Path, seed: int) -> str:
+    """Returns the command line that runs an experiment file with a seed."""
+    return f"laststand run {shlex.quote(str(experiment))} --seed {seed}"

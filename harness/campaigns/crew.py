@@ -1,4 +1,4 @@
-"""Who runs the requests of a campaign: worker processes of this machine, or a Spark job.
+"""What runs the requests of a campaign: worker processes of this machine, or a Spark job.
 
 Both take requests while they have room and return rows as runs end, so the engine does not distinguish them. A
 worker of this machine has one request at a time. Spark has one task per core at a time, each with as many
@@ -26,8 +26,8 @@ WORKERS_LOG = "workers.log"
 SPARK_LOG = "spark.log"
 TASK_S = 30.0
 """Work of one Spark task: its worker process takes a second to start, so that is 3 % of the task."""
-RUN_S_GUESS = 2.0
-"""How long a run is assumed to take before the first one has ended."""
+RUN_S_GUESS = 7.5
+"""Assumed duration of a run until one has ended. It is long, so that the first rows come soon."""
 STOP_LIMIT_S = 60.0
 """A real run that was interrupted removes its nodes within seconds."""
 
@@ -40,9 +40,13 @@ class Member(Protocol):
 
     Attributes:
         is_busy: Whether rows are expected from it.
+        runs_real: Whether it runs requests for real environments; otherwise simulated ones.
+        uses_cores: Whether it keeps a core of this machine busy.
     """
 
     is_busy: bool
+    runs_real: bool
+    uses_cores: bool
 
     @property
     def room(self) -> int:
@@ -75,6 +79,7 @@ class LocalWorker:
     def __init__(self, log: IO[bytes], *, runs_real: bool = False) -> None:
         self.is_busy = False
         self.runs_real = runs_real
+        self.uses_cores = not runs_real
         self._log_path = log.name
         self._received = b""
         # A group of its own: control-C in a terminal reaches the driver alone, which then stops the workers.
@@ -149,6 +154,8 @@ class SparkMember:
 
     def __init__(self, spark: SparkOptions, directory: Path) -> None:
         self.is_busy = True  # until it has reported its cores
+        self.runs_real = False
+        self.uses_cores = False  # those of its master; the caller chooses the master
         self._cores = 0
         self._in_flight = 0
         self._runs = 0
@@ -192,7 +199,7 @@ class SparkMember:
                 self._in_flight -= 1
                 rows += (json.loads(line) for line in message["rows"])
         for row in rows:
-            if not row["error"]:
+            if "skipped" not in row and not row["error"]:
                 self._runs += 1
                 self._wall_s += row["wall_s"]
         self.is_busy = self._in_flight > 0 or not self._cores
@@ -206,12 +213,18 @@ class SparkMember:
 class Crew:
     """The members that run a campaign's requests. A context manager: its end stops all of them.
 
+    A run in a real environment needs a core that no simulated run uses, or its clocks and timeouts show the load
+    of this machine instead of faults. With one core only, real and simulated runs take turns.
+
     Args:
         members: The members.
+        cores: How many cores of this machine they may keep busy.
     """
 
-    def __init__(self, members: Sequence[Member]) -> None:
+    def __init__(self, members: Sequence[Member], cores: int) -> None:
         self.members = tuple(members)
+        self._cores = cores
+        self._first = 0
         self._selector = selectors.DefaultSelector()
         for member in self.members:
             self._selector.register(member.fileno(), selectors.EVENT_READ, member)
@@ -226,13 +239,36 @@ class Crew:
         traceback: TracebackType | None,
     ) -> None:
         self._selector.close()
-        for member in self.members:
+        # A real run takes seconds to remove what it made; the others need not run on meanwhile.
+        for member in sorted(self.members, key=lambda member: member.runs_real):
             member.stop()
 
     @property
     def is_busy(self) -> bool:
         """Whether rows are expected."""
         return any(member.is_busy for member in self.members)
+
+    def in_turn(self) -> tuple[Member, ...]:
+        """Returns the members, each time beginning with another one."""
+        self._first = (self._first + 1) % len(self.members) if self.members else 0
+        return self.members[self._first :] + self.members[: self._first]
+
+    def has_core_for(self, member: Member, *, more_real: bool) -> bool:
+        """Returns whether a member may start a run now.
+
+        Args:
+            member: The member.
+            more_real: Whether there are more requests for real environments.
+        """
+        busy = sum(one.is_busy for one in self.members if one.uses_cores)
+        is_real_busy = any(one.is_busy for one in self.members if one.runs_real)
+        if member.runs_real:
+            return busy <= max(self._cores - 1, 0)
+        if not member.uses_cores:
+            return True
+        if self._cores == 1:
+            return not is_real_busy
+        return busy < self._cores - (is_real_busy or more_real)
 
     def ready(self, limit_s: float) -> list[Member]:
         """Waits until rows arrive, at most this long, and returns the members that have some."""
@@ -242,9 +278,23 @@ class Crew:
 def local_crew(directory: Path, workers: int, *, runs_real: bool = False) -> Crew:
     """Starts worker processes of this machine."""
     with (directory / WORKERS_LOG).open("ab") as log:
-        return Crew([LocalWorker(log, runs_real=runs_real) for _ in range(workers)])
+        members = [LocalWorker(log, runs_real=runs_real) for _ in range(workers)]
+        return Crew(members, workers)
 
 
 def spark_crew(directory: Path, spark: SparkOptions) -> Crew:
     """Starts a Spark job."""
-    return Crew([SparkMember(spark, directory)])
+    return Crew([SparkMember(spark, directory)], 0)
+
+
+def night_crew(
+    directory: Path, jobs: int, spark: SparkOptions | None, *, simulated: bool, real: bool
+) -> Crew:
+    """Starts the crew of a night: worker processes or a Spark job, and a process for real runs, as needed."""
+    with (directory / WORKERS_LOG).open("ab") as log:
+        members: list[Member] = [LocalWorker(log, runs_real=True)] if real else []
+        if simulated and spark is not None:
+            members.append(SparkMember(spark, directory))
+        elif simulated:
+            members += [LocalWorker(log) for _ in range(jobs)]
+    return Crew(members, jobs)

@@ -7,12 +7,13 @@ row are done, all others run again.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from harness.campaigns.crew import Crew, Request, Row
+from harness.campaigns.crew import Crew, Member, Request, Row
 from harness.campaigns.files import RUNS_FOLDER
-from harness.campaigns.kept_runs import KeptRuns, is_failing
+from harness.campaigns.kept_runs import is_failing
 from harness.campaigns.row_log import Key, RowLog, key_of
 from harness.contracts.progress import ProgressDisplay
 from harness.errors import HarnessFailure
@@ -26,21 +27,36 @@ class Source(Protocol):
 
     @property
     def remaining(self) -> int:
-        """How many requests are left, as far as it is known."""
+        """How many simulated requests are left, as far as it is known."""
 
-    def take(self, count: int) -> Sequence[Request]:
-        """Returns the next requests, at most `count`; none if there are no more.
+    def has_real(self) -> bool:
+        """Returns whether there are more requests for real environments."""
 
-        A request has the keys that a worker expects, except `runs` and `keep`, and its number in the plan,
-        `index`.
+    def take(self, count: int, *, real: bool) -> Sequence[Request]:
+        """Returns the next requests of one kind, at most `count`; none if there are no more.
+
+        A request has the keys that a worker expects, except `runs`, and its number in the plan, `index`.
         """
+
+
+class Ledger(Protocol):
+    """Receives every row."""
+
+    def stamp(self, row: Row) -> None:
+        """Adds what only the driver knows to a row, before it is written."""
+
+    def notice(self, row: Row) -> None:
+        """Counts a row that was written."""
+
+    def show(self) -> None:
+        """Shows the progress."""
 
 
 class Remaining:
     """A source for a known sequence of requests, without those that have a row. Mutable.
 
     Args:
-        requests: All requests, in order.
+        requests: All requests, in order, all of one kind.
         total: How many.
         rows: What is done.
     """
@@ -49,9 +65,13 @@ class Remaining:
         self._requests = (request for request in requests if key_of(request) not in rows)
         self.remaining = total - len(rows)
 
-    def take(self, count: int) -> Sequence[Request]:
+    def has_real(self) -> bool:
+        """Returns False: no core has to be kept free for requests of one kind."""
+        return False
+
+    def take(self, count: int, *, real: bool) -> Sequence[Request]:
         """Returns the next requests."""
-        taken = [request for _, request in zip(range(count), self._requests, strict=False)]
+        taken = list(islice(self._requests, count))
         self.remaining -= len(taken)
         return taken
 
@@ -100,61 +120,74 @@ class Meter:
         self._display.message(f"{self.done - self._done_before} runs in {elapsed_s:.0f} s")
 
 
-def run_requests(
-    source: Source, crew: Crew, rows: RowLog, kept: KeptRuns, meter: Meter, directory: Path
-) -> None:
-    """Runs every request of a source and writes its row.
+class Engine:
+    """Runs every request of a source and writes its row. Mutable: it knows which runs are in flight.
 
     Args:
         source: The requests.
-        crew: Who runs them; stopped at the end, however that comes about.
+        crew: What runs them; stopped at the end, also after an error.
         rows: Where rows are written.
-        kept: Decides which runs are stored.
-        meter: Shows the progress.
+        ledger: Receives every row.
         directory: The campaign's directory.
-
-    Raises:
-        HarnessFailure: A worker died, or returned another row than that of its request.
     """
-    runs = str((directory / RUNS_FOLDER).resolve())
-    pending: dict[Key, int] = {}
-    shown_s = 0.0
-    with crew:
-        while True:
-            for member in crew.members:
-                while member.room and (batch := source.take(member.batch_size(source.remaining))):
-                    pending.update((key_of(request), request["index"]) for request in batch)
-                    member.send(
-                        [
-                            {**request, "runs": runs, "keep": kept.wants(request["index"])}
-                            for request in batch
-                        ]
-                    )
-            if not crew.is_busy:
-                break
-            for member in crew.ready(POLL_S):
-                for row in member.receive():
-                    _accept(row, pending, rows)
-                    kept.notice(row)
-                    meter.notice(row)
-            rows.sync_if_due()
-            if time.monotonic() - shown_s >= POLL_S:
-                shown_s = time.monotonic()
-                meter.show()
 
+    def __init__(
+        self, source: Source, crew: Crew, rows: RowLog, ledger: Ledger, directory: Path
+    ) -> None:
+        self._source = source
+        self._crew = crew
+        self._rows = rows
+        self._ledger = ledger
+        self._runs = str((directory / RUNS_FOLDER).resolve())
+        self._pending: dict[Key, int] = {}
 
-def _accept(row: Row, pending: dict[Key, int], rows: RowLog) -> None:
-    index = pending.pop(key_of(row), None)
-    if index is None:
-        raise HarnessFailure(
-            f"a worker returned a row for seed {row['seed']} of {row['arm']}, which it was not asked for"
-        )
-    row["index"] = index
-    rows.append(row)
+    def run(self) -> None:
+        """Runs until the source is empty and every row has arrived.
+
+        Raises:
+            HarnessFailure: A worker died, or returned another row than that of its request.
+        """
+        shown_s = 0.0
+        with self._crew:
+            while True:
+                for member in self._crew.in_turn():
+                    self._fill(member)
+                if not self._crew.is_busy:
+                    break
+                for member in self._crew.ready(POLL_S):
+                    for row in member.receive():
+                        self._accept(row)
+                self._rows.sync_if_due()
+                if time.monotonic() - shown_s >= POLL_S:
+                    shown_s = time.monotonic()
+                    self._ledger.show()
+
+    def _fill(self, member: Member) -> None:
+        source = self._source
+        while member.room and self._crew.has_core_for(member, more_real=source.has_real()):
+            batch = source.take(member.batch_size(source.remaining), real=member.runs_real)
+            if not batch:
+                return
+            self._pending.update((key_of(request), request["index"]) for request in batch)
+            member.send([{**request, "runs": self._runs} for request in batch])
+
+    def _accept(self, row: Row) -> None:
+        index = self._pending.pop(key_of(row), None)
+        if index is None:
+            raise HarnessFailure(
+                f"a worker returned a row for seed {row['seed']} of {row['arm']}, which it was "
+                "not asked for"
+            )
+        if "skipped" in row:
+            return
+        row["index"] = index
+        self._ledger.stamp(row)
+        self._rows.append(row)
+        self._ledger.notice(row)
 
 
 def duration_text(seconds: float) -> str:
-    """Returns a duration as a person would say it: "40 s", "12 min", "3 h 20 min"."""
+    """Returns a rounded duration: "40 s", "12 min", "3 h 20 min"."""
     minutes = round(seconds / 60)
     if minutes < 2:
         return f"{seconds:.0f} s"

@@ -4,3 +4,8 @@ PLAN_FILE = "plan.json"
 ROWS_FILE = "rows.jsonl"
 RESULT_FILE = "compare.json"
 RUNS_FOLDER = "runs"
+JOBS_FILE = "jobs.json"
+"""The numbers of the jobs of a night; missing while it is not over."""
+
+SWARM, COMPARE, NIGHTLY = "swarm", "compare", "nightly"
+"""Kinds of campaigns."""

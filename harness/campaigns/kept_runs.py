@@ -4,15 +4,15 @@ A run is failing if it is invalid, violated an invariant, or ended in an error. 
 order of the plan, are stored by the worker that ran them: it has the history in memory, and no second run is
 needed.
 
-While runs are in progress nobody knows yet which failing ones are the first. A worker is therefore asked to store
-its run whenever fewer than N failing runs before it are known; what turns out to be too late is removed again.
+While runs are in progress it is not known yet which failing ones are the first. A worker therefore stores its run
+whenever fewer than N failing runs before it are known; runs that turn out not to be among the first are removed.
 The result is the same for any number of workers, and with any number of interruptions.
 """
 
 import bisect
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,15 @@ from results.store import write_json
 
 
 def is_failing(row: Mapping[str, Any]) -> bool:
-    """Returns whether a run is invalid, violated an invariant, or ended in an error."""
-    return bool(row["error"] or row["violations"] or row["verdict"] == "invalid")
+    """Returns whether a run is invalid, violated an invariant, or ended in an error.
+
+    A run of a scripted scenario is as it should be if it had the predicted outcome, which may be a loss.
+    """
+    if row["error"] or row["violations"]:
+        return True
+    if row["predicted"]:
+        return bool(row["outcome"] != row["predicted"])
+    return bool(row["verdict"] == "invalid")
 
 
 def stored_run(directory: Path, row: Mapping[str, Any]) -> Path | None:
@@ -71,10 +78,14 @@ class KeptRuns:
 
     def clean(self) -> None:
         """Removes what an interrupted process stored of runs that have no row, because they run again."""
-        wanted = {run for _, run in self._first} | self._every
-        for path in self.root.glob("*/*"):
-            if path.relative_to(self.root).as_posix() not in wanted:
-                shutil.rmtree(path, ignore_errors=True)
+        remove_all_but(self.root, {run for _, run in self._first} | self._every)
+
+
+def remove_all_but(root: Path, wanted: Collection[str]) -> None:
+    """Removes all stored runs below a folder except for these, for example what a process left that was killed."""
+    for path in root.glob("*/*"):
+        if path.relative_to(root).as_posix() not in wanted:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def keep_run(

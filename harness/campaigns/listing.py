@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from harness.campaigns.files import PLAN_FILE, RESULT_FILE, ROWS_FILE
+from harness.campaigns.files import JOBS_FILE, NIGHTLY, PLAN_FILE, RESULT_FILE, ROWS_FILE
 from harness.errors import HistoryError
 from results.store import UNFINISHED, UNREADABLE, read_json
 
@@ -31,10 +31,10 @@ class CampaignEntry:
     Attributes:
         name: Its folder.
         directory: Where it is.
-        kind: "swarm" or "compare"; empty if its plan is damaged.
+        kind: "swarm", "compare" or "nightly"; empty if its plan is damaged.
         started: When it began (`results.layout.utc_stamp`).
-        arms: Its arms.
-        planned: How many runs it has.
+        arms: Its arms, or the jobs of a night.
+        planned: How many runs it has; None if time limits them.
         verdict: The worst of its runs: invalid, unknown or valid; "error" if runs ended in an error; "unfinished"
             while runs are missing, "unreadable" if a file is damaged.
         done: How many runs have a row.
@@ -92,13 +92,16 @@ def _entry(directory: Path) -> CampaignEntry:
     empty = CampaignEntry(name=directory.name, directory=directory)
     try:
         plan = read_json(directory / PLAN_FILE)
-        arms = tuple(_arm(arm["name"], arm["experiment"]) for arm in plan["arms"])
+        is_night = plan["kind"] == NIGHTLY
+        arms = tuple(
+            _arm(arm["name"], arm["experiment"]) for arm in plan["jobs" if is_night else "arms"]
+        )
         entry = replace(
             empty,
             kind=str(plan["kind"]),
             started=str(plan["started"]),
             arms=arms,
-            planned=int(plan["seeds"]) * len(arms),
+            planned=plan["runs"] if is_night else int(plan["seeds"]) * len(arms),
         )
         return _with_result(entry)
     except (OSError, HistoryError, KeyError, TypeError, ValueError, AttributeError):
@@ -112,15 +115,17 @@ def _arm(name: str, experiment: Mapping[str, Any]) -> ArmEntry:
 
 def _with_result(entry: CampaignEntry) -> CampaignEntry:
     """Adds the result; without one, how many runs are done."""
+    is_night = entry.kind == NIGHTLY
     try:
-        result = read_json(entry.directory / RESULT_FILE)
+        result = read_json(entry.directory / (JOBS_FILE if is_night else RESULT_FILE))
     except FileNotFoundError:
         done = _lines(entry.directory / ROWS_FILE)
         return replace(entry, verdict=UNFINISHED, done=done)
+    arms = result["jobs" if is_night else "arms"]
     return replace(
         entry,
-        verdict=worst_verdict(result["arms"]),
-        done=sum(arm["runs"] for arm in result["arms"]),
+        verdict=worst_verdict(arms),
+        done=sum(arm["runs"] for arm in arms),
         failing=result["failing"],
     )
 

@@ -6,12 +6,13 @@ because it changes no result.
 """
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.campaigns.files import PLAN_FILE
+from harness.campaigns.files import NIGHTLY, PLAN_FILE
 from harness.errors import HistoryError, UsageError
 from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
@@ -20,8 +21,6 @@ from results.store import read_json, write_json
 PLAN_SCHEMA = 1
 KEEP_FAILING = 10
 """A page of failing runs is more than a person reads of one campaign; every run can be repeated by its seed."""
-
-SWARM, COMPARE = "swarm", "compare"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +117,10 @@ def load_plan(directory: Path) -> CampaignPlan:
         data = read_json(path)
     except FileNotFoundError:
         raise HistoryError(f"{directory} is not a campaign: it has no {PLAN_FILE}") from None
+    if data.get("kind") == NIGHTLY:
+        raise HistoryError(
+            f"{directory} is a night; `laststand nightly --resume {shlex.quote(str(directory))}` continues it"
+        )
     if data.get("schema") != PLAN_SCHEMA:
         raise HistoryError(f"{path} is not a campaign's plan of schema {PLAN_SCHEMA}")
     try:

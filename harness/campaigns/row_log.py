@@ -30,6 +30,20 @@ def key_of(row: Mapping[str, Any]) -> Key:
     return row["arm"], row["seed"]
 
 
+def whole_rows(path: Path) -> Iterator[Row]:
+    """Yields the rows of a file that another process may be writing, one at a time; none if there is no file."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        for line in file:
+            row = _whole_row(line)
+            if row is None:
+                return
+            yield row
+
+
 class RowLog:
     """The file of rows of one campaign, open for appending. Mutable; a context manager that closes it.
 

@@ -11,15 +11,19 @@ A run in a real environment takes place in this process itself, which removes wh
 interrupted.
 
 A request has the keys `experiment`, `seed`, `arm`, `runs` (the folder of stored runs), `run` (the run's name
-there) and `keep` (whether to store the run there if it is failing; real runs are always stored).
+there) and `keep` (whether to store the run there if it is failing; real runs are always stored). It may have
+`replay`, to run a failing simulated run a second time, and `start_before`, a time after which the run is not
+started: the response then is the request's key and `skipped`.
 """
 
 import ctypes
 import gc
 import json
+import math
 import os
 import select
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -37,6 +41,9 @@ from harness.runs.judge import judge_result
 from harness.runs.record import finish_run, record_run
 from harness.runs.result import RunResult
 from harness.runs.simulated import simulate
+from harness.scenarios import find_by_name
+from harness.scenarios.outcome import outcome_word, predicted_outcome
+from harness.systems.registry import REFERENCE
 from results.layout import parse_stamp
 from results.store import RunStore
 
@@ -59,11 +66,24 @@ SUMMARY_KEYS = (
     "counters",
     "marks",
     "violations",
+    "system",
+    "on",
 )
-ROW_KEYS = (*SUMMARY_KEYS, "arm", "run", "error", "not_stored", "wall_s", "cpu_s")
-"""Keys of a row. `error`: why the run has no verdict. `not_stored`: why a run that had to be stored is not.
-`wall_s`: how long everything took. `cpu_s`: processor time of the simulation alone, without judging and
-storing."""
+ROW_KEYS = (
+    *SUMMARY_KEYS,
+    "arm",
+    "run",
+    "error",
+    "not_stored",
+    "outcome",
+    "predicted",
+    "replayed",
+    "wall_s",
+    "cpu_s",
+)
+"""Keys of a row. `outcome`, `predicted`: of a scripted scenario, otherwise empty. `replayed`: see `Replayer`.
+`error`: why the run has no verdict. `not_stored`: why a run that had to be stored is not. `wall_s`: how long
+everything took. `cpu_s`: processor time of the simulation alone, without judging and storing."""
 
 _SET_PARENT_DEATH_SIGNAL = 1
 _LIBC = ctypes.CDLL(None)
@@ -88,6 +108,7 @@ def run_seed(request: Mapping[str, Any]) -> dict[str, Any]:
         _keep(request, row, experiment, result, None)
         return row
     row = _row(request, summary)
+    row.update(_outcome(experiment, verdict))
     if is_failing(row):
         _keep(request, row, experiment, result, verdict)
     row.update(wall_s=time.perf_counter() - began_s, cpu_s=cpu_s)
@@ -110,6 +131,7 @@ def run_real_seed(request: Mapping[str, Any]) -> dict[str, Any]:
     except (HarnessError, HarnessFailure) as error:
         return failed_row(request, str(error))
     row = _row(request, summary)
+    row.update(_outcome(experiment, verdict))
     cpu_s = time.process_time() - cpu_began_s
     row.update(wall_s=time.perf_counter() - began_s, cpu_s=cpu_s)
     return row
@@ -161,8 +183,13 @@ def failed_row(request: Mapping[str, Any], error: str) -> dict[str, Any]:
         "counters": {},
         "marks": {},
         "violations": [],
+        "system": request["experiment"].get("system", REFERENCE),
+        "on": request["experiment"].get("on", DEFAULT),
         "error": error,
         "not_stored": "",
+        "outcome": "",
+        "predicted": "",
+        "replayed": "",
         "wall_s": 0.0,
         "cpu_s": 0.0,
     }
@@ -171,16 +198,68 @@ def failed_row(request: Mapping[str, Any], error: str) -> dict[str, Any]:
 def main(requests: TextIO, responses: TextIO) -> None:
     """Serves requests until the input ends."""
     is_warm = False
-    for line in requests:
-        if line.strip():
+    with Replayer() as replayer:
+        for line in filter(str.strip, requests):
             request = json.loads(line)
             is_simulated = _is_simulated(request)
             if is_simulated and not is_warm:
                 warm_up()
                 is_warm = True
-            run = run_seed_forked if is_simulated else run_real_seed
-            responses.write(json.dumps(run(request), sort_keys=True) + "\n")
+            if time.time() > request.get("start_before", math.inf):
+                row = {"arm": request["arm"], "seed": request["seed"], "skipped": True}
+            elif is_simulated:
+                row = run_seed_forked(request)
+                if request.get("replay") and is_failing(row) and row["trace_hash"]:
+                    row["replayed"] = replayer.compare(request, row)
+            else:
+                row = run_real_seed(request)
+            responses.write(json.dumps(row, sort_keys=True) + "\n")
             responses.flush()
+
+
+class Replayer:
+    """Runs simulated runs a second time, in another process: with other hashes of strings, for example.
+
+    A context manager; its process is started with the first replay and ends with the block.
+    """
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> "Replayer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+    def compare(self, request: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+        """Returns "same", "different hash" or "different verdict"; "no replay: ..." if there was no second run."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "harness.campaigns.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        request = {key: request[key] for key in ("experiment", "seed", "arm", "run")}
+        request["keep"] = False
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            again = json.loads(self._process.stdout.readline())
+        except (OSError, ValueError):
+            self.__exit__()
+            self._process = None
+            return "no replay: its process ended"
+        if again["error"]:
+            return f"no replay: {again['error']}"
+        if again["trace_hash"] != row["trace_hash"]:
+            return "different hash"
+        return "same" if again["verdict"] == row["verdict"] else "different verdict"
 
 
 def warm_up() -> None:
@@ -202,7 +281,17 @@ def _is_simulated(request: Mapping[str, Any]) -> bool:
 
 def _row(request: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Any]:
     row = {key: summary[key] for key in SUMMARY_KEYS}
-    return {**row, "arm": request["arm"], "run": request["run"], "error": "", "not_stored": ""}
+    empty = dict.fromkeys(("error", "not_stored", "replayed"), "")
+    return {**row, **empty, "arm": request["arm"], "run": request["run"]}
+
+
+def _outcome(experiment: Experiment, verdict: Verdict) -> dict[str, str]:
+    """Returns how a scripted scenario ended and how it should."""
+    if not experiment.scenario:
+        return {"outcome": "", "predicted": ""}
+    scenario = find_by_name(experiment.scenario)
+    predicted = predicted_outcome(scenario, experiment.profile, system=experiment.system)
+    return {"outcome": outcome_word(verdict), "predicted": predicted}
 
 
 def _keep(

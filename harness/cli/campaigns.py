@@ -44,7 +44,7 @@ def start_or_resume(
         load_experiment: Reads the experiment that the command line names.
         make_plan: Makes a plan from an experiment, the options `seeds`, `first_seed` and `keep_failing`, and
             what `--vary` takes.
-        default_seeds: How many seeds run unless `--seeds` says otherwise.
+        default_seeds: How many seeds run without `--seeds`.
     """
     from harness.campaigns.listing import find_campaign
     from harness.campaigns.plan import KEEP_FAILING, load_plan, store_plan

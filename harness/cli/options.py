@@ -170,18 +170,20 @@ def add_campaign_options(parser: argparse.ArgumentParser, default: int) -> None:
     parser.add_argument(
         "--first-seed", type=seed, metavar="N", help="start with this seed (default: 0)"
     )
-    parser.add_argument(
-        "--keep-failing",
-        type=natural_number,
-        metavar="N",
-        help="store the first N failing runs whole, with their reports (default: 10)",
+    add_resume_options(
+        parser, "store the first N failing runs whole, with their reports (default: 10)"
     )
+    add_worker_options(parser)
+
+
+def add_resume_options(parser: argparse.ArgumentParser, keeping: str) -> None:
+    """Adds `--keep-failing`, described by `keeping`, and `--resume`."""
+    parser.add_argument("--keep-failing", type=natural_number, metavar="N", help=keeping)
     parser.add_argument(
         "--resume",
         metavar="CAMPAIGN",
         help="continue this campaign where it was interrupted: its path, name, or a unique prefix",
     )
-    add_worker_options(parser)
 
 
 def add_worker_options(parser: argparse.ArgumentParser) -> None:
@@ -240,8 +242,12 @@ def parse_spark_options(options: argparse.Namespace) -> "SparkOptions":
     return SparkOptions(enabled=not options.no_spark, master=options.spark_master, conf=tuple(conf))
 
 
-def parse_workers(options: argparse.Namespace) -> "Workers":
+def parse_workers(options: argparse.Namespace, *, keep_free: int = 0) -> "Workers":
     """Returns where the runs of a campaign take place.
+
+    Args:
+        options: The command line.
+        keep_free: How many of the cores Spark on this machine leaves free.
 
     Raises:
         UsageError: See `parse_spark_options`; or `--jobs` is given with a Spark master, which has its own cores.
@@ -254,7 +260,10 @@ def parse_workers(options: argparse.Namespace) -> "Workers":
         )
     jobs = options.jobs or len(os.sched_getaffinity(0))
     if options.spark_master is None:
-        options.spark_master = f"local[{jobs}]"
+        options.spark_master = f"local[{max(jobs - keep_free, 1)}]"
+        spark = parse_spark_options(options)
+        options.spark_master = None
+        return Workers(jobs=jobs, spark=spark)
     return Workers(jobs=jobs, spark=parse_spark_options(options))
 
 

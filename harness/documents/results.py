@@ -21,10 +21,13 @@ the most recent run.
 _CAMPAIGNS = """
 ## Campaigns
 
-A campaign is a directory, `results/runs/<swarm or compare>-<yyyymmddThhmmssZ>/`. A row of `rows.jsonl` has the
+A campaign is a directory, `results/runs/<swarm or compare>-<yyyymmddThhmmssZ>/` or
+`results/runs/nightly-<yyyy-mm-dd>[-n]/`. A row of `rows.jsonl` has the
 keys of `run.json` that describe the result, and `arm`, `run` (where the run is stored below `runs/`, if it is),
 `index` (its number in the plan), `error` (why it has no verdict), `not_stored` (why it could not be stored),
-`wall_s` and `cpu_s` (of the simulation alone). Rows are in the order in which runs ended.
+`wall_s` and `cpu_s` (of the simulation alone), `outcome` and `predicted` of a scripted scenario, and `replayed`
+(whether a second run had the same trace hash). Rows of a night also have `job`, `stored` (where the run is,
+relative to the night) and `at_s` (time spent when it ended). Rows are in the order in which runs ended.
 
 | file | content |
 |---|---|

@@ -106,7 +106,7 @@ class FakeStream:
 
 
 def _row_line(seed: int, wall_s: float) -> str:
-    row = failed_row({"seed": seed, "arm": "a", "run": "arm-1/x"}, "")
+    row = failed_row({"seed": seed, "arm": "a", "run": "arm-1/x", "experiment": {}}, "")
     return json.dumps({**row, "wall_s": wall_s})
 
 
@@ -124,16 +124,17 @@ def test_a_task_gets_about_half_a_minute_of_work(
     stream.messages = [{"cores": 4}]
     assert member.receive() == []
     assert (member.is_busy, member.room) == (False, 4)
-    assert member.batch_size(10_000) == 15
+    assert member.batch_size(10_000) == 4, "the first rows come soon"
     member.send([{"seed": 1}])
     assert (member.is_busy, member.room) == (True, 3)
     stream.messages = [{"cores": 4, "rows": [_row_line(1, 0.25), _row_line(2, 0.35)]}]
     assert [row["seed"] for row in member.receive()] == [1, 2]
     assert (member.is_busy, member.room) == (False, 4)
     assert [member.batch_size(remaining) for remaining in (10_000, 100, 7, 1)] == [100, 25, 2, 1]
-    member.send([{"seed": 3}])
-    stream.messages = [{"cores": 4, "rows": [_row_line(3, 400.0)]}]
-    member.receive()
+    member.send([{"seed": 3}, {"seed": 4}])
+    skipped = '{"arm": "a", "seed": 4, "skipped": true}'
+    stream.messages = [{"cores": 4, "rows": [_row_line(3, 400.0), skipped]}]
+    assert [row["seed"] for row in member.receive()] == [3, 4]
     assert member.batch_size(10_000) == 1
 
 

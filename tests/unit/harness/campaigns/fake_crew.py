@@ -26,9 +26,12 @@ class FakeMember:
     Args:
         answer: Returns the row of a request, None for none.
         size: Requests in a batch.
+        runs_real: It takes requests for real environments.
     """
 
-    def __init__(self, answer: Answer, size: int = 1) -> None:
+    def __init__(self, answer: Answer, size: int = 1, *, runs_real: bool = False) -> None:
+        self.runs_real = runs_real
+        self.uses_cores = not runs_real
         self.requests: list[dict[str, Any]] = []
         self.is_stopped = False
         self._answer = answer
@@ -61,6 +64,11 @@ class FakeMember:
         self._waiting = []
         return rows
 
+    def receive_nothing(self) -> None:
+        """Forgets what it was sent."""
+        os.read(self._reading, 1)
+        self._waiting = []
+
     def stop(self) -> None:
         self.is_stopped = True
         os.close(self._reading)
@@ -69,4 +77,4 @@ class FakeMember:
 
 def fake_crew(answer: Answer, *, members: int = 1, size: int = 1) -> Crew:
     """A crew of such members."""
-    return Crew([FakeMember(answer, size) for _ in range(members)])
+    return Crew([FakeMember(answer, size) for _ in range(members)], members)

@@ -18,6 +18,7 @@ from harness.campaigns.compare import (
 )
 from harness.campaigns.crew import local_crew
 from harness.campaigns.files import RESULT_FILE, ROWS_FILE
+from harness.campaigns.kept_runs import KeptRuns
 from harness.campaigns.plan import CampaignPlan, load_plan, store_plan
 from harness.campaigns.row_log import RowLog
 from harness.campaigns.totals import ArmTotals
@@ -126,7 +127,7 @@ def test_errors_are_counted_listed_first_and_kept_out_of_the_test(
 
 def test_an_arm_in_which_every_run_failed_has_no_median() -> None:
     totals = ArmTotals()
-    totals.add(failed_row({"seed": 1, "arm": "a", "run": "arm-1/x-1"}, "it died"))
+    totals.add(failed_row({"seed": 1, "arm": "a", "run": "arm-1/x-1", "experiment": {}}, "it died"))
     numbers = totals.to_json("a")
     assert (numbers["runs"], numbers["errors"], numbers["unavailable_ms_median"]) == (1, 1, None)
     assert numbers["unknown"] == 0
@@ -237,8 +238,9 @@ def test_a_stored_plan_is_the_plan(tmp_path: Path) -> None:
     )
     store_plan(plan, tmp_path)
     assert load_plan(tmp_path) == plan
-    assert [request["arm"] for request in requests_of(plan)] == list(plan.arms) * 5
-    assert [request["index"] for request in requests_of(plan)] == list(range(10))
+    requests = list(requests_of(plan, KeptRuns(tmp_path, 1)))
+    assert [request["arm"] for request in requests] == list(plan.arms) * 5
+    assert [request["index"] for request in requests] == list(range(10))
 
 
 @pytest.mark.parametrize(

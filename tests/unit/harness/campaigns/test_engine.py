@@ -6,9 +6,8 @@ import pytest
 
 from harness.campaigns import engine
 from harness.campaigns.crew import Crew
-from harness.campaigns.engine import Meter, Remaining, duration_text, run_requests
+from harness.campaigns.engine import Engine, Meter, Remaining, duration_text
 from harness.campaigns.files import ROWS_FILE
-from harness.campaigns.kept_runs import KeptRuns
 from harness.campaigns.row_log import RowLog
 from harness.errors import HarnessFailure
 from tests.unit.harness.campaigns.fake_crew import Answer, FakeMember, fake_crew, made_up_row
@@ -35,11 +34,18 @@ def _requests(count: int) -> list[dict[str, Any]]:
     ]
 
 
+class MeterOnly(Meter):
+    """A ledger that only counts."""
+
+    def stamp(self, row: dict[str, Any]) -> None:
+        assert "index" in row
+
+
 def _run(directory: Path, count: int, crew: Crew) -> None:
-    meter, kept = Meter(Display(), count), KeptRuns(directory, 0)
+    meter = MeterOnly(Display(), count)
     with RowLog(directory, meter.notice) as rows:
         source = Remaining(iter(_requests(count)), count, rows)
-        run_requests(source, crew, rows, kept, meter, directory)
+        Engine(source, crew, rows, meter, directory).run()
 
 
 def _seeds(directory: Path) -> list[int]:
@@ -47,7 +53,7 @@ def _seeds(directory: Path) -> list[int]:
         return [row["seed"] for row in rows.read(("a", seed) for seed in range(100_000))]
 
 
-def test_every_request_has_one_row_whoever_runs_it(tmp_path: Path) -> None:
+def test_every_request_has_one_row_with_any_number_of_workers(tmp_path: Path) -> None:
     _run(tmp_path, 50, fake_crew(made_up_row, members=3, size=4))
     assert _seeds(tmp_path) == list(range(50))
 
@@ -57,7 +63,7 @@ def test_requests_are_handed_out_as_workers_become_free(tmp_path: Path) -> None:
     quick, slow = FakeMember(made_up_row), FakeMember(made_up_row)
     receive, held = slow.receive, []
     slow.receive = lambda: held.append(1) or (receive() if len(held) % 10 == 0 else [])  # type: ignore[method-assign]
-    _run(tmp_path, 60, Crew([quick, slow]))
+    _run(tmp_path, 60, Crew([quick, slow], 2))
     assert _seeds(tmp_path) == list(range(60))
     assert len(quick.requests) > 3 * len(slow.requests) > 0
 
@@ -97,6 +103,18 @@ def test_a_row_that_was_not_asked_for_is_a_failure(tmp_path: Path, answer: Answe
     with pytest.raises(HarnessFailure, match="which it was not asked for"):
         _run(tmp_path, 3, fake_crew(answer))
     assert (tmp_path / ROWS_FILE).read_bytes() == b""
+
+
+def test_a_request_that_a_worker_skipped_has_no_row(tmp_path: Path) -> None:
+    """Its deadline had passed."""
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        if request["seed"] >= 7:
+            return {"arm": request["arm"], "seed": request["seed"], "skipped": True}
+        return made_up_row(request)
+
+    _run(tmp_path, 20, fake_crew(answer, members=2))
+    assert _seeds(tmp_path) == list(range(7))
 
 
 def test_no_more_rows_are_in_memory_than_are_in_flight(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ STAMP = "20260101T000000Z"
 
 
 def _row(index: int, *, failing: bool) -> dict[str, Any]:
-    request = {"seed": index, "arm": "a", "run": f"arm-1/{STAMP}-{index}"}
+    request = {"seed": index, "arm": "a", "run": f"arm-1/{STAMP}-{index}", "experiment": {}}
     row = failed_row(request, "it died" if failing else "")
     return {**row, "verdict": "unknown", "index": index}
 
@@ -31,6 +31,14 @@ def test_invalid_runs_violations_and_errors_are_failing() -> None:
     assert is_failing({**row, "verdict": "invalid"})
     assert is_failing({**row, "verdict": "valid", "violations": ["INV-1"]})
     assert is_failing({**row, "error": "it hung"})
+
+
+def test_a_scripted_scenario_fails_if_it_has_another_outcome_than_the_predicted_one() -> None:
+    row = {**_row(1, failing=False), "verdict": "invalid", "outcome": "loss", "predicted": "loss"}
+    assert not is_failing(row)
+    assert is_failing({**row, "predicted": "ok"})
+    assert is_failing({**row, "verdict": "valid", "outcome": "ok"})
+    assert is_failing({**row, "violations": ["INV-1"]})
 
 
 @pytest.mark.parametrize("workers", [1, 3, 8])

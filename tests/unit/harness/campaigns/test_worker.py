@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from harness.campaigns import worker
+from harness.campaigns.kept_runs import is_failing
 from harness.campaigns.worker import ROW_KEYS, failed_row, main, run_seed, run_seed_forked
 from harness.cli.campaigns import BUILT_IN_EXPERIMENT
 from harness.errors import HarnessFailure
@@ -19,6 +20,8 @@ from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
 from harness.runs.judge import judge_result
 from harness.runs.record import finish_run, record_run
+from harness.runs.scripted import scenario_experiment
+from harness.scenarios import find_scenario
 from results.history_files import is_finished
 from results.store import RunStore
 
@@ -175,6 +178,63 @@ def test_a_run_that_cannot_be_stored_has_its_row(
     _replaced(monkeypatch, lambda _: os._exit(3))
     row = run_seed_forked(_kept(tmp_path, Experiment()))
     assert "NotADirectoryError" in row["not_stored"]
+
+
+def test_a_replay_by_another_process_has_the_same_trace_hash() -> None:
+    experiment = Experiment(weather="calm", duration_ms=300, final_phase_ms=20000)
+    request = {**REQUEST, "experiment": experiments.to_data(experiment), "keep": True}
+    row = run_seed({**request, "keep": False})
+    with worker.Replayer() as replayer:
+        assert replayer.compare(request, row) == "same"
+        assert replayer.compare(request, {**row, "trace_hash": "other"}) == "different hash"
+        assert replayer.compare(request, {**row, "verdict": "invalid"}) == "different verdict"
+        wrong = {**request, "experiment": {**request["experiment"], "profile": "kafka-9"}}
+        assert replayer.compare(wrong, row).startswith("no replay: UsageError: no profile")
+
+
+def test_a_replay_whose_process_dies_is_no_confirmation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with worker.Replayer() as replayer:
+        for _ in range(2):
+            assert replayer.compare(REQUEST, {}) == "no replay: its process ended"
+
+
+def test_failing_simulated_runs_are_replayed_if_requested(monkeypatch: pytest.MonkeyPatch) -> None:
+    def row(request: Any) -> dict[str, Any]:
+        verdict = "invalid" if request["seed"] else "valid"
+        return {**failed_row(request, ""), "verdict": verdict, "trace_hash": "h"}
+
+    monkeypatch.setattr(worker, "warm_up", lambda: None)
+    monkeypatch.setattr(worker, "run_seed_forked", row)
+    monkeypatch.setattr(worker.Replayer, "compare", lambda *_: "different hash")
+    requests = [{**REQUEST, "seed": seed, "replay": seed != 2} for seed in range(3)]
+    answers = io.StringIO()
+    main(io.StringIO("".join(json.dumps(request) + "\n" for request in requests)), answers)
+    rows = [json.loads(line) for line in answers.getvalue().splitlines()]
+    assert [one["replayed"] for one in rows] == ["", "different hash", ""]
+
+
+def test_no_run_starts_after_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "warm_up", lambda: None)
+    monkeypatch.setattr(worker, "run_seed_forked", lambda request: failed_row(request, ""))
+    now_s = time.time()
+    requests = [{**REQUEST, "start_before": now_s + more_s} for more_s in (-1, 600)]
+    answers = io.StringIO()
+    main(io.StringIO("".join(json.dumps(request) + "\n" for request in requests)), answers)
+    late, early = (json.loads(line) for line in answers.getvalue().splitlines())
+    assert late == {"arm": REQUEST["arm"], "seed": 7, "skipped": True}
+    assert "skipped" not in early
+
+
+def test_a_scripted_run_states_its_outcome_and_the_predicted_one() -> None:
+    data = experiments.to_data(
+        scenario_experiment(find_scenario("last-replica-standing"), "kafka-4.0")
+    )
+    row = run_seed({**REQUEST, "experiment": data})
+    assert (row["outcome"], row["predicted"], row["verdict"]) == ("loss", "loss", "invalid")
+    assert not is_failing(row)
 
 
 def test_a_warmed_up_worker_loads_nothing_more_for_a_run() -> None:
