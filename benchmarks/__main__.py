@@ -9,6 +9,7 @@ import sys
 BENCHMARKS = (
     "bench_loop",
     "bench_scenario",
+    "bench_campaign",
     "check",
     "bench_transactions",
     "bench_models",

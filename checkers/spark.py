@@ -11,6 +11,7 @@ whose standard error is a log file; a request goes in as JSON, and the result co
 Source: `benchmarks/check.py` for times; JEP 350 for archives made at exit.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -27,6 +28,8 @@ from harness.errors import HarnessFailure, HistoryError
 DRIVER_MEMORY = "1g"
 LARGE_DRIVER_MEMORY = "4g"
 RESULT_PREFIX = "laststand-result "
+MESSAGE_PREFIX = "laststand-message "
+"""Begins a line that a running job sends (`JobStream`); the JVM may print other lines."""
 _LOG_CONFIGURATION = Path(__file__).parent / "log4j2.properties"
 _QUICK_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _QUIET_FLAGS = ("-Xlog:disable", "-Xlog:all=off")
@@ -178,16 +181,95 @@ def run_in_child(job: str, arguments: Mapping[str, Any], *, log_path: Path) -> d
         )
     for line in reversed(child.stdout.decode("utf-8", "replace").splitlines()):
         if line.startswith(RESULT_PREFIX):
-            result: dict[str, Any] = json.loads(line.removeprefix(RESULT_PREFIX))
-            if "history_error" in result:
-                raise HistoryError(result["history_error"])
-            if "failure" in result:
-                raise HarnessFailure(
-                    f"the Spark job {job!r} failed: {result['failure']} (see {log_path})"
+            return _checked_result(job, json.loads(line.removeprefix(RESULT_PREFIX)), log_path)
+    raise _ended_without_result(job, child.returncode, log_path)
+
+
+class JobStream:
+    """A Spark job in a child process that takes work, and returns results, while it runs. Mutable.
+
+    Args:
+        job: A name in `checkers.jobs.registry.JOBS`; the job reads its work from standard input, a JSON object per
+            line, and ends with the input. It sends lines with `MESSAGE_PREFIX`.
+        arguments: JSON-compatible.
+        log_path: Where the child's standard error goes.
+    """
+
+    def __init__(self, job: str, arguments: Mapping[str, Any], *, log_path: Path) -> None:
+        self._job = job
+        self._log_path = log_path
+        self._received = b""
+        with log_path.open("ab") as log:
+            # A group of its own: an interrupt in a terminal reaches the parent alone, which then stops the job.
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "checkers.jobs"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                process_group=0,
+            )
+        self.send({"job": job, "arguments": arguments})
+
+    def send(self, work: Mapping[str, Any]) -> None:
+        """Sends one piece of work.
+
+        Raises:
+            HarnessFailure: The job has ended.
+        """
+        assert self._child.stdin is not None
+        try:
+            self._child.stdin.write((json.dumps(work) + "\n").encode())
+            self._child.stdin.flush()
+        except BrokenPipeError:
+            raise _ended_without_result(self._job, self._child.wait(), self._log_path) from None
+
+    def fileno(self) -> int:
+        """Returns the descriptor that becomes readable when something arrives."""
+        assert self._child.stdout is not None
+        return self._child.stdout.fileno()
+
+    def receive(self) -> list[dict[str, Any]]:
+        """Waits until something arrives, and returns the messages that arrived completely.
+
+        Raises:
+            HarnessFailure: The job failed or ended; the sentence names the log.
+        """
+        chunk = os.read(self.fileno(), 1 << 20)
+        if not chunk:
+            raise _ended_without_result(self._job, self._child.wait(), self._log_path)
+        *lines, self._received = (self._received + chunk).split(b"\n")
+        messages = []
+        for line in (line.decode("utf-8", "replace") for line in lines):
+            if line.startswith(MESSAGE_PREFIX):
+                messages.append(json.loads(line.removeprefix(MESSAGE_PREFIX)))
+            elif line.startswith(RESULT_PREFIX):
+                _checked_result(
+                    self._job, json.loads(line.removeprefix(RESULT_PREFIX)), self._log_path
                 )
-            return result
-    raise HarnessFailure(
-        f"the Spark job {job!r} ended with code {child.returncode} and no result (see {log_path})"
+        return messages
+
+    def stop(self) -> None:
+        """Ends the child; its JVM and the workers of the JVM end with it."""
+        self._child.kill()
+        for pipe in (self._child.stdin, self._child.stdout):
+            with contextlib.suppress(BrokenPipeError):
+                if pipe is not None:
+                    pipe.close()
+        self._child.wait()
+
+
+def _checked_result(job: str, result: dict[str, Any], log_path: Path) -> dict[str, Any]:
+    """Returns the result of a job, or raises what it reports."""
+    if "history_error" in result:
+        raise HistoryError(result["history_error"])
+    if "failure" in result:
+        raise HarnessFailure(f"the Spark job {job!r} failed: {result['failure']} (see {log_path})")
+    return result
+
+
+def _ended_without_result(job: str, code: int, log_path: Path) -> HarnessFailure:
+    return HarnessFailure(
+        f"the Spark job {job!r} ended with code {code} and no result (see {log_path})"
     )
 
 

@@ -35,7 +35,22 @@ RUN_FILES: dict[str, str] = {
 }
 """Every file of a run directory and what it is; docs/results.md is made from this."""
 
+CAMPAIGN_FILES: dict[str, str] = {
+    "plan.json": "what is to run: arms, seeds, options, and the version of the code",
+    "rows.jsonl": "one JSON object per finished run; what has a row is not run again",
+    "arm-1.toml": "the experiment of the first arm, a valid input for `laststand run`; the next arms likewise",
+    "runs/": "the runs that are stored whole, `<arm>/<start of the campaign>-<seed>/`: the first failing ones "
+    "of a simulated campaign, all of a real one",
+    "compare.json": "the result; missing while runs are missing",
+    "compare.html": "the result as a page that links the stored runs",
+    "job-1.toml": "of a night instead: the experiment of the first job, and so on",
+    "jobs.json": "of a night instead: the numbers of each job; missing while the night is not over",
+    "workers.log": "what worker processes wrote to standard error; `spark.log` for a Spark job",
+}
+"""Every file of a campaign's directory; docs/results.md is made from this."""
+
 _STAMP = re.compile(r"\d{8}T\d{6}Z")
+_STAMP_FORMAT = "%Y%m%dT%H%M%SZ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +111,16 @@ def utc_stamp(moment: datetime) -> str:
     """
     if moment.tzinfo is None:
         raise ValueError("a moment needs a time zone")
-    return moment.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+    return moment.astimezone(UTC).strftime(_STAMP_FORMAT)
+
+
+def parse_stamp(stamp: str) -> datetime:
+    """Returns the moment of a stamp; whatever follows the stamp is ignored.
+
+    Raises:
+        ValueError: It does not begin with a stamp.
+    """
+    return datetime.strptime(stamp[:16], _STAMP_FORMAT).replace(tzinfo=UTC)
 
 
 def run_name(stamp: str, seed: int | str, repetition: int = 1) -> str:

@@ -1,10 +1,11 @@
-"""The child process of Spark jobs: one JSON request on standard input, one result on standard output."""
+"""The child process of Spark jobs: one JSON request, a line of standard input; one result on standard output."""
 
 import json
 import sys
 import traceback
 from typing import Any
 
+from checkers.jobs.distribute import first_line
 from checkers.jobs.registry import JOBS
 from checkers.spark import RESULT_PREFIX, spark_context
 from harness.errors import HarnessFailure, HistoryError
@@ -12,7 +13,8 @@ from harness.errors import HarnessFailure, HistoryError
 
 def main() -> int:
     """Runs one job; a failed job has a result too."""
-    request = json.load(sys.stdin)
+    # A line, not all of the input: some jobs read their work from the rest.
+    request = json.loads(sys.stdin.readline())
     print(RESULT_PREFIX + json.dumps(result_of(request)), flush=True)
     return 0
 
@@ -35,13 +37,7 @@ def result_of(request: dict[str, Any]) -> dict[str, Any]:
         return {"failure": str(error)}
     except Exception as error:  # the edge: the parent turns it into one sentence
         traceback.print_exc()
-        return {"failure": _first_line(error)}
-
-
-def _first_line(error: Exception) -> str:
-    """Returns the readable part of an error; JVM errors fill pages."""
-    lines = str(error).splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+        return {"failure": first_line(error)}
 
 
 if __name__ == "__main__":

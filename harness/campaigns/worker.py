@@ -1,29 +1,51 @@
 """Runs seeds in a separate process: JSON lines in, JSON lines out.
 
-    {"experiment": {...}, "seed": 7, "arm": "profile=kafka-4.1"}  ->  {"seed": 7, "arm": ..., "verdict": ...}
+    {"experiment": {...}, "seed": 7, "arm": "profile=kafka-4.1", ...}  ->  {"seed": 7, "arm": ..., "verdict": ...}
 
-Every seed runs in a freshly forked child of this warmed-up process: forking costs milliseconds, starting
+Every simulated seed runs in a freshly forked child of this warmed-up process: forking costs milliseconds, starting
 Python and Arrow a second, and no run can leave anything behind for the next. A child that dies or hangs becomes
 a row with an error; nothing is lost silently. Spark tasks start this worker as a subprocess, because forking
 inside Spark's own Python worker would copy its sockets.
 
-After every run one byte is added to the file that LASTSTAND_PROGRESS names, so that the parent can count.
+A run in a real environment takes place in this process itself, which removes what the run made when it is
+interrupted.
+
+A request has the keys `experiment`, `seed`, `arm`, `runs` (the folder of stored runs), `run` (the run's name
+there) and `keep` (whether to store the run there if it is failing; real runs are always stored). It may have
+`replay`, to run a failing simulated run a second time, and `start_before`, a time after which the run is not
+started: the response then is the request's key and `skipped`.
 """
 
-import contextlib
+import ctypes
 import gc
 import json
+import math
 import os
 import select
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn, TextIO
 
+from harness.campaigns.kept_runs import is_failing, keep_error, keep_run
+from harness.contracts.verdict import Verdict
+from harness.environments.registry import DEFAULT, ENVIRONMENTS
+from harness.errors import HarnessError, HarnessFailure
 from harness.runs import experiment_file as experiments
+from harness.runs.experiment import Experiment
 from harness.runs.judge import judge_result
+from harness.runs.record import finish_run, record_run
+from harness.runs.result import RunResult
 from harness.runs.simulated import simulate
+from harness.scenarios import find_by_name
+from harness.scenarios.outcome import outcome_word, predicted_outcome
+from harness.systems.registry import REFERENCE
+from results.layout import parse_stamp
+from results.store import RunStore
 
 RUN_WALL_S_MAX = 300.0
 """A run of the standard scenario takes seconds; five minutes mean that it hangs."""
@@ -44,21 +66,74 @@ SUMMARY_KEYS = (
     "counters",
     "marks",
     "violations",
+    "system",
+    "on",
 )
+ROW_KEYS = (
+    *SUMMARY_KEYS,
+    "arm",
+    "run",
+    "error",
+    "not_stored",
+    "outcome",
+    "predicted",
+    "replayed",
+    "wall_s",
+    "cpu_s",
+)
+"""Keys of a row. `outcome`, `predicted`: of a scripted scenario, otherwise empty. `replayed`: see `Replayer`.
+`error`: why the run has no verdict. `not_stored`: why a run that had to be stored is not. `wall_s`: how long
+everything took. `cpu_s`: processor time of the simulation alone, without judging and storing."""
+
+_SET_PARENT_DEATH_SIGNAL = 1
+_LIBC = ctypes.CDLL(None)
 
 
 def run_seed(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Runs and judges one seed in this process.
+    """Runs and judges one seed in this process, and stores it if it is failing and has to be kept.
 
     Returns:
-        One row: the request's arm and seed, and the run's summary.
+        One row (`ROW_KEYS`).
     """
-    began = time.perf_counter()
+    began_s = time.perf_counter()
     experiment = experiments.from_data(request["experiment"])
-    result = simulate(experiment, request["seed"])
-    _, summary = judge_result(experiment, request["seed"], result)
-    row = {key: summary[key] for key in SUMMARY_KEYS}
-    row.update(arm=request["arm"], error="", wall_s=time.perf_counter() - began)
+    seed = request["seed"]
+    cpu_began_s = time.process_time()
+    result = simulate(experiment, seed)
+    cpu_s = time.process_time() - cpu_began_s
+    try:
+        verdict, summary = judge_result(experiment, seed, result)
+    except Exception as error:
+        row = failed_row(request, _sentence(error))
+        _keep(request, row, experiment, result, None)
+        return row
+    row = _row(request, summary)
+    row.update(_outcome(experiment, verdict))
+    if is_failing(row):
+        _keep(request, row, experiment, result, verdict)
+    row.update(wall_s=time.perf_counter() - began_s, cpu_s=cpu_s)
+    return row
+
+
+def run_real_seed(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Runs, stores and judges one seed in its real environment; an error becomes a row."""
+    began_s, cpu_began_s = time.perf_counter(), time.process_time()
+    try:
+        experiment = experiments.from_data(request["experiment"])
+        seed = request["seed"]
+        folder, _, name = request["run"].partition("/")
+        store = RunStore(Path(request["runs"]))
+        directory, result = record_run(
+            experiment, seed, store, now=parse_stamp(name), folder=folder
+        )
+        verdict, summary = judge_result(experiment, seed, result)
+        finish_run(directory, store.run_id(directory), verdict)
+    except (HarnessError, HarnessFailure) as error:
+        return failed_row(request, str(error))
+    row = _row(request, summary)
+    row.update(_outcome(experiment, verdict))
+    cpu_s = time.process_time() - cpu_began_s
+    row.update(wall_s=time.perf_counter() - began_s, cpu_s=cpu_s)
     return row
 
 
@@ -73,15 +148,18 @@ def run_seed_forked(request: Mapping[str, Any]) -> dict[str, Any]:
         text = _read_all(reading, time.monotonic() + RUN_WALL_S_MAX)
         if text is None:
             os.kill(child, signal.SIGKILL)
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        raise
     finally:
         os.close(reading)
         _, status = os.waitpid(child, 0)
     if text is None:
-        return failed_row(request, f"the run took longer than {RUN_WALL_S_MAX:g} s")
+        return _lost(request, f"the run took longer than {RUN_WALL_S_MAX:g} s")
     try:
         row: dict[str, Any] = json.loads(text)
     except ValueError:
-        return failed_row(request, f"the run's process {_how_it_ended(status)}")
+        return _lost(request, f"the run's process {_how_it_ended(status)}")
     return row
 
 
@@ -90,6 +168,7 @@ def failed_row(request: Mapping[str, Any], error: str) -> dict[str, Any]:
     return {
         "seed": request["seed"],
         "arm": request["arm"],
+        "run": request["run"],
         "profile": "",
         "verdict": "unknown",
         "reasons": [error],
@@ -104,41 +183,165 @@ def failed_row(request: Mapping[str, Any], error: str) -> dict[str, Any]:
         "counters": {},
         "marks": {},
         "violations": [],
+        "system": request["experiment"].get("system", REFERENCE),
+        "on": request["experiment"].get("on", DEFAULT),
         "error": error,
+        "not_stored": "",
+        "outcome": "",
+        "predicted": "",
+        "replayed": "",
         "wall_s": 0.0,
+        "cpu_s": 0.0,
     }
 
 
 def main(requests: TextIO, responses: TextIO) -> None:
     """Serves requests until the input ends."""
-    progress_path = os.environ.get("LASTSTAND_PROGRESS")
+    is_warm = False
+    with Replayer() as replayer:
+        for line in filter(str.strip, requests):
+            request = json.loads(line)
+            is_simulated = _is_simulated(request)
+            if is_simulated and not is_warm:
+                warm_up()
+                is_warm = True
+            if time.time() > request.get("start_before", math.inf):
+                row = {"arm": request["arm"], "seed": request["seed"], "skipped": True}
+            elif is_simulated:
+                row = run_seed_forked(request)
+                if request.get("replay") and is_failing(row) and row["trace_hash"]:
+                    row["replayed"] = replayer.compare(request, row)
+            else:
+                row = run_real_seed(request)
+            responses.write(json.dumps(row, sort_keys=True) + "\n")
+            responses.flush()
+
+
+class Replayer:
+    """Runs simulated runs a second time, in another process: with other hashes of strings, for example.
+
+    A context manager; its process is started with the first replay and ends with the block.
+    """
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> "Replayer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+    def compare(self, request: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+        """Returns "same", "different hash" or "different verdict"; "no replay: ..." if there was no second run."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "harness.campaigns.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        request = {key: request[key] for key in ("experiment", "seed", "arm", "run")}
+        request["keep"] = False
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            again = json.loads(self._process.stdout.readline())
+        except (OSError, ValueError):
+            self.__exit__()
+            self._process = None
+            return "no replay: its process ended"
+        if again["error"]:
+            return f"no replay: {again['error']}"
+        if again["trace_hash"] != row["trace_hash"]:
+            return "different hash"
+        return "same" if again["verdict"] == row["verdict"] else "different verdict"
+
+
+def warm_up() -> None:
+    """Loads everything that a run loads while it runs, so that no child has to load it again.
+
+    Arrow loads pandas with its first list, which takes as long as a short run. Only a run loads exactly what
+    runs need.
+    """
+    experiment = Experiment(weather="calm", duration_ms=1, final_phase_ms=20_000)
+    judge_result(experiment, 0, simulate(experiment, 0))
     # What is loaded by now is never garbage; without scanning it, no child has to copy its pages.
     gc.collect()
     gc.freeze()
-    for line in requests:
-        if line.strip():
-            responses.write(json.dumps(run_seed_forked(json.loads(line)), sort_keys=True) + "\n")
-            responses.flush()
-            if progress_path:
-                # On another machine the file may not be accessible; the runs count all the same.
-                with contextlib.suppress(OSError), open(progress_path, "ab") as progress:
-                    progress.write(b".")
+
+
+def _is_simulated(request: Mapping[str, Any]) -> bool:
+    return ENVIRONMENTS[request["experiment"].get("on", DEFAULT)].is_simulated
+
+
+def _row(request: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Any]:
+    row = {key: summary[key] for key in SUMMARY_KEYS}
+    empty = dict.fromkeys(("error", "not_stored", "replayed"), "")
+    return {**row, **empty, "arm": request["arm"], "run": request["run"]}
+
+
+def _outcome(experiment: Experiment, verdict: Verdict) -> dict[str, str]:
+    """Returns how a scripted scenario ended and how it should."""
+    if not experiment.scenario:
+        return {"outcome": "", "predicted": ""}
+    scenario = find_by_name(experiment.scenario)
+    predicted = predicted_outcome(scenario, experiment.profile, system=experiment.system)
+    return {"outcome": outcome_word(verdict), "predicted": predicted}
+
+
+def _keep(
+    request: Mapping[str, Any],
+    row: dict[str, Any],
+    experiment: Experiment,
+    result: RunResult,
+    verdict: Verdict | None,
+) -> None:
+    """Stores the run if requested; if that is not possible the row states why."""
+    if not request["keep"]:
+        return
+    directory = Path(request["runs"]) / request["run"]
+    try:
+        keep_run(directory, request["run"], experiment, request["seed"], result, verdict)
+    except Exception as error:  # the row must not depend on a full disk
+        row["not_stored"] = _sentence(error)
+
+
+def _lost(request: Mapping[str, Any], error: str) -> dict[str, Any]:
+    """Returns the row of a run whose process left nothing behind, and stores what is known of it."""
+    row = failed_row(request, error)
+    if request["keep"]:
+        directory = Path(request["runs"]) / request["run"]
+        try:
+            keep_error(directory, request["run"], row, request["experiment"])
+        except Exception as problem:  # as above
+            row["not_stored"] = _sentence(problem)
+    return row
 
 
 def _be_child(request: Mapping[str, Any], reading: int, writing: int) -> NoReturn:
     """Runs the seed, writes the row and leaves without any clean-up of the parent's."""
     try:
+        _end_with_parent(signal.SIGKILL)
         os.close(reading)
         try:
             text = json.dumps(run_seed(request), sort_keys=True)
         except BaseException as error:  # the outermost handler: every error becomes a row
-            text = json.dumps(failed_row(request, f"{type(error).__name__}: {error}"))
+            text = json.dumps(_lost(request, _sentence(error)))
         data = text.encode()
         while data:
             data = data[os.write(writing, data) :]
     finally:
         # Whatever happens, the child must never continue as if it were the parent.
         os._exit(0)
+
+
+def _sentence(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _how_it_ended(status: int) -> str:
@@ -159,5 +362,30 @@ def _read_all(descriptor: int, deadline_s: float) -> str | None:
         chunks.append(chunk)
 
 
+def _end_with_parent(number: int) -> None:
+    """Makes the kernel send this signal when the parent process dies, even of SIGKILL."""
+    _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, number, 0, 0, 0)
+
+
+def _interrupted(_: int, __: FrameType | None) -> None:
+    # Only once: a second signal must not interrupt the removal of what the run made.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _serve() -> int:
+    """Serves standard input; SIGTERM ends a real run cleanly."""
+    signal.signal(signal.SIGTERM, _interrupted)
+    _end_with_parent(signal.SIGTERM)
+    # Libraries that print must not print among the rows.
+    responses = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    try:
+        main(sys.stdin, responses)
+    except KeyboardInterrupt:
+        return 1
+    return 0
+
+
 if __name__ == "__main__":
-    main(sys.stdin, sys.stdout)
+    sys.exit(_serve())

@@ -1,63 +1,144 @@
-"""What the commands for many runs share: the folder, the table of arms, the exit code."""
+"""What the commands for many runs share: starting and continuing a campaign, its table, its exit code."""
 
 import argparse
-from collections.abc import Mapping
+import shlex
+import sys
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import exit_codes
-from harness.cli.options import parse_spark_options
+from harness.cli.options import parse_workers
 from harness.cli.output import print_json, show
 from harness.cli.progress import StandardErrorProgress
 from harness.cli.runs import open_store
-from harness.errors import UsageError
+from harness.errors import HarnessFailure, UsageError
 from harness.seeds import check_seed
 from results.layout import utc_stamp
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from harness.campaigns.plan import CampaignPlan
     from harness.runs.experiment import Experiment
 
 BUILT_IN_EXPERIMENT = Path(__file__).parents[1] / "experiments" / "elr-compare.toml"
 ATTENTION_SHOWN_MAX = 3
 
 
-def run_campaign(options: argparse.Namespace, experiment: "Experiment", *, vary: str | None) -> int:
-    """Runs a comparison, or with `vary` None a swarm, prints its result and returns the exit code."""
-    from harness.campaigns import compare
+def start_or_resume(
+    options: argparse.Namespace,
+    kind: str,
+    load_experiment: "Callable[[], Experiment]",
+    make_plan: "Callable[[Experiment, dict[str, int], str], CampaignPlan]",
+    *,
+    default_seeds: int,
+) -> int:
+    """Runs a new campaign, or the rest of an old one (`--resume`); prints its result and returns the exit code.
+
+    Args:
+        options: The command line.
+        kind: "swarm" or "compare".
+        load_experiment: Reads the experiment that the command line names.
+        make_plan: Makes a plan from an experiment, the options `seeds`, `first_seed` and `keep_failing`, and
+            what `--vary` takes.
+        default_seeds: How many seeds run without `--seeds`.
+    """
+    from harness.campaigns.listing import find_campaign
+    from harness.campaigns.plan import KEEP_FAILING, load_plan, store_plan
     from harness.runs.record import check_world
+
+    workers = parse_workers(options)
+    if options.resume is not None:
+        directory = find_campaign(open_store(options).root, options.resume)
+        plan = load_plan(directory)
+        _check_resumable(options, kind, plan, directory)
+        if _names_experiment(options):
+            given = make_plan(load_experiment(), _numbers_of(plan), plan.vary)
+            if given.arms != plan.arms:
+                raise UsageError(
+                    f"the campaign {directory} runs another experiment than the one given; leave out EXPERIMENT "
+                    "and the options that change it"
+                )
+        return _run(options, plan, directory, workers)
+    numbers = {
+        "seeds": default_seeds if options.seeds is None else options.seeds,
+        "first_seed": options.first_seed or 0,
+        "keep_failing": KEEP_FAILING if options.keep_failing is None else options.keep_failing,
+    }
+    experiment = load_experiment()
+    check_seed(numbers["first_seed"] + numbers["seeds"] - 1)
+    check_world(experiment, numbers["first_seed"])
+    plan = make_plan(experiment, numbers, getattr(options, "vary", None) or "")
+    directory = new_folder(open_store(options, to_write=True).root, kind)
+    store_plan(plan, directory)
+    return _run(options, plan, directory, workers)
+
+
+def _numbers_of(plan: "CampaignPlan") -> dict[str, int]:
+    return {name: getattr(plan, name) for name in ("seeds", "first_seed", "keep_failing")}
+
+
+def _names_experiment(options: argparse.Namespace) -> bool:
+    words = (options.experiment, options.on, options.hosts, getattr(options, "profile", None))
+    return any(word is not None for word in words)
+
+
+def _check_resumable(
+    options: argparse.Namespace, kind: str, plan: "CampaignPlan", directory: Path
+) -> None:
+    """Refuses to continue with other options or other code than the campaign began with."""
+    from harness.runs.code_version import code_version
+
+    if plan.kind != kind:
+        raise UsageError(
+            f"{directory} is a campaign of `laststand {plan.kind}`; use "
+            f"`laststand {plan.kind} --resume {shlex.quote(str(directory))}`"
+        )
+    planned = {**_numbers_of(plan), "vary": plan.vary}
+    for name, value in planned.items():
+        wanted = getattr(options, name, None)
+        if wanted is not None and wanted != value:
+            option = "--" + name.replace("_", "-")
+            raise UsageError(
+                f"{option} is {wanted}, but the campaign {directory} was started with {value}; leave it out"
+            )
+    code = code_version()
+    if plan.code != code:
+        raise UsageError(
+            f"the code has changed since the campaign {directory} began (version {plan.code}, now {code}), so its "
+            "runs could not be compared; start a new campaign, or go back to that version"
+        )
+
+
+def _run(options: argparse.Namespace, plan: "CampaignPlan", directory: Path, workers: Any) -> int:
+    from harness.campaigns.compare import run_campaign
     from results.report.compare import build_compare_report
     from results.tables import line
 
-    check_seed(options.first_seed + options.seeds - 1)
-    check_world(experiment, options.first_seed)
-    store = open_store(options, to_write=True)
-    directory = _new_folder(store.root, "swarm" if vary is None else "compare")
+    command = f"laststand {plan.kind} --resume {shlex.quote(str(directory))}"
+
+    def interrupted(result: dict[str, Any]) -> None:
+        done = sum(arm["runs"] for arm in result["arms"])
+        if options.json:
+            print_json({**result, "interrupted": True, "resume": command})
+        else:
+            show(*campaign_parts(result), line(f"{done} of {plan.total} runs were done"))
+        print(f"laststand: to continue, run: {command}", file=sys.stderr)
+
     with StandardErrorProgress(quiet=options.quiet) as progress:
-        arguments: dict[str, Any] = {
-            "seeds": options.seeds,
-            "first_seed": options.first_seed,
-            "spark": parse_spark_options(options),
-            "progress": progress,
-            "directory": directory,
-        }
         try:
-            if vary is None:
-                result = compare.swarm(experiment, **arguments)
-            else:
-                result = compare.compare(experiment, vary=vary, **arguments)
-        except UsageError:
-            directory.rmdir()
-            raise
+            result = run_campaign(plan, directory, workers, progress, on_interrupt=interrupted)
+        except HarnessFailure as failure:
+            raise HarnessFailure(f"{failure}; to continue, run: {command}") from None
     path = build_compare_report(directory / "compare.html", result)
     if options.json:
-        print_json(result)
+        print_json({**result, "report": str(path)})
     else:
-        show(*campaign_parts(result), line(f"report: {path}"))
-    return _exit_code(result, is_comparison=vary is not None)
+        show(*campaign_parts(result), *_stored_parts(result, directory), line(f"report: {path}"))
+    return _exit_code(result, is_comparison=bool(plan.vary))
 
 
 def _exit_code(result: Mapping[str, Any], *, is_comparison: bool) -> int:
@@ -100,12 +181,31 @@ def campaign_parts(result: Mapping[str, Any]) -> "list[RenderableType]":
         )
     attention = result.get("attention", ())
     if attention:
-        parts += [line(""), line(f"runs to investigate: {len(attention)}, for example")]
+        number = result.get("failing", len(attention))
+        parts += [line(""), line(f"runs to investigate: {number}, for example")]
         parts += [line(f"  {run['command']}") for run in attention[:ATTENTION_SHOWN_MAX]]
     return parts
 
 
-def _new_folder(root: Path, name: str) -> Path:
+def _stored_parts(result: Mapping[str, Any], directory: Path) -> "list[RenderableType]":
+    """Returns where the failing runs are that were stored whole."""
+    from results.tables import line
+
+    stored = [run for run in result["attention"] if run["run"]]
+    if not stored:
+        return []
+    where = shlex.quote(str(directory / "runs"))
+    parts: list[RenderableType] = [
+        line(f"stored with their reports: {len(stored)} (laststand list --results {where})")
+    ]
+    parts += [
+        line(f"  laststand replay {shlex.quote(str(directory / run['run']))}")
+        for run in stored[:ATTENTION_SHOWN_MAX]
+    ]
+    return parts
+
+
+def new_folder(root: Path, name: str) -> Path:
     """Makes a folder for a campaign that no other campaign has."""
     stamp = utc_stamp(datetime.now(UTC))
     for repetition in count(1):

@@ -1,6 +1,7 @@
 """The parser class of all commands, and the options and types that several commands share."""
 
 import argparse
+import os
 import re
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
@@ -13,6 +14,7 @@ from results.layout import DEFAULT_ROOT
 
 if TYPE_CHECKING:
     from checkers.spark import SparkOptions
+    from harness.campaigns.compare import Workers
 
 Action: TypeAlias = Callable[[argparse.Namespace], int]
 """Runs a command and returns its exit code."""
@@ -20,6 +22,8 @@ Action: TypeAlias = Callable[[argparse.Namespace], int]
 Subcommands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 
 RUN_HELP = "a run id, a unique prefix of one, a path, or latest"
+
+DEFAULT_SPARK_MASTER = "local[2]"
 
 _SPARK_MASTER = re.compile(r"local(-cluster)?(\[[\d*, ]+\])?|yarn|(spark|k8s)://.+")
 
@@ -160,30 +164,52 @@ def add_campaign_options(parser: argparse.ArgumentParser, default: int) -> None:
     parser.add_argument(
         "--seeds",
         type=positive_number,
-        default=default,
         metavar="N",
-        help="run this many seeds (default: %(default)s)",
+        help=f"run this many seeds (default: {default})",
     )
     parser.add_argument(
-        "--first-seed",
-        type=seed,
-        default=0,
-        metavar="N",
-        help="start with this seed (default: %(default)s)",
+        "--first-seed", type=seed, metavar="N", help="start with this seed (default: 0)"
     )
-    add_spark_options(parser)
+    add_resume_options(
+        parser, "store the first N failing runs whole, with their reports (default: 10)"
+    )
+    add_worker_options(parser)
 
 
-def add_spark_options(parser: argparse.ArgumentParser) -> None:
+def add_resume_options(parser: argparse.ArgumentParser, keeping: str) -> None:
+    """Adds `--keep-failing`, described by `keeping`, and `--resume`."""
+    parser.add_argument("--keep-failing", type=natural_number, metavar="N", help=keeping)
+    parser.add_argument(
+        "--resume",
+        metavar="CAMPAIGN",
+        help="continue this campaign where it was interrupted: its path, name, or a unique prefix",
+    )
+
+
+def add_worker_options(parser: argparse.ArgumentParser) -> None:
+    """Adds `--jobs` and the options of Spark, whose default master has that many cores."""
+    parser.add_argument(
+        "--jobs",
+        type=positive_number,
+        metavar="N",
+        help="run this many simulated runs at once on this machine (default: all cores)",
+    )
+    add_spark_options(parser, "local[JOBS]")
+    parser.set_defaults(spark_master=None)
+
+
+def add_spark_options(
+    parser: argparse.ArgumentParser, default_master: str = DEFAULT_SPARK_MASTER
+) -> None:
     """Adds `--no-spark`, `--spark-master` and `--spark-conf`."""
     parser.add_argument(
         "--no-spark", action="store_true", help="use local processes instead of a Spark job"
     )
     parser.add_argument(
         "--spark-master",
-        default="local[2]",
+        default=DEFAULT_SPARK_MASTER,
         metavar="URL",
-        help="run Spark jobs on this master (default: %(default)s)",
+        help=f"run Spark jobs on this master (default: {default_master})",
     )
     parser.add_argument(
         "--spark-conf",
@@ -216,14 +242,48 @@ def parse_spark_options(options: argparse.Namespace) -> "SparkOptions":
     return SparkOptions(enabled=not options.no_spark, master=options.spark_master, conf=tuple(conf))
 
 
+def parse_workers(options: argparse.Namespace, *, keep_free: int = 0) -> "Workers":
+    """Returns where the runs of a campaign take place.
+
+    Args:
+        options: The command line.
+        keep_free: How many of the cores Spark on this machine leaves free.
+
+    Raises:
+        UsageError: See `parse_spark_options`; or `--jobs` is given with a Spark master, which has its own cores.
+    """
+    from harness.campaigns.compare import Workers
+
+    if options.spark_master is not None and options.jobs is not None:
+        raise UsageError(
+            "--jobs is for runs on this machine; with --spark-master, the master decides how many run at once"
+        )
+    jobs = options.jobs or len(os.sched_getaffinity(0))
+    if options.spark_master is None:
+        options.spark_master = f"local[{max(jobs - keep_free, 1)}]"
+        spark = parse_spark_options(options)
+        options.spark_master = None
+        return Workers(jobs=jobs, spark=spark)
+    return Workers(jobs=jobs, spark=parse_spark_options(options))
+
+
 def positive_number(text: str) -> int:
     """Returns a whole number of at least 1; an argparse type."""
+    return _whole_number(text, 1)
+
+
+def natural_number(text: str) -> int:
+    """Returns a whole number of at least 0; an argparse type."""
+    return _whole_number(text, 0)
+
+
+def _whole_number(text: str, least: int) -> int:
     try:
         number = int(text)
     except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+        number = least - 1
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
     return number
 
 

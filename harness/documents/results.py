@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from harness.history.parquet import CANONICAL_ORDER
 from harness.history.schema import PARTITIONED_TABLES, TABLES
-from results.layout import RUN_FILES
+from results.layout import CAMPAIGN_FILES, RUN_FILES
 
 _INTRODUCTION = """\
 # What a run stores
@@ -13,6 +13,21 @@ _INTRODUCTION = """\
 
 A run is a directory, `results/runs/<experiment>/<yyyymmddThhmmssZ>-<seed>/`; `results/runs/latest` is a link to
 the most recent run.
+
+| file | content |
+|---|---|
+"""
+
+_CAMPAIGNS = """
+## Campaigns
+
+A campaign is a directory, `results/runs/<swarm or compare>-<yyyymmddThhmmssZ>/` or
+`results/runs/nightly-<yyyy-mm-dd>[-n]/`. A row of `rows.jsonl` has the
+keys of `run.json` that describe the result, and `arm`, `run` (where the run is stored below `runs/`, if it is),
+`index` (its number in the plan), `error` (why it has no verdict), `not_stored` (why it could not be stored),
+`wall_s` and `cpu_s` (of the simulation alone), `outcome` and `predicted` of a scripted scenario, and `replayed`
+(whether a second run had the same trace hash). Rows of a night also have `job`, `stored` (where the run is,
+relative to the night) and `at_s` (time spent when it ended). Rows are in the order in which runs ended.
 
 | file | content |
 |---|---|
@@ -63,6 +78,8 @@ def document() -> str:
     """Returns the text of docs/results.md."""
     lines = [_INTRODUCTION.rstrip("\n")]
     lines.extend(f"| `{name}` | {text} |" for name, text in RUN_FILES.items())
+    lines.append(_CAMPAIGNS.rstrip("\n"))
+    lines.extend(f"| `{name}` | {text} |" for name, text in CAMPAIGN_FILES.items())
     lines.append(_TABLES.rstrip("\n"))
     for name, schema in TABLES.items():
         place = "per partition" if name in PARTITIONED_TABLES else "one file"

@@ -85,6 +85,7 @@ def summarize(
         "marks": dict(sorted(marks.items())[:MARK_COUNT_MAX]),
         "violations": list(result.violations),
         "stopped_early": result.stopped_early,
+        "system": experiment.system,
         "on": experiment.on,
         "environment": result.environment,
     }

@@ -21,6 +21,7 @@ from harness.runs.phases import Progress
 from harness.runs.replay import replay_data
 from harness.runs.result import RunResult
 from harness.runs.simulated import check_possible, simulate
+from results.history_files import write_tables
 from results.layout import RunFiles, utc_stamp
 from results.report.build import build_report
 from results.store import RunStore, read_json, write_json
@@ -39,8 +40,17 @@ def record_run(
     *,
     now: datetime,
     progress: Progress | None = None,
+    folder: str = "",
 ) -> tuple[Path, RunResult]:
     """Runs an experiment and stores everything that is needed to judge and to replay it.
+
+    Args:
+        experiment: What to run.
+        seed: Its root seed.
+        store: Where it is stored.
+        now: Part of the run's name.
+        progress: Called with the name of a phase and the fraction of it that is done.
+        folder: The folder of the run in the store; the experiment's name by default.
 
     Returns:
         The run directory and what happened.
@@ -49,15 +59,46 @@ def record_run(
         UsageError: The experiment is not possible in its environment; nothing was stored.
     """
     check_world(experiment, seed)
-    directory = store.create(experiment.name, seed, stamp=utc_stamp(now))
+    directory = store.create(folder or experiment.name, seed, stamp=utc_stamp(now))
     files = RunFiles(directory)
     files.experiment.write_text(experiments.dumps(experiment), encoding="utf-8")
     run = simulate if experiment.environment.is_simulated else real.run_real
     result = run(experiment, seed, directory=directory, progress=progress)
-    write_json(files.replay, replay_data(experiment, seed, result))
-    summary = summarize(experiment, seed, result, None)
-    write_json(files.run, {**summary, "run": store.run_id(directory)})
+    _store_summary(directory, store.run_id(directory), experiment, seed, result)
     return directory, result
+
+
+def store_run(
+    directory: Path,
+    run_id: str,
+    experiment: Experiment,
+    seed: int,
+    result: RunResult,
+    verdict: Verdict | None,
+) -> None:
+    """Stores a run that is in memory only; the directory has the same files as after `record_run`.
+
+    Args:
+        directory: An existing, empty directory.
+        run_id: The run's name in its store.
+        experiment: What was run.
+        seed: Its root seed.
+        result: What happened.
+        verdict: None if it could not be judged; then there is no report either.
+    """
+    RunFiles(directory).experiment.write_text(experiments.dumps(experiment), encoding="utf-8")
+    write_tables(directory, result.tables)
+    _store_summary(directory, run_id, experiment, seed, result)
+    if verdict is not None:
+        finish_run(directory, run_id, verdict)
+
+
+def _store_summary(
+    directory: Path, run_id: str, experiment: Experiment, seed: int, result: RunResult
+) -> None:
+    files = RunFiles(directory)
+    write_json(files.replay, replay_data(experiment, seed, result))
+    write_json(files.run, {**summarize(experiment, seed, result, None), "run": run_id})
 
 
 def finish_run(directory: Path, run_id: str, verdict: Verdict) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -83,13 +84,15 @@ def build_compare_report(path: Path, result: Mapping[str, Any]) -> Path:
         mcnemar_p: float or null, optional; of the first two arms.
         discordant: optional list of seeds, or of {seed, losses: {arm: lost records}, commands: {arm: command},
         or command}.
-        attention: optional list of {seed, arm, reason, command}: runs to inspect.
+        attention: optional list of {seed, arm, reason, command, report}: runs to inspect; the path of a run's
+        report, relative to this page, is "" for runs that are not stored.
     """
     try:
         arms = [_arm(data) for data in result["arms"]]
         discordant = [_discordant(data) for data in result.get("discordant") or ()]
         attention = [
             {key: str(data[key]) for key in ("seed", "arm", "reason", "command")}
+            | {"report": quote(str(data.get("report", "")))}
             for data in result.get("attention") or ()
         ]
         p_value = result.get("mcnemar_p")

@@ -41,7 +41,7 @@ COMPARE = ("compare", "--no-spark", "--vary", "profile=kafka-4.0,kafka-4.1")
         (("report", "20260101T000000Z-1"), "no run in"),
         (("check", ""), "no run in"),
         (("check", "/"), "no run in"),
-        (("compare", "--no-spark"), "required: --vary"),
+        (("compare", "--no-spark"), "the option --vary is required"),
         ((*COMPARE, "--seeds", "0"), "'0' is not a whole number of at least 1"),
         ((*COMPARE, "--seeds", "-3"), "'-3' is not a whole number of at least 1"),
         ((*COMPARE, "--first-seed", str(2**63 - 1), "--seeds", "2"), "a seed is a whole number"),

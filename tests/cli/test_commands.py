@@ -138,6 +138,8 @@ def test_list_names_every_run(capsys: pytest.CaptureFixture[str], stored: Path) 
         "seed": "1",
         "verdict": "invalid",
         "profile": "kafka-4.0",
+        "system": "reference",
+        "world": "simulation",
         "unexcused_lost_records": 5,
     }
     header, rule, row = call(capsys, "list", "--results", store).out.splitlines()
@@ -227,13 +229,17 @@ def test_compare_runs_the_same_seeds_in_every_arm(
     assert outcome.data["mcnemar_p"] == 1.0
     (folder,) = (tmp_path / "runs").iterdir()
     assert (folder / "compare.html").exists()
-    rows = [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
-    assert [(row["seed"], row["profile"]) for row in rows] == [
+    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    assert sorted((row["seed"], row["profile"]) for row in rows) == [
         (0, "kafka-4.0"),
         (0, "kafka-4.1"),
         (1, "kafka-4.0"),
         (1, "kafka-4.1"),
     ]
+
+
+def trace_hash_of(run: Path) -> str:
+    return str(json.loads((run / "run.json").read_text())["trace_hash"])
 
 
 def test_swarm_has_the_exit_code_of_its_worst_run_and_prints_how_to_repeat_it(
@@ -249,6 +255,18 @@ def test_swarm_has_the_exit_code_of_its_worst_run_and_prints_how_to_repeat_it(
     command = f"laststand run {page.parent / 'arm-1.toml'} --seed 7"
     assert command in outcome.out
     assert command in page.read_text()
+    (stored,) = page.parent.glob("runs/arm-1/*-7")
+    assert f'href="{(stored / "report.html").relative_to(page.parent)}"' in page.read_text()
+    (replay,) = [line.split() for line in outcome.out.splitlines() if "laststand replay" in line]
+    assert replay[:3] == ["laststand", "replay", str(stored)]
+    again = call(capsys, *replay[1:], *where)
+    assert again.code == 1
+    listed = re.search(r"\((laststand list .*)\)", outcome.out)
+    assert listed is not None
+    assert stored.name in call(capsys, *listed[1].split()[1:]).out
+    words = command.split()[1:]
+    once = call(capsys, *words, *where, "--json")
+    assert (once.code, once.data["trace_hash"]) == (1, trace_hash_of(stored))
 
 
 def test_demo_shows_the_bug_and_the_fix_and_ends_with_the_path_of_the_report(

@@ -100,7 +100,7 @@ def test_a_terminated_campaign_does_not_wait_for_its_workers(
 ) -> None:
     words = ("swarm", "--seeds", 100_000, "--no-spark", "--results", tmp_path / "runs")
     run = started(*words)
-    wait_for(lambda: any(one.stat().st_size for one in tmp_path.rglob("progress")))
+    wait_for(lambda: any(one.stat().st_size for one in tmp_path.rglob("rows.jsonl")))
     run.send_signal(signal.SIGTERM)
     _, output = run.communicate(timeout=30)
     assert run.returncode == FAILURE

@@ -1,124 +1,154 @@
-"""Campaigns on Spark and without it: the same rows, the same numbers."""
+"""Campaigns on Spark and without it: the same rows, the same result."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
-from checkers.jobs.distribute import ROWS, _Worker, distribute_job, totals_of, write_rows
-from checkers.spark import sql_session
-from harness.campaigns.compare import arm_totals
-from harness.campaigns.distribution import WORKER_MODULE, run_locally
+from checkers.jobs.distribute import _Worker, distribute_job
+from checkers.spark import SparkOptions
+from harness.campaigns import crew as crews
+from harness.campaigns.compare import Workers, compare_plan, run_campaign
+from harness.campaigns.crew import SparkMember
+from harness.campaigns.files import ROWS_FILE
+from harness.campaigns.plan import CampaignPlan, store_plan
 from harness.campaigns.worker import failed_row
 from harness.cli.progress import StandardErrorProgress
 from harness.errors import HarnessFailure
-from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
 from tests.spark.local_spark import LocalSpark
 
-ARMS = ("profile=kafka-4.0", "profile=kafka-4.1")
+VARY = "profile=kafka-4.0,kafka-4.1"
 
 
-def _requests(seeds: int) -> list[dict[str, Any]]:
-    """Returns short calm runs of both arms."""
+def _plan(seeds: int) -> CampaignPlan:
+    """Short calm runs of two arms."""
     base = Experiment(weather="calm", duration_ms=400, final_phase_ms=20000)
-    return [
-        {
-            "experiment": experiments.to_data(
-                experiments.vary(base, "profile", arm.partition("=")[2])
-            ),
-            "seed": seed,
-            "arm": arm,
-        }
-        for seed in range(seeds)
-        for arm in ARMS
-    ]
+    return compare_plan(base, vary=VARY, seeds=seeds, first_seed=0)
 
 
-def _row(arm: str, seed: int, **values: Any) -> dict[str, Any]:
-    row = {**failed_row({"seed": seed, "arm": arm}, ""), "verdict": "valid", "reasons": []}
-    return {**row, **values}
-
-
-MADE_UP = [
-    _row("a", 1, unavailable_ms=10.5, wall_s=0.5),
-    _row("a", 2, unavailable_ms=0.1, unexcused_lost_records=3, verdict="invalid", wall_s=0.25),
-    _row("a", 3, unavailable_ms=7.3, unexcused_lost_records=2, verdict="invalid"),
-    _row("a", 4, unavailable_ms=1e9, excused_lost_records=4, verdict="unknown"),
-    failed_row({"seed": 5, "arm": "a"}, "it hung"),
-    _row("b", 1, unavailable_ms=3.25, violations=["INV-1", "INV-2"], verdict="invalid"),
-    _row("b", 2, unavailable_ms=1 / 3),
-    failed_row({"seed": 1, "arm": "c"}, "it died"),
-]
-for _index, _kind in enumerate(("lost-acked-write", "stale-end", "stale-end", "duplicate")):
-    MADE_UP[_index]["anomalies"] = [
-        {"id": _kind, "count": 2, "judgement": "forbidden"},
-        {"id": "late-insert", "count": 1, "judgement": "informational"},
-    ]
+def _run(plan: CampaignPlan, directory: Path, spark: SparkOptions) -> dict[str, Any]:
+    directory.mkdir(exist_ok=True)
+    store_plan(plan, directory)
+    progress = StandardErrorProgress(quiet=True)
+    return run_campaign(plan, directory, Workers(jobs=2, spark=spark), progress)
 
 
 @pytest.mark.spark
-def test_sql_over_the_stored_rows_and_python_count_the_same(spark: Any, tmp_path: Path) -> None:
-    path = tmp_path / "rows.parquet"
-    write_rows(path, [json.dumps(row) for row in MADE_UP])
-    totals = totals_of(sql_session(spark), path)
-    assert totals == {
-        arm: arm_totals([row for row in MADE_UP if row["arm"] == arm]) for arm in ("a", "b", "c")
-    }
-    assert totals["a"]["unexcused_lost_records"] == 5
-    assert totals["c"]["unavailable_ms_median"] is None
+def test_a_campaign_on_spark_and_a_local_one_have_the_same_rows(tmp_path: Path) -> None:
+    """On Spark it is also interrupted: half of its rows are removed, and it runs again."""
+    plan = _plan(2)
+    on_spark, here = tmp_path / "spark", tmp_path / "local"
+    local = _run(plan, here, SparkOptions(enabled=False))
+    assert _timeless(_run(plan, on_spark, SparkOptions())) == _timeless(local)
+    assert _rows(on_spark) == _rows(here)
+    assert len(_rows(here)) == 4
+    assert not any(row["error"] for row in _rows(here))
+    assert all(row["operations"] > 0 for row in _rows(here))
+    whole = (on_spark / ROWS_FILE).read_bytes()
+    (on_spark / ROWS_FILE).write_bytes(b"".join(whole.splitlines(keepends=True)[:2]) + b'{"a')
+    assert _timeless(_run(plan, on_spark, SparkOptions())) == _timeless(local)
+    assert _rows(on_spark) == _rows(here)
 
 
-@pytest.mark.spark
-def test_a_campaign_on_spark_and_a_local_one_have_the_same_rows(spark: Any, tmp_path: Path) -> None:
-    requests = _requests(1)
-    (tmp_path / "requests").write_text(
-        "".join(json.dumps(request) + "\n" for request in requests), encoding="utf-8"
-    )
-    arguments = {
-        "requests": str(tmp_path / "requests"),
-        "rows": str(tmp_path / "rows.parquet"),
-        "progress": str(tmp_path / "progress"),
-        "worker": WORKER_MODULE,
-    }
-    response = distribute_job(spark, arguments)
-    (tmp_path / "local").mkdir()
-    local = run_locally(requests, StandardErrorProgress(quiet=True), tmp_path / "local")
-    assert [(row["seed"], row["arm"]) for row in response["rows"]] == [
-        (request["seed"], request["arm"]) for request in requests
+def _rows(directory: Path) -> list[dict[str, Any]]:
+    lines = (directory / ROWS_FILE).read_text(encoding="utf-8").splitlines()
+    rows = [{**json.loads(line), "wall_s": 0, "cpu_s": 0} for line in lines]
+    return sorted(rows, key=lambda row: row["index"])
+
+
+def _timeless(result: dict[str, Any]) -> dict[str, Any]:
+    return {**result, "arms": [{**arm, "wall_s": 0} for arm in result["arms"]]}
+
+
+def _messages(worker: str, *batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    sent: list[dict[str, Any]] = []
+    lines = [json.dumps({"requests": batch}) for batch in batches]
+    distribute_job(LocalSpark(), {"worker": worker}, lines, sent.append)
+    return sent
+
+
+def test_rows_are_sent_batch_by_batch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The stand-in for a worker returns its requests."""
+    (tmp_path / "echoes.py").write_text("import sys\nsys.stdout.write(sys.stdin.read())\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    first, *rest = _messages("echoes", [{"seed": 1}, {"seed": 2}], [{"seed": 3}])
+    assert first == {"cores": 2}
+    assert all(message["cores"] == 2 for message in rest)
+    assert sorted(message["rows"] for message in rest) == [
+        ['{"seed": 1}', '{"seed": 2}'],
+        ['{"seed": 3}'],
     ]
-    assert _timeless(response["rows"]) == _timeless(local.rows)
-    assert not any(row["error"] for row in response["rows"])
-    assert all(row["operations"] > 0 for row in response["rows"])
-    for arm in ARMS:
-        counted = arm_totals([row for row in local.rows if row["arm"] == arm])
-        assert {**response["totals"][arm], "wall_s": 0} == {**counted, "wall_s": 0}
-    stored = pq.read_table(tmp_path / "rows.parquet")
-    assert stored.schema.equals(ROWS)
-    assert [json.loads(row) for row in stored.column("row").to_pylist()] == response["rows"]
-    assert (tmp_path / "progress").stat().st_size == len(requests)
 
 
-def test_a_worker_process_that_dies_fails_the_campaign(tmp_path: Path) -> None:
-    requests = tmp_path / "requests"
-    requests.write_text("{}\n{}\n", encoding="utf-8")
-    arguments = {
-        "requests": str(requests),
-        "rows": str(tmp_path / "rows.parquet"),
-        "progress": str(tmp_path / "progress"),
-        "worker": "harness.no_such_module",
-    }
-    with pytest.raises(HarnessFailure, match="a worker process ended with code 1"):
-        distribute_job(LocalSpark(), arguments)
-    assert not (tmp_path / "rows.parquet").exists()
+def test_a_worker_process_that_dies_is_reported() -> None:
+    _, message = _messages("harness.no_such_module", [{}, {}])
+    assert message == {"cores": 2, "failure": "a worker process ended with code 1"}
 
 
 def test_an_empty_slice_starts_no_worker() -> None:
-    assert list(_Worker("harness.no_such_module", "")([])) == []
+    assert list(_Worker("harness.no_such_module")([])) == []
 
 
-def _timeless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    ordered = sorted(rows, key=lambda row: (row["seed"], row["arm"]))
-    return [{key: value for key, value in row.items() if key != "wall_s"} for row in ordered]
+class FakeStream:
+    """Stands in for the process of the job."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.sent: list[Any] = []
+        self.messages: list[dict[str, Any]] = []
+
+    def send(self, work: Any) -> None:
+        self.sent.append(work)
+
+    def receive(self) -> list[dict[str, Any]]:
+        return self.messages
+
+
+def _row_line(seed: int, wall_s: float) -> str:
+    row = failed_row({"seed": seed, "arm": "a", "run": "arm-1/x", "experiment": {}}, "")
+    return json.dumps({**row, "wall_s": wall_s})
+
+
+def test_a_task_gets_about_half_a_minute_of_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The size follows the measured speed, and shrinks when little is left, so that all cores end together."""
+    monkeypatch.setattr(crews, "JobStream", FakeStream)
+    member = SparkMember(SparkOptions(), tmp_path)
+    stream: Any = member._stream
+    assert (member.is_busy, member.room) == (True, 0), "until Spark has reported its cores"
+    stream.messages = []
+    assert member.receive() == []
+    assert (member.is_busy, member.room) == (True, 0), "the JVM printed something else"
+    stream.messages = [{"cores": 4}]
+    assert member.receive() == []
+    assert (member.is_busy, member.room) == (False, 4)
+    assert member.batch_size(10_000) == 4, "the first rows come soon"
+    member.send([{"seed": 1}])
+    assert (member.is_busy, member.room) == (True, 3)
+    stream.messages = [{"cores": 4, "rows": [_row_line(1, 0.25), _row_line(2, 0.35)]}]
+    assert [row["seed"] for row in member.receive()] == [1, 2]
+    assert (member.is_busy, member.room) == (False, 4)
+    assert [member.batch_size(remaining) for remaining in (10_000, 100, 7, 1)] == [100, 25, 2, 1]
+    member.send([{"seed": 3}, {"seed": 4}])
+    skipped = '{"arm": "a", "seed": 4, "skipped": true}'
+    stream.messages = [{"cores": 4, "rows": [_row_line(3, 400.0), skipped]}]
+    assert [row["seed"] for row in member.receive()] == [3, 4]
+    assert member.batch_size(10_000) == 1
+
+
+def test_a_failed_task_fails_the_campaign(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(crews, "JobStream", FakeStream)
+    member = SparkMember(SparkOptions(), tmp_path)
+    stream: Any = member._stream
+    stream.messages = [{"cores": 4, "failure": "a worker process ended with code 1"}]
+    with pytest.raises(HarnessFailure, match=r"ended with code 1 \(see .*spark.log\)"):
+        member.receive()
+
+
+@pytest.mark.spark
+def test_a_job_that_cannot_start_fails_the_campaign(tmp_path: Path) -> None:
+    spark = SparkOptions(conf=(("spark.driver.memory", "nonsense"),))
+    with pytest.raises(HarnessFailure, match=r"Spark job 'distribute' .* \(see .*spark.log\)"):
+        _run(_plan(1), tmp_path, spark)

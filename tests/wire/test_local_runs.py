@@ -169,7 +169,7 @@ def test_a_swarm_of_processes_runs_one_after_the_other(tmp_path: Path) -> None:
     words = ["swarm", str(path), "--seeds", "2", "--no-spark", "--quiet"]
     assert main([*words, "--results", str(tmp_path / "runs")]) == 0
     (folder,) = (tmp_path / "runs").glob("swarm-*")
-    rows = [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
     assert [(row["seed"], row["verdict"], row["trace_hash"]) for row in rows] == [
         (0, "valid", ""),
         (1, "valid", ""),

@@ -1,9 +1,17 @@
 """`laststand compare`: runs the same seeds under several settings."""
 
 import argparse
+from typing import TYPE_CHECKING
 
-from harness.cli.campaigns import BUILT_IN_EXPERIMENT, run_campaign
+from harness.cli.campaigns import BUILT_IN_EXPERIMENT, start_or_resume
 from harness.cli.options import Subcommands, add_campaign_options, add_command, add_world_options
+from harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from harness.campaigns.plan import CampaignPlan
+    from harness.runs.experiment import Experiment
+
+SEEDS = 200
 
 
 def add_parser(commands: Subcommands) -> None:
@@ -13,19 +21,30 @@ def add_parser(commands: Subcommands) -> None:
     )
     parser.add_argument(
         "--vary",
-        required=True,
         metavar="KEY=A,B",
         help="compare these values of this key, for example profile=kafka-4.0,kafka-4.1",
     )
     add_world_options(parser, "the file's")
-    add_campaign_options(parser, 200)
+    add_campaign_options(parser, SEEDS)
 
 
 def compare(options: argparse.Namespace) -> int:
     """Runs the same seeds under two settings and tests the difference."""
+    from harness.campaigns.compare import compare_plan
     from harness.runs import experiment_file as experiments
 
-    experiment = experiments.load(
-        options.experiment or BUILT_IN_EXPERIMENT, on=options.on, inventory=options.hosts
+    if options.vary is None and options.resume is None:
+        raise UsageError("the option --vary is required, for example profile=kafka-4.0,kafka-4.1")
+
+    def plan(experiment: "Experiment", numbers: dict[str, int], vary: str) -> "CampaignPlan":
+        return compare_plan(experiment, vary=vary, **numbers)
+
+    return start_or_resume(
+        options,
+        "compare",
+        lambda: experiments.load(
+            options.experiment or BUILT_IN_EXPERIMENT, on=options.on, inventory=options.hosts
+        ),
+        plan,
+        default_seeds=SEEDS,
     )
-    return run_campaign(options, experiment, vary=options.vary)

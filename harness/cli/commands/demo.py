@@ -3,12 +3,12 @@
 import argparse
 
 from harness import exit_codes
-from harness.cli.campaigns import BUILT_IN_EXPERIMENT, campaign_parts
+from harness.cli.campaigns import BUILT_IN_EXPERIMENT, campaign_parts, new_folder
 from harness.cli.options import (
     Subcommands,
     add_command,
-    add_spark_options,
-    parse_spark_options,
+    add_worker_options,
+    parse_workers,
     positive_number,
 )
 from harness.cli.output import print_json, show
@@ -29,12 +29,13 @@ def add_parser(commands: Subcommands) -> None:
         metavar="N",
         help="compare this many seeds (default: %(default)s)",
     )
-    add_spark_options(parser)
+    add_worker_options(parser)
 
 
 def demo(options: argparse.Namespace) -> int:
     """Shows the bug with ELR off, its absence with ELR on, and a small comparison."""
-    from harness.campaigns.compare import compare
+    from harness.campaigns.compare import compare_plan, run_campaign
+    from harness.campaigns.plan import store_plan
     from harness.runs import experiment_file as experiments
     from harness.runs.execute import judge, record
     from harness.runs.scripted import scenario_experiment
@@ -43,24 +44,23 @@ def demo(options: argparse.Namespace) -> int:
     from results.tables import line
 
     store = open_store(options, to_write=True)
-    spark = parse_spark_options(options)
+    workers = parse_workers(options)
     scenario = find_scenario("last-replica-standing")
-    campaign = options.results / "demo-compare"
+    plan = compare_plan(
+        experiments.load(BUILT_IN_EXPERIMENT),
+        vary=f"profile={','.join(PROFILES)}",
+        seeds=options.seeds,
+        first_seed=0,
+    )
     with StandardErrorProgress(quiet=options.quiet) as progress:
         directories = [
             record(scenario_experiment(scenario, profile), 1, store, progress)
             for profile in PROFILES
         ]
-        summaries = judge(directories, store, spark, progress)
-        result = compare(
-            experiments.load(BUILT_IN_EXPERIMENT),
-            vary=f"profile={','.join(PROFILES)}",
-            seeds=options.seeds,
-            first_seed=0,
-            spark=spark,
-            progress=progress,
-            directory=campaign,
-        )
+        summaries = judge(directories, store, workers.spark, progress)
+        campaign = new_folder(store.root, "demo-compare")
+        store_plan(plan, campaign)
+        result = run_campaign(plan, campaign, workers, progress)
     compare_report = build_compare_report(campaign / "compare.html", result)
     reports = [str(RunFiles(directory).report) for directory in directories]
     as_predicted = all(summary["as_predicted"] for summary in summaries)

@@ -2,7 +2,7 @@
 
 import argparse
 
-from harness.cli.campaigns import BUILT_IN_EXPERIMENT, run_campaign
+from harness.cli.campaigns import BUILT_IN_EXPERIMENT, start_or_resume
 from harness.cli.options import (
     Subcommands,
     add_campaign_options,
@@ -11,23 +11,31 @@ from harness.cli.options import (
     add_world_options,
 )
 
+SEEDS = 1000
+
 
 def add_parser(commands: Subcommands) -> None:
     """Adds the command."""
     parser = add_command(commands, "swarm", swarm, "run many seeds of one experiment")
     add_profile_option(parser, "the file's")
     add_world_options(parser, "the file's")
-    add_campaign_options(parser, 1000)
+    add_campaign_options(parser, SEEDS)
 
 
 def swarm(options: argparse.Namespace) -> int:
     """Runs many seeds of one experiment."""
+    from harness.campaigns.compare import swarm_plan
     from harness.runs import experiment_file as experiments
 
-    experiment = experiments.load(
-        options.experiment or BUILT_IN_EXPERIMENT,
-        profile=options.profile,
-        on=options.on,
-        inventory=options.hosts,
+    return start_or_resume(
+        options,
+        "swarm",
+        lambda: experiments.load(
+            options.experiment or BUILT_IN_EXPERIMENT,
+            profile=options.profile,
+            on=options.on,
+            inventory=options.hosts,
+        ),
+        lambda experiment, numbers, _: swarm_plan(experiment, **numbers),
+        default_seeds=SEEDS,
     )
-    return run_campaign(options, experiment, vary=None)

@@ -1,5 +1,6 @@
 import json
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,52 +8,61 @@ import pytest
 
 from checkers.spark import SparkOptions
 from harness.campaigns import compare as campaigns
-from harness.campaigns import distribution
-from harness.campaigns.compare import RESULT_FILE, RUNS_FILE, arm_totals, compare, swarm
-from harness.campaigns.distribution import Campaign, run_locally
+from harness.campaigns import crew as crews
+from harness.campaigns.compare import (
+    Workers,
+    compare_plan,
+    requests_of,
+    run_campaign,
+    swarm_plan,
+)
+from harness.campaigns.crew import local_crew
+from harness.campaigns.files import RESULT_FILE, ROWS_FILE
+from harness.campaigns.kept_runs import KeptRuns
+from harness.campaigns.plan import CampaignPlan, load_plan, store_plan
+from harness.campaigns.row_log import RowLog
+from harness.campaigns.totals import ArmTotals
 from harness.campaigns.worker import failed_row
 from harness.cli.progress import StandardErrorProgress
-from harness.errors import HarnessFailure, UsageError
+from harness.errors import HarnessFailure, HistoryError, UsageError
 from harness.runs.experiment import Experiment
+from tests.unit.harness.campaigns.fake_crew import Answer, fake_crew, made_up_row
 
 OFF, ON = "profile=kafka-4.0", "profile=kafka-4.1"
+WORKERS = Workers(jobs=1, spark=SparkOptions(enabled=False))
 
 
-def _row(request: dict[str, Any], lost: int = 0, **values: Any) -> dict[str, Any]:
-    row = failed_row(request, "")
-    row.update(verdict="invalid" if lost else "valid", unexcused_lost_records=lost, reasons=[])
-    if lost:
-        row["reasons"] = [f"{lost} records are lost"]
-        row["anomalies"] = [{"id": "lost-acked-write", "count": lost, "judgement": "forbidden"}]
-    return {**row, **values}
+def _compare(tmp_path: Path, seeds: int, vary: str = "profile=kafka-4.0,kafka-4.1") -> Any:
+    plan = compare_plan(Experiment(), vary=vary, seeds=seeds, first_seed=10)
+    return _run(plan, tmp_path / "campaign")
 
 
-def _arguments(tmp_path: Path, seeds: int) -> dict[str, Any]:
-    return {
-        "seeds": seeds,
-        "first_seed": 10,
-        "spark": SparkOptions(enabled=False),
-        "progress": StandardErrorProgress(quiet=True),
-        "directory": tmp_path / "campaign",
-    }
+def _run(plan: CampaignPlan, directory: Path, **keywords: Any) -> dict[str, Any]:
+    directory.mkdir(exist_ok=True)
+    store_plan(plan, directory)
+    progress = StandardErrorProgress(quiet=True)
+    return run_campaign(plan, directory, WORKERS, progress, **keywords)
 
 
-def _answering(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answer], None]:
     """Replaces the runs by made-up rows, returned in no useful order."""
 
-    def run(requests: Sequence[dict[str, Any]], *_: Any) -> Campaign:
-        return Campaign(rows=[row for row in map(answer, reversed(requests)) if row is not None])
+    def use(answer: Answer) -> None:
+        monkeypatch.setattr(campaigns, "_crew", lambda *_: fake_crew(answer, members=2, size=3))
 
-    monkeypatch.setattr(campaigns, "run_locally", run)
+    return use
 
 
-def test_arms_are_compared_seed_by_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arms_are_compared_seed_by_seed(
+    tmp_path: Path, answering: Callable[[Answer], None]
+) -> None:
     def answer(request: dict[str, Any]) -> dict[str, Any]:
         lost = 4 if request["arm"] == OFF and request["seed"] < 18 else 0
-        return _row(request, lost, unavailable_ms=float(request["seed"]))
+        return made_up_row(request, lost, unavailable_ms=float(request["seed"]))
 
-    _answering(monkeypatch, answer)
-    result = compare(Experiment(), vary="profile=kafka-4.0,kafka-4.1", **_arguments(tmp_path, 10))
+    answering(answer)
+    result = _compare(tmp_path, 10)
     off, on = result["arms"]
     assert (off["name"], on["name"]) == (OFF, ON)
     assert (off["runs"], off["runs_with_unexcused_loss"], off["unexcused_lost_records"]) == (
@@ -70,21 +80,25 @@ def test_arms_are_compared_seed_by_seed(tmp_path: Path, monkeypatch: pytest.Monk
     directory = tmp_path / "campaign"
     assert result["discordant"][0]["commands"][OFF].endswith(f"{directory}/arm-1.toml --seed 10")
     assert json.loads((directory / RESULT_FILE).read_text(encoding="utf-8")) == result
-    rows = [json.loads(line) for line in (directory / RUNS_FILE).read_text("utf-8").splitlines()]
-    assert [(row["seed"], row["arm"]) for row in rows[:3]] == [(10, OFF), (10, ON), (11, OFF)]
+    with RowLog(directory) as log:
+        assert [(row["seed"], row["index"]) for row in log.read([(ON, 10), (OFF, 11)])] == [
+            (10, 1),
+            (11, 2),
+        ]
+        assert len(log) == 20
 
 
 def test_every_arm_gets_the_same_seeds_and_its_own_setting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, answering: Callable[[Answer], None]
 ) -> None:
     asked: list[dict[str, Any]] = []
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
         asked.append(request)
-        return _row(request)
+        return made_up_row(request)
 
-    _answering(monkeypatch, answer)
-    compare(Experiment(), vary="profile=kafka-4.0,kafka-4.1,kafka-3.6", **_arguments(tmp_path, 3))
+    answering(answer)
+    _compare(tmp_path, 3, "profile=kafka-4.0,kafka-4.1,kafka-3.6")
     seeds = {arm: sorted(r["seed"] for r in asked if r["arm"] == arm) for arm in (OFF, ON)}
     assert seeds == {OFF: [10, 11, 12], ON: [10, 11, 12]}
     assert len(asked) == 9
@@ -92,17 +106,17 @@ def test_every_arm_gets_the_same_seeds_and_its_own_setting(
 
 
 def test_errors_are_counted_listed_first_and_kept_out_of_the_test(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, answering: Callable[[Answer], None]
 ) -> None:
     def answer(request: dict[str, Any]) -> dict[str, Any]:
         if request["seed"] == 12:
             return failed_row(request, "the run took longer than 300 s")
         lost = 1 if request["arm"] == OFF else 0
         broken = ["INV-3"] if request["seed"] == 11 and request["arm"] == ON else []
-        return _row(request, lost, violations=broken)
+        return made_up_row(request, lost, violations=broken)
 
-    _answering(monkeypatch, answer)
-    result = compare(Experiment(), vary="profile=kafka-4.0,kafka-4.1", **_arguments(tmp_path, 3))
+    answering(answer)
+    result = _compare(tmp_path, 3)
     assert [arm["errors"] for arm in result["arms"]] == [1, 1]
     assert [arm["violations"] for arm in result["arms"]] == [0, 1]
     assert result["mcnemar_p"] == 0.5
@@ -112,22 +126,28 @@ def test_errors_are_counted_listed_first_and_kept_out_of_the_test(
 
 
 def test_an_arm_in_which_every_run_failed_has_no_median() -> None:
-    totals = arm_totals([failed_row({"seed": 1, "arm": "a"}, "it died")])
-    assert (totals["runs"], totals["judged"], totals["unavailable_ms_median"]) == (1, 0, None)
-    assert totals["unknown"] == 0
+    totals = ArmTotals()
+    totals.add(failed_row({"seed": 1, "arm": "a", "run": "arm-1/x-1", "experiment": {}}, "it died"))
+    numbers = totals.to_json("a")
+    assert (numbers["runs"], numbers["errors"], numbers["unavailable_ms_median"]) == (1, 1, None)
+    assert numbers["unknown"] == 0
 
 
 def test_a_row_that_is_missing_is_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, answering: Callable[[Answer], None]
 ) -> None:
-    _answering(monkeypatch, lambda request: None if request["seed"] == 10 else _row(request))
+    answering(lambda request: None if request["seed"] == 10 else made_up_row(request))
     with pytest.raises(HarnessFailure, match="4 runs were requested, but 2 came back"):
-        compare(Experiment(), vary="profile=kafka-4.0,kafka-4.1", **_arguments(tmp_path, 2))
+        _compare(tmp_path, 2)
 
 
-def test_a_swarm_has_one_arm_and_no_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _answering(monkeypatch, lambda request: _row(request, request["seed"] == 11))
-    result = swarm(Experiment(profile="kafka-4.1"), **_arguments(tmp_path, 4))
+def test_a_swarm_has_one_arm_and_no_test(
+    tmp_path: Path, answering: Callable[[Answer], None]
+) -> None:
+    answering(lambda request: made_up_row(request, request["seed"] == 11))
+    result = _run(
+        swarm_plan(Experiment(profile="kafka-4.1"), seeds=4, first_seed=10), tmp_path / "campaign"
+    )
     assert [arm["name"] for arm in result["arms"]] == [ON]
     assert result["mcnemar_p"] is None
     assert [item["seed"] for item in result["attention"]] == [11]
@@ -140,7 +160,7 @@ def test_a_setting_that_cannot_be_varied_is_refused_before_anything_runs(
     tmp_path: Path, vary: str
 ) -> None:
     with pytest.raises(UsageError):
-        compare(Experiment(), vary=vary, **_arguments(tmp_path, 1))
+        _compare(tmp_path, 1, vary)
     assert not (tmp_path / "campaign").exists()
 
 
@@ -149,6 +169,94 @@ def test_a_local_worker_that_dies_fails_the_campaign(
 ) -> None:
     (tmp_path / "dies.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(distribution, "WORKER_MODULE", "dies")
-    with pytest.raises(HarnessFailure, match="a worker process ended with code -11"):
-        run_locally([{"seed": 1}], StandardErrorProgress(quiet=True), tmp_path)
+    monkeypatch.setattr(crews, "WORKER_MODULE", "dies")
+    plan = swarm_plan(Experiment(), seeds=2, first_seed=1)
+    with pytest.raises(HarnessFailure, match=r"a worker process ended with code -11 \(see .*log"):
+        _run(plan, tmp_path / "campaign")
+
+
+def _interrupted(after: int) -> Answer:
+    """Answers as always, until it is interrupted."""
+    done = []
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        if len(done) == after:
+            raise KeyboardInterrupt
+        done.append(request)
+        return _answer(request)
+
+    return answer
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    if request["seed"] % 7 == 3:
+        return failed_row(request, "it died")
+    lost = request["seed"] % 3 if request["arm"] == OFF else 0
+    return made_up_row(request, lost, unavailable_ms=request["seed"] / 3)
+
+
+@pytest.mark.parametrize("after", [0, 1, 13, 39])
+def test_a_resumed_campaign_has_the_result_of_one_that_was_not_interrupted(
+    tmp_path: Path, answering: Callable[[Answer], None], after: int
+) -> None:
+    answering(_answer)
+    whole = _compare(tmp_path, 20)
+    directory = tmp_path / "campaign"
+    whole_file = (directory / RESULT_FILE).read_bytes()
+    plan = load_plan(directory)
+    (directory / ROWS_FILE).unlink()
+    (directory / RESULT_FILE).unlink()
+    answering(_interrupted(after))
+    so_far: list[dict[str, Any]] = []
+    with pytest.raises(KeyboardInterrupt):
+        _run(plan, directory, on_interrupt=so_far.append)
+    done = sum(arm["runs"] for arm in so_far[0]["arms"])
+    assert done == len((directory / ROWS_FILE).read_bytes().splitlines()) <= after
+    assert not (directory / RESULT_FILE).exists()
+    answering(_answer)
+    assert _run(plan, directory) == whole
+    assert (directory / RESULT_FILE).read_bytes() == whole_file
+    answering(_interrupted(0))
+    assert _run(plan, directory) == whole, "nothing is left to run"
+
+
+def test_the_commands_work_from_any_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answering: Callable[[Answer], None]
+) -> None:
+    answering(lambda request: made_up_row(request, 1))
+    monkeypatch.chdir(tmp_path)
+    plan = swarm_plan(Experiment(), seeds=1, first_seed=4)
+    result = _run(plan, Path("a campaign"))
+    words = shlex.split(result["attention"][0]["command"])
+    assert words == ["laststand", "run", str(tmp_path / "a campaign/arm-1.toml"), "--seed", "4"]
+    assert Path(words[2]).is_file()
+
+
+def test_a_stored_plan_is_the_plan(tmp_path: Path) -> None:
+    plan = compare_plan(
+        Experiment(duration_ms=7000), vary="topic.partitions=1,3", seeds=5, first_seed=2
+    )
+    store_plan(plan, tmp_path)
+    assert load_plan(tmp_path) == plan
+    requests = list(requests_of(plan, KeptRuns(tmp_path, 1)))
+    assert [request["arm"] for request in requests] == list(plan.arms) * 5
+    assert [request["index"] for request in requests] == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{}", "not a campaign's plan of schema 1"),
+        ("nonsense", "cannot be read"),
+        ('{"schema": 1}', "is damaged: 'kind'"),
+    ],
+)
+def test_a_damaged_plan_is_reported(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "plan.json").write_text(text, encoding="utf-8")
+    with pytest.raises(HistoryError, match=sentence):
+        load_plan(tmp_path)
+
+
+def test_a_local_crew_needs_no_more_workers_than_runs(tmp_path: Path) -> None:
+    with local_crew(tmp_path, 1) as crew:
+        assert [member.room for member in crew.members] == [1]

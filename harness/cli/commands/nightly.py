@@ -1,0 +1,232 @@
+"""`laststand nightly`: runs a plan of jobs until a budget is used up."""
+
+import argparse
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness import exit_codes
+from harness.cli.options import (
+    Subcommands,
+    add_command,
+    add_resume_options,
+    add_worker_options,
+    parse_workers,
+    positive_number,
+)
+from harness.cli.output import print_json, show
+from harness.cli.progress import StandardErrorProgress
+from harness.cli.runs import open_store
+from harness.errors import HarnessFailure, UsageError
+from results.layout import utc_stamp
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from harness.campaigns.nightly import Budget
+    from harness.campaigns.nights import Night
+
+KEEP_ALIKE = 5
+"""Runs that fail alike show the same; a few of them are stored."""
+SHOWN_MAX = 5
+
+_BUDGET = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})m)?(?:(\d{1,6})s)?")
+
+
+def add_parser(commands: Subcommands) -> None:
+    """Adds the command."""
+    parser = add_command(
+        commands, "nightly", nightly, "run a plan of jobs until a budget is used up"
+    )
+    parser.add_argument(
+        "plan",
+        type=Path,
+        nargs="?",
+        metavar="PLAN",
+        help="the plan file (TOML) (default: a built-in one, see --print-plan)",
+    )
+    limits = parser.add_mutually_exclusive_group()
+    limits.add_argument(
+        "--budget", type=budget_s, metavar="TIME", help="end after this time: 2h, 30m, 1h30m, 90s"
+    )
+    limits.add_argument(
+        "--runs", type=positive_number, metavar="N", help="end after this many runs"
+    )
+    parser.add_argument(
+        "--print-plan",
+        action="store_true",
+        help="print the plan and exit; without PLAN the built-in one",
+    )
+    add_resume_options(
+        parser, f"store the first N of the runs that fail alike (default: {KEEP_ALIKE})"
+    )
+    add_worker_options(parser)
+
+
+def nightly(options: argparse.Namespace) -> int:
+    """Runs a night, or the rest of one."""
+    from harness.campaigns.nightly import Budget
+    from harness.campaigns.nightly_plan import DEFAULT_PLAN, load_nightly, read_plan_text
+
+    if options.print_plan:
+        load_nightly(options.plan)
+        text = read_plan_text(options.plan or DEFAULT_PLAN)
+        if options.json:
+            print_json({"plan": text})
+        else:
+            print(text.rstrip())
+        return exit_codes.VALID
+    if options.resume is not None:
+        night, directory = _resumed(options)
+        return _run(options, night, directory, Budget(night.budget_s))
+    if options.budget is None and options.runs is None:
+        raise UsageError("a night needs an end: give --budget, for example 2h, or --runs")
+    budget = Budget(options.budget)
+    parse_workers(options)
+    night, directory = _new(options)
+    return _run(options, night, directory, budget)
+
+
+def budget_s(text: str) -> float:
+    """Returns the seconds of "2h", "1h30m" or "90s"; an argparse type."""
+    found = _BUDGET.fullmatch(text)
+    hours, minutes, seconds = (int(part or 0) for part in found.groups()) if found else (0, 0, 0)
+    total = 3600 * hours + 60 * minutes + seconds
+    if not total:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 2h, 30m, 1h30m or 90s")
+    return float(total)
+
+
+def _new(options: argparse.Namespace) -> "tuple[Night, Path]":
+    """Plans a new night and stores its plan."""
+    from harness.campaigns.nightly_plan import load_nightly
+    from harness.campaigns.nights import Night, new_night_folder, store_night, with_earlier_findings
+    from harness.runs.code_version import code_version
+    from harness.runs.record import check_world
+
+    jobs = load_nightly(options.plan)
+    for job in jobs:
+        try:
+            check_world(job.experiment, 0)
+        except UsageError as error:
+            raise UsageError(f"job {job.name!r}: {error}") from None
+    root = open_store(options, to_write=True).root
+    now = datetime.now(UTC)
+    name, directory = new_night_folder(root, now.date().isoformat())
+    night = Night(
+        night=name,
+        started=utc_stamp(now),
+        code=code_version(),
+        jobs=jobs,
+        budget_s=options.budget,
+        runs=options.runs,
+        keep_failing=KEEP_ALIKE if options.keep_failing is None else options.keep_failing,
+        expected_s={},
+    )
+    night = with_earlier_findings(night, root)
+    store_night(night, directory)
+    return night, directory
+
+
+def _resumed(options: argparse.Namespace) -> "tuple[Night, Path]":
+    """Returns the night to continue.
+
+    Raises:
+        UsageError: Its code or its options are other ones.
+    """
+    from harness.campaigns.listing import find_campaign
+    from harness.campaigns.nights import load_night
+    from harness.runs.code_version import code_version
+
+    directory = find_campaign(open_store(options).root, options.resume)
+    night = load_night(directory)
+    if options.plan is not None:
+        raise UsageError(f"the night {directory} has its plan; leave out {options.plan}")
+    planned = {"budget": night.budget_s, "runs": night.runs, "keep_failing": night.keep_failing}
+    for name, value in planned.items():
+        given = getattr(options, name)
+        if given is not None and given != value:
+            option = "--" + name.replace("_", "-")
+            raise UsageError(
+                f"{option} is not that with which the night {directory} was started; leave it out"
+            )
+    code = code_version()
+    if night.code != code:
+        raise UsageError(
+            f"the code has changed since the night {directory} began (version {night.code}, now {code}); start a "
+            "new night, or go back to that version"
+        )
+    return night, directory
+
+
+def _run(options: argparse.Namespace, night: "Night", directory: Path, budget: "Budget") -> int:
+    from harness.campaigns.nightly import run_night
+    from results.tables import line
+
+    command = f"laststand nightly --resume {shlex.quote(str(directory))}"
+
+    def interrupted(result: dict[str, Any]) -> None:
+        if options.json:
+            print_json({**result, "interrupted": True, "resume": command})
+        else:
+            show(*night_parts(result))
+        print(f"laststand: to continue, run: {command}", file=sys.stderr)
+
+    has_real = any(not job.is_simulated for job in night.jobs)
+    workers = parse_workers(options, keep_free=1 if has_real else 0)
+    with StandardErrorProgress(quiet=options.quiet) as progress:
+        try:
+            result = run_night(
+                night, directory, workers, progress, budget, on_interrupt=interrupted
+            )
+        except HarnessFailure as failure:
+            raise HarnessFailure(f"{failure}; to continue, run: {command}") from None
+    code = exit_code_of(result)
+    if options.json:
+        print_json({**result, "directory": str(directory), "exit_code": code})
+    else:
+        show(*night_parts(result), line(f"night: {directory}"))
+    return code
+
+
+def exit_code_of(result: Mapping[str, Any]) -> int:
+    """Returns 255 if runs ended in errors or did not repeat, 1 if a run is failing, 2 if a job shows nothing."""
+    jobs = result["jobs"]
+    if result["alarms"] or any(job["errors"] for job in jobs):
+        return exit_codes.FAILURE
+    if result["failing"]:
+        return exit_codes.INVALID
+    if any(not job["valid"] + job["invalid"] for job in jobs):
+        return exit_codes.UNKNOWN
+    return exit_codes.VALID
+
+
+def night_parts(result: Mapping[str, Any]) -> "list[RenderableType]":
+    """Returns the result of a night as a table and lines."""
+    from results.tables import line, table
+
+    names = ("runs", "valid", "invalid", "unknown", "errors", "s/run")
+    rows = [
+        (
+            str(job["name"]),
+            str(job["kind"]),
+            str(job["world"]),
+            *(str(job[name]) for name in names[:-1]),
+            f"{job['wall_s'] / max(job['runs'] - job['errors'], 1):.1f}",
+        )
+        for job in result["jobs"]
+    ]
+    parts: list[RenderableType] = [table(("job", "kind", "world", *names), rows, right=names)]
+    parts += [
+        line(f"not repeated: seed {one['seed']} of {one['arm']}: {one['replayed']}", "bold red")
+        for one in result["alarms"]
+    ]
+    if result["failing"]:
+        parts += [line(""), line(f"failing runs: {result['failing']}, for example")]
+        for run in result["attention"][:SHOWN_MAX]:
+            parts += [line(f"  {run['arm']}: {run['reason']}"), line(f"    {run['command']}")]
+    return parts
