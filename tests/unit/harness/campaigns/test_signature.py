@@ -22,6 +22,8 @@ from harness.runs.simulated import simulate
 from system_under_test.defects import DEFECTS
 from tests.unit.harness.campaigns.test_committed import LAST_REPLICA_STANDING, state
 
+EARLY_ACK, STALE_ELR = "ack-after-append", "elr-not-cleared"
+
 LOSS_RULE = next(row for row in MATRIX if row.name == "loss with ELR").rule
 
 
@@ -287,8 +289,8 @@ def test_an_error_of_the_harness_counts_by_its_sentence_without_numbers():
 
 
 @cache
-def found_with(defect_id, seed):
-    defect = DEFECTS[defect_id]
+def found_with(name, seed):
+    defect = next(one for one in DEFECTS.values() if one.name == name)
     experiment = experiment_file.from_data(
         {
             "profile": defect.profile,
@@ -320,16 +322,16 @@ def found_with(defect_id, seed):
 
 @pytest.mark.slow
 def test_defects_of_the_reference_system_fall_into_few_groups_that_they_do_not_share():
-    """B-30 keeps the ELR, B-19 acknowledges too early: other bugs, other signatures, whatever the seed."""
+    """One keeps its ELR, the other acknowledges too early: other bugs, other signatures, whatever the seed."""
     groups = {
         defect: [one.signature for seed in range(3) for one in found_with(defect, seed)]
-        for defect in ("B-19", "B-30")
+        for defect in (EARLY_ACK, STALE_ELR)
     }
-    assert len(groups["B-30"]) >= 2
-    assert len(set(groups["B-30"])) == 1
-    assert len(groups["B-19"]) >= 2
-    assert len(set(groups["B-19"])) <= 3
-    assert not set(groups["B-19"]) & set(groups["B-30"])
+    assert len(groups[STALE_ELR]) >= 2
+    assert len(set(groups[STALE_ELR])) == 1
+    assert len(groups[EARLY_ACK]) >= 2
+    assert len(set(groups[EARLY_ACK])) <= 3
+    assert not set(groups[EARLY_ACK]) & set(groups[STALE_ELR])
 
 
 def test_the_signature_of_a_finding_is_stable():
