@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from harness.campaigns.signature import finding_of_error
 from harness.environments.registry import ENVIRONMENTS
 from harness.errors import HistoryError
 from results.store import read_json
@@ -130,13 +131,17 @@ def night_order(night: str) -> tuple[str, int]:
     return night[:10], int(night[11:] or 1)
 
 
-def rows_of(directory: Path) -> Iterator[Row]:
+def rows_of(directory: Path, plan: NightPlan) -> Iterator[Row]:
     """Yields the rows of a night, one at a time.
+
+    What a row does not state about its world and system is that of its job. A run with an error and no finding has
+    one: that the harness could not finish it.
 
     Raises:
         HistoryError: A line other than the last one is no row; the sentence names it.
     """
     path = directory / ROWS_FILE
+    jobs = {job.name: job for job in plan.jobs}
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -147,7 +152,7 @@ def rows_of(directory: Path) -> Iterator[Row]:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 return
-            yield _row(line, f"{path}, line {number}")
+            yield _row(line, jobs, f"{path}, line {number}")
 
 
 def replays(replayed: str) -> tuple[int, int]:
@@ -172,17 +177,22 @@ def _experiment_name(job: Mapping[str, Any]) -> str:
     return str(experiment.get("name", "") if isinstance(experiment, Mapping) else experiment)
 
 
-def _row(line: bytes, where: str) -> Row:
+def _row(line: bytes, jobs: Mapping[str, Job], where: str) -> Row:
     try:
         row: Row = json.loads(line)
-        if not isinstance(row["job"], str) or not isinstance(row["findings"], list):
-            raise TypeError("its job or findings have the wrong type")
-    except (ValueError, TypeError, KeyError) as error:
+        job = jobs[row["job"]]
+        if row.get("error") and not row.get("findings"):
+            row["findings"] = [finding_of_error(row["error"]).to_json()]
+        if not isinstance(row["findings"], list):
+            raise TypeError("its findings are no list")
+    except KeyError as error:
+        raise HistoryError(f"{where} has no key or unplanned job {error}") from None
+    except (ValueError, TypeError, AttributeError) as error:
         raise HistoryError(f"{where} is not the row of a run: {error}") from None
     return {
         "arm": "",
-        "on": SIMULATION,
-        "system": "",
+        "on": job.world,
+        "system": job.system,
         "error": "",
         "wall_s": 0.0,
         "stored": "",

@@ -65,12 +65,12 @@ def close_night(
         UsageError: The root cannot be opened.
     """
     plan = read_plan(directory)
-    summary = summarize_night(plan, rows_of(directory))
+    summary = summarize_night(plan, rows_of(directory, plan))
     tables = NightTables(root)
     triage = triage_night(
         summary, tables.before(plan.night, PAST_NIGHTS_MAX), known, resolved_after=resolved_after
     )
-    tables.write(summary, rows_of(directory), triage.statuses)
+    tables.write(summary, rows_of(directory, plan), triage.statuses)
     problem = ""
     try:
         rows = trends(tables, spark, log_path=directory / "spark.log")

@@ -18,10 +18,11 @@ One lost tail breaks many promises at once: the records are gone, their offsets 
 clients saw is contradicted. In one partition all anomalies that an election can cause, and that an election
 separates from what they contradict, are therefore one finding.
 
-Measured on ten defects of the reference system under random faults, up to twenty failing seeds each: a defect has 3.9
-signatures on average, and of all findings 82 % are of the defect that has most of their signature. Most of the rest
-are two defects that switch off the same rule (B-18 and B-21). With the last three changes in the hash a defect had
-nine signatures, and no fewer were shared.
+Measured on ten defects of the reference system under random faults, up to twenty failing seeds each: a defect has
+3.9 signatures on average, and 82 % of the findings are of the defect that has most of their signature. Most of the
+others are two defects that switch off the same rule (B-18 and B-21); counted as one they give 89 %. With the last
+three changes in the hash a defect had thirteen signatures, and that share was 87 % instead of 82 %. Without roles,
+changes and marks it was 69 %.
 """
 
 import hashlib

@@ -24,6 +24,7 @@ from harness.cli.commands import (
     completion,
     demo,
     doctor,
+    gc,
     image,
     replay,
     report,
@@ -52,6 +53,7 @@ COMMANDS = (
     broker,
     image,
     reset,
+    gc,
     completion,
 )
 """The modules of all commands, in the order of the help."""

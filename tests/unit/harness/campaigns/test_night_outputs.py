@@ -23,7 +23,10 @@ JOBS = (
     {"name": "containers", "world": "docker", "system": "kafka"},
 )
 LISTED = KnownFailure(
-    signature=BROKEN["signature"], reason="under repair", ticket="T-1", expiry=date(2026, 12, 31)
+    signature=BROKEN["signature"],
+    reason="under repair",
+    ticket="ticket 1",
+    expiry=date(2026, 12, 31),
 )
 OLD = {**LOSS, "signature": "00000000000a", "title": "old: gone"}
 EVIL = {
@@ -84,7 +87,7 @@ def test_the_page_shows_new_known_and_resolved_findings_first(closed):
         LOSS["title"],
         "2 nights since 2026-11-21",
         "Known findings",
-        "under repair (T-1), listed until 2026-12-31",
+        "under repair (ticket 1), listed until 2026-12-31",
         "Resolved findings",
         "old: gone",
         "Coverage per job",
@@ -138,7 +141,7 @@ def test_the_summary_is_markdown_that_ci_shows(closed, tmp_path):
     assert "| resolved | old: gone |" in text
     assert "<script>" not in text
     assert "| containers | docker | 1 |" in text
-    step = tmp_path / "step.md"
+    step = tmp_path / "step-summary"
     step.write_text("before\n")
     assert append_step_summary(place, {"GITHUB_STEP_SUMMARY": str(step)})
     assert step.read_text() == "before\n" + text

@@ -164,12 +164,41 @@ def test_a_night_is_read_up_to_its_last_whole_row(tmp_path):
     place = write_night(tmp_path, "2026-11-22", RUNS)
     with (place / "rows.jsonl").open("a") as file:
         file.write('{"job": "ran')
-    assert [one["seed"] for one in rows_of(place)] == [1, 2, 3, 4, 5]
-    assert read_plan(place).night == "2026-11-22"
-    (place / "rows.jsonl").write_text("[]\n")
-    with pytest.raises(HistoryError, match=r"rows\.jsonl, line 1 is not the row of a run"):
-        list(rows_of(place))
-    assert list(rows_of(tmp_path / "nothing")) == []
+    plan = read_plan(place)
+    assert [one["seed"] for one in rows_of(place, plan)] == [1, 2, 3, 4, 5]
+    assert plan.night == "2026-11-22"
+    assert list(rows_of(tmp_path / "nothing", plan)) == []
+
+
+def test_a_row_inherits_from_its_job_and_an_error_is_a_finding(tmp_path):
+    bare = row("random", 1)
+    del bare["on"], bare["system"]
+    failed = {"job": "random", "error": "it took longer than 300 s"}
+    jobs = [{"name": "random", "world": "docker", "system": "kafka"}]
+    place = write_night(tmp_path, "2026-11-22", [bare, failed], jobs)
+    first, second = rows_of(place, read_plan(place))
+    assert (first["on"], first["system"]) == ("docker", "kafka")
+    assert [finding["title"] for finding in second["findings"]] == [
+        "harness-error: it took longer than N s"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("[]", "rows.jsonl, line 1 is not the row of a run"),
+        ("{", "rows.jsonl, line 1 is not the row of a run"),
+        ('{"job": "random"}', "rows.jsonl, line 1 has no key or unplanned job 'findings'"),
+        ('{"job": "other", "findings": []}', "line 1 has no key or unplanned job 'other'"),
+        ('{"job": "random", "findings": 3}', "line 1 is not the row of a run"),
+    ],
+)
+def test_a_line_that_is_no_row_is_named(tmp_path, line, sentence):
+    place = write_night(tmp_path, "2026-11-22", [])
+    (place / "rows.jsonl").write_text(line + "\n")
+    with pytest.raises(HistoryError) as error:
+        list(rows_of(place, read_plan(place)))
+    assert sentence in str(error.value)
 
 
 @pytest.mark.parametrize(

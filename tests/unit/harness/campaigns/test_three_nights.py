@@ -15,9 +15,10 @@ from harness.campaigns.worker import SUMMARY_KEYS
 from harness.runs import experiment_file
 from harness.runs.judge import judge_result
 from harness.runs.simulated import simulate
+from system_under_test.defects import DEFECTS
 from tests.unit.harness.campaigns.made_up_nights import write_night
 
-ACK_BEFORE_COMMIT = ("PROD-4",)
+(EARLY_ACK,) = (one.rules for one in DEFECTS.values() if one.name == "ack-after-append")
 PROFILES = {"current": "kafka-4.1", "without ELR": "kafka-4.0"}
 SEEDS = {"current": (0, 1), "without ELR": (1,)}
 JOBS = [{"name": name, "profile": profile} for name, profile in PROFILES.items()]
@@ -83,7 +84,7 @@ def test_a_defect_is_new_in_its_night_and_resolved_after_it(tmp_path: Path) -> N
             for one in sorted(listed)
         )
     )
-    second = hold_night("2026-11-21", ACK_BEFORE_COMMIT)
+    second = hold_night("2026-11-21", EARLY_ACK)
     new = signatures(second, "new")
     assert new
     assert signatures(second, "known") == listed
