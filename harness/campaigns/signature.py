@@ -3,6 +3,7 @@
 A finding is a broken promise: a forbidden anomaly, a broken invariant, the crash of a node, or an error of the
 harness. Its signature is a hash of what does not depend on the seed:
 
+- the system: a bug of one system must not hide another system's;
 - what broke: the anomaly, or the invariant and its statement;
 - the expectation that was applied (the row of the matrix, by its name);
 - for an anomaly, the committed change at its decisive moment, for example "leader elected from the ELR";
@@ -40,6 +41,7 @@ from checkers.expectations import MATRIX, Case, Expectations, judge
 from harness.campaigns.committed import OTHER, ROLES, PartitionHistory, histories
 from harness.contracts.verdict import Anomaly, Judgement, Verdict
 from harness.history.schema import TABLES
+from harness.runs.experiment import Experiment
 
 HARNESS_ERROR = "harness-error"
 CRASH = "crash"
@@ -69,9 +71,10 @@ class Finding:
     Attributes:
         signature: Short hash, the same for one bug under different seeds.
         title: One line for a table.
-        parts: JSON-compatible. What is hashed: `what`, `expectation`, `change`, `role`, `marks`. What is not:
-            `also` (further anomalies of this finding), `before` (committed changes up to the decisive moment),
-            `sentence` and `at_ns` (the decisive moment, in nanoseconds since run start), both of this run.
+        parts: JSON-compatible. What is hashed: `system`, `what`, `expectation`, `change`, `role`, `marks`. What
+            is not: `also` (further anomalies of this finding), `before` (committed changes up to the decisive
+            moment), `sentence` and `at_ns` (the decisive moment, in nanoseconds since run start), both of this
+            run.
     """
 
     signature: str
@@ -83,16 +86,20 @@ class Finding:
         return {"signature": self.signature, "title": self.title, "parts": dict(self.parts)}
 
 
-def findings_of(tables: Mapping[str, pa.Table], verdict: Verdict) -> list[Finding]:
+def findings_of(
+    experiment: Experiment, tables: Mapping[str, pa.Table], verdict: Verdict
+) -> list[Finding]:
     """Returns the findings of a judged run, one per signature, the most severe first.
 
     Args:
+        experiment: What was run; only its system counts.
         tables: The tables of the run (`harness.history.schema.TABLES`); a missing one counts as empty.
         verdict: Its verdict. Only forbidden anomalies are findings.
     """
     if not any(anomaly.judgement is Judgement.FORBIDDEN for anomaly in verdict.anomalies):
         return []
-    run = _Run({name: tables.get(name, schema.empty_table()) for name, schema in TABLES.items()})
+    full = {name: tables.get(name, schema.empty_table()) for name, schema in TABLES.items()}
+    run = _Run(experiment.system, full)
     found = [*_of_anomalies(run, verdict.anomalies), *_of_violations(run)]
     unique = {finding.signature: finding for finding in reversed(found)}
     first = [unique.pop(finding.signature) for finding in found if finding.signature in unique]
@@ -107,7 +114,8 @@ def finding_of_error(error: str) -> Finding:
 class _Run:
     """What findings need of a run's tables."""
 
-    def __init__(self, tables: Mapping[str, pa.Table]) -> None:
+    def __init__(self, system: str, tables: Mapping[str, pa.Table]) -> None:
+        self.system = system
         self.tables = tables
         self.partitions = histories(tables["partition_states"])
         replicas = tables["replica_states"].select(["node", "broker"])
@@ -214,6 +222,7 @@ def _of_anomaly(run: _Run, shown: _Shown, also: Sequence[str]) -> Finding:
     change = partition.election_word(at_ns) if partition and shown.by_election else ""
     leaders = [partition.leader(at_ns)] if partition and shown.by_election else []
     return _finding(
+        system=run.system,
         what=anomaly.id,
         expectation=_EXPECTATION_OF.get(anomaly.rule, anomaly.rule),
         change=change,
@@ -235,6 +244,7 @@ def _of_violations(run: _Run) -> Iterator[Finding]:
         roles = [partition.role(broker, at_ns + 1) for broker in brokers] if partition else []
         role = min(roles, key=ROLES.index, default="")
         yield _finding(
+            system=run.system,
             what=name or CRASH,
             expectation=_statement(sentence, name) if name else _without_numbers(sentence),
             role="" if role == OTHER else role,
@@ -252,6 +262,7 @@ def _changed_last(run: _Run, at_ns: int) -> PartitionHistory | None:
 
 def _finding(
     *,
+    system: str = "",
     what: str,
     expectation: str,
     at_ns: int = 0,
@@ -263,6 +274,7 @@ def _finding(
     sentence: str,
 ) -> Finding:
     hashed = {
+        "system": system,
         "what": what,
         "expectation": expectation,
         "change": change,

@@ -10,6 +10,9 @@ ENTRIES_MAX = 12
 WEIGHT_MIN = 6
 """Faults, elections, changes of the ISR, lost data; not marks, and not replicas that rejoin."""
 
+LOSS_WITHIN_NS = 1_000_000_000
+"""How long after an election the loss that it caused is shown with it."""
+
 
 def key_entries(run_dir: Path, at_ns: int) -> list[Entry]:
     """Returns what led to a finding of a run, in order of time.
@@ -24,7 +27,13 @@ def key_entries(run_dir: Path, at_ns: int) -> list[Entry]:
     entries = story_of(RunData(run_dir)).entries
     end = _decisive(entries, at_ns)
     kept = [entry for entry in entries[:end] if entry.weight >= WEIGHT_MIN and not _is_idle(entry)]
-    return kept[-ENTRIES_MAX:]
+    # The elected replica learns of its election a little later, and only then are the records gone.
+    lost = [
+        entry
+        for entry in entries[end:]
+        if at_ns and entry.kind == "lost" and entry.at_ns - at_ns <= LOSS_WITHIN_NS
+    ]
+    return [*kept[-ENTRIES_MAX:], *lost[:1]]
 
 
 def _is_idle(entry: Entry) -> bool:

@@ -4,6 +4,7 @@ import json
 import re
 from datetime import date
 from pathlib import Path
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import pytest
@@ -11,10 +12,12 @@ import pytest
 from harness.campaigns.known_failures import KnownFailure
 from harness.campaigns.night_outputs import append_step_summary, close_night
 from harness.errors import HistoryError, UsageError
+from results.report.build import build_report
 from results.report.night_charts import MEASURES, trends_of
 from results.report.night_text import night_parts
 from results.store import read_json
 from results.tables import as_text
+from tests.report.made_up_run import make_lost_run
 from tests.report.test_report import Page
 from tests.unit.harness.campaigns.made_up_nights import BROKEN, LOSS, row, write_night
 
@@ -236,3 +239,48 @@ def test_a_failing_spark_job_costs_no_finding(tmp_path, monkeypatch):
     assert result["trends_error"] == "the Spark job 'trends' failed: no Java"
     assert [one["runs"] for one in result["trends"]] == [1]
     assert "no Java" in (place / "nightly.html").read_text()
+
+
+def test_a_stored_run_has_its_story_a_link_and_a_command(tmp_path):
+    stored = make_lost_run(tmp_path / "stored")
+    build_report(stored)
+    lost = {**LOSS, "parts": {**LOSS["parts"], "at_ns": 7_250_000_000}}
+    rows = [
+        row("random", 8812, lost, stored=str(stored)),
+        row("containers", 8812, lost, on="docker", stored=str(stored)),
+        row("random", 1, LOSS, stored="s3a://bucket/runs/1"),
+    ]
+    place = write_night(tmp_path / "nights", "2026-11-22", rows, JOBS)
+    result = close_night(place, root=str(tmp_path / "tables"), known={})
+    (finding,) = result["findings"]
+    titles = [entry["title"] for entry in finding["story"]]
+    assert titles[-2:] == [
+        "b1 leads t-0",
+        "5 acknowledged records of t-0 lost: b1 leads without them",
+    ]
+    assert "f1: Isolated b3 from all others" in titles
+    commands = [example["command"] for example in finding["examples"]]
+    assert commands == [
+        f"laststand replay {stored}",
+        f"laststand run {stored}/experiment.toml --seed 8812",
+        "",
+    ]
+    page = Page((place / "nightly.html").read_text())
+    links = [attributes["href"] for tag, attributes in page.tags if tag == "a"]
+    assert len(links) == 2
+    for link in links:
+        assert (place / unquote(link)).resolve() == (stored / "report.html").resolve()
+    assert titles[-1] in page.text
+    assert "s3a://bucket/runs/1" in page.text, "what is stored elsewhere is named"
+    assert titles[-1] in (place / "summary.md").read_text()
+    assert f"laststand replay {stored}" in (place / "junit.xml").read_text()
+    assert f"  laststand replay {stored}" in as_text(*night_parts(result)).splitlines()
+
+
+def test_a_damaged_stored_run_costs_only_its_story(tmp_path):
+    stored = make_lost_run(tmp_path / "stored")
+    (stored / "verdict.json").write_text("{")
+    place = write_night(tmp_path, "2026-11-22", [row("random", 1, LOSS, stored=str(stored))])
+    result = close_night(place, root=str(tmp_path / "tables"), known={})
+    assert result["findings"][0]["story"] == []
+    assert "Committed changes before it: ISR shrinks to 1" in (place / "nightly.html").read_text()

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -17,11 +18,13 @@ from harness.campaigns.signature import (
 from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict, Witness
 from harness.history.schema import TABLES
 from harness.runs import experiment_file
+from harness.runs.experiment import Experiment
 from harness.runs.judge import judge_record
 from harness.runs.simulated import simulate
 from system_under_test.defects import DEFECTS
 from tests.unit.harness.campaigns.test_committed import LAST_REPLICA_STANDING, state
 
+EXPERIMENT = Experiment()
 EARLY_ACK, STALE_ELR = "ack-after-append", "elr-not-cleared"
 
 LOSS_RULE = next(row for row in MATRIX if row.name == "loss with ELR").rule
@@ -114,16 +117,26 @@ def shifted(rows, by_ns, rename):
 
 def test_times_brokers_and_offsets_do_not_change_a_signature():
     loss = anomaly("lost-acked-write", 1, election={"at_ns": 7, "leader": 1})
-    (one,) = findings_of(tables(operations=[operation(1, 1, 2)]), verdict(loss))
+    (one,) = findings_of(EXPERIMENT, tables(operations=[operation(1, 1, 2)]), verdict(loss))
     later = shifted(LAST_REPLICA_STANDING, 5_000, {1: 3, 2: 1, 3: 2})
     moved = anomaly("lost-acked-write", 77, election={"at_ns": 5_007, "leader": 3})
     operations = [operation(77, 5_001, 5_002, node="b3")]
-    (other,) = findings_of(tables(states=later, operations=operations), verdict(moved))
+    (other,) = findings_of(EXPERIMENT, tables(states=later, operations=operations), verdict(moved))
     assert one.signature == other.signature
     assert one.parts["change"] == "leader elected from the ISR"
     assert one.title == "lost-acked-write: loss with ELR (leader elected from the ISR)"
     assert one.parts["before"][-2:] == ["no leader", "leader elected from the ISR"]
     assert (one.parts["at_ns"], other.parts["at_ns"]) == (7, 5_007)
+
+
+def test_another_system_has_its_own_findings():
+    loss = verdict(anomaly("lost-acked-write", election={"at_ns": 7}))
+    (one,) = findings_of(EXPERIMENT, tables(), loss)
+    (other,) = findings_of(replace(EXPERIMENT, profile="kafka-4.0"), tables(), loss)
+    assert other.signature == one.signature
+    elsewhere = SimpleNamespace(system="tinylog")
+    (third,) = findings_of(elsewhere, tables(), loss)
+    assert third.signature != one.signature
 
 
 def test_what_broke_and_how_the_leader_was_elected_change_a_signature():
@@ -137,15 +150,21 @@ def test_what_broke_and_how_the_leader_was_elected_change_a_signature():
         states = [state(1, 1, [1, 2, 3]), state(6, -1, [1], elr=[2], epoch=1), last]
         for kind in ("lost-acked-write", "visible-regress"):
             case = verdict(anomaly(kind, 1, election={"at_ns": 7, "leader": 1}))
-            (one,) = findings_of(tables(states=states, operations=[operation(1, 1, 2)]), case)
+            (one,) = findings_of(
+                EXPERIMENT, tables(states=states, operations=[operation(1, 1, 2)]), case
+            )
             found.add(one.signature)
     assert len(found) == 6
 
 
 def test_the_rule_counts_by_its_name_so_that_its_wording_may_change():
-    (one,) = findings_of(tables(), verdict(anomaly("lost-acked-write", election={"at_ns": 7})))
+    (one,) = findings_of(
+        EXPERIMENT, tables(), verdict(anomaly("lost-acked-write", election={"at_ns": 7}))
+    )
     assert one.parts["expectation"] == "loss with ELR"
-    (other,) = findings_of(tables(), verdict(anomaly("lost-acked-write", rule="of a third party")))
+    (other,) = findings_of(
+        EXPERIMENT, tables(), verdict(anomaly("lost-acked-write", rule="of a third party"))
+    )
     assert other.parts["expectation"] == "of a third party"
 
 
@@ -156,7 +175,7 @@ def test_one_lost_tail_is_one_finding_whatever_it_breaks():
         anomaly("lost-acked-write", 1, election={"at_ns": 7, "leader": 1}),
         anomaly("order-inversion", 1, 2),
     )
-    (one,) = findings_of(tables(operations=operations), broken)
+    (one,) = findings_of(EXPERIMENT, tables(operations=operations), broken)
     assert one.parts["what"] == "lost-acked-write"
     assert one.parts["also"] == ["offset-reused", "order-inversion"]
 
@@ -175,7 +194,7 @@ def test_what_no_election_can_cause_is_a_finding_of_its_own():
         anomaly("order-inversion", 3, 4, rule="order"),
         anomaly("made-by-a-third-party", 1, 2, rule="other"),
     )
-    found = findings_of(tables(operations=operations), broken)
+    found = findings_of(EXPERIMENT, tables(operations=operations), broken)
     assert [one.parts["what"] for one in found] == [
         "lost-acked-write",
         "corrupt-record",
@@ -193,22 +212,25 @@ def test_another_partition_has_its_own_finding():
         anomaly("lost-acked-write", 1, election={"at_ns": 7}),
         anomaly("visible-regress", 2, partition=1),
     )
-    assert len(findings_of(tables(states=states, operations=operations), broken)) == 2
+    assert len(findings_of(EXPERIMENT, tables(states=states, operations=operations), broken)) == 2
 
 
 def test_only_forbidden_anomalies_are_findings():
     others = [
         anomaly("lost-acked-write", judgement=j) for j in Judgement if j != Judgement.FORBIDDEN
     ]
-    assert findings_of(tables(), verdict(*others)) == []
+    assert findings_of(EXPERIMENT, tables(), verdict(*others)) == []
     violations = [violation(3, "INV-2", "INV-2: never judged")]
-    assert findings_of(tables(violations=violations), Verdict(validity=Validity.VALID)) == []
+    assert (
+        findings_of(EXPERIMENT, tables(violations=violations), Verdict(validity=Validity.VALID))
+        == []
+    )
 
 
 def test_an_invariant_counts_by_its_statement_and_the_role_of_the_broker():
     def found(sentence, at_ns=5):
         table = tables(violations=[violation(at_ns, "INV-2", sentence)])
-        (one,) = findings_of(table, invariant_broken(table))
+        (one,) = findings_of(EXPERIMENT, table, invariant_broken(table))
         return one
 
     base = found("INV-2: every member has all (broker=1, log_end_offset=5)")
@@ -228,7 +250,7 @@ def test_an_invariant_counts_by_its_statement_and_the_role_of_the_broker():
 def test_a_crash_counts_by_its_sentence_without_numbers_and_names():
     def found(sentence, node):
         table = tables(violations=[violation(5, "", sentence, node)])
-        (one,) = findings_of(table, invariant_broken(table))
+        (one,) = findings_of(EXPERIMENT, table, invariant_broken(table))
         return one
 
     one = found("b1: KeyError: 17 at /var/lib/x/y.log", "b1")
@@ -245,7 +267,7 @@ def test_marks_of_truncations_at_the_broker_group_findings_and_other_marks_do_no
         ]
         violations = [violation(10**9, "INV-2", "INV-2: every member has all (broker=1)")]
         table = tables(violations=violations, marks=rows)
-        (one,) = findings_of(table, invariant_broken(table))
+        (one,) = findings_of(EXPERIMENT, table, invariant_broken(table))
         return one
 
     plain = found()
@@ -263,10 +285,10 @@ def test_marks_of_truncations_at_the_broker_group_findings_and_other_marks_do_no
 def test_a_finding_does_not_need_metadata_or_witnesses():
     """Third-party systems may record neither."""
     empty = tables(states=())
-    (one,) = findings_of(empty, verdict(anomaly("lost-acked-write")))
+    (one,) = findings_of(EXPERIMENT, empty, verdict(anomaly("lost-acked-write")))
     assert (one.parts["change"], one.parts["before"]) == ("", [])
     table = tables(states=(), violations=[violation(5, "", "n-x: ended", "n-x")])
-    assert len(findings_of(table, invariant_broken(table))) == 1
+    assert len(findings_of(EXPERIMENT, table, invariant_broken(table))) == 1
 
 
 def test_equal_findings_of_a_run_are_one_and_their_number_is_bounded():
@@ -274,11 +296,11 @@ def test_equal_findings_of_a_run_are_one_and_their_number_is_bounded():
         violation(5, "INV-2", f"INV-2: every member has all (broker=1, n={n})") for n in (1, 2)
     ]
     table = tables(violations=twice)
-    (one,) = findings_of(table, invariant_broken(table))
+    (one,) = findings_of(EXPERIMENT, table, invariant_broken(table))
     assert "n=1" in one.parts["sentence"], "the first one is described"
     many = [violation(5, "", f"b1: {'x' * n}", "b1") for n in range(1, 50)]
     table = tables(violations=many)
-    assert len(findings_of(table, invariant_broken(table))) == FINDINGS_MAX
+    assert len(findings_of(EXPERIMENT, table, invariant_broken(table))) == FINDINGS_MAX
 
 
 def test_an_error_of_the_harness_counts_by_its_sentence_without_numbers():
@@ -308,8 +330,9 @@ def found_with(name, seed):
     )
     result = simulate(experiment, seed)
     judged = judge_record(result.tables, experiment)
-    found = findings_of(result.tables, judged)
+    found = findings_of(experiment, result.tables, judged)
     again = findings_of(
+        experiment,
         {
             name: table.take(pa.array(range(table.num_rows - 1, -1, -1), pa.int64()))
             for name, table in result.tables.items()
@@ -336,7 +359,9 @@ def test_defects_of_the_reference_system_fall_into_few_groups_that_they_do_not_s
 
 def test_the_signature_of_a_finding_is_stable():
     """Known failures of users name it. A change of the hash makes all of them new, and needs a changelog line."""
-    (one,) = findings_of(tables(), verdict(anomaly("lost-acked-write", election={"at_ns": 7})))
-    assert one.signature == "3a0830c81f26"
+    (one,) = findings_of(
+        EXPERIMENT, tables(), verdict(anomaly("lost-acked-write", election={"at_ns": 7}))
+    )
+    assert one.signature == "70774202ea85"
     renamed = replace(one, title="another title")
     assert renamed.to_json()["signature"] == one.signature

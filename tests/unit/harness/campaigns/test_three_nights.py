@@ -44,7 +44,7 @@ def run(job: str, seed: int, disabled_rules: tuple[str, ...]) -> dict[str, Any]:
     )
     result = simulate(experiment, seed)
     verdict, summary = judge_result(experiment, seed, result)
-    found = findings_of(result.tables, verdict)
+    found = findings_of(experiment, result.tables, verdict)
     return {
         **{key: summary[key] for key in SUMMARY_KEYS},
         "job": job,
