@@ -66,7 +66,7 @@ FINDINGS = pa.schema(
         _field("profile", _STR, "feature profile of the system"),
         _field("world", _STR, "environment"),
         _field("runs", _I64, "runs of the job that have it"),
-        _field("what", _STR, "anomaly, invariant, crash or harness-error"),
+        _field("what", _STR, "anomaly, invariant, crash, unexpected-outcome or harness-error"),
         _field("expectation", _STR, "row of the expectation matrix, or statement of the invariant"),
         _field("change", _STR, "committed change at the decisive moment; empty if none"),
         _field("role", _STR, "role of the broker that broke an invariant; empty if none"),

@@ -34,6 +34,7 @@ _NIGHT_FILES = frozenset(
         SUMMARY_FILE,
         JUNIT_FILE,
         "jobs.json",
+        "workers.log",
         "spark.log",
     }
 )

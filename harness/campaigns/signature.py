@@ -45,6 +45,7 @@ from harness.runs.experiment import Experiment
 
 HARNESS_ERROR = "harness-error"
 CRASH = "crash"
+UNEXPECTED_OUTCOME = "unexpected-outcome"
 INVARIANT_BROKEN = "invariant-broken"
 
 CHANGES_LISTED = 4
@@ -87,7 +88,12 @@ class Finding:
 
 
 def findings_of(
-    experiment: Experiment, tables: Mapping[str, pa.Table], verdict: Verdict
+    experiment: Experiment,
+    tables: Mapping[str, pa.Table],
+    verdict: Verdict,
+    *,
+    outcome: str = "",
+    predicted: str = "",
 ) -> list[Finding]:
     """Returns the findings of a judged run, one per signature, the most severe first.
 
@@ -95,12 +101,19 @@ def findings_of(
         experiment: What was run; only its system counts.
         tables: The tables of the run (`harness.history.schema.TABLES`); a missing one counts as empty.
         verdict: Its verdict. Only forbidden anomalies are findings.
+        outcome: How a scripted scenario ended; empty without one.
+        predicted: How it should end. That loss is no finding; another outcome is one in any case.
     """
+    is_as_predicted = bool(predicted) and outcome == predicted
+    surprise = []
+    if predicted and not is_as_predicted:
+        surprise = [_unexpected_outcome(experiment, outcome, predicted)]
     if not any(anomaly.judgement is Judgement.FORBIDDEN for anomaly in verdict.anomalies):
-        return []
+        return surprise
     full = {name: tables.get(name, schema.empty_table()) for name, schema in TABLES.items()}
     run = _Run(experiment.system, full)
-    found = [*_of_anomalies(run, verdict.anomalies), *_of_violations(run)]
+    anomalies = () if is_as_predicted else verdict.anomalies
+    found = [*_of_anomalies(run, anomalies), *_of_violations(run)] or surprise
     unique = {finding.signature: finding for finding in reversed(found)}
     first = [unique.pop(finding.signature) for finding in found if finding.signature in unique]
     return first[:FINDINGS_MAX]
@@ -109,6 +122,16 @@ def findings_of(
 def finding_of_error(error: str) -> Finding:
     """Returns the finding of a run that the harness could not finish."""
     return _finding(what=HARNESS_ERROR, expectation=_without_numbers(error), sentence=error)
+
+
+def _unexpected_outcome(experiment: Experiment, outcome: str, predicted: str) -> Finding:
+    expectation = f"{experiment.scenario} ends with {predicted!r}, not with {outcome!r}"
+    return _finding(
+        system=experiment.system,
+        what=UNEXPECTED_OUTCOME,
+        expectation=expectation,
+        sentence=f"The scenario {expectation} (profile {experiment.profile}).",
+    )
 
 
 class _Run:

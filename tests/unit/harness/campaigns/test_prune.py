@@ -37,6 +37,7 @@ def make_night(root: Path, night: str, *verdicts: str) -> Path:
         "nightly.html",
         "summary.md",
         "junit.xml",
+        "workers.log",
     ):
         (place / name).write_text("{}")
     (place / "job-1.toml").write_text("")

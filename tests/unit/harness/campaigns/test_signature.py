@@ -12,6 +12,7 @@ from harness.campaigns.signature import (
     CRASH,
     FINDINGS_MAX,
     HARNESS_ERROR,
+    UNEXPECTED_OUTCOME,
     finding_of_error,
     findings_of,
 )
@@ -301,6 +302,27 @@ def test_equal_findings_of_a_run_are_one_and_their_number_is_bounded():
     many = [violation(5, "", f"b1: {'x' * n}", "b1") for n in range(1, 50)]
     table = tables(violations=many)
     assert len(findings_of(EXPERIMENT, table, invariant_broken(table))) == FINDINGS_MAX
+
+
+def test_a_predicted_loss_of_a_scenario_is_no_finding_and_another_outcome_is_one():
+    scripted = SimpleNamespace(
+        system="reference", profile="kafka-4.0", scenario="last-replica-standing:V3b"
+    )
+    loss = verdict(anomaly("lost-acked-write", election={"at_ns": 7}))
+
+    def found(judged, outcome, table=None):
+        return [
+            one.parts["what"]
+            for one in findings_of(
+                scripted, table or tables(), judged, outcome=outcome, predicted="loss"
+            )
+        ]
+
+    assert found(loss, "loss") == []
+    assert found(loss, "loss+visible") == ["lost-acked-write"]
+    assert found(Verdict(validity=Validity.VALID), "ok") == [UNEXPECTED_OUTCOME]
+    broken = tables(violations=[violation(5, "INV-8", "INV-8: one leader")])
+    assert found(invariant_broken(broken), "loss", broken) == ["INV-8"], "never predicted"
 
 
 def test_an_error_of_the_harness_counts_by_its_sentence_without_numbers():
