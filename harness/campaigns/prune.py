@@ -138,6 +138,8 @@ def prune(pruning: Pruning) -> None:
 
 def is_failing_run(run: Path) -> bool:
     """Returns whether a stored run failed, or cannot be shown not to have: then it is worth keeping."""
+    if not _known_in_run(run):
+        return False  # its removal was interrupted
     try:
         summary = read_json(RunFiles(run).run)
     except (FileNotFoundError, HistoryError):
