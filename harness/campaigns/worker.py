@@ -32,6 +32,7 @@ from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from harness.campaigns.kept_runs import is_failing, keep_error, keep_run
+from harness.campaigns.signature import findings_of
 from harness.contracts.verdict import Verdict
 from harness.environments.registry import DEFAULT, ENVIRONMENTS
 from harness.errors import HarnessError, HarnessFailure
@@ -78,12 +79,14 @@ ROW_KEYS = (
     "outcome",
     "predicted",
     "replayed",
+    "findings",
     "wall_s",
     "cpu_s",
 )
 """Keys of a row. `outcome`, `predicted`: of a scripted scenario, otherwise empty. `replayed`: see `Replayer`.
-`error`: why the run has no verdict. `not_stored`: why a run that had to be stored is not. `wall_s`: how long
-everything took. `cpu_s`: processor time of the simulation alone, without judging and storing."""
+`findings`: see `harness.campaigns.signature`. `error`: why the run has no verdict. `not_stored`: why a run that had
+to be stored is not. `wall_s`: how long everything took. `cpu_s`: processor time of the simulation alone, without
+judging and storing."""
 
 _SET_PARENT_DEATH_SIGNAL = 1
 _LIBC = ctypes.CDLL(None)
@@ -109,6 +112,7 @@ def run_seed(request: Mapping[str, Any]) -> dict[str, Any]:
         return row
     row = _row(request, summary)
     row.update(_outcome(experiment, verdict))
+    row["findings"] = _findings(experiment, result, verdict, row)
     if is_failing(row):
         _keep(request, row, experiment, result, verdict)
     row.update(wall_s=time.perf_counter() - began_s, cpu_s=cpu_s)
@@ -132,9 +136,23 @@ def run_real_seed(request: Mapping[str, Any]) -> dict[str, Any]:
         return failed_row(request, str(error))
     row = _row(request, summary)
     row.update(_outcome(experiment, verdict))
+    row["findings"] = _findings(experiment, result, verdict, row)
     cpu_s = time.process_time() - cpu_began_s
     row.update(wall_s=time.perf_counter() - began_s, cpu_s=cpu_s)
     return row
+
+
+def _findings(
+    experiment: Experiment, result: RunResult, verdict: Verdict, row: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    found = findings_of(
+        experiment,
+        result.tables,
+        verdict,
+        outcome=row["outcome"],
+        predicted=row["predicted"],
+    )
+    return [finding.to_json() for finding in found]
 
 
 def run_seed_forked(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,6 +208,7 @@ def failed_row(request: Mapping[str, Any], error: str) -> dict[str, Any]:
         "outcome": "",
         "predicted": "",
         "replayed": "",
+        "findings": [],
         "wall_s": 0.0,
         "cpu_s": 0.0,
     }

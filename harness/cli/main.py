@@ -24,6 +24,7 @@ from harness.cli.commands import (
     completion,
     demo,
     doctor,
+    gc,
     image,
     nightly,
     replay,
@@ -54,6 +55,7 @@ COMMANDS = (
     broker,
     image,
     reset,
+    gc,
     completion,
 )
 """The modules of all commands, in the order of the help."""

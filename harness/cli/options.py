@@ -287,17 +287,6 @@ def _whole_number(text: str, least: int) -> int:
     return number
 
 
-def natural_number(text: str) -> int:
-    """Returns a whole number of at least 0; an argparse type."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = -1
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
-    return number
-
-
 def seed(text: str) -> int:
     """Returns a seed; an argparse type."""
     try:

@@ -2,7 +2,7 @@
 
 from results.report.run import RunData, levels_text, seconds
 from results.report.story import Story, place_name
-from results.text import plain
+from results.text import markdown_text as _md
 
 LINES_MAX = 60
 """Story lines of a summary; the report has the rest."""
@@ -76,9 +76,3 @@ def _anomaly_table(run: RunData) -> list[str]:
         ]
         lines.append("| " + " | ".join(_md(cell) for cell in cells) + " |")
     return lines
-
-
-def _md(text: str) -> str:
-    """Escapes what Markdown or HTML would act upon."""
-    safe = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
-    return safe.replace("[", "\\[").replace("*", "\\*")

@@ -27,12 +27,13 @@ from results.layout import utc_stamp
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from harness.campaigns.known_failures import KnownFailure
     from harness.campaigns.nightly import Budget
     from harness.campaigns.nights import Night
 
 KEEP_ALIKE = 5
 """Runs that fail alike show the same; a few of them are stored."""
-SHOWN_MAX = 5
+TABLES_FOLDER = "campaign-tables"
 
 _BUDGET = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})m)?(?:(\d{1,6})s)?")
 
@@ -61,6 +62,23 @@ def add_parser(commands: Subcommands) -> None:
         action="store_true",
         help="print the plan and exit; without PLAN the built-in one",
     )
+    parser.add_argument(
+        "--known-failures",
+        type=Path,
+        metavar="FILE",
+        help="findings that do not fail the night (TOML, see docs/how-to/nightly.md)",
+    )
+    parser.add_argument(
+        "--resolved-after",
+        type=positive_number,
+        metavar="N",
+        help="a finding is resolved when it has not occurred for N nights (default: 3)",
+    )
+    parser.add_argument(
+        "--tables",
+        metavar="ROOT",
+        help="where the tables of all nights are: a path or a URI (default: campaign-tables in --results)",
+    )
     add_resume_options(
         parser, f"store the first N of the runs that fail alike (default: {KEEP_ALIKE})"
     )
@@ -80,15 +98,16 @@ def nightly(options: argparse.Namespace) -> int:
         else:
             print(text.rstrip())
         return exit_codes.VALID
+    known = _known(options)
     if options.resume is not None:
         night, directory = _resumed(options)
-        return _run(options, night, directory, Budget(night.budget_s))
+        return _run(options, night, directory, Budget(night.budget_s), known)
     if options.budget is None and options.runs is None:
         raise UsageError("a night needs an end: give --budget, for example 2h, or --runs")
     budget = Budget(options.budget)
     parse_workers(options)
     night, directory = _new(options)
-    return _run(options, night, directory, budget)
+    return _run(options, night, directory, budget, known)
 
 
 def budget_s(text: str) -> float:
@@ -163,17 +182,27 @@ def _resumed(options: argparse.Namespace) -> "tuple[Night, Path]":
     return night, directory
 
 
-def _run(options: argparse.Namespace, night: "Night", directory: Path, budget: "Budget") -> int:
+def _run(
+    options: argparse.Namespace,
+    night: "Night",
+    directory: Path,
+    budget: "Budget",
+    known: "Mapping[str, KnownFailure]",
+) -> int:
+    from harness.campaigns.night_outputs import PAGE_FILE, append_step_summary, close_night
     from harness.campaigns.nightly import run_night
+    from harness.campaigns.triage import RESOLVED_AFTER_NIGHTS
+    from results.report.night_text import night_parts
     from results.tables import line
 
+    root = options.tables or str(directory.parent / TABLES_FOLDER)
     command = f"laststand nightly --resume {shlex.quote(str(directory))}"
 
     def interrupted(result: dict[str, Any]) -> None:
         if options.json:
             print_json({**result, "interrupted": True, "resume": command})
         else:
-            show(*night_parts(result))
+            show(job_table(result))
         print(f"laststand: to continue, run: {command}", file=sys.stderr)
 
     has_real = any(not job.is_simulated for job in night.jobs)
@@ -185,29 +214,32 @@ def _run(options: argparse.Namespace, night: "Night", directory: Path, budget: "
             )
         except HarnessFailure as failure:
             raise HarnessFailure(f"{failure}; to continue, run: {command}") from None
-    code = exit_code_of(result)
+        closed = close_night(
+            directory,
+            root=root,
+            known=known,
+            spark=workers.spark,
+            resolved_after=options.resolved_after or RESOLVED_AFTER_NIGHTS,
+        )
+    append_step_summary(directory)
     if options.json:
-        print_json({**result, "directory": str(directory), "exit_code": code})
+        print_json({**closed, "directory": str(directory)})
     else:
-        show(*night_parts(result), line(f"night: {directory}"))
+        page = directory / PAGE_FILE
+        show(job_table(result), line(""), *night_parts(closed), line(f"page: {page}"))
+    code: int = closed["exit_code"]
     return code
 
 
-def exit_code_of(result: Mapping[str, Any]) -> int:
-    """Returns 255 if runs ended in errors or did not repeat, 1 if a run is failing, 2 if a job shows nothing."""
-    jobs = result["jobs"]
-    if result["alarms"] or any(job["errors"] for job in jobs):
-        return exit_codes.FAILURE
-    if result["failing"]:
-        return exit_codes.INVALID
-    if any(not job["valid"] + job["invalid"] for job in jobs):
-        return exit_codes.UNKNOWN
-    return exit_codes.VALID
+def _known(options: argparse.Namespace) -> "dict[str, KnownFailure]":
+    from harness.campaigns.known_failures import load_known_failures
+
+    return {} if options.known_failures is None else load_known_failures(options.known_failures)
 
 
-def night_parts(result: Mapping[str, Any]) -> "list[RenderableType]":
-    """Returns the result of a night as a table and lines."""
-    from results.tables import line, table
+def job_table(result: Mapping[str, Any]) -> "RenderableType":
+    """Returns the numbers of the jobs of a night as a table."""
+    from results.tables import table
 
     names = ("runs", "valid", "invalid", "unknown", "errors", "s/run")
     rows = [
@@ -220,13 +252,4 @@ def night_parts(result: Mapping[str, Any]) -> "list[RenderableType]":
         )
         for job in result["jobs"]
     ]
-    parts: list[RenderableType] = [table(("job", "kind", "world", *names), rows, right=names)]
-    parts += [
-        line(f"not repeated: seed {one['seed']} of {one['arm']}: {one['replayed']}", "bold red")
-        for one in result["alarms"]
-    ]
-    if result["failing"]:
-        parts += [line(""), line(f"failing runs: {result['failing']}, for example")]
-        for run in result["attention"][:SHOWN_MAX]:
-            parts += [line(f"  {run['arm']}: {run['reason']}"), line(f"    {run['command']}")]
-    return parts
+    return table(("job", "kind", "world", *names), rows, right=names)

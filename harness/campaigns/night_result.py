@@ -1,0 +1,174 @@
+"""The result of a night as JSON-compatible data: what `nightly.json` holds and every other output shows."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.campaigns.night import SIMULATION
+from harness.campaigns.night_summary import JobSummary, NightSummary
+from harness.campaigns.night_tables import job_row
+from harness.campaigns.triage import (
+    KNOWN,
+    NEW,
+    OPEN,
+    Absent,
+    Triage,
+    Triaged,
+    counts_by_status,
+    exit_code_of,
+    unknown_jobs,
+)
+from harness.environments.registry import ENVIRONMENTS
+from harness.errors import HistoryError
+from results.layout import RunFiles
+from results.report.night_story import key_entries
+from results.report.run import shell_word
+
+SCHEMA = 1
+
+STORIES_MAX = 20
+"""Findings whose story is told; the others only link to their report."""
+
+
+def result_of(
+    summary: NightSummary,
+    triage: Triage,
+    trends: Sequence[Mapping[str, Any]],
+    *,
+    directory: Path,
+) -> dict[str, Any]:
+    """Returns the result of a night.
+
+    Args:
+        summary: The night, counted.
+        triage: Its findings against earlier nights.
+        trends: One row per night and job (`harness.campaigns.trends`), this night included.
+        directory: The night's directory; paths of stored runs may be relative to it.
+    """
+    findings = [_finding(found, directory) for found in triage.findings]
+    for finding in findings[:STORIES_MAX]:
+        finding["story"] = _story(finding["examples"])
+    code = exit_code_of(summary, triage)
+    return {
+        "schema": SCHEMA,
+        "night": summary.plan.night,
+        "exit_code": code,
+        "sentence": _sentence(summary, triage),
+        "runs": summary.runs,
+        "counts": counts_by_status(triage),
+        "findings": findings,
+        "resolved": [_absent(one) for one in triage.resolved],
+        "absent": [_absent(one) for one in triage.absent],
+        "expired": [entry.to_json() for entry in triage.expired],
+        "alarms": [_alarm(alarm, directory) for alarm in summary.alarms],
+        "jobs": [_job(job) for job in summary.jobs.values()],
+        "trends": [dict(row) for row in trends],
+    }
+
+
+def _sentence(summary: NightSummary, triage: Triage) -> str:
+    """Returns the night in one sentence, what matters most first."""
+    counts = counts_by_status(triage)
+    repeats = sum(job.nondeterministic for job in summary.jobs.values())
+    unknown = unknown_jobs(summary.jobs)
+    parts = []
+    if repeats:
+        parts.append(f"{_count(repeats, 'simulated run')} did not repeat")
+    if counts[NEW]:
+        parts.append(_count(counts[NEW], "new finding"))
+    if counts[OPEN]:
+        parts.append(_count(counts[OPEN], "open finding"))
+    if not counts[NEW] + counts[OPEN]:
+        parts.append("nothing new")
+    if counts[KNOWN]:
+        parts.append(_count(counts[KNOWN], "known finding"))
+    if counts["resolved"]:
+        parts.append(f"{counts['resolved']} resolved")
+    if unknown:
+        parts.append(f"nothing is known of {', '.join(unknown)}")
+    return f"{', '.join(parts)} in {_count(summary.runs, 'run')}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _finding(found: Triaged, directory: Path) -> dict[str, Any]:
+    group = found.group
+    return {
+        "signature": group.signature,
+        "title": group.title,
+        "status": found.status,
+        "fails": found.fails,
+        "note": found.note,
+        "known": found.known.to_json() if found.known else None,
+        "first_night": found.first_night,
+        "nights": found.nights,
+        "runs": sum(group.runs.values()),
+        "runs_by_job": dict(group.runs),
+        "confirmed": group.confirmed,
+        "replayed": group.replayed,
+        "parts": dict(group.parts),
+        "examples": [_example(example, directory) for example in group.examples],
+        "story": [],
+    }
+
+
+def _example(example: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+    run = _stored(str(example["stored"]), directory)
+    command = report = ""
+    if run is not None:
+        files = RunFiles(run)
+        report = str(files.report) if files.report.exists() else ""
+        environment = ENVIRONMENTS.get(str(example["world"]))
+        if environment is not None and environment.is_simulated:
+            command = f"laststand replay {shell_word(str(run))}"
+        else:
+            command = f"laststand run {shell_word(str(files.experiment))} --seed {example['seed']}"
+    return {**example, "run": str(run or ""), "report": report, "command": command}
+
+
+def _stored(stored: str, directory: Path) -> Path | None:
+    """Returns the directory of a stored run, if it is on this machine."""
+    paths = (Path(stored), directory / stored) if stored else ()
+    return next((path for path in paths if RunFiles(path).run.is_file()), None)
+
+
+def _story(examples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the story of the first example that is stored; none if it cannot be read."""
+    for example in examples:
+        if example["run"]:
+            try:
+                entries = key_entries(Path(example["run"]), example["at_ns"])
+            except HistoryError:
+                continue
+            return [
+                {
+                    "at_s": entry.at_ns / 1e9,
+                    "kind": entry.kind,
+                    "title": entry.title,
+                    "tone": entry.tone,
+                }
+                for entry in entries
+            ]
+    return []
+
+
+def _absent(one: Absent) -> dict[str, Any]:
+    return {
+        "signature": one.signature,
+        "title": one.title,
+        "jobs": list(one.jobs),
+        "last_night": one.last_night,
+        "nights_without": one.nights_without,
+        "known": one.known.to_json() if one.known else None,
+    }
+
+
+def _alarm(alarm: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+    example = _example({**alarm, "world": SIMULATION}, directory)
+    return {key: example[key] for key in ("job", "seed", "replayed", "run", "command")}
+
+
+def _job(job: JobSummary) -> dict[str, Any]:
+    return {**job_row(job), "is_simulated": job.job.is_simulated, "is_unknown": job.is_unknown}

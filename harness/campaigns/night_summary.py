@@ -1,0 +1,178 @@
+"""The rows of a night, counted: numbers per job, and the findings as groups of one signature.
+
+Rows come one at a time, so that a night of any length needs the same memory: a job keeps its numbers, a group its
+first runs.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.campaigns.night import Job, NightPlan, Row, is_nondeterministic, replays
+from harness.campaigns.statistics import median
+from harness.errors import HistoryError
+
+EXAMPLES_MAX = 5
+"""Runs of one group that are listed. One is enough to debug; a few show what they share."""
+
+ALARMS_MAX = 50
+"""Alarms of a night that are listed; one of them is enough to stop trusting the simulation."""
+
+
+@dataclass(slots=True, kw_only=True)
+class JobSummary:
+    """The numbers of one job of a night. Mutable: `add` counts a row.
+
+    Attributes:
+        job: The job.
+        runs, valid, invalid, unknown, errors: Finished runs, and how they ended; errors are not among the unknown.
+        operations, faults: Sums over the runs.
+        elapsed_ms: How long the runs lasted, in their own time.
+        wall_s: How long they took on the machine.
+        unavailable_ms: Per judged run, the time without a leader.
+        marks: In how many runs each mark was reached.
+        signatures: Findings.
+        confirmed, replayed: Replays of runs with a finding, and how many of them had the same finding.
+        nondeterministic: Simulated runs that did not repeat.
+    """
+
+    job: Job
+    runs: int = 0
+    valid: int = 0
+    invalid: int = 0
+    unknown: int = 0
+    errors: int = 0
+    operations: int = 0
+    faults: int = 0
+    elapsed_ms: float = 0.0
+    wall_s: float = 0.0
+    unavailable_ms: list[float] = field(default_factory=list)
+    marks: dict[str, int] = field(default_factory=dict)
+    signatures: set[str] = field(default_factory=set)
+    confirmed: int = 0
+    replayed: int = 0
+    nondeterministic: int = 0
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the job shows nothing: no run was judged valid or invalid."""
+        return self.valid + self.invalid == 0
+
+    @property
+    def unavailable_ms_median(self) -> float | None:
+        """The median time without a leader; None if no run was judged."""
+        return median(self.unavailable_ms) if self.unavailable_ms else None
+
+    @property
+    def runs_per_min(self) -> float:
+        """Runs per minute of one worker."""
+        return 60 * self.runs / self.wall_s if self.wall_s > 0 else 0.0
+
+    def add(self, row: Row) -> None:
+        """Counts one run."""
+        self.runs += 1
+        self.wall_s += row["wall_s"]
+        self.signatures |= {finding["signature"] for finding in row["findings"]}
+        confirmed, replayed = replays(row["replayed"])
+        self.confirmed += confirmed
+        self.replayed += replayed
+        self.nondeterministic += is_nondeterministic(row)
+        if row["error"]:
+            self.errors += 1
+            return
+        self.valid += row["verdict"] == "valid"
+        self.invalid += row["verdict"] == "invalid"
+        self.unknown += row["verdict"] not in ("valid", "invalid")
+        self.operations += row["operations"]
+        self.faults += row["faults"]
+        self.elapsed_ms += row["elapsed_ms"]
+        self.unavailable_ms.append(row["unavailable_ms"])
+        for mark in row["marks"]:
+            self.marks[mark] = self.marks.get(mark, 0) + 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Group:
+    """The runs of one signature in a night. Mutable: `add` counts a run.
+
+    Attributes:
+        signature, title, parts: As in `harness.campaigns.signature.Finding`, of the first run.
+        runs: How many runs have it, by job.
+        examples: The first of them: job, world, seed, arm, stored, replayed, at_ns (the decisive moment).
+        confirmed, replayed: Its replays in real worlds.
+    """
+
+    signature: str
+    title: str
+    parts: Mapping[str, Any]
+    runs: dict[str, int] = field(default_factory=dict)
+    examples: list[dict[str, Any]] = field(default_factory=list)
+    confirmed: int = 0
+    replayed: int = 0
+
+    def add(self, row: Row, at_ns: int) -> None:
+        """Counts one run with its decisive moment; stored runs come first among the examples."""
+        self.runs[row["job"]] = self.runs.get(row["job"], 0) + 1
+        confirmed, replayed = replays(row["replayed"])
+        self.confirmed += confirmed
+        self.replayed += replayed
+        keys = ("job", "seed", "arm", "stored", "replayed")
+        example = {key: row[key] for key in keys}
+        self.examples.append({**example, "world": row["on"], "at_ns": at_ns})
+        self.examples.sort(key=lambda example: not example["stored"])
+        del self.examples[EXAMPLES_MAX:]
+
+
+@dataclass(slots=True, kw_only=True)
+class NightSummary:
+    """A night, counted.
+
+    Attributes:
+        plan: What was planned.
+        jobs: One per job of the plan, in its order.
+        groups: By signature, in the order in which they were found.
+        alarms: Simulated runs that did not repeat: job, seed, stored, replayed.
+    """
+
+    plan: NightPlan
+    jobs: dict[str, JobSummary]
+    groups: dict[str, Group] = field(default_factory=dict)
+    alarms: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def runs(self) -> int:
+        """How many runs finished."""
+        return sum(job.runs for job in self.jobs.values())
+
+
+def summarize_night(plan: NightPlan, rows: Iterable[Row]) -> NightSummary:
+    """Counts the rows of a night.
+
+    Raises:
+        HistoryError: A row is of no job of the plan, or lacks a key.
+    """
+    night = NightSummary(plan=plan, jobs={job.name: JobSummary(job=job) for job in plan.jobs})
+    for row in rows:
+        try:
+            _add(night, row)
+        except (KeyError, TypeError) as error:
+            raise HistoryError(
+                f"a row of night {plan.night} is damaged: {type(error).__name__}: {error}"
+            ) from None
+    return night
+
+
+def _add(night: NightSummary, row: Row) -> None:
+    name = row["job"]
+    if name not in night.jobs:
+        raise HistoryError(f"a row of night {night.plan.night} is of the unplanned job {name!r}")
+    night.jobs[name].add(row)
+    for finding in row["findings"]:
+        signature = str(finding["signature"])
+        if signature not in night.groups:
+            night.groups[signature] = Group(
+                signature=signature, title=str(finding["title"]), parts=dict(finding["parts"])
+            )
+        night.groups[signature].add(row, int(finding["parts"].get("at_ns", 0)))
+    if is_nondeterministic(row) and len(night.alarms) < ALARMS_MAX:
+        night.alarms.append({key: row[key] for key in ("job", "seed", "stored", "replayed")})
