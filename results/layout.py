@@ -45,6 +45,10 @@ CAMPAIGN_FILES: dict[str, str] = {
     "compare.html": "the result as a page that links the stored runs",
     "job-1.toml": "of a night instead: the experiment of the first job, and so on",
     "jobs.json": "of a night instead: the numbers of each job; missing while the night is not over",
+    "nightly.json": "of a night: the result: new, open, known and resolved findings; three more files show it",
+    "nightly.html": "the result of a night as a page",
+    "summary.md": "the result of a night in Markdown, for job summaries",
+    "junit.xml": "the result of a night as test cases, for CI systems",
     "workers.log": "what worker processes wrote to standard error; `spark.log` for a Spark job",
 }
 """Every file of a campaign's directory; docs/results.md is made from this."""

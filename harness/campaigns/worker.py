@@ -85,8 +85,8 @@ ROW_KEYS = (
 )
 """Keys of a row. `outcome`, `predicted`: of a scripted scenario, otherwise empty. `replayed`: see `Replayer`.
 `findings`: see `harness.campaigns.signature`. `error`: why the run has no verdict. `not_stored`: why a run that
-had to be stored is not. `wall_s`: how long everything took. `cpu_s`: processor time of the simulation alone, without
-judging and storing."""
+had to be stored is not. `wall_s`: how long everything took. `cpu_s`: processor time of the simulation alone,
+without judging and storing."""
 
 _SET_PARENT_DEATH_SIGNAL = 1
 _LIBC = ctypes.CDLL(None)

@@ -39,6 +39,7 @@ profiles = ["kafka-4.0"]
 seeds = [7]
 """
 LIMIT_S = 240
+LEFT_BY_A_NIGHT = ("nightly.json", "nightly.html", "summary.md", "junit.xml", "jobs.json")
 
 
 def where(root: Path) -> tuple[object, ...]:
@@ -73,18 +74,29 @@ def test_a_failing_run_is_replayed_stored_and_run_again_in_the_next_night(
     (row,) = rows_of(night)
     assert (row["replayed"], row["verdict"], row["seed"]) == ("same", "invalid", 7)
     assert (night / row["stored"] / "report.html").is_file()
-    (command,) = [line for line in outcome.out.splitlines() if "laststand run" in line]
+    (command,) = [line for line in outcome.out.splitlines() if "laststand replay" in line]
+    assert all((night / name).stat().st_size for name in LEFT_BY_A_NIGHT)
     once = call(
-        capsys, *shlex.split(command)[1:], *where(tmp_path)[0:1], *where(tmp_path)[3:], "--json"
+        capsys, *shlex.split(command)[1:], "--quiet", "--json", "--results", tmp_path / "again"
     )
     assert (once.code, once.data["trace_hash"]) == (1, row["trace_hash"])
     healthy = write(tmp_path / "healthy.toml", PLAN)
     second = call(capsys, "nightly", healthy, "--runs", 2, *where(tmp_path), "--json")
     assert second.code == 1
-    jobs = {job["name"]: (job["kind"], job["runs"], job["invalid"]) for job in second.data["jobs"]}
-    assert jobs[f"losing (of {night.name.removeprefix('nightly-')})"] == ("regression", 1, 1)
+    jobs = {job["job"]: (job["runs"], job["invalid"]) for job in second.data["jobs"]}
+    assert jobs[f"losing (of {night.name.removeprefix('nightly-')})"] == (1, 1)
+    (finding,) = second.data["findings"]
+    assert (finding["status"], second.data["counts"]["open"]) == ("open", 1)
+    known = write(
+        tmp_path / "known.toml",
+        f'[[failure]]\nsignature = "{finding["signature"]}"\nreason = "ELR is off"\nexpiry = 2999-01-01\n',
+    )
+    third = call(
+        capsys, "nightly", plan, "--runs", 10, "--known-failures", known, *where(tmp_path), "--json"
+    )
+    assert (third.code, third.data["counts"]["known"]) == (0, 1)
     listed = call(capsys, "list", "--json", "--results", tmp_path / "runs").data["campaigns"]
-    assert [(one["kind"], one["verdict"]) for one in listed] == [("nightly", "invalid")] * 2
+    assert [(one["kind"], one["verdict"]) for one in listed] == [("nightly", "invalid")] * 3
 
 
 def start(root: Path, *words: object) -> "subprocess.Popen[str]":

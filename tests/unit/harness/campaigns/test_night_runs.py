@@ -13,7 +13,7 @@ from harness.campaigns.crew import Crew
 from harness.campaigns.nightly import Budget, Durations, NightSource, run_night
 from harness.campaigns.nights import Night, planned_runs, store_night
 from harness.campaigns.row_log import RowLog, whole_rows
-from harness.cli.commands.nightly import budget_s, exit_code_of
+from harness.cli.commands.nightly import budget_s
 from harness.cli.progress import StandardErrorProgress
 from results.store import write_json
 from tests.unit.harness.campaigns.fake_crew import Answer, FakeMember, made_up_row
@@ -236,28 +236,6 @@ def test_of_runs_that_fail_alike_the_first_few_are_stored(
         (tmp_path / "runs/job-9").iterdir()
     )
     assert sum(bool(item["run"]) for item in result["attention"]) == 6
-
-
-def _result(*jobs: dict[str, int], **values: Any) -> dict[str, Any]:
-    counts = [{"valid": 0, "invalid": 0, "errors": 0, **job} for job in jobs]
-    return {"jobs": counts, "alarms": [], "failing": 0, **values}
-
-
-@pytest.mark.parametrize(
-    ("result", "code"),
-    [
-        (_result({"valid": 3}), 0),
-        (_result({"valid": 3, "invalid": 1}), 0),
-        (_result({"valid": 3}, failing=1), 1),
-        (_result({"valid": 3}, {}), 2),
-        (_result({"valid": 3}, {"errors": 1}, failing=1), 255),
-        (_result({"valid": 3}, alarms=[{}]), 255),
-    ],
-)
-def test_the_exit_code_is_that_of_the_worst_that_happened(
-    result: dict[str, Any], code: int
-) -> None:
-    assert exit_code_of(result) == code
 
 
 @pytest.mark.parametrize(
