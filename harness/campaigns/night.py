@@ -17,13 +17,11 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from harness.campaigns.files import PLAN_FILE, ROWS_FILE
 from harness.campaigns.signature import finding_of_error
 from harness.environments.registry import ENVIRONMENTS
 from harness.errors import HistoryError
 from results.store import read_json
-
-PLAN_FILE = "plan.json"
-ROWS_FILE = "rows.jsonl"
 
 SIMULATION = "simulation"
 

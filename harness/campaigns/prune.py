@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.campaigns.night import PLAN_FILE, ROWS_FILE, is_night, night_order
+from harness.campaigns.files import PLAN_FILE, ROWS_FILE
+from harness.campaigns.night import is_night, night_order
 from harness.campaigns.night_outputs import JUNIT_FILE, PAGE_FILE, RESULT_FILE, SUMMARY_FILE
 from harness.errors import HarnessFailure, HistoryError
 from results.layout import RUN_FILES, RunFiles, is_run_name
