@@ -80,10 +80,17 @@ def regressions(mine: list[Event], acked: list[Event]) -> list[Regression]:
         if same.count("commit-sent") > same.count("commit-acknowledged"):
             continue
         first = next(e for e in acked if e["offset"] == acknowledged)
+        sent = [
+            e["at_ns"]
+            for e in mine
+            if (e["event"], e["offset"]) == ("commit-sent", acknowledged)
+            and e["event_index"] < first["event_index"]
+        ]
         found.append(
             Regression(
                 acknowledged=acknowledged,
                 seen=seen["offset"],
+                sent_ns=min(sent, default=0),
                 acknowledged_ns=first["at_ns"],
                 seen_ns=seen["at_ns"],
             )
@@ -93,17 +100,23 @@ def regressions(mine: list[Event], acked: list[Event]) -> list[Regression]:
 
 def second_owners(mine: list[Event]) -> list[SecondOwner]:
     found: list[SecondOwner] = []
-    owner: dict[int, int] = {}
+    owner: dict[int, tuple[int, int]] = {}
     largest = -1
     for event in (e for e in mine if e["event"] == "assigned"):
         number, member = event["generation"], event["process"]
         largest = max(largest, number)
         if number < 0 or number < largest:
             continue
-        second = SecondOwner(
-            generation=number, first=owner.setdefault(number, member), second=member
-        )
-        if second.first != second.second and second not in found:
+        first, first_ns = owner.setdefault(number, (member, event["at_ns"]))
+        is_known = any((one.generation, one.second) == (number, member) for one in found)
+        if first != member and not is_known:
+            second = SecondOwner(
+                generation=number,
+                first=first,
+                second=member,
+                first_ns=first_ns,
+                second_ns=event["at_ns"],
+            )
             found.append(second)
     return found
 

@@ -572,9 +572,14 @@ def test_a_description_shows_the_eligible_leader_replicas(
         response_partition_limit=10,
         cursor=None,
     )
-    (response,) = cluster.ask_any(request).topics
-    (found,) = response.partitions
-    assert tuple(found.isr_nodes) == (1,)
+
+    def found_alone() -> Any:
+        (response,) = cluster.ask_any(request).topics
+        (found,) = response.partitions
+        # On a busy machine the last session may expire too, and then there is no in-sync replica for a moment.
+        return found if tuple(found.isr_nodes) == (1,) else None
+
+    found = eventually(found_alone, what="b1 is the only in-sync replica")
     assert len(found.eligible_leader_replicas) == 1
     assert set(found.eligible_leader_replicas) <= {2, 3}
     for name in ("b2", "b3"):
