@@ -74,9 +74,10 @@ def test_a_run_with_a_group_is_valid_whichever_client_its_members_use(
     assert len(set(events.column("topic").to_pylist())) == topics
     # Only the native members know the generation.
     assert (max(events.column("generation").to_pylist()) > 0) == (client == "native")
-    logs = read_tables(run)["replica_batches"].select(["broker", "partition"]).to_pylist()
-    found = {(row["broker"], row["partition"]) for row in logs}
-    assert found == {(broker, partition) for broker in (1, 2, 3) for partition in (0, 1)}
+    logs = read_tables(run)["replica_batches"].to_pylist()
+    found = {(row["broker"], row["topic"], row["partition"]) for row in logs}
+    places = [("t", 0), ("t", 1)] if topics == 1 else [("t1", 0), ("t2", 0)]
+    assert found == {(broker, *place) for broker in (1, 2, 3) for place in places}
     assert "logs_not_read" not in stored["environment"]
     first = (run / "verdict.json").read_bytes()
     _forget_all_but_the_history(run)
