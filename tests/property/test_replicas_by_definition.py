@@ -1,4 +1,4 @@
-"""High watermarks that went back, log ends that did, and records that differ: row by row from the definitions."""
+"""High watermarks that went back, and log ends that did: row by row from the definitions."""
 
 import random
 from dataclasses import replace
@@ -9,11 +9,9 @@ import pyarrow as pa
 import pytest
 
 from checkers.kernels.replicas import (
-    REPLICA_RECORDS,
     LeaderStates,
     LoweredHighWatermark,
     SeenRegression,
-    divergent_records,
     registrations,
     restarts_of,
     seen_regressions,
@@ -187,53 +185,3 @@ def test_log_ends_of_one_leader_that_went_back(part: int) -> None:
         assert unnamed == [replace(each, first=-1) for each in expected]
         done = {call.op: call.res for call in calls}
         assert [done[each.first] for each in found] == [done[each.first] for each in expected]
-
-
-@pytest.mark.parametrize("part", range(4))
-def test_records_that_differ_below_the_high_watermarks(part: int) -> None:
-    for number in range(part * CASES // 4, (part + 1) * CASES // 4):
-        rng = random.Random(f"records/{number}")
-        nodes = ("b1", "b2", "b3")[: rng.randint(1, 3)]
-        starts = {node: rng.choice((0, 1, 2)) for node in nodes if rng.random() < 0.5}
-        marks = {node: rng.randint(0, 4) for node in nodes}
-        rows = [
-            {
-                "node": node,
-                "offset": offset,
-                "value": rng.choices((offset, 9), (9, 1))[0],
-                "leader_epoch": rng.choices((0, 1), (9, 1))[0],
-            }
-            for node in nodes
-            for offset in range(5)
-            if rng.random() < 0.85
-        ]
-        rng.shuffle(rows)
-        for sparse in (False, True):
-            found = divergent_records(
-                pa.Table.from_pylist(rows, schema=REPLICA_RECORDS), starts, marks, sparse=sparse
-            )
-            assert found.tolist() == divergent(rows, starts, marks, sparse)
-
-
-def divergent(
-    rows: list[Row], starts: dict[str, int], marks: dict[str, int], sparse: bool
-) -> list[int]:
-    def inside(node: str) -> range:
-        return range(starts.get(node, 0), marks[node])
-
-    logs = {
-        node: {
-            row["offset"]: (row["value"], row["leader_epoch"])
-            for row in rows
-            if row["node"] == node and row["offset"] in inside(node)
-        }
-        for node in marks
-    }
-    found = set()
-    for offset in {offset for log in logs.values() for offset in log}:
-        must_have = [log.get(offset) for node, log in logs.items() if offset in inside(node)]
-        if len({record for record in must_have if record is not None}) > 1:
-            found.add(offset)
-        if not sparse and None in must_have:
-            found.add(offset)
-    return sorted(found)

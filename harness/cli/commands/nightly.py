@@ -66,18 +66,18 @@ def add_parser(commands: Subcommands) -> None:
         "--known-failures",
         type=Path,
         metavar="FILE",
-        help="findings that do not fail the night (TOML, see docs/how-to/nightly.md)",
+        help="do not fail because of the findings in FILE (TOML, see docs/how-to/nightly.md)",
     )
     parser.add_argument(
         "--resolved-after",
         type=positive_number,
         metavar="N",
-        help="a finding is resolved when it has not occurred for N nights (default: 3)",
+        help="report a finding as resolved when it has not occurred for N nights (default: 3)",
     )
     parser.add_argument(
         "--tables",
         metavar="ROOT",
-        help="where the tables of all nights are: a path or a URI (default: campaign-tables in --results)",
+        help="keep the tables of all nights in ROOT, a path or a URI (default: campaign-tables in --results)",
     )
     add_resume_options(
         parser, f"store the first N of the runs that fail alike (default: {KEEP_ALIKE})"
