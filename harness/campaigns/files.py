@@ -9,3 +9,6 @@ JOBS_FILE = "jobs.json"
 
 SWARM, COMPARE, NIGHTLY = "swarm", "compare", "nightly"
 """Kinds of campaigns."""
+
+NIGHT_PREFIX = f"{NIGHTLY}-"
+"""The directory of a night is called "nightly-<night>"."""

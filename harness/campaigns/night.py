@@ -19,11 +19,9 @@ import msgspec
 
 from harness.campaigns.files import PLAN_FILE, ROWS_FILE
 from harness.campaigns.signature import finding_of_error
-from harness.environments.registry import ENVIRONMENTS
+from harness.environments.registry import DEFAULT, ENVIRONMENTS
 from harness.errors import HistoryError
 from results.store import read_json
-
-SIMULATION = "simulation"
 
 Row: TypeAlias = dict[str, Any]
 """One finished run: the keys of `harness.campaigns.worker.SUMMARY_KEYS`, and `job`, `arm`, `on` (the world),
@@ -49,7 +47,7 @@ class Job:
     experiment: str = ""
     system: str = ""
     profile: str = ""
-    world: str = SIMULATION
+    world: str = DEFAULT
     weight: float = 1.0
     budget_s: float = 0.0
 
@@ -126,7 +124,8 @@ def is_night(text: str) -> bool:
 
 def night_order(night: str) -> tuple[str, int]:
     """Returns the key by which nights are sorted: "2026-11-22-10" comes after "2026-11-22-9"."""
-    return night[:10], int(night[11:] or 1)
+    number = night[11:]
+    return night[:10], int(number) if number.isdecimal() else 1
 
 
 def rows_of(directory: Path, plan: NightPlan) -> Iterator[Row]:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.campaigns.night import SIMULATION
 from harness.campaigns.night_summary import JobSummary, NightSummary
 from harness.campaigns.night_tables import job_row
 from harness.campaigns.triage import (
@@ -18,7 +17,7 @@ from harness.campaigns.triage import (
     exit_code_of,
     unknown_jobs,
 )
-from harness.environments.registry import ENVIRONMENTS
+from harness.environments.registry import DEFAULT, ENVIRONMENTS
 from harness.errors import HistoryError
 from results.layout import RunFiles
 from results.report.night_story import key_entries
@@ -166,7 +165,7 @@ def _absent(one: Absent) -> dict[str, Any]:
 
 
 def _alarm(alarm: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    example = _example({**alarm, "world": SIMULATION}, directory)
+    example = _example({**alarm, "world": DEFAULT}, directory)
     return {key: example[key] for key in ("job", "seed", "replayed", "run", "command")}
 
 

@@ -16,16 +16,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from harness.campaigns.files import NIGHTLY, PLAN_FILE, ROWS_FILE
+from harness.campaigns.files import NIGHT_PREFIX, NIGHTLY, PLAN_FILE, ROWS_FILE
 from harness.campaigns.kept_runs import is_failing
+from harness.campaigns.night import night_order
 from harness.campaigns.nightly_plan import RANDOM, REGRESSION, SCRIPTED, PlannedJob
 from harness.campaigns.plan import PLAN_SCHEMA, store_durably
 from harness.campaigns.row_log import whole_rows
 from harness.errors import HistoryError, UsageError
 from harness.runs import experiment_file as experiments
 from results.store import read_json
-
-FOLDER_PREFIX = "nightly-"
 
 EARLIER_NIGHTS = 7
 """A failing run is repeated for a week after the last night in which it failed."""
@@ -175,8 +174,8 @@ def load_night(directory: Path) -> Night:
 
 def night_folders(root: Path) -> list[Path]:
     """Returns the directories of all nights below a root, oldest first."""
-    found = [path.parent for path in root.glob(f"{FOLDER_PREFIX}*/{PLAN_FILE}")]
-    return sorted(found, key=lambda path: _order(path.name.removeprefix(FOLDER_PREFIX)))
+    found = [path.parent for path in root.glob(f"{NIGHT_PREFIX}*/{PLAN_FILE}")]
+    return sorted(found, key=lambda path: night_order(path.name.removeprefix(NIGHT_PREFIX)))
 
 
 def new_night_folder(root: Path, date: str) -> tuple[str, Path]:
@@ -184,18 +183,13 @@ def new_night_folder(root: Path, date: str) -> tuple[str, Path]:
     number = 1
     while True:
         night = date if number == 1 else f"{date}-{number}"
-        folder = root / f"{FOLDER_PREFIX}{night}"
+        folder = root / f"{NIGHT_PREFIX}{night}"
         try:
             folder.mkdir()
         except FileExistsError:
             number += 1
             continue
         return night, folder
-
-
-def _order(night: str) -> tuple[str, int]:
-    number = night[11:]
-    return night[:10], int(number) if number.isdecimal() else 1
 
 
 def runs_in_order(night: Night, *, is_simulated: bool | None = None) -> Iterator[tuple[str, int]]:

@@ -14,17 +14,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.campaigns.files import PLAN_FILE, ROWS_FILE
+from harness.campaigns.files import JOBS_FILE, NIGHT_PREFIX, PLAN_FILE, ROWS_FILE, RUNS_FOLDER
 from harness.campaigns.night import is_night, night_order
 from harness.campaigns.night_outputs import JUNIT_FILE, PAGE_FILE, RESULT_FILE, SUMMARY_FILE
 from harness.errors import HarnessFailure, HistoryError
 from results.layout import RUN_FILES, RunFiles, is_run_name
 from results.store import read_json
-
-NIGHT_PREFIX = "nightly-"
-"""The directory of a night is called "nightly-<night>"."""
-
-RUNS_FOLDER = "runs"
 
 _NIGHT_FILES = frozenset(
     {
@@ -34,7 +29,7 @@ _NIGHT_FILES = frozenset(
         PAGE_FILE,
         SUMMARY_FILE,
         JUNIT_FILE,
-        "jobs.json",
+        JOBS_FILE,
         "workers.log",
         "spark.log",
     }
