@@ -140,10 +140,12 @@ def replicas_agree(task: Task, partition_states: pa.Table, *, sparse: bool = Fal
         HistoryError, OSError: A file cannot be read.
         pyarrow.ArrowException: It is damaged.
     """
-    windows = join_windows(windows_of(rows) for rows in _batch_groups(task, WINDOW_COLUMNS))
+    windows = join_windows(
+        windows_of(rows) for rows in _row_groups(task, "replica_batches", WINDOW_COLUMNS)
+    )
     comparison = LogComparison(in_sync(windows, partition_states), sparse=sparse)
     last = -1
-    for rows in _batch_groups(task, BATCH_COLUMNS):
+    for rows in _row_groups(task, "replica_batches", BATCH_COLUMNS):
         base = np.append(last, rows.column("base_offset").to_numpy())
         if bool((base[1:] < base[:-1]).any()):
             return False  # not in canonical order: to be judged with all rows at once
@@ -152,10 +154,10 @@ def replicas_agree(task: Task, partition_states: pa.Table, *, sparse: bool = Fal
     return comparison.end() is None
 
 
-def _batch_groups(task: Task, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Yields the row groups of the table `replica_batches` of a partition."""
+def _row_groups(task: Task, table: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yields the row groups of a table of a partition."""
     for file in (file_of(data) for data in task["files"]):
-        if file.table == "replica_batches":
+        if file.table == table:
             with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
                 for group in range(parquet.metadata.num_row_groups):
                     yield parquet.read_row_group(group, columns=list(columns))
@@ -294,17 +296,12 @@ def leaders_hold(task: Task, broker_states: pa.Table) -> bool:
     """
     states = LeaderStates(registrations(broker_states))
     last_ns = -(2**63)
-    for file in (file_of(data) for data in task["files"]):
-        if file.table != "replica_states":
-            continue
-        with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
-            for group in range(parquet.metadata.num_row_groups):
-                rows = parquet.read_row_group(group, columns=wanted_columns(file.table))
-                at_ns = np.append(last_ns, rows.column("at_ns").to_numpy())
-                if bool((at_ns[1:] < at_ns[:-1]).any()):
-                    return False  # not in canonical order: to be judged as a whole
-                last_ns = int(at_ns[-1])
-                states.follow(rows)
+    for rows in _row_groups(task, "replica_states", wanted_columns("replica_states")):
+        at_ns = np.append(last_ns, rows.column("at_ns").to_numpy())
+        if bool((at_ns[1:] < at_ns[:-1]).any()):
+            return False  # not in canonical order: to be judged as a whole
+        last_ns = int(at_ns[-1])
+        states.follow(rows)
     return not states.lowered
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from checkers.kernels.columns import Columns, distinct
+from checkers.kernels.columns import Columns, distinct, joined_columns
 from checkers.kernels.cut_measures import BucketMeasures, lag_in, unseen_in
 from checkers.kernels.free_appends import (
     Holes,
@@ -192,7 +192,7 @@ def fold(
     ordered = [results[bucket] for bucket in sorted(results)]
     whole = {level: fold_elements(result.elements[level] for result in ordered) for level in LEVELS}
     holds = {level: whole[level].slack_ns <= clock_error_ns for level in LEVELS}
-    revealed = _joined([result.revealed_op for result in ordered])
+    revealed = joined_columns([result.revealed_op for result in ordered])
     limit = max((report.limit for report in reports), default=log_start_offset)
     holes, hole_count = _all_holes(results, width, log_start_offset, limit, clock_error_ns)
     at = np.flatnonzero(
@@ -249,7 +249,7 @@ def final_log_of(
 ) -> FinalLog:
     """Returns what the final phase showed of the log; which appends it showed is not in it."""
     first, last, position = (
-        _joined([getattr(report, name) for report in reports])
+        joined_columns([getattr(report, name) for report in reports])
         for name in ("final_first", "final_last", "final_position")
     )
     ends = np.array([report.final_end for report in reports if report.final_end >= 0], np.int64)
@@ -290,8 +290,8 @@ class Claims(Columns):
     def of(cls, parts: Sequence[Part]) -> "Claims":
         """Returns the claims of all slices."""
         acked = sum(len(part.acked_offset) for part in parts)
-        offset = _joined([p.acked_offset for p in parts] + [p.read_offset for p in parts])
-        value = _joined([p.acked_value for p in parts] + [p.read_value for p in parts])
+        offset = joined_columns([p.acked_offset for p in parts] + [p.read_offset for p in parts])
+        value = joined_columns([p.acked_value for p in parts] + [p.read_value for p in parts])
         is_acked = np.arange(len(offset)) < acked
         is_final = np.zeros(len(offset), dtype=np.bool_)
         is_final[acked:] = np.concatenate([part.read_final for part in parts])
@@ -335,10 +335,11 @@ def _measured(
     parts: Sequence[Part], present: Times, moments: I64, first: int, stop: int
 ) -> BucketMeasures:
     def joined(*names: str) -> Any:
-        return tuple(_joined([getattr(part, name) for part in parts]) for name in names)
+        return tuple(joined_columns([getattr(part, name) for part in parts]) for name in names)
 
     asked = tuple(
-        _joined([getattr(part.asked, name) for part in parts]) for name in ("offset", "time_ns")
+        joined_columns([getattr(part.asked, name) for part in parts])
+        for name in ("offset", "time_ns")
     )
     lag_ns, asked_ns = lag_in(
         (asked[0], asked[1]), (present.offset, present.time_ns), first=first, stop=stop
@@ -419,9 +420,9 @@ def _revealed_present(
 
 def _merged(parts: Sequence[Times], *, latest: bool) -> Times:
     return strongest(
-        _joined([part.offset for part in parts]),
-        _joined([part.time_ns for part in parts]),
-        _joined([part.op for part in parts]),
+        joined_columns([part.offset for part in parts]),
+        joined_columns([part.time_ns for part in parts]),
+        joined_columns([part.op for part in parts]),
         latest=latest,
     )
 
@@ -548,10 +549,6 @@ def _range(first: int, length: int, low: Mapping[str, int], high: int) -> Holes:
         latest_absent_ns=np.array([max(low.values())], np.int64),
         earliest_present_ns=np.array([high], np.int64),
     )
-
-
-def _joined(parts: Sequence[I64]) -> I64:
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
 def _empty_history() -> PartitionHistory:

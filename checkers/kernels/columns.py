@@ -1,9 +1,12 @@
 """Values whose fields are columns: row i of every column belongs to the same thing."""
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, Self, cast
 
 import numpy as np
+
+from checkers.kernels.history import I64
 
 
 def distinct(*parts: Any) -> Any:
@@ -35,3 +38,8 @@ class Columns:
                 for name, value in values.items()
             }
         )
+
+
+def joined_columns(parts: Sequence[I64]) -> I64:
+    """Returns the values of several columns in turn; none for no column."""
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)

@@ -33,7 +33,7 @@ from checkers.kernels.buckets import (
     revealed_in,
     sender_swaps,
 )
-from checkers.kernels.columns import Columns, distinct
+from checkers.kernels.columns import Columns, distinct, joined_columns
 from checkers.kernels.history import FAIL, I64, INF_NS, INFO, OK_SOMEWHERE, Bools, lookup
 from checkers.kernels.left_out import LeftOut
 from checkers.kernels.lost_acked import merged
@@ -256,9 +256,9 @@ def _late(
 
 def _above(absent: Times, present: Sequence[Times], high: int) -> I64:
     """Returns by when the offset of every "did not exist yet" existed at the latest."""
-    offset = _joined([times.offset for times in present])
+    offset = joined_columns([times.offset for times in present])
     order = np.argsort(offset, kind="stable")
-    time_ns = _joined([times.time_ns for times in present])[order]
+    time_ns = joined_columns([times.time_ns for times in present])[order]
     running = np.minimum.accumulate(np.append(time_ns, high)[::-1])[::-1]
     earliest: I64 = running[np.searchsorted(offset[order], absent.offset, side="left")]
     return earliest
@@ -315,7 +315,7 @@ def gather(
     start, limit = rules.log_start_offset, max(report.limit for report in reports)
 
     def all_of(name: str) -> I64:
-        return _joined([getattr(found[bucket], name) for bucket in buckets])
+        return joined_columns([getattr(found[bucket], name) for bucket in buckets])
 
     good = _touching(all_of("good_start"), all_of("good_stop"))
     swapped, swaps = _swapped(reports, results, free)
@@ -410,14 +410,16 @@ class _Revealed(Columns):
 
 
 def _revealed(results: Mapping[int, BucketResult], free: FreeAppends) -> tuple[I64, I64]:
-    ops = _joined([result.revealed_op for result in results.values()])
-    return lookup(free.op)(ops), _joined([result.revealed_offset for result in results.values()])
+    ops = joined_columns([result.revealed_op for result in results.values()])
+    return lookup(free.op)(ops), joined_columns(
+        [result.revealed_offset for result in results.values()]
+    )
 
 
 def repeated_in(results: Mapping[int, BucketResult]) -> I64:
     """Returns the free appends that were read at several offsets, ascending."""
     ops, counts = np.unique(
-        _joined([result.revealed_op for result in results.values()]), return_counts=True
+        joined_columns([result.revealed_op for result in results.values()]), return_counts=True
     )
     return ops[counts > 1]
 
@@ -473,7 +475,7 @@ def earliest_above(offset: I64, time_ns: I64, points: I64) -> I64:
 def _final_ranges(reports: Sequence[SliceReport]) -> tuple[I64, I64]:
     """Returns the ranges [start, stop) that the final polls went over."""
     position, first, last = (
-        _joined([getattr(report, f"final_{name}") for report in reports])
+        joined_columns([getattr(report, f"final_{name}") for report in reports])
         for name in ("position", "first", "last")
     )
     return merged(np.where(position >= 0, np.minimum(position, last), first), last + 1)
@@ -510,10 +512,6 @@ def is_in(values: I64, ascending: I64) -> Bools:
     at = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
     found: Bools = ascending[at] == values
     return found
-
-
-def _joined(parts: Sequence[I64]) -> I64:
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
 def _union(*parts: I64) -> I64:
