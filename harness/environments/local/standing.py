@@ -18,7 +18,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -30,11 +29,11 @@ from typing import Any
 
 from harness.contracts.cluster import CONTROLLER_ID_FIRST
 from harness.contracts.system import Node, Settings, System
+from harness.environments.local.ports import LOOPBACK, listening_ports
 from harness.errors import HarnessFailure, UsageError
 from harness.systems.registry import REFERENCE, SYSTEMS
 from nemesis.agent.processes.procfs import process_start
 
-LOOPBACK = "127.0.0.1"
 STATE_FILE = "cluster.json"
 DATA_FOLDER = "data"
 STOP_LIMIT_S = 30.0
@@ -145,7 +144,7 @@ class LocalCluster:
                 raise UsageError(
                     f"there is a cluster in {directory} already; `laststand cluster down` removes it"
                 )
-        ports = _ports(brokers + controllers, first_port)
+        ports = listening_ports(brokers + controllers, first_port)
         nodes: dict[str, LocalNode] = {}
         for index in range(controllers):
             _add(
@@ -446,22 +445,3 @@ def _add(nodes: dict[str, LocalNode], directory: Path, role: str, node_id: int, 
         address=f"{LOOPBACK}:{port}",
         directory=directory / name,
     )
-
-
-def _ports(count: int, first: int | None) -> list[int]:
-    """Returns different free ports; each is held until all are known."""
-    with contextlib.ExitStack() as stack:
-        ports = []
-        for index in range(count):
-            probe = stack.enter_context(socket.socket())
-            wanted = 0 if first is None else first + index
-            # Connections of an earlier cluster in TIME_WAIT do not count.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((LOOPBACK, wanted))
-            except OSError as error:
-                raise UsageError(
-                    f"port {wanted} is taken ({error.strerror}); choose another with --port"
-                ) from None
-            ports.append(int(probe.getsockname()[1]))
-        return ports

@@ -1,0 +1,48 @@
+"""Ports of a local cluster are not those that the kernel gives to outgoing connections."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from harness.environments.local import ports
+from harness.errors import HarnessFailure, UsageError
+
+
+@pytest.fixture
+def outgoing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "ip_local_port_range"
+    monkeypatch.setattr(ports, "OUTGOING", path)
+    return path
+
+
+def test_ports_differ_and_lie_outside_the_range_of_outgoing_connections(outgoing: Path) -> None:
+    outgoing.write_text("20000\t65000\n")
+    found = ports.listening_ports(200, None)
+    assert len(set(found)) == 200
+    assert all(ports.FIRST <= port < 20000 or 65000 < port <= ports.PORT_MAX for port in found)
+
+
+@pytest.mark.parametrize("text", ["", "none", None])
+def test_where_the_kernel_does_not_say_its_default_counts(outgoing: Path, text: str | None) -> None:
+    if text is not None:
+        outgoing.write_text(text)
+    assert max(ports.listening_ports(50, None)) < ports.OUTGOING_FIRST
+
+
+def test_a_port_that_is_taken_is_not_chosen(outgoing: Path) -> None:
+    outgoing.write_text("10003 65535")
+    [free, other, taken] = ports.listening_ports(3, None)
+    with socket.socket() as holder:
+        holder.bind((ports.LOOPBACK, taken))
+        holder.listen()
+        assert sorted(ports.listening_ports(2, None)) == sorted([free, other])
+        with pytest.raises(HarnessFailure, match="fewer than 3 ports are free"):
+            ports.listening_ports(3, None)
+        with pytest.raises(UsageError, match=f"port {taken} is taken"):
+            ports.listening_ports(1, taken)
+
+
+def test_consecutive_ports_begin_where_the_user_says(outgoing: Path) -> None:
+    first = max(ports.listening_ports(1, None)[0] - 3, ports.FIRST)
+    assert ports.listening_ports(1, first) == [first]
