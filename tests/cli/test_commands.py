@@ -295,7 +295,15 @@ def test_every_example_is_a_valid_experiment(path: Path) -> None:
     assert experiments.loads(experiments.dumps(loaded), origin="again") == loaded
 
 
-@pytest.mark.parametrize("path", list(filter(here, EXAMPLES)), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        # Real processes take their time, and `tests/wire` shows more of them.
+        pytest.param(path, marks=[pytest.mark.long] if experiments.load(path).on == "local" else [])
+        for path in filter(here, EXAMPLES)
+    ],
+    ids=lambda path: path.stem,
+)
 def test_every_example_runs_and_is_valid(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, path: Path
 ) -> None:

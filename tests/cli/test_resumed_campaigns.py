@@ -142,7 +142,7 @@ def test_a_campaign_that_was_killed_twenty_times_has_the_same_rows_as_a_whole_on
 def test_an_interrupted_campaign_prints_what_was_done_and_a_command_that_continues_it(
     tmp_path: Path, whole: Path, number: signal.Signals
 ) -> None:
-    process = start(tmp_path, *swarm(tmp_path, 40))
+    process = start(tmp_path, *swarm(tmp_path, 16))
     deadline_s = time.monotonic() + LIMIT_S
     while not total_size(tmp_path):
         assert time.monotonic() < deadline_s
@@ -151,14 +151,14 @@ def test_an_interrupted_campaign_prints_what_was_done_and_a_command_that_continu
     outcome = finish(process)
     assert outcome.code == 255
     assert outcome.err.endswith("laststand: interrupted\n")
-    assert "of 40 runs were done" in outcome.out
+    assert "of 16 runs were done" in outcome.out
     words = outcome.err.splitlines()[0].removeprefix("laststand: to continue, run: laststand ")
     # The printed command alone must work, from where the campaign was started.
     command = [sys.executable, "-m", "harness.cli", *words.split(), "--no-spark", "--quiet"]
     resumed = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert (resumed.returncode, resumed.stderr) == (0, "")
     rows = rows_of(campaign_of(tmp_path))
-    assert [row["seed"] for row in rows] == list(range(40))
+    assert [row["seed"] for row in rows] == list(range(16))
     assert rows[:12] == rows_of(whole)
 
 

@@ -164,6 +164,7 @@ def test_the_smallest_histories_and_their_near_misses(identifier: str) -> None:
         assert differences(example.tables(), context, random.Random(identifier)) == []
 
 
+@pytest.mark.long
 def test_corrupted_runs(tmp_path: Path) -> None:
     runs = record_runs(tmp_path)
     rng = random.Random(1)

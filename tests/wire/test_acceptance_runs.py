@@ -46,7 +46,16 @@ for_ms = 1000
 """
 
 
-@pytest.mark.parametrize(("client", "topics"), [("confluent", 1), ("confluent", 2), ("native", 2)])
+@pytest.mark.parametrize(
+    ("client", "topics"),
+    [
+        ("confluent", 2),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in [("confluent", 1), ("native", 2)]
+        ),
+    ],
+)
 def test_a_run_with_a_group_is_valid_whichever_client_its_members_use(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], client: str, topics: int
 ) -> None:

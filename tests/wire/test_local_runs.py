@@ -163,6 +163,7 @@ def test_arms_of_a_comparison_share_one_environment(
     assert "in one environment" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_swarm_of_processes_runs_one_after_the_other(tmp_path: Path) -> None:
     path = tmp_path / "local.toml"
     path.write_text(experiments.dumps(local()), encoding="utf-8")
