@@ -15,6 +15,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(GroupTimes(), "group-times")
 
 
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Keeps the exit status for `tests.failed_again`, which must know whether all tests were run."""
+    if session.config.cache is not None and not hasattr(session.config, "workerinput"):
+        session.config.cache.set("laststand/exit_status", int(exitstatus))
+
+
 @pytest.fixture(autouse=True)
 def _simulated_worlds_are_closed() -> Iterator[None]:
     """Puts the coroutines of simulated processes away, which otherwise complain when they are collected."""
