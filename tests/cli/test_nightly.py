@@ -125,7 +125,8 @@ def wait_for_rows(root: Path, number: int) -> None:
         time.sleep(0.005)
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kills", [1, 20])
 def test_a_night_that_was_killed_and_one_that_was_not_have_the_same_rows(
     tmp_path: Path, kills: int
 ) -> None:

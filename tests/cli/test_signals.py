@@ -76,7 +76,13 @@ def processes_with(word: str) -> list[str]:
 
 
 @pytest.mark.wire
-@pytest.mark.parametrize("ignores_sigint", [False, True], ids=["shell", "background-job"])
+@pytest.mark.parametrize(
+    "ignores_sigint",
+    [
+        pytest.param(False, id="shell", marks=pytest.mark.long),
+        pytest.param(True, id="background-job"),
+    ],
+)
 def test_a_terminated_run_ends_its_nodes(
     started: Commands, tmp_path: Path, ignores_sigint: bool
 ) -> None:

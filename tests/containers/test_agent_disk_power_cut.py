@@ -22,8 +22,6 @@ from tests.containers.disk_rig import FILESYSTEMS, disk_folder, make, write
 SYNCED = bytes(range(1, 251)) * 24  # 6000 bytes
 UNSYNCED = bytes(range(250, 0, -1)) * 120  # 30000 bytes, none of them zero
 WHOLE = SYNCED + UNSYNCED
-CUT_MS_MAX = 150
-TRIES = 5
 BATCH_BYTES = len(encode_batch([(None, b"v" * 40)], timestamp_ms=1))
 
 
@@ -349,20 +347,20 @@ def test_a_read_only_disk_is_read_only_after_a_power_cut(disk: NodeDisk) -> None
     assert not report.took_effect
 
 
-@pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("filesystem", FILESYSTEMS)
-def test_a_power_cut_takes_at_most_150_ms(folder: Path, filesystem: str, count: int) -> None:
-    disks = [make(folder, f"b{index}", filesystem) for index in range(count)]
-    totals = []
-    for attempt in range(TRIES):
-        for disk in disks:
-            for partition in range(20):
-                path = disk.data / f"t-{partition}" / f"{attempt}.log"
-                write(path, os.urandom(50000), sync=partition % 4 == 0)
-        plans = [CutPlan(mode=MODES[(attempt + index) % 6], seed=1) for index in range(count)]
-        reports = cut(disks, plans, lambda _: None)
-        totals.append(max(report.timings_ms["total"] for report in reports))
-    assert min(totals) <= CUT_MS_MAX, totals
+def test_the_steps_of_a_power_cut_are_timed(folder: Path, filesystem: str) -> None:
+    """`benchmarks.bench_faults` prints how long they take."""
+    disks = [make(folder, f"b{index}", filesystem) for index in range(3)]
+    for disk in disks:
+        for partition in range(20):
+            path = disk.data / f"t-{partition}" / "1.log"
+            write(path, os.urandom(50000), sync=partition % 4 == 0)
+    plans = [CutPlan(mode=mode, seed=1) for mode in MODES[:3]]
+    for report in cut(disks, plans, lambda _: None):
+        steps = dict(report.timings_ms)
+        total = steps.pop("total")
+        assert steps
+        assert 0 < max(steps.values()) <= total
 
 
 # Snapshots

@@ -153,6 +153,7 @@ def test_a_bridge_that_a_killed_engine_left_is_removed_with_its_run(
         subprocess.run(["ip", "link", "del", name], check=False, capture_output=True)
 
 
+@pytest.mark.long
 def test_two_runs_that_start_together_get_separate_networks(
     engine: Any, experiment: Path, tmp_path: Path
 ) -> None:

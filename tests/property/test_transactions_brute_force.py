@@ -33,8 +33,8 @@ KIND_NAMES = {WW: "ww", WR: "wr", RW: "rw", PROCESS: "process", REALTIME: "realt
 @pytest.mark.parametrize(
     "first",
     [
-        *range(0, 1000, CHUNK),
-        *(pytest.param(first, marks=pytest.mark.long) for first in range(1000, 2000, CHUNK)),
+        *range(0, 500, CHUNK),
+        *(pytest.param(first, marks=pytest.mark.long) for first in range(500, 2000, CHUNK)),
     ],
 )
 @pytest.mark.parametrize("kind", sorted(KINDS))

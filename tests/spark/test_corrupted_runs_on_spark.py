@@ -56,6 +56,7 @@ def cut_small(run: Path) -> None:
             pq.write_table(pq.read_table(file.path), file.path, row_group_size=60)
 
 
+@pytest.mark.long
 def test_corrupted_runs_end_the_same_if_every_partition_is_cut(tmp_path: Path) -> None:
     runs = record_runs(tmp_path)
     cut = 0

@@ -96,6 +96,7 @@ def test_a_run_with_a_group_is_valid_whichever_client_its_members_use(
     assert main(["check", str(run), "--no-spark", "--quiet"]) == 0
 
 
+@pytest.mark.long
 def test_check_finds_what_a_group_missed_in_a_stored_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -64,6 +64,7 @@ def test_kill_9_and_restart_of_any_node_under_load_loses_nothing(tmp_path: Path)
     assert {-9} == {code for one in evidence for code in one.get("exit_codes", {}).values()} - {0}
 
 
+@pytest.mark.long
 def test_a_defect_is_found_on_real_processes_as_well(tmp_path: Path) -> None:
     """Without PROD-4 a leader acknowledges what only it has; killed, it loses that."""
     experiment = local(

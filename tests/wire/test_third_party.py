@@ -70,6 +70,7 @@ def test_a_third_party_system_that_loses_records_when_killed_is_found_faulty(
     assert summary["counters"]["processes"] > 3, "killed servers leave indeterminate appends"
 
 
+@pytest.mark.long
 def test_the_same_faults_lose_nothing_if_records_are_written_first(
     installed: Path, tmp_path: Path
 ) -> None:
