@@ -82,8 +82,8 @@ def _numbers_of(plan: "CampaignPlan") -> dict[str, int]:
 
 
 def _names_experiment(options: argparse.Namespace) -> bool:
-    words = (options.experiment, options.on, options.hosts, getattr(options, "profile", None))
-    return any(word is not None for word in words)
+    names = ("experiment", "on", "hosts", "profile", "system")
+    return any(getattr(options, name, None) is not None for name in names)
 
 
 def _check_resumable(

@@ -129,6 +129,22 @@ def add_hosts_option(parser: argparse.ArgumentParser, summary: str) -> None:
     parser.add_argument("--hosts", metavar="FILE", help=summary)
 
 
+def add_system_option(parser: argparse.ArgumentParser, default: str) -> None:
+    """Adds `--system`."""
+    parser.add_argument(
+        "--system",
+        metavar="NAME[:VERSION]",
+        help=f"test this system, for example apache-kafka:4.1.2 (default: {default})",
+    )
+
+
+def system_keys(options: argparse.Namespace) -> dict[str, str]:
+    """Returns the keys of an experiment that `--system` sets."""
+    from harness.runs.experiment_file import split_system
+
+    return {} if options.system is None else split_system(options.system)
+
+
 def add_profile_option(parser: argparse.ArgumentParser, default: str) -> None:
     """Adds `--profile`."""
     parser.add_argument(

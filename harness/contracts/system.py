@@ -58,6 +58,7 @@ class Settings:
         disabled_rules: Protocol rules that are switched off on purpose.
         with_events: Whether nodes write an event log that the harness follows.
         segment_bytes, flush_messages, unclean_leader_election: Kafka's settings of these names.
+        properties: Settings of the system under its own names, as the experiment has them.
         more: Further settings of the system itself, by table.
     """
 
@@ -68,6 +69,7 @@ class Settings:
     segment_bytes: int = 1 << 30
     flush_messages: int = 2**53
     unclean_leader_election: bool = False
+    properties: Mapping[str, str] = field(default_factory=dict)
     more: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -166,6 +168,42 @@ class LogReader(Protocol):
         ...
 
 
+@runtime_checkable
+class DiskFormatter(Protocol):
+    """What a system may have besides: its nodes start only on a disk that was formatted for them."""
+
+    def disk_files(
+        self, node: Node, nodes: Sequence[Node], settings: Settings
+    ) -> Mapping[str, bytes]:
+        """Returns what a formatted data directory holds: relative path to content.
+
+        The files are durable before the first start, and written again before a start on an empty disk.
+        """
+        ...
+
+
+@runtime_checkable
+class ProgramFiles(Protocol):
+    """What a system may have besides: its nodes need files of the harness's machine, for example a runtime."""
+
+    def program_paths(self) -> Sequence[str]:
+        """Returns files and directories that a node's host must have at the same absolute path, read-only."""
+        ...
+
+
+@runtime_checkable
+class ExitDiagnosis(Protocol):
+    """What a system may have besides: it finds in a node's output why the node ended."""
+
+    def exit_reason(self, output: str) -> str:
+        """Returns one line that names the reason; "" if there is none.
+
+        Args:
+            output: What the node wrote to standard output and error, of all its starts, or the end of that.
+        """
+        ...
+
+
 class RealClientHost(ClientHost, Protocol):
     """A client host on a real machine."""
 
@@ -248,4 +286,36 @@ class System(Protocol):
 
     async def create_topic(self, host: ClientHost, bootstrap: Sequence[str], topic: Topic) -> None:
         """Creates a topic; returns when it exists. Tries again until then: the caller bounds the time."""
+        ...
+
+
+@runtime_checkable
+class VersionedSystem(Protocol):
+    """What a system may have besides: several versions of its program can be tested.
+
+    Attributes:
+        versions: Their names, oldest first.
+    """
+
+    versions: Sequence[str]
+
+    def of_version(self, version: str, features: Mapping[str, int]) -> System:
+        """Returns the system that tests one version.
+
+        Args:
+            version: One of `versions`; "" for the default one.
+            features: Levels of the features that differ from the version's defaults, by name.
+
+        Raises:
+            UsageError: There is no such version, or it has no such feature or level.
+        """
+        ...
+
+
+@runtime_checkable
+class PropertyTaker(Protocol):
+    """What a system may have besides: an experiment can set its properties under the system's own names."""
+
+    def check_properties(self, properties: Mapping[str, str]) -> None:
+        """Raises `UsageError` if a property cannot be set by an experiment."""
         ...

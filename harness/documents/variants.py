@@ -3,6 +3,7 @@
 from harness.scenarios.last_replica_standing import OFF, OFF_NO_GATE, ON, VARIANTS
 from harness.scenarios.outcome import predicted_outcome
 from harness.scenarios.steps import Scenario
+from harness.systems.reference.adapter import SYSTEM
 from system_under_test.config import PROFILES
 
 _INTRODUCTION = """\
@@ -181,6 +182,8 @@ def _families() -> dict[str, str]:
 
 
 def _row(name: str, scenario: Scenario, profiles: tuple[str, ...]) -> str:
-    outcomes = " | ".join(predicted_outcome(scenario, profile) for profile in profiles)
+    outcomes = " | ".join(
+        predicted_outcome(scenario, SYSTEM.profiles[profile]) for profile in profiles
+    )
     sizes = f"{scenario.replication_factor} / {scenario.min_insync_replicas}"
     return f"| {name} | {sizes} | {outcomes} |"

@@ -13,7 +13,7 @@ from typing import Any
 from harness.contracts.cluster import HARNESS_HOST, Population, Topic
 from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
-from harness.contracts.system import CLOCK_EVENT, Node, RealClientHost
+from harness.contracts.system import CLOCK_EVENT, ExitDiagnosis, Node, RealClientHost, System
 from harness.contracts.violation import Violation
 from harness.environments.observation.event_tail import EventSource, EventTail
 from harness.environments.request import ClusterRequest
@@ -21,6 +21,12 @@ from harness.environments.request import ClusterRequest
 READ_EVERY_S = 0.02
 HOLD_BACK_NS = 30_000_000
 """How long an event waits for older ones of other nodes."""
+
+
+def final_line(system: System, output: str) -> str:
+    """Returns the line of a node's output that says why it ended: what its system finds, or the last line."""
+    reason = system.exit_reason(output) if isinstance(system, ExitDiagnosis) else ""
+    return reason or next(iter(output.splitlines()[-1:]), "")
 
 
 class RealCluster:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from harness.contracts.system import System
+from harness.contracts.system import PropertyTaker, System, VersionedSystem
 from harness.contracts.workload import WorkloadConfig, WorkloadType
 from harness.environments.registry import DEFAULT, ENVIRONMENTS, Environment
 from harness.errors import UsageError
@@ -137,9 +137,11 @@ class Experiment:
     Attributes:
         name: Folder of its runs.
         system: The system under test, by name (`harness.systems.registry`).
+        version: Which version of the system's program, for a system that has several; "" is its default.
         on: The environment: "simulation", "local" (processes on this machine), "docker" (containers) or "ssh"
             (hosts).
-        profile: Which release the system behaves like; "" is the system's default.
+        profile: Which release the system behaves like; "" is the system's default. It follows from the version
+            if the system has several.
         timings: The system's timeouts: "fast" (about a tenth of the defaults) or for the reference system "kafka".
         weather: "calm", "light" or "stormy": how irregular the simulated world is apart from the faults.
         duration_ms: Time of the main phase, in which the workload runs and faults are injected; virtual in the
@@ -154,6 +156,8 @@ class Experiment:
         workload: Its settings.
         schedule: Explicit faults; they replace those of `nemesis`.
         disabled_rules: Rules of the system that are switched off on purpose.
+        features: Levels of a version's features that differ from its defaults, by name.
+        properties: Settings of the system's nodes under the system's own names, which win over all others.
         sim_wire: Send every simulated message through the codec.
         stop_on_violation: End the main phase as soon as clients have seen something that no log does.
 
@@ -163,6 +167,7 @@ class Experiment:
 
     name: str = "experiment"
     system: str = REFERENCE
+    version: str = ""
     on: str = DEFAULT
     profile: str = ""
     timings: str = "fast"
@@ -173,6 +178,8 @@ class Experiment:
     scenario: str = ""
     inventory: str = ""
     disabled_rules: tuple[str, ...] = ()
+    features: Mapping[str, int] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
     sim_wire: bool = False
     stop_on_violation: bool = False
     cluster: ClusterConfig = ClusterConfig()
@@ -187,6 +194,7 @@ class Experiment:
         check_experiment_name(self.name)
         check_choice("environment", self.on, ENVIRONMENTS)
         system = self.system_under_test
+        self._check_settings(system)
         if not self.profile:
             object.__setattr__(self, "profile", next(iter(system.profiles)))
         check_choice("profile", self.profile, system.profiles)
@@ -213,9 +221,12 @@ class Experiment:
         """The adapter of its system.
 
         Raises:
-            UsageError: There is no system of that name, or its package cannot be loaded.
+            UsageError: There is no system of that name or version, or its package cannot be loaded.
         """
-        return SYSTEMS.get(self.system)
+        system = SYSTEMS.get(self.system)
+        if isinstance(system, VersionedSystem):
+            return system.of_version(self.version, self.features)
+        return system
 
     @property
     def workload_type(self) -> WorkloadType:
@@ -225,6 +236,18 @@ class Experiment:
             UsageError: There is no workload of that name, or its package cannot be loaded.
         """
         return WORKLOADS.get(self.workload_name)
+
+    def _check_settings(self, system: System) -> None:
+        if not isinstance(SYSTEMS.get(self.system), VersionedSystem):
+            for key in ("version", "features"):
+                if getattr(self, key):
+                    raise UsageError(
+                        f"the system {self.system!r} has no versions; leave {key!r} out"
+                    )
+        if isinstance(system, PropertyTaker):
+            system.check_properties(self.properties)
+        elif self.properties:
+            raise UsageError(f"the system {self.system!r} takes no properties; leave them out")
 
     def _check_environment(self, system: System) -> None:
         environment = self.environment

@@ -7,10 +7,10 @@ error is one sentence that names the file and the key.
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import tomli_w
@@ -72,7 +72,12 @@ def loads(
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{origin} is not valid TOML: {error}") from None
     data.setdefault("name", default_name)
-    data.update(given(overrides))
+    overrides = given(overrides)
+    if "system" in overrides:
+        # What the file says of another system does not apply.
+        for key in ("version", "profile", *OPEN_TABLES):
+            data.pop(key, None)
+    data.update(overrides)
     try:
         return from_data(data)
     except UsageError as error:
@@ -90,7 +95,11 @@ def from_data(data: Mapping[str, Any]) -> Experiment:
     for key, kind in TABLES.items():
         if key in values:
             values[key] = _table(key, values[key], kind)
-    system = SYSTEMS.get(_convert("experiment.system", values.get("system", REFERENCE), str))
+    values |= _system(values)
+    for key, read in OPEN_TABLES.items():
+        if key in values:
+            values[key] = read(key, values[key])
+    system = SYSTEMS.get(values["system"])
     values["workload_name"], values["workload"] = _workload(values.get("workload", {}), system)
     if "schedule" in values:
         values["schedule"] = _schedule(values["schedule"])
@@ -105,6 +114,8 @@ def to_data(experiment: Experiment) -> dict[str, Any]:
     """Returns nested tables with every key, JSON- and TOML-compatible."""
     data: dict[str, Any] = {key: getattr(experiment, key) for key in _scalar_keys()}
     data["disabled_rules"] = list(experiment.disabled_rules)
+    for key in OPEN_TABLES:
+        data[key] = dict(getattr(experiment, key))
     for key in TABLES:
         data[key] = msgspec.to_builtins(getattr(experiment, key))
     data["workload"] = {
@@ -127,6 +138,13 @@ def vary(experiment: Experiment, key: str, value: str) -> Experiment:
         UsageError: There is no such key, or it cannot have that value.
     """
     data = to_data(experiment)
+    first, _, rest = key.partition(".")
+    if first in OPEN_TABLES and rest:
+        data[first][rest] = _parse_scalar(key, value, 0) if first == "features" else value
+        return from_data({**data, "profile": ""})
+    if key in DECIDES_PROFILE:
+        data |= {"profile": "", "version": "", key: value}
+        return from_data(data)
     table: dict[str, Any] = data
     *path, last = key.split(".")
     for part in path:
@@ -194,7 +212,7 @@ def _schema_hook(kind: type[Any]) -> dict[str, Any]:
 
 
 def _scalar_keys() -> tuple[str, ...]:
-    apart = (*TABLES, "workload", "workload_name", "schedule")
+    apart = (*TABLES, *OPEN_TABLES, "workload", "workload_name", "schedule")
     return tuple(key for key in _keys(Experiment) if key not in apart)
 
 
@@ -225,6 +243,45 @@ def _workload(data: Any, system: System) -> tuple[str, Any]:
     if CLIENT_KEY in (item.name for item in fields(config)):
         settings.setdefault(CLIENT_KEY, system.default_client)
     return name, _table("workload", settings, config)
+
+
+def split_system(text: str) -> dict[str, str]:
+    """Returns the keys of an experiment that "apache-kafka:4.1.2" or "reference" sets."""
+    name, _, version = text.partition(":")
+    return {"system": name, "version": version}
+
+
+def _system(values: Mapping[str, Any]) -> dict[str, str]:
+    """Returns name and version of the system, which may be written in one word."""
+    name = _convert("experiment.system", values.get("system", REFERENCE), str)
+    version = _convert("experiment.version", values.get("version", ""), str)
+    parts = split_system(name)
+    if parts["version"] and version not in ("", parts["version"]):
+        raise UsageError(f"experiment.system is {name!r}, but experiment.version is {version!r}")
+    return {"system": parts["system"], "version": parts["version"] or version}
+
+
+def _features(where: str, data: Any) -> Any:
+    return _convert(where, data, dict[str, Annotated[int, msgspec.Meta(ge=0, le=2**15 - 1)]])
+
+
+def _properties(where: str, data: Any) -> dict[str, str]:
+    """Returns properties as text: true and false in lower case, as they are written in TOML."""
+    read = _convert(where, data, dict[str, str | int | float | bool])
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in read.items()
+    }
+
+
+OPEN_TABLES: Mapping[str, Callable[[str, Any], Any]] = {
+    "features": _features,
+    "properties": _properties,
+}
+"""Tables whose keys only the system knows."""
+
+DECIDES_PROFILE = ("system", "version")
+"""Keys from which the profile follows, so that a value of the file cannot stay as it was."""
 
 
 def _schedule(data: Any) -> tuple[Fault, ...]:

@@ -86,6 +86,7 @@ def summarize(
         "violations": list(result.violations),
         "stopped_early": result.stopped_early,
         "system": experiment.system,
+        "version": experiment.version,
         "on": experiment.on,
         "environment": result.environment,
     }

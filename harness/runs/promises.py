@@ -7,15 +7,21 @@ record that shows it. The second row records how the run ended.
 from dataclasses import replace
 
 from harness.contracts.run_context import RunContext, context_to_row
+from harness.contracts.system import Promises
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
 
 HARNESS_DIED = "the harness died before the run was over"
 
 
+def promises_of(experiment: Experiment) -> Promises:
+    """Returns what the system of an experiment promises with its profile."""
+    return experiment.system_under_test.profiles[experiment.profile]
+
+
 def promised_context(experiment: Experiment) -> RunContext:
     """Returns what an experiment declares, for a run that has not ended."""
-    promises = experiment.system_under_test.profiles[experiment.profile]
+    promises = promises_of(experiment)
     topic = experiment.topic
     return RunContext(
         profile=experiment.profile,

@@ -14,4 +14,5 @@ def settings_of(experiment: Experiment) -> Settings:
         segment_bytes=cluster.segment_bytes,
         flush_messages=cluster.flush_messages,
         unclean_leader_election=cluster.unclean_leader_election,
+        properties=experiment.properties,
     )

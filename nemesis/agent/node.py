@@ -72,6 +72,7 @@ class AgentNode:
         "probe_write",
         "list_files",
         "read_disk",
+        "format_disk",
     )
 
     def __init__(
@@ -373,6 +374,10 @@ class AgentNode:
     def list_files(self, directory: str) -> Response:
         """Returns the names in a directory of the node's files; none if it does not exist."""
         return self.disk.list_files(directory)
+
+    def format_disk(self, files: dict[str, str]) -> Response:
+        """Writes these files to the disk if it has none; paths to base64."""
+        return self.disk.format(files)
 
     def read_disk(self, path: str, offset: int, length: int) -> Response:
         """Returns bytes of one of the node's files."""

@@ -21,6 +21,7 @@ from harness.runs.simulated import simulate
 from harness.scenarios import find_by_name
 from harness.scenarios.last_replica_standing import VARIANTS
 from harness.scenarios.outcome import outcome_word, predicted_outcome
+from harness.systems.reference.adapter import SYSTEM
 from nemesis.fault import Fault
 
 SEED = 1
@@ -117,7 +118,7 @@ def test_every_variant_has_the_predicted_outcome(variant: str, profile: str) -> 
     assert result.final_phase_complete
     assert outcome_word(verdict) == expected
     scenario = find_by_name(f"last-replica-standing:{variant}")
-    assert predicted_outcome(scenario, profile) == expected, "the product's own table"
+    assert predicted_outcome(scenario, SYSTEM.profiles[profile]) == expected, "the product's own table"
 
 
 def test_no_variant_is_left_out() -> None:

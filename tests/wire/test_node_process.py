@@ -175,9 +175,11 @@ def test_a_node_that_cannot_start_reports_why_and_exits_with_255(
         assert code == 255
         return sentence
 
-    # Another data directory, the same port.
-    assert re.search(r"cannot listen on 127\.0\.0\.1:\d+: Address already in use", said(text))
-    in_use = text.replace('data_dir = "data"', f'data_dir = "{node.directory}/data"')
+    own = f'data_dir = "{node.directory}/data"'
+    assert own in text
+    elsewhere = text.replace(own, 'data_dir = "data"')
+    assert re.search(r"cannot listen on 127\.0\.0\.1:\d+: Address already in use", said(elsewhere))
+    in_use = text
     assert "in use by another process" in said(in_use)
     pair.kill("b1")
     of_another_node = in_use.replace("node_id = 1\n", "node_id = 2\n")
@@ -185,7 +187,7 @@ def test_a_node_that_cannot_start_reports_why_and_exits_with_255(
     of_another_cluster = in_use.replace('"laststand-local"', '"another"')
     assert "this is node 1 of cluster another" in said(of_another_cluster)
     (tmp_path / "file").touch()
-    assert "cannot be used" in said(text.replace('data_dir = "data"', 'data_dir = "file/data"'))
+    assert "cannot be used" in said(text.replace(own, 'data_dir = "file/data"'))
 
 
 def test_a_node_that_loses_its_disk_ends_with_an_error(pair: LocalCluster) -> None:

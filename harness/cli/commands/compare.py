@@ -4,7 +4,14 @@ import argparse
 from typing import TYPE_CHECKING
 
 from harness.cli.campaigns import BUILT_IN_EXPERIMENT, start_or_resume
-from harness.cli.options import Subcommands, add_campaign_options, add_command, add_world_options
+from harness.cli.options import (
+    Subcommands,
+    add_campaign_options,
+    add_command,
+    add_system_option,
+    add_world_options,
+    system_keys,
+)
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,6 +31,7 @@ def add_parser(commands: Subcommands) -> None:
         metavar="KEY=A,B",
         help="compare these values of this key, for example profile=kafka-4.0,kafka-4.1",
     )
+    add_system_option(parser, "the file's")
     add_world_options(parser, "the file's")
     add_campaign_options(parser, SEEDS)
 
@@ -43,7 +51,10 @@ def compare(options: argparse.Namespace) -> int:
         options,
         "compare",
         lambda: experiments.load(
-            options.experiment or BUILT_IN_EXPERIMENT, on=options.on, inventory=options.hosts
+            options.experiment or BUILT_IN_EXPERIMENT,
+            on=options.on,
+            inventory=options.hosts,
+            **system_keys(options),
         ),
         plan,
         default_seeds=SEEDS,

@@ -9,9 +9,11 @@ from harness.cli.options import (
     add_command,
     add_profile_option,
     add_single_run_options,
+    add_system_option,
     add_world_options,
     parse_spark_options,
     positive_number,
+    system_keys,
 )
 from harness.cli.output import print_json, show
 from harness.cli.progress import StandardErrorProgress
@@ -41,7 +43,8 @@ def add_parser(commands: Subcommands) -> None:
         help="run N times, with consecutive seeds (default: 1)",
     )
     add_world_options(parser, "simulation")
-    add_profile_option(parser, "kafka-4.1")
+    add_system_option(parser, "reference")
+    add_profile_option(parser, "kafka-4.1, or that of the system's version")
     add_single_run_options(parser)
 
 
@@ -53,7 +56,9 @@ def reproduce(options: argparse.Namespace) -> int:
 
     scenario = find_scenario(options.scenario, options.variant)
     experiment = with_overrides(
-        scenario_experiment(scenario, options.profile, sim_wire=options.sim_wire),
+        scenario_experiment(
+            scenario, options.profile, sim_wire=options.sim_wire, **system_keys(options)
+        ),
         on=options.on,
         inventory=options.hosts,
     )

@@ -9,8 +9,10 @@ from harness.cli.options import (
     add_command,
     add_profile_option,
     add_single_run_options,
+    add_system_option,
     add_world_options,
     positive_number,
+    system_keys,
 )
 from harness.cli.output import print_json
 from harness.cli.runs import run_and_judge
@@ -22,6 +24,7 @@ def add_parser(commands: Subcommands) -> None:
     parser.add_argument(
         "experiment", type=Path, metavar="EXPERIMENT", help="the experiment file (TOML)"
     )
+    add_system_option(parser, "the file's")
     add_profile_option(parser, "the file's")
     add_world_options(parser, "the file's")
     parser.add_argument(
@@ -55,6 +58,7 @@ def run(options: argparse.Namespace) -> int:
         on=options.on,
         inventory=options.hosts,
         profile=options.profile,
+        **system_keys(options),
         weather=options.weather,
         duration_ms=options.duration_ms,
         sim_wire=True if options.sim_wire else None,

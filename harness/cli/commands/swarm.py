@@ -8,7 +8,9 @@ from harness.cli.options import (
     add_campaign_options,
     add_command,
     add_profile_option,
+    add_system_option,
     add_world_options,
+    system_keys,
 )
 
 SEEDS = 1000
@@ -17,6 +19,7 @@ SEEDS = 1000
 def add_parser(commands: Subcommands) -> None:
     """Adds the command."""
     parser = add_command(commands, "swarm", swarm, "run many seeds of one experiment")
+    add_system_option(parser, "the file's")
     add_profile_option(parser, "the file's")
     add_world_options(parser, "the file's")
     add_campaign_options(parser, SEEDS)
@@ -33,6 +36,7 @@ def swarm(options: argparse.Namespace) -> int:
         lambda: experiments.load(
             options.experiment or BUILT_IN_EXPERIMENT,
             profile=options.profile,
+            **system_keys(options),
             on=options.on,
             inventory=options.hosts,
         ),

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness.contracts.node_events import Excuse, NodeListener
-from harness.contracts.system import Node, NodeFiles
+from harness.contracts.system import DiskFormatter, Node, NodeFiles
 from harness.environments.observation.event_tail import EventSource
-from harness.environments.real import RealCluster
+from harness.environments.real import RealCluster, final_line
 from harness.environments.request import ClusterRequest
 from nemesis.agent.client import AgentClient, AgentGoneError
 from nemesis.agent.errors import AgentError
@@ -25,6 +25,8 @@ STOP_LIMIT_S = 15.0
 DISK_MIB = 512
 READ_BYTES = 1 << 20
 """How much of a file an agent sends in one response."""
+OUTPUT_BYTES = 1 << 18
+"""How much of a node's output is searched for the reason of its end."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,8 +92,8 @@ class Placement(Protocol):
         """Returns how a node's last process ended; None if unknown."""
         ...
 
-    async def final_log_line(self, node: HostNode) -> str:
-        """Returns the last line that a node wrote to standard output or error."""
+    async def output(self, node: HostNode) -> str:
+        """Returns the end of what a node wrote to standard output and error."""
         ...
 
     def source(self) -> EventSource:
@@ -163,6 +165,7 @@ class HostCluster(RealCluster):
 
     def __init__(self, placement: Placement, request: ClusterRequest) -> None:
         super().__init__(request, [node.placed() for node in placement.nodes.values()])
+        self._request = request
         self.placement = placement
         self.nodes = placement.nodes
         self.client_addresses = placement.client_addresses
@@ -242,6 +245,7 @@ class HostCluster(RealCluster):
             return False
         if self._listener is not None:
             await self._listener.before_start(node.name)
+        await self._format(node)
         self._expected_down.pop(node.name, None)
         node.starts += 1
         pid = await self.placement.start_process(node)
@@ -252,6 +256,18 @@ class HostCluster(RealCluster):
             node.pid = pid
             self.went_up(node.name)
         return True
+
+    async def _format(self, node: HostNode) -> None:
+        """Formats the empty disk of a node that needs it: before its first start, and after its disk was wiped."""
+        system = self._request.system
+        if not isinstance(system, DiskFormatter):
+            return
+        placed = [other.placed() for other in self.nodes.values()]
+        files = await asyncio.to_thread(
+            system.disk_files, node.placed(), placed, self._request.settings
+        )
+        encoded = {path: base64.b64encode(data).decode() for path, data in files.items()}
+        await node.agent.request("format_disk", node=node.name, files=encoded)
 
     async def end_process(self, name: str, how: str, limit_s: float = STOP_LIMIT_S) -> Any:
         """Ends a node's process by "stop" or "kill"; its end is expected from now on."""
@@ -316,7 +332,7 @@ class HostCluster(RealCluster):
     async def _ended_by_itself(self, node: HostNode, excuse: Excuse | None) -> None:
         line = code = None
         with contextlib.suppress(AgentError, AgentGoneError):
-            line = await self.placement.final_log_line(node)
+            line = final_line(self._request.system, await self.placement.output(node))
             code = await self.placement.exit_code(node)
         if excuse is None:
             self.died(node.name, f"exit code {code}", line or "no log line")

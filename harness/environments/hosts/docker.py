@@ -22,8 +22,9 @@ from typing import Any
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from harness.contracts.cluster import CONTROLLER_ID_FIRST, HARNESS_HOST
+from harness.contracts.system import ProgramFiles
 from harness.environments.hosts import image
-from harness.environments.hosts.cluster import HostCluster, HostNode, add_node
+from harness.environments.hosts.cluster import OUTPUT_BYTES, HostCluster, HostNode, add_node
 from harness.environments.hosts.subnets import NETWORKS, free_prefix, routed_networks
 from harness.environments.observation.event_tail import EventSource, LocalFiles
 from harness.environments.request import ClusterRequest, EnvironmentRequest
@@ -127,6 +128,7 @@ class DockerPlacement:
         self._engine = connect()
         self._containers: dict[str, Any] = {}
         self._executions: dict[str, str] = {}
+        self._files: dict[str, tuple[str, ...]] = {}
         self._state = STATE_ROOT / self.run_id
         self._agent = AgentClient(LocalStream(self._state), "this machine")
         try:
@@ -193,6 +195,7 @@ class DockerPlacement:
 
     async def _make_node(self, node: HostNode) -> None:
         made = await add_node(node, self.nodes, self._request, seen_at=DATA)
+        self._files[node.name] = tuple(made.files)
         for name, text in made.files.items():
             (Path(made.log) / name).write_text(text, encoding="utf-8")
         container = await asyncio.to_thread(self._make_container, node, made.directory, made.log)
@@ -209,6 +212,7 @@ class DockerPlacement:
             mounts=[
                 Mount(DATA, directory, type="bind", propagation="rslave"),
                 Mount("/log", log, type="bind"),
+                *(Mount(path, path, type="bind", read_only=True) for path in self._programs()),
             ],
             init=True,
             cap_drop=["ALL"],
@@ -234,6 +238,10 @@ class DockerPlacement:
         container = self._engine.containers.get(created["Id"])
         container.start()
         return container
+
+    def _programs(self) -> Sequence[str]:
+        system = self._request.system
+        return system.program_paths() if isinstance(system, ProgramFiles) else ()
 
     async def start_process(self, node: HostNode) -> int:
         """Starts a node's process in its container; returns its pid on this machine, 0 if it ended at once."""
@@ -277,12 +285,11 @@ class DockerPlacement:
             await asyncio.sleep(0.01)
         return None
 
-    async def final_log_line(self, node: HostNode) -> str:
-        """Returns the last line that a node wrote to standard output or error."""
-        path = self._log(node.name) / "node.log"
-        with contextlib.suppress(OSError):
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-            return lines[-1] if lines else ""
+    async def output(self, node: HostNode) -> str:
+        """Returns the end of what a node wrote to standard output and error."""
+        with contextlib.suppress(OSError), open(self._log(node.name) / "node.log", "rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - OUTPUT_BYTES, 0))
+            return file.read().decode(errors="replace")
         return ""
 
     def source(self) -> EventSource:
@@ -297,7 +304,7 @@ class DockerPlacement:
         for name in self.nodes:
             target = self._request.logs_to / name
             target.mkdir(parents=True, exist_ok=True)
-            for file in ("node.toml", "node.log"):
+            for file in (*self._files.get(name, ()), "node.log"):
                 with contextlib.suppress(OSError):
                     shutil.copyfile(self._log(name) / file, target / file)
 

@@ -18,7 +18,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_ex
 
 from harness.contracts.cluster import CONTROLLER_ID_FIRST, HARNESS_HOST
 from harness.environments.hosts.bundle import PYTHON, bundle_version, make_bundle
-from harness.environments.hosts.cluster import HostCluster, HostNode, add_node
+from harness.environments.hosts.cluster import OUTPUT_BYTES, HostCluster, HostNode, add_node
 from harness.environments.hosts.inventory import Host, Inventory, load_inventory
 from harness.environments.observation.event_tail import EventSource
 from harness.environments.request import ClusterRequest, EnvironmentRequest
@@ -299,6 +299,7 @@ class SshPlacement:
         self.run_id = f"{os.getpid():x}-{secrets.token_hex(3)}"
         self._request = request
         self._inventory = inventory
+        self._files: dict[str, tuple[str, ...]] = {}
         names = [
             ("controller", CONTROLLER_ID_FIRST + index) for index in range(request.controllers)
         ]
@@ -346,6 +347,7 @@ class SshPlacement:
 
     async def _make_node(self, node: HostNode) -> None:
         made = await add_node(node, self.nodes, self._request)
+        self._files[node.name] = tuple(made.files)
         for name, text in made.files.items():
             await node.agent.request("write_file", path=f"{made.log}/{name}", text=text)
         await node.agent.request("enter_namespace", node=node.name, pid=None)
@@ -372,12 +374,11 @@ class SshPlacement:
             return code
         return None
 
-    async def final_log_line(self, node: HostNode) -> str:
-        """Returns the last line that a node wrote to standard output or error."""
+    async def output(self, node: HostNode) -> str:
+        """Returns the end of what a node wrote to standard output and error."""
         path = f"{self._remote_of[node.name].run}/logs/{node.name}/node.log"
-        response = await node.agent.request("read_file", path=path, last_bytes=4096)
-        lines = str(response["text"]).splitlines()
-        return lines[-1] if lines else ""
+        response = await node.agent.request("read_file", path=path, last_bytes=OUTPUT_BYTES)
+        return str(response["text"])
 
     def source(self) -> EventSource:
         """Returns the event logs on the hosts."""
@@ -388,7 +389,7 @@ class SshPlacement:
         for name, node in self.nodes.items():
             target = self._request.logs_to / name
             target.mkdir(parents=True, exist_ok=True)
-            for file in ("node.toml", "node.log"):
+            for file in (*self._files.get(name, ()), "node.log"):
                 path = f"{self._remote_of[name].run}/logs/{name}/{file}"
                 with contextlib.suppress(AgentError, AgentGoneError, OSError):
                     response = await node.agent.request("read_file", path=path)

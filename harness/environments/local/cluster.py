@@ -12,7 +12,7 @@ from typing import Any
 from harness.contracts.system import EVENTS_FILE, NodeFiles
 from harness.environments.local.standing import DATA_FOLDER, LocalCluster, LocalNode
 from harness.environments.observation.event_tail import LocalFiles
-from harness.environments.real import RealCluster
+from harness.environments.real import RealCluster, final_line
 from harness.environments.request import ClusterRequest, EnvironmentRequest
 
 
@@ -84,8 +84,8 @@ class ProcessCluster(RealCluster):
         for name, node in self.local.nodes.items():
             if name not in self._taken_down and node.pid and not node.is_alive:
                 self._taken_down[name] = None
-                last = node.log_tail().splitlines()
-                self.died(name, f"exit code {node.exit_code}", last[-1] if last else "no log line")
+                line = final_line(self.local.system, node.output())
+                self.died(name, f"exit code {node.exit_code}", line or "no log line")
 
     async def start_node(self, name: str) -> None:
         """Starts a node; does nothing if it runs."""

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.contracts.cluster import CONTROLLER_ID_FIRST
-from harness.contracts.system import Node, Settings, System
+from harness.contracts.system import DiskFormatter, Node, Settings, System
 from harness.environments.local.ports import LOOPBACK, listening_ports
 from harness.errors import HarnessFailure, UsageError
 from harness.systems.registry import REFERENCE, SYSTEMS
@@ -72,13 +72,16 @@ class LocalNode:
         """How its last process ended, if this object started it; negative for a signal."""
         return None if self.process is None else self.process.poll()
 
-    def log_tail(self) -> str:
-        """Returns the last lines of its output."""
+    def output(self) -> str:
+        """Returns what it wrote to standard output and error."""
         try:
-            text = (self.directory / "node.log").read_text(encoding="utf-8", errors="replace")
+            return (self.directory / "node.log").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""
-        return "\n".join(text.splitlines()[-LOG_TAIL_LINES:])
+
+    def log_tail(self) -> str:
+        """Returns the last lines of its output."""
+        return "\n".join(self.output().splitlines()[-LOG_TAIL_LINES:])
 
 
 class LocalCluster:
@@ -165,9 +168,14 @@ class LocalCluster:
             for place in placed:
                 folder = nodes[place.name].directory
                 folder.mkdir(parents=True, exist_ok=True)
-                files = system.node_files(place, placed, settings, data_dir=DATA_FOLDER)
+                data = (folder / DATA_FOLDER).absolute()
+                files = system.node_files(place, placed, settings, data_dir=str(data))
                 for name, text in files.items():
                     (folder / name).write_text(text, encoding="utf-8")
+                if isinstance(system, DiskFormatter):
+                    for path, content in system.disk_files(place, placed, settings).items():
+                        (data / path).parent.mkdir(parents=True, exist_ok=True)
+                        (data / path).write_bytes(content)
             cluster.save()
         return cluster
 
@@ -340,7 +348,9 @@ class LocalCluster:
 
     def _spawn(self, node: LocalNode) -> None:
         command = self.system.command(
-            str(node.directory), python=sys.executable, ends_with_stdin=self._ends_with_parent
+            str(node.directory.absolute()),
+            python=sys.executable,
+            ends_with_stdin=self._ends_with_parent,
         )
         log_path = node.directory / "node.log"
         if self._ends_with_parent:

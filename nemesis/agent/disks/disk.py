@@ -472,7 +472,26 @@ class NodeDisk:
             "bytes_after": after,
         }
 
-    # -- reading
+    # -- files
+
+    def format(self, files: dict[str, str]) -> Response:
+        """Writes files durably if the node has none yet; does nothing otherwise.
+
+        Args:
+            files: Path below the node's directory to base64.
+
+        Returns:
+            Whether they were written.
+        """
+        with self._lock:
+            if any(self.data.iterdir()):
+                return {"formatted": False}
+            for path, text in files.items():
+                place = self._inside(path)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(base64.b64decode(text, validate=True))
+            sync_filesystem(self.mountpoint)
+            return {"formatted": True}
 
     def list_files(self, directory: str) -> Response:
         """Returns the names in a directory of the node's files; none if it does not exist."""

@@ -1,0 +1,156 @@
+"""Apache Kafka as the harness sees it: KRaft clusters of any supported version, from the published jars."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache, cached_property
+
+from checkers.java import JavaRuntime
+from harness.contracts.cluster import AddRow, Topic
+from harness.contracts.host import ClientHost
+from harness.contracts.metadata import CommittedMetadata
+from harness.contracts.system import (
+    Node,
+    NodeFiles,
+    Observation,
+    Promises,
+    RealClientHost,
+    Settings,
+    StoredBatch,
+)
+from harness.contracts.violation import Violation
+from harness.systems.apache_kafka import exits, properties, storage, versions
+from harness.systems.apache_kafka.cache import VersionCache, version_cache
+from harness.systems.apache_kafka.command import node_command
+from harness.systems.apache_kafka.java import find_kafka_java, mounted_paths
+from harness.systems.apache_kafka.versions import Version
+
+
+class ApacheKafka:
+    """One version of Apache Kafka at certain feature levels.
+
+    Implements `System`, `VersionedSystem`, `PropertyTaker`, `DiskFormatter`, `ProgramFiles`, `ExitDiagnosis` and
+    `LogReader`.
+
+    Args:
+        version: Of all nodes.
+        levels: Levels of the features that matter for what it promises.
+    """
+
+    name = versions.NAME
+    environments = frozenset({"local", "docker", "ssh"})
+    default_client = "native"
+    has_controllers = True
+    brokers_max = 10
+    timings = tuple(properties.TIMINGS)
+    switchable_rules: Collection[str] = ()
+    versions = tuple(str(version) for version in versions.SUPPORTED)
+
+    def __init__(self, version: Version, levels: Mapping[str, int]) -> None:
+        self.version = version
+        self.levels = levels
+        self.profiles: Mapping[str, Promises] = {
+            versions.profile_name(version, levels): versions.promises(version, levels)
+        }
+
+    # -- VersionedSystem, PropertyTaker
+
+    def of_version(self, version: str, features: Mapping[str, int]) -> "ApacheKafka":
+        """Returns the system that tests one version; the newest one for ""."""
+        chosen = versions.parse_version(version) if version else versions.SUPPORTED[-1]
+        return _system(chosen, tuple(sorted(versions.feature_levels(chosen, features).items())))
+
+    def check_properties(self, given: Mapping[str, str]) -> None:
+        """Raises `UsageError` if a property cannot be set by an experiment."""
+        properties.check_properties(given)
+
+    # -- what a node is
+
+    def node_files(
+        self, node: Node, nodes: Sequence[Node], settings: Settings, *, data_dir: str
+    ) -> Mapping[str, str]:
+        """Returns `server.properties` and the configuration of the node's logging."""
+        return {
+            properties.PROPERTIES_FILE: properties.server_properties(
+                self.version, node, nodes, settings, log_dirs=[data_dir], extra=settings.properties
+            ),
+            properties.logging_file(self.version): properties.logging_text(self.version),
+        }
+
+    def disk_files(
+        self, node: Node, nodes: Sequence[Node], settings: Settings
+    ) -> Mapping[str, bytes]:
+        """Returns what Kafka's storage tool writes for this node."""
+        return storage.formatted_files(self._cache, self._java, node, self.levels)
+
+    def command(self, directory: str, *, python: str, ends_with_stdin: bool) -> list[str]:
+        """Returns the command that starts a node."""
+        self._cache.require()
+        return node_command(
+            self._cache, self._java, directory, python=python if ends_with_stdin else ""
+        )
+
+    def program_paths(self) -> Sequence[str]:
+        """Returns the jars with the class-data archive, and Java."""
+        self._cache.require()
+        paths = (self._cache.directory, *mounted_paths(self._java.home))
+        return [str(path) for path in paths]
+
+    def exit_reason(self, output: str) -> str:
+        """Returns the first error that the node logged after its last start, with its exception."""
+        return exits.exit_reason(output)
+
+    @property
+    def _cache(self) -> VersionCache:
+        return version_cache(self.version)
+
+    @cached_property
+    def _java(self) -> JavaRuntime:
+        return find_kafka_java(self.version)
+
+    # -- how it is reached: the protocol is the one of the reference system
+
+    def is_ready(self, node: Node, nodes: Sequence[Node]) -> bool:
+        """Whether a broker reports all brokers to clients."""
+        from harness.systems.reference.status import broker_count
+
+        brokers = sum(other.role == "broker" for other in nodes)
+        return broker_count(node.address) >= brokers
+
+    def client_host(self, name: str, *, source: str | None = None) -> RealClientHost:
+        """Returns a client host on this machine."""
+        from system_under_test.real.host import ClientHost as Host
+
+        return Host(name, source=source)
+
+    async def create_topic(self, host: ClientHost, bootstrap: Sequence[str], topic: Topic) -> None:
+        """Creates a topic; returns when it exists."""
+        from harness.systems.reference import topics
+
+        await topics.create_topic(host, bootstrap, topic)
+
+    # -- what it reports
+
+    def observation(
+        self,
+        nodes: Sequence[Node],
+        view: CommittedMetadata,
+        add_row: AddRow,
+        on_violation: Callable[[Violation], None],
+    ) -> Observation:
+        """Returns what follows the committed metadata and the replicas of one run."""
+        raise NotImplementedError
+
+    def stored_batches(
+        self, files: NodeFiles, topic: str, partition: int, *, bytes_max: int
+    ) -> list[StoredBatch]:
+        """Returns the batches of a replica's log, whose format is the reference system's."""
+        from harness.systems.reference import stored_logs
+
+        return stored_logs.stored_batches(files, topic, partition, bytes_max=bytes_max)
+
+
+@cache
+def _system(version: Version, levels: tuple[tuple[str, int], ...]) -> ApacheKafka:
+    return ApacheKafka(version, dict(levels))
+
+
+SYSTEM = ApacheKafka(versions.SUPPORTED[-1], versions.feature_levels(versions.SUPPORTED[-1]))
