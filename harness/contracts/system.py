@@ -248,10 +248,13 @@ class System(Protocol):
         """
         ...
 
-    def command(self, directory: str, *, python: str, ends_with_stdin: bool) -> list[str]:
+    def command(
+        self, node: Node, directory: str, *, python: str, ends_with_stdin: bool
+    ) -> list[str]:
         """Returns the command that starts a node.
 
         Args:
+            node: Which one.
             directory: The node's directory.
             python: The Python interpreter of the node's host.
             ends_with_stdin: Whether the node ends when its standard input closes, so that it cannot outlive the

@@ -45,7 +45,9 @@ class TinyLog:
         config = {"listen": node.address, "data_dir": data_dir, "durability": settings.profile}
         return {CONFIG_FILE: json.dumps(config, indent=2)}
 
-    def command(self, directory: str, *, python: str, ends_with_stdin: bool) -> list[str]:
+    def command(
+        self, node: Node, directory: str, *, python: str, ends_with_stdin: bool
+    ) -> list[str]:
         """Returns the command that starts the server."""
         command = [python, "-m", "tinylog.server", f"{directory}/{CONFIG_FILE}"]
         return [*command, "--until-stdin-closes"] if ends_with_stdin else command

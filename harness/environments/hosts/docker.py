@@ -257,7 +257,9 @@ class DockerPlacement:
         import time
 
         api = self._engine.api
-        arguments = self._request.system.command("/log", python="python3", ends_with_stdin=False)
+        arguments = self._request.system.command(
+            node.placed(), "/log", python="python3", ends_with_stdin=False
+        )
         command = f"exec {shlex.join(arguments)} >>/log/node.log 2>&1"
         execution = api.exec_create(self._containers[node.name].id, ["sh", "-c", command])["Id"]
         api.exec_start(execution, detach=True)

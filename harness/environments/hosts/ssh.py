@@ -360,7 +360,7 @@ class SshPlacement:
             "spawn",
             node=node.name,
             argv=self._request.system.command(
-                log, python=self._inventory.python, ends_with_stdin=False
+                node.placed(), log, python=self._inventory.python, ends_with_stdin=False
             ),
             env={"PYTHONPATH": remote.bundle, "PYTHONDONTWRITEBYTECODE": "1"},
             output=f"{log}/node.log",

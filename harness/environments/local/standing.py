@@ -60,6 +60,10 @@ class LocalNode:
     began: int = 0
     process: subprocess.Popen[bytes] | None = None
 
+    def placed(self) -> Node:
+        """Returns the node as its system knows it."""
+        return Node(name=self.name, role=self.role, node_id=self.node_id, address=self.address)
+
     @property
     def is_alive(self) -> bool:
         """Whether its process runs (or is paused)."""
@@ -223,10 +227,7 @@ class LocalCluster:
 
     def placed_nodes(self) -> list[Node]:
         """Returns all nodes as their system knows them."""
-        return [
-            Node(name=node.name, role=node.role, node_id=node.node_id, address=node.address)
-            for node in self.nodes.values()
-        ]
+        return [node.placed() for node in self.nodes.values()]
 
     def save(self) -> None:
         """Writes the state file; it is replaced in one step."""
@@ -348,6 +349,7 @@ class LocalCluster:
 
     def _spawn(self, node: LocalNode) -> None:
         command = self.system.command(
+            node.placed(),
             str(node.directory.absolute()),
             python=sys.executable,
             ends_with_stdin=self._ends_with_parent,

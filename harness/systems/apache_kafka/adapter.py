@@ -3,6 +3,11 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, cached_property
 
+from harness.systems.apache_kafka.cache import VersionCache, version_cache
+from harness.systems.apache_kafka.command import node_command
+from harness.systems.apache_kafka.java import find_kafka_java, mounted_paths
+from harness.systems.apache_kafka.versions import Version
+
 from checkers.java import JavaRuntime
 from harness.contracts.cluster import AddRow, Topic
 from harness.contracts.host import ClientHost
@@ -18,10 +23,7 @@ from harness.contracts.system import (
 )
 from harness.contracts.violation import Violation
 from harness.systems.apache_kafka import exits, properties, storage, versions
-from harness.systems.apache_kafka.cache import VersionCache, version_cache
-from harness.systems.apache_kafka.command import node_command
-from harness.systems.apache_kafka.java import find_kafka_java, mounted_paths
-from harness.systems.apache_kafka.versions import Version
+from harness.systems.clock import wall_clock
 
 
 class ApacheKafka:
@@ -81,17 +83,26 @@ class ApacheKafka:
         """Returns what Kafka's storage tool writes for this node."""
         return storage.formatted_files(self._cache, self._java, node, self.levels)
 
-    def command(self, directory: str, *, python: str, ends_with_stdin: bool) -> list[str]:
+    def command(
+        self, node: Node, directory: str, *, python: str, ends_with_stdin: bool
+    ) -> list[str]:
         """Returns the command that starts a node."""
         self._cache.require()
-        return node_command(
+        command = node_command(
             self._cache, self._java, directory, python=python if ends_with_stdin else ""
         )
+        library = wall_clock.find_library()
+        if library is None:
+            return command
+        variables = wall_clock.variables(library, directory, node.name)
+        return ["/usr/bin/env", *(f"{name}={value}" for name, value in variables.items()), *command]
 
     def program_paths(self) -> Sequence[str]:
         """Returns the jars with the class-data archive, and Java."""
         self._cache.require()
-        paths = (self._cache.directory, *mounted_paths(self._java.home))
+        paths = [self._cache.directory, *mounted_paths(self._java.home)]
+        if (library := wall_clock.find_library()) is not None:
+            paths.append(library)
         return [str(path) for path in paths]
 
     def exit_reason(self, output: str) -> str:

@@ -43,7 +43,9 @@ class ReferenceSystem:
         """Returns `node.toml`."""
         return {NODE_FILE: node_toml(node, nodes, settings, data_dir=data_dir)}
 
-    def command(self, directory: str, *, python: str, ends_with_stdin: bool) -> list[str]:
+    def command(
+        self, node: Node, directory: str, *, python: str, ends_with_stdin: bool
+    ) -> list[str]:
         """Returns the command that starts a node."""
         command = [python, "-m", "system_under_test", "--config", f"{directory}/{NODE_FILE}"]
         return [*command, "--until-stdin-closes"] if ends_with_stdin else command

@@ -1,0 +1,1 @@
+"""Moves the wall clock of programs that do not read the skew file themselves."""

@@ -1,0 +1,83 @@
+"""The library that moves the wall clock of a foreign program (`wall_clock.c`), and the variables that load it.
+
+It is compiled once per machine, with the C compiler of this machine, and kept in the cache directory. A
+container or a host gets it as a file of the system's program; it needs glibc and the same architecture.
+"""
+
+import hashlib
+import os
+import platform
+import secrets
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from checkers.java import cache_directory
+from harness.contracts.system import EVENTS_FILE
+from harness.errors import UsageError
+
+SOURCE = Path(__file__).with_name("wall_clock.c")
+SKEW_FILE = "skew"
+"""Name of the skew file in a node's directory, as `nemesis.agent.node` has it."""
+LIMIT_S = 60
+
+
+def library_path() -> Path:
+    """Returns where the library for this machine is kept, built or not."""
+    key = hashlib.blake2b(SOURCE.read_bytes(), digest_size=6).hexdigest()
+    return cache_directory().absolute() / "clock" / f"wall-clock-{platform.machine()}-{key}.so"
+
+
+def find_library() -> Path | None:
+    """Returns the library; None if it was not built."""
+    path = library_path()
+    return path if path.is_file() else None
+
+
+def build_library() -> Path:
+    """Builds the library unless it is there.
+
+    Raises:
+        UsageError: There is no C compiler, or it refuses; the sentence says what to install.
+    """
+    path = library_path()
+    if path.is_file():
+        return path
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise UsageError(
+            "clock faults of foreign programs need a C compiler; install one (Debian: gcc and libc6-dev) "
+            "or set CC"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    options = ("-O2", "-Wall", "-shared", "-fPIC", "-o", str(new), str(SOURCE), "-ldl", "-lpthread")
+    try:
+        done = subprocess.run(
+            [compiler, *options], capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"the C compiler {compiler} cannot be used: {error}") from None
+    if done.returncode:
+        new.unlink(missing_ok=True)
+        first = next(iter(done.stderr.splitlines()), "no message")
+        raise UsageError(f"the C compiler {compiler} cannot build the clock library: {first}")
+    new.replace(path)
+    return path
+
+
+def variables(library: Path, directory: str, node: str) -> Mapping[str, str]:
+    """Returns the environment variables with which a program's wall clock follows its node's skew file.
+
+    Args:
+        library: Where the library is on the node's host.
+        directory: The node's directory there.
+        node: The node's name.
+    """
+    return {
+        "LD_PRELOAD": str(library),
+        "LASTSTAND_SKEW": f"{directory}/{SKEW_FILE}",
+        "LASTSTAND_CLOCK_EVENTS": f"{directory}/{EVENTS_FILE}",
+        "LASTSTAND_NODE": node,
+    }
