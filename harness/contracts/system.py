@@ -204,6 +204,15 @@ class ExitDiagnosis(Protocol):
         ...
 
 
+@runtime_checkable
+class FaultLimits(Protocol):
+    """What a system may have besides: some faults cannot be injected into its nodes."""
+
+    def impossible_faults(self) -> Mapping[str, str]:
+        """Returns why faults cannot be injected, by fault."""
+        ...
+
+
 class RealClientHost(ClientHost, Protocol):
     """A client host on a real machine."""
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 
 from checkers.kernels.consumer_group import group_counters
 from harness.contracts.cluster import AddRow, Deployment
-from harness.contracts.system import EVENTS_FILE, NodeFiles
+from harness.contracts.system import EVENTS_FILE, FaultLimits, NodeFiles
 from harness.contracts.violation import Violation
 from harness.environments.request import ClusterRequest, EnvironmentRequest
 from harness.errors import UsageError
@@ -107,7 +107,10 @@ def check_possible(experiment: Experiment, seed: int) -> None:
             inventory=Path(experiment.inventory),
         )
     )
-    impossible = injectors.impossible_faults(found)
+    impossible = dict(injectors.impossible_faults(found))
+    system = experiment.system_under_test
+    if isinstance(system, FaultLimits):
+        impossible |= system.impossible_faults()
     for fault in planned_faults(experiment, seed):
         if fault.fault in impossible:
             raise UsageError(

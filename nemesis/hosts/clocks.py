@@ -82,17 +82,22 @@ class ClockStep(ClockInjection):
 
 
 class ClockDrift(ClockInjection):
-    """Both clocks run at a wrong rate."""
+    """Both clocks run at a wrong rate; of a foreign program, the wall clock only."""
 
     async def skew(self) -> None:
         """Changes the rate of the clocks."""
         await self.hosts.each(self.nodes, "skew", rate_ppb=int(self.fault.params["ppm"]) * 1000)
 
     def shown_by(self, readings: list[ClockReading], ahead_ms: list[float]) -> tuple[str, bool]:
-        """Returns the rate that the monotonic clock showed, and whether that is about the drift."""
+        """Returns the rates that the clocks showed, and whether one of them is about the drift."""
         wanted_ppm = self.fault.params["ppm"]
-        ppm = rate_ppm([(at, monotonic) for at, _, monotonic in readings], wanted_ppm)
-        return f"{ppm:.0f} ppm", abs(ppm - wanted_ppm) <= abs(wanted_ppm) * SHOWN_MIN
+        rates_ppm = {
+            "monotonic": rate_ppm([(at, monotonic) for at, _, monotonic in readings], wanted_ppm),
+            "wall": rate_ppm([(at, wall * 1_000_000) for at, wall, _ in readings], wanted_ppm),
+        }
+        text = ", ".join(f"{clock} {ppm:.0f} ppm" for clock, ppm in rates_ppm.items())
+        slack_ppm = abs(wanted_ppm) * SHOWN_MIN
+        return text, any(abs(ppm - wanted_ppm) <= slack_ppm for ppm in rates_ppm.values())
 
 
 class ClockStrobe(ClockInjection):

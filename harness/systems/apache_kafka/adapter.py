@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, cached_property
 
-from harness.systems.apache_kafka.cache import VersionCache, version_cache
+from harness.systems.apache_kafka.cache import VersionCache, fetch_command, version_cache
 from harness.systems.apache_kafka.command import node_command
 from harness.systems.apache_kafka.java import find_kafka_java, mounted_paths
 from harness.systems.apache_kafka.versions import Version
@@ -104,6 +104,16 @@ class ApacheKafka:
         if (library := wall_clock.find_library()) is not None:
             paths.append(library)
         return [str(path) for path in paths]
+
+    def impossible_faults(self) -> Mapping[str, str]:
+        """Returns the clock faults if there is no library that moves a JVM's clock."""
+        if wall_clock.find_library() is not None:
+            return {}
+        reason = (
+            "the library that moves the clock of a JVM was not built; install a C compiler, then run "
+            f"`{fetch_command(self.version)}` again"
+        )
+        return dict.fromkeys(("clock_step", "clock_drift", "clock_strobe"), reason)
 
     def exit_reason(self, output: str) -> str:
         """Returns the first error that the node logged after its last start, with its exception."""
