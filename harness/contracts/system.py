@@ -172,12 +172,15 @@ class LogReader(Protocol):
 class DiskFormatter(Protocol):
     """What a system may have besides: its nodes start only on a disk that was formatted for them."""
 
-    def disk_files(
-        self, node: Node, nodes: Sequence[Node], settings: Settings
-    ) -> Mapping[str, bytes]:
+    def disk_files(self, node: Node, settings: Settings, generation: int) -> Mapping[str, bytes]:
         """Returns what a formatted data directory holds: relative path to content.
 
         The files are durable before the first start, and written again before a start on an empty disk.
+
+        Args:
+            node: Whose disk.
+            settings: What all nodes are configured with.
+            generation: How often this node's disk was formatted before.
         """
         ...
 
@@ -307,15 +310,17 @@ class VersionedSystem(Protocol):
 
     Attributes:
         versions: Their names, oldest first.
+        default_version: The one that is tested if an experiment names none.
     """
 
     versions: Sequence[str]
+    default_version: str
 
     def of_version(self, version: str, features: Mapping[str, int]) -> System:
         """Returns the system that tests one version.
 
         Args:
-            version: One of `versions`; "" for the default one.
+            version: One of `versions`.
             features: Levels of the features that differ from the version's defaults, by name.
 
         Raises:

@@ -225,7 +225,7 @@ class Experiment:
         """
         system = SYSTEMS.get(self.system)
         if isinstance(system, VersionedSystem):
-            return system.of_version(self.version, self.features)
+            return system.of_version(self.version or system.default_version, self.features)
         return system
 
     @property
@@ -238,7 +238,10 @@ class Experiment:
         return WORKLOADS.get(self.workload_name)
 
     def _check_settings(self, system: System) -> None:
-        if not isinstance(SYSTEMS.get(self.system), VersionedSystem):
+        named = SYSTEMS.get(self.system)
+        if isinstance(named, VersionedSystem):
+            object.__setattr__(self, "version", self.version or named.default_version)
+        else:
             for key in ("version", "features"):
                 if getattr(self, key):
                     raise UsageError(

@@ -174,6 +174,7 @@ class HostCluster(RealCluster):
         self.seed = request.seed
         self.leftovers: list[str] = []
         self.facts: dict[str, Any] = {}
+        self._formatted = dict.fromkeys(self.nodes, 0)
         self._listener: NodeListener | None = None
         self._expected_down: dict[str, None] = dict.fromkeys(self.nodes)
         # Processes by node and pid: all that have ended, and all that were taken down.
@@ -262,12 +263,12 @@ class HostCluster(RealCluster):
         system = self._request.system
         if not isinstance(system, DiskFormatter):
             return
-        placed = [other.placed() for other in self.nodes.values()]
         files = await asyncio.to_thread(
-            system.disk_files, node.placed(), placed, self._request.settings
+            system.disk_files, node.placed(), self._request.settings, self._formatted[node.name]
         )
         encoded = {path: base64.b64encode(data).decode() for path, data in files.items()}
-        await node.agent.request("format_disk", node=node.name, files=encoded)
+        response = await node.agent.request("format_disk", node=node.name, files=encoded)
+        self._formatted[node.name] += response["formatted"]
 
     async def end_process(self, name: str, how: str, limit_s: float = STOP_LIMIT_S) -> Any:
         """Ends a node's process by "stop" or "kill"; its end is expected from now on."""

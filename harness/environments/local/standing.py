@@ -177,7 +177,7 @@ class LocalCluster:
                 for name, text in files.items():
                     (folder / name).write_text(text, encoding="utf-8")
                 if isinstance(system, DiskFormatter):
-                    for path, content in system.disk_files(place, placed, settings).items():
+                    for path, content in system.disk_files(place, settings, 0).items():
                         (data / path).parent.mkdir(parents=True, exist_ok=True)
                         (data / path).write_bytes(content)
             cluster.save()

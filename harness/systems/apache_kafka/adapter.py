@@ -3,11 +3,6 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, cached_property
 
-from harness.systems.apache_kafka.cache import VersionCache, fetch_command, version_cache
-from harness.systems.apache_kafka.command import node_command
-from harness.systems.apache_kafka.java import find_kafka_java, mounted_paths
-from harness.systems.apache_kafka.versions import Version
-
 from checkers.java import JavaRuntime
 from harness.contracts.cluster import AddRow, Topic
 from harness.contracts.host import ClientHost
@@ -22,8 +17,16 @@ from harness.contracts.system import (
     StoredBatch,
 )
 from harness.contracts.violation import Violation
+from harness.errors import UsageError
 from harness.systems.apache_kafka import exits, properties, storage, versions
+from harness.systems.apache_kafka.cache import VersionCache, fetch_command, version_cache
+from harness.systems.apache_kafka.command import node_command
+from harness.systems.apache_kafka.java import find_kafka_java, mounted_paths
+from harness.systems.apache_kafka.versions import Version
 from harness.systems.clock import wall_clock
+
+LOG_DIRS = ("data",)
+"""Names of the log directories below a node's data directory."""
 
 
 class ApacheKafka:
@@ -44,6 +47,7 @@ class ApacheKafka:
     brokers_max = 10
     timings = tuple(properties.TIMINGS)
     switchable_rules: Collection[str] = ()
+    default_version = str(versions.SUPPORTED[-1])
     versions = tuple(str(version) for version in versions.SUPPORTED)
 
     def __init__(self, version: Version, levels: Mapping[str, int]) -> None:
@@ -56,13 +60,14 @@ class ApacheKafka:
     # -- VersionedSystem, PropertyTaker
 
     def of_version(self, version: str, features: Mapping[str, int]) -> "ApacheKafka":
-        """Returns the system that tests one version; the newest one for ""."""
-        chosen = versions.parse_version(version) if version else versions.SUPPORTED[-1]
+        """Returns the system that tests one version."""
+        chosen = versions.parse_version(version)
         return _system(chosen, tuple(sorted(versions.feature_levels(chosen, features).items())))
 
     def check_properties(self, given: Mapping[str, str]) -> None:
         """Raises `UsageError` if a property cannot be set by an experiment."""
-        properties.check_properties(given)
+        for name in sorted(properties.OWN_PROPERTIES & given.keys()):
+            raise UsageError(f"{name} cannot be set in an experiment: laststand places the nodes")
 
     # -- what a node is
 
@@ -72,16 +77,22 @@ class ApacheKafka:
         """Returns `server.properties` and the configuration of the node's logging."""
         return {
             properties.PROPERTIES_FILE: properties.server_properties(
-                self.version, node, nodes, settings, log_dirs=[data_dir], extra=settings.properties
+                self.version,
+                node,
+                nodes,
+                settings,
+                log_dirs=[f"{data_dir}/{name}" for name in LOG_DIRS],
+                extra=settings.properties,
             ),
             properties.logging_file(self.version): properties.logging_text(self.version),
         }
 
-    def disk_files(
-        self, node: Node, nodes: Sequence[Node], settings: Settings
-    ) -> Mapping[str, bytes]:
+    def disk_files(self, node: Node, settings: Settings, generation: int) -> Mapping[str, bytes]:
         """Returns what Kafka's storage tool writes for this node."""
-        return storage.formatted_files(self._cache, self._java, node, self.levels)
+        formatted = storage.formatted_files(self._cache, self._java, node.role, self.levels)
+        return storage.disk_files(
+            self.version, node, formatted, log_dirs=LOG_DIRS, generation=generation
+        )
 
     def command(
         self, node: Node, directory: str, *, python: str, ends_with_stdin: bool

@@ -1,0 +1,68 @@
+"""Apache Kafka itself as the system under test. Only one of these runs is part of `make test`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.kafka_jars import kafka_or_skip
+
+from harness.cli.main import main
+from results.history_files import read_tables
+
+LOSS = [
+    # leader, ISR, leader epoch, partition epoch: V3b without ELR
+    (1, {1, 2, 3}, 0, 0),
+    (1, {1}, 0, 1),
+    (-1, {1}, 1, 2),
+    (1, {1}, 2, 3),
+]
+CURE = [
+    # V3b with ELR: broker 2, which has everything, leads as soon as broker 1 is fenced
+    (1, {1, 2, 3}, 0, 0),
+    (1, {1}, 0, 1),
+    (2, {2}, 1, 2),
+]
+
+
+def run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, *words: str
+) -> tuple[int, dict[str, Any]]:
+    code = main([*words, "--no-spark", "--quiet", "--json", "--results", str(tmp_path / "runs")])
+    output: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return code, output
+
+
+@pytest.mark.parametrize(
+    ("version", "code", "outcome", "golden"),
+    [
+        ("4.0.2", 1, "loss", LOSS),
+        pytest.param("4.1.2", 0, "ok", CURE, marks=pytest.mark.long),
+        pytest.param("3.9.1", 1, "loss", LOSS, marks=pytest.mark.long),
+        pytest.param("4.4.0", 0, "ok", CURE, marks=pytest.mark.long),
+    ],
+)
+def test_the_last_replica_standing_bug_of_a_released_version(
+    engine: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    version: str,
+    code: int,
+    outcome: str,
+    golden: list[tuple[int, set[int], int, int]],
+) -> None:
+    kafka_or_skip(version)
+    system = f"apache-kafka:{version}"
+    words = ("reproduce", "last-replica-standing", "--on", "docker", "--system", system)
+    found, output = run(capsys, tmp_path, *words)
+    assert (output["outcome"], output["predicted"]) == (outcome, outcome), output["reasons"]
+    assert found == code
+    assert (output["system"], output["version"]) == ("apache-kafka", version)
+    states = read_tables(Path(output["directory"]))["partition_states"].to_pylist()
+    trace = [
+        (state["leader"], set(state["isr"]), state["leader_epoch"], state["partition_epoch"])
+        for state in sorted(states, key=lambda state: state["metadata_offset"])
+        if state["topic"] == "t"
+    ]
+    assert trace[: len(golden)] == golden
+    assert output["environment"].get("left_behind", []) == []
