@@ -4,25 +4,8 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
 
-from harness.contracts.system import Event
-
-
-class EventSource(Protocol):
-    """Where event logs grow."""
-
-    async def read(self) -> dict[str, bytes]:
-        """Returns what was added to each node's log since the last call."""
-        ...
-
-    def time_of(self, node: str, at_ns: int) -> int:
-        """Returns a node's time on this machine's monotonic clock."""
-        ...
-
-    def close(self) -> None:
-        """Lets go of the logs."""
-        ...
+from harness.contracts.system import Event, EventSource
 
 
 class LocalFiles:
