@@ -42,7 +42,8 @@ class Case:
         is_weak: They rest on records acknowledged with acks=1 only that were never read.
         is_excused: A lawful flagged election after the record was established chose a replica without it.
         expectations: What the run promises.
-        is_undecided: That is possible, but an election that excuses nothing may have lost the record as well.
+        is_undecided: That is possible, but an election that excuses nothing may have lost the record as well, or
+            it is not known whether the election was lawful.
     """
 
     id: str
@@ -165,8 +166,8 @@ MATRIX: tuple[Row, ...] = (
         applies=lambda case: case.is_undecided and case.id not in _NEVER_EXCUSED,
         judgement=Judgement.UNDECIDED,
         rule=(
-            "a lawful flagged election may have lost the record, but so may another election, and what is recorded"
-            " does not show which one did"
+            "a lawful flagged election may have lost the record, but what is recorded does not show whether that"
+            " election lost it or whether the election was lawful"
         ),
     ),
     Row(

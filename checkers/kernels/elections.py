@@ -12,7 +12,8 @@ have it at that moment. Two refinements keep a broken implementation from hiding
   that the harness injected since its last clean start and that explains an unclean end. What a fault explains is
   in its row of the `faults` table: it ends its nodes uncleanly (`unclean_end`), it was a disk fault in force
   meanwhile (`broken_disk`), or it was a stop that did not finish in time (`cut_short`). No name of a fault is
-  known here.
+  known here. A system may not report whether a registration was clean. If the result depends on that, the election
+  is undecided: it neither excuses a loss nor breaks a promise.
 
 A record is *established* when it is committed: when the high watermark of a leader that has it passes its offset.
 A client learns of it later, even after the next election. A deposed leader that does not know of the election may
@@ -56,9 +57,11 @@ class Election:
         leader, leader_epoch: The elected replica and its epoch.
         is_flagged: Whether the controller marked it unclean.
         is_lawful: False iff it is flagged although the second rule above did not allow it.
+        is_undecided: Whether it is flagged, and lawful only if certain registrations were unclean, which the
+            system does not report.
         was_in_isr: Whether the elected replica was in the ISR before.
         log_end_offset: The elected replica's log end at that moment; None if logs were not recorded.
-        reason: Why it is not lawful; empty otherwise.
+        reason: Why it is not lawful, or why that is undecided; empty otherwise.
     """
 
     at_ns: int
@@ -66,6 +69,7 @@ class Election:
     leader_epoch: int
     is_flagged: bool
     is_lawful: bool = True
+    is_undecided: bool = False
     was_in_isr: bool = True
     log_end_offset: int | None = None
     reason: str = ""
@@ -73,6 +77,11 @@ class Election:
     @property
     def excuses(self) -> bool:
         """Whether what it lost is excused."""
+        return self.is_flagged and self.is_lawful and not self.is_undecided
+
+    @property
+    def may_excuse(self) -> bool:
+        """Whether what it lost is excused, as far as is known."""
         return self.is_flagged and self.is_lawful
 
 
@@ -163,9 +172,11 @@ class Elections:
         leader = -1
         for index, row in enumerate(rows):
             if row["leader"] >= 0 and (row["leader"] != leader or row["flagged"]):
-                reason = lawfulness.objection(index) if lawfulness and row["flagged"] else ""
+                objection = _NO_OBJECTION
+                if lawfulness is not None and row["flagged"]:
+                    objection = lawfulness.objection(index)
                 isr = rows[index - 1]["isr"] if index else ()
-                self.elections.append(self._election(row, isr, reason))
+                self.elections.append(self._election(row, isr, objection))
             leader = row["leader"]
         self.settled_end_offset = self._settled_end_offset(leader)
         """Log end of the last leader at the end of the run; None if logs were not recorded."""
@@ -177,22 +188,23 @@ class Elections:
             leader = self.logs.last_leader
         return self.logs.end_at(leader, INF_NS) if leader in self.logs.node_of else None
 
-    def _election(self, row: dict[str, Any], isr: Any, reason: str) -> Election:
+    def _election(self, row: dict[str, Any], isr: Any, objection: "_Objection") -> Election:
         return Election(
             at_ns=row["at_ns"],
             leader=row["leader"],
             leader_epoch=row["leader_epoch"],
             is_flagged=row["flagged"],
-            is_lawful=not reason,
+            is_lawful=not objection.is_certain,
+            is_undecided=bool(objection.reason) and not objection.is_certain,
             was_in_isr=row["leader"] in isr,
             log_end_offset=self.logs.end_at(row["leader"], row["at_ns"]) if self.logs else None,
-            reason=reason,
+            reason=objection.reason,
         )
 
     @property
     def can_excuse(self) -> bool:
-        """Whether there is any election that excuses what it lost."""
-        return any(election.excuses for election in self.elections)
+        """Whether there is any election that excuses what it lost, or that may."""
+        return any(election.may_excuse for election in self.elections)
 
     def epoch_ends(self, epochs: I64) -> I64:
         """Returns when the first election after each leader epoch was committed; infinity if there was none."""
@@ -241,11 +253,12 @@ class Elections:
             found[rows[has]] = _NOT_LOST
             missing = rows[lacks]
             found[missing[found[missing] == _NOT_LOST]] = number
-        excuses = np.array([e.excuses for e in self.elections] + [False])
+        outcomes = [
+            EXCUSED if e.excuses else UNDECIDED if e.may_excuse else UNEXCUSED
+            for e in self.elections
+        ]
         found = np.maximum(found, -1)
-        return Fates(
-            outcome=np.where(excuses[found], EXCUSED, UNEXCUSED).astype(np.int8), election=found
-        )
+        return Fates(outcome=np.array([*outcomes, UNEXCUSED], dtype=np.int8)[found], election=found)
 
     @cached_property
     def _events(self) -> tuple[tuple[int, Election], ...]:
@@ -285,6 +298,9 @@ class Elections:
                     may_be |= is_older & (lost.high_epoch == ANY_EPOCH) & before
             else:
                 is_not |= between
+                if election.may_excuse:
+                    first[between & (first < 0)] = number
+                    may_be |= between
         outcome = np.where(may_be, UNDECIDED, UNEXCUSED)
         outcome = np.where(is_excused, np.where(is_not, UNDECIDED, EXCUSED), outcome)
         return Fates(outcome=outcome.astype(np.int8), election=first)
@@ -309,6 +325,22 @@ def _is_before(election: Election, until: Claims | None) -> Bools | bool:
     return before
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Objection:
+    """Why a flagged election was wrong.
+
+    Attributes:
+        reason: A clause; empty if it was right or cannot be decided for another reason than registrations.
+        is_certain: Whether the reason holds whatever the registrations were that may have been clean.
+    """
+
+    reason: str = ""
+    is_certain: bool = False
+
+
+_NO_OBJECTION = _Objection()
+
+
 class _Lawfulness:
     """Decides whether a flagged election was unavoidable (second rule of the module)."""
 
@@ -324,33 +356,61 @@ class _Lawfulness:
         self._faults = [row for row in faults.to_pylist() if row["resolved"]]
         self._node_of = node_of
 
-    def objection(self, election: int) -> str:
-        """Returns why the flagged election in a row was wrong; empty if it was right or cannot be decided."""
+    def objection(self, election: int) -> _Objection:
+        """Returns why the flagged election in a row was wrong, or may have been."""
         start = election - 1
         while start >= 0 and len(self._states[start]["isr"]) < self._states[start]["min_isr"]:
             start -= 1
         if start < 0:
-            return ""
+            return _NO_OBJECTION
         span = self._states[start : election + 1]
         min_isr = span[0]["min_isr"]
         if any(s["replicas"] != span[0]["replicas"] or s["min_isr"] != min_isr for s in span):
-            return ""  # an administrator changed the partition meanwhile
+            return _NO_OBJECTION  # an administrator changed the partition meanwhile
+        left, perhaps = (
+            self._left(span, unknown_is_clean=unknown_is_clean)
+            for unknown_is_clean in (True, False)
+        )
+        if left >= min_isr:
+            return _NO_OBJECTION
+        if perhaps < min_isr:
+            return _Objection(
+                reason=(
+                    f"only {perhaps} of at least {min_isr} brokers had left ISR and ELR by an unclean registration"
+                    " that an injected fault explains"
+                ),
+                is_certain=True,
+            )
+        return _Objection(
+            reason=(
+                f"{left} to {perhaps} of at least {min_isr} brokers had left ISR and ELR by an unclean"
+                " registration that an injected fault explains, because the system does not report which"
+                " registrations were clean"
+            )
+        )
+
+    def _left(self, span: list[dict[str, Any]], *, unknown_is_clean: bool) -> int:
+        """Returns how many brokers left ISR and ELR by an unclean registration that an injected fault explains.
+
+        Args:
+            span: The states from the last moment with an ISR of min ISR members to the election.
+            unknown_is_clean: What a registration counts as if the system does not report it.
+        """
         left: set[int] = set()
         for before, after in pairwise(span):
             gone = {*before["isr"], *before["elr"]} - {*after["isr"], *after["elr"]}
             left |= {
                 broker
                 for broker in gone
-                if self._left_uncleanly(broker, span[0]["at_ns"], after["at_ns"])
+                if self._left_uncleanly(
+                    broker, span[0]["at_ns"], after["at_ns"], unknown_is_clean=unknown_is_clean
+                )
             }
-        if len(left) >= min_isr:
-            return ""
-        return (
-            f"only {len(left)} of at least {min_isr} brokers had left ISR and ELR by an unclean registration that"
-            " an injected fault explains"
-        )
+        return len(left)
 
-    def _left_uncleanly(self, broker: int, after_ns: int, to_ns: int) -> bool:
+    def _left_uncleanly(
+        self, broker: int, after_ns: int, to_ns: int, *, unknown_is_clean: bool
+    ) -> bool:
         # By time and not by offset: a registration comes after the partition changes of its own batch, and a
         # batch is committed at one moment.
         return any(
@@ -360,14 +420,14 @@ class _Lawfulness:
                 state["change"] == "unregistered"
                 or (
                     state["change"] == "registered"
-                    and not state["clean"]
-                    and self._is_explained(state)
+                    and not _was_clean(state, unknown_is_clean=unknown_is_clean)
+                    and self._is_explained(state, unknown_is_clean=unknown_is_clean)
                 )
             )
             for state in self._brokers
         )
 
-    def _is_explained(self, registration: dict[str, Any]) -> bool:
+    def _is_explained(self, registration: dict[str, Any], *, unknown_is_clean: bool) -> bool:
         """Returns whether an injected fault since the broker's last clean start explains its unclean end."""
         broker = registration["broker"]
         node = self._node_of.get(broker, f"b{broker}")
@@ -377,7 +437,7 @@ class _Lawfulness:
                 for state in self._brokers
                 if state["broker"] == broker
                 and state["change"] == "registered"
-                and state["clean"]
+                and _was_clean(state, unknown_is_clean=unknown_is_clean)
                 and state["metadata_offset"] < registration["metadata_offset"]
             ),
             default=-INF_NS,
@@ -386,6 +446,11 @@ class _Lawfulness:
             node in fault["resolved"] and _ended_it(fault, node, orderly_ns, registration["at_ns"])
             for fault in self._faults
         )
+
+
+def _was_clean(registration: dict[str, Any], *, unknown_is_clean: bool) -> bool:
+    clean = registration["clean"]
+    return unknown_is_clean if clean is None else bool(clean)
 
 
 def _ended_it(fault: dict[str, Any], node: str, since_ns: int, to_ns: int) -> bool:

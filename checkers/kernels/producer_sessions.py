@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from checkers.anomalies import ANOMALIES
 from checkers.expectations import Case, judge
-from checkers.kernels.elections import Elections
+from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Elections
 from checkers.kernels.evidence import Evidence, sentence
 from checkers.kernels.facts import Facts
 from checkers.kernels.findings import Finding, finding
@@ -139,22 +139,25 @@ def _judged(
     context: RunContext,
 ) -> list[CheckerFinding]:
     acknowledged = history.append_res[history.append_at(found.second)]
-    excused = np.zeros(found.count, dtype=np.bool_)
+    outcome = np.full(found.count, UNEXCUSED, dtype=np.int8)
     for election in elections.elections:
-        if election.is_flagged and election.is_lawful:
-            excused |= (found.since_ns <= election.at_ns) & (
+        if election.may_excuse:
+            meanwhile = (found.since_ns <= election.at_ns) & (
                 election.at_ns <= np.minimum(acknowledged, INF_NS)
             )
+            result = EXCUSED if election.excuses else UNDECIDED
+            outcome[meanwhile] = np.maximum(outcome[meanwhile], result)
     findings = []
-    for is_excused in (False, True):
-        rows = np.flatnonzero(excused == is_excused)
+    for result in (UNEXCUSED, EXCUSED, UNDECIDED):
+        rows = np.flatnonzero(outcome == result)
         if not len(rows):
             continue
         worst = found.worst(rows)
         case = Case(
             id=found.id,
             is_weak=False,
-            is_excused=is_excused,
+            is_excused=result == EXCUSED,
+            is_undecided=result == UNDECIDED,
             expectations=expectations_of(context),
         )
         row = judge(case)

@@ -44,7 +44,7 @@ REMEDY = "restore the file or record the run again"
 
 STATUSES = ("ok", "corrupt", "foreign")
 ROLES = ("leader", "follower", "offline")
-CAUSES = ("load", "append", "replicate", "truncate", "high-watermark", "role", "down")
+CAUSES = ("load", "append", "replicate", "observed", "truncate", "high-watermark", "role", "down")
 BROKER_CHANGES = ("registered", "fenced", "unfenced", "controlled-shutdown", "unregistered")
 GROUP_EVENTS = (
     "assigned",

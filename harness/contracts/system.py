@@ -15,6 +15,8 @@ from harness.contracts.violation import Violation
 
 CLOCK_EVENT = "clock"
 """The event with which a node reports its own clocks: `wall_ms` and `monotonic_ns`."""
+UNOBSERVED_EVENT = "unobserved"
+"""The event with which a source of events reports that it cannot continue: `reason`, a sentence."""
 EVENTS_FILE = "events.jsonl"
 """Name of a node's event log, beside its files; systems without one write none."""
 
@@ -142,8 +144,8 @@ class NodeFiles(Protocol):
         """Returns the names in a directory; empty if it does not exist."""
         ...
 
-    def read(self, path: str, length: int) -> bytes:
-        """Returns the first bytes of a file, at most `length`."""
+    def read(self, path: str, length: int, offset: int = 0) -> bytes:
+        """Returns bytes of a file from an offset on, at most `length`."""
         ...
 
 
@@ -213,6 +215,49 @@ class FaultLimits(Protocol):
 
     def impossible_faults(self) -> Mapping[str, str]:
         """Returns why faults cannot be injected, by fault."""
+        ...
+
+
+class EventSource(Protocol):
+    """Where event logs grow."""
+
+    async def read(self) -> dict[str, bytes]:
+        """Returns what was added to each node's log since the last call."""
+        ...
+
+    def time_of(self, node: str, at_ns: int) -> int:
+        """Returns a node's time on this machine's monotonic clock."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of the logs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningNodes:
+    """The nodes of a run, as a system's own source of events reaches them.
+
+    Attributes:
+        nodes: All of them.
+        files_of: Returns access to the files of a node by its name.
+        runs: Whether the process of a node runs, by its name; false also for a process that is being taken down.
+    """
+
+    nodes: Sequence[Node]
+    files_of: Callable[[str], NodeFiles]
+    runs: Callable[[str], bool]
+
+
+@runtime_checkable
+class HasEventSource(Protocol):
+    """What a system may have besides: it makes events itself, because its nodes do not write them all.
+
+    The events are lines that its observation parses, stamped with the monotonic clock of this machine.
+    """
+
+    def event_source(self, nodes: RunningNodes) -> EventSource:
+        """Returns what is followed beside event files; nothing is read before its first `read`."""
         ...
 
 

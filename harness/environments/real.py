@@ -13,9 +13,20 @@ from typing import Any
 from harness.contracts.cluster import HARNESS_HOST, Population, Topic
 from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
-from harness.contracts.system import CLOCK_EVENT, ExitDiagnosis, Node, RealClientHost, System
+from harness.contracts.system import (
+    CLOCK_EVENT,
+    UNOBSERVED_EVENT,
+    EventSource,
+    ExitDiagnosis,
+    HasEventSource,
+    Node,
+    NodeFiles,
+    RealClientHost,
+    RunningNodes,
+    System,
+)
 from harness.contracts.violation import Violation
-from harness.environments.observation.event_tail import EventSource, EventTail
+from harness.environments.observation.event_tail import EventTail, JoinedSources
 from harness.environments.request import ClusterRequest
 
 READ_EVERY_S = 0.02
@@ -38,17 +49,20 @@ class RealCluster:
 
     Attributes:
         clocks: What each node reported about its clocks, oldest first: (at_ns, wall_ms, monotonic_ns).
+        unobserved: Why the nodes could not be observed until the end; empty if they could.
     """
 
     def __init__(self, request: ClusterRequest, nodes: Sequence[Node]) -> None:
         self.metadata = CommittedMetadata()
         self.clocks: dict[str, list[tuple[int, int, int]]] = {node.name: [] for node in nodes}
+        self.unobserved = ""
         self.brokers = {node.name: node.node_id for node in nodes if node.role == "broker"}
         self.controllers = {node.name: node.node_id for node in nodes if node.role == "controller"}
         self.clients = tuple(f"client-{index}" for index in range(request.clients))
         self.harness_host = HARNESS_HOST
         self.bootstrap = tuple(node.address for node in nodes if node.role == "broker")
         self._system = request.system
+        self._placed = tuple(nodes)
         self._on_violation = request.on_violation
         self._observation = request.system.observation(
             nodes, self.metadata, request.add_row, request.on_violation
@@ -64,6 +78,14 @@ class RealCluster:
 
     def is_alive(self, name: str) -> bool:
         """Whether a node's process exists, running or not."""
+        raise NotImplementedError
+
+    def runs(self, name: str) -> bool:
+        """Whether a node's process runs and is not being taken down."""
+        return self.is_alive(name)
+
+    def node_files(self, name: str) -> NodeFiles:
+        """Returns access to the files of a node."""
         raise NotImplementedError
 
     def watch_processes(self) -> None:
@@ -83,7 +105,10 @@ class RealCluster:
         }
 
     def follow(self, source: EventSource) -> None:
-        """Starts following the event logs."""
+        """Starts following the event logs, and the system's own source of events if it has one."""
+        if isinstance(self._system, HasEventSource):
+            running = RunningNodes(nodes=self._placed, files_of=self.node_files, runs=self.runs)
+            source = JoinedSources(source, self._system.event_source(running))
         self._tail = EventTail(source, self._observation.parse)
         self._reader = asyncio.get_running_loop().create_task(self._follow(), name="event-tail")
 
@@ -165,6 +190,8 @@ class RealCluster:
             if event.event == CLOCK_EVENT:
                 reading = (event.at_ns, event.fields["wall_ms"], event.fields["monotonic_ns"])
                 self.clocks[event.node].append(reading)
+            elif event.event == UNOBSERVED_EVENT:
+                self.unobserved = self.unobserved or str(event.fields["reason"])
             else:
                 self._observation.take(event, self._run_ns(event.at_ns))
         self._take_changes(until_ns)

@@ -156,7 +156,12 @@ BROKER_STATES = pa.schema(
         _field("broker", _I32, "broker id"),
         _field("broker_epoch", _I64, "broker epoch"),
         _field("change", _STR, "registered, fenced, unfenced, controlled-shutdown, unregistered"),
-        _field("clean", _BOOL, "registered: whether the registration proved a clean shutdown"),
+        _field(
+            "clean",
+            _BOOL,
+            "registered: whether the registration proved a clean shutdown; null if the system does not report it",
+            nullable=True,
+        ),
     ]
 )
 
@@ -172,7 +177,12 @@ REPLICA_STATES = pa.schema(
         _field("log_start_offset", _I64, "log start offset"),
         _field("leader_epoch", _I32, "leader epoch the replica is in"),
         _field("role", _STR, "leader, follower or offline (its process is down)"),
-        _field("cause", _STR, "load, append, replicate, truncate, high-watermark, role or down"),
+        _field(
+            "cause",
+            _STR,
+            "load, append, replicate, observed (the log has grown since it was last read), truncate,"
+            " high-watermark, role or down",
+        ),
     ]
 )
 

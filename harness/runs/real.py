@@ -53,7 +53,13 @@ class RealInjector(Injector, Protocol):
 
 
 class RealDeployment(Deployment, Protocol):
-    """What a run needs of a real cluster besides what phases need."""
+    """What a run needs of a real cluster besides what phases need.
+
+    Attributes:
+        unobserved: Why the nodes could not be observed until the end; empty if they could.
+    """
+
+    unobserved: str
 
     async def start(self) -> None:
         """Makes everything and starts all nodes."""
@@ -205,6 +211,9 @@ class _RealRun:
             if has_ended:
                 unread = await self._record_logs()
             await self.cluster.end()
+            if self.cluster.unobserved and not result.stuck:
+                result.stuck = self.cluster.unobserved
+                result.final_phase_complete = False
             if has_ended:
                 record_end(
                     self.history,

@@ -37,6 +37,11 @@ MARK_REPEATS_MAX = 5
 """A mark hit more often than this is listed the first time only."""
 
 _LAST = 2**63
+_REGISTERED = {
+    True: "clean: it proved an orderly stop",
+    False: "unclean: nothing proves that its logs are complete",
+    None: "the system does not report whether it was clean",
+}
 """Sorts consequences after everything else that happened at the same time."""
 
 
@@ -306,11 +311,7 @@ def _brokers(run: RunData) -> Iterator[Entry]:
     for row in rows[len(forming) :]:
         detail = ""
         if row["change"] == "registered":
-            detail = (
-                "clean: it proved an orderly stop"
-                if row["clean"]
-                else "unclean: nothing proves that its logs are complete"
-            )
+            detail = _REGISTERED[row["clean"]]
         yield Entry(
             at_ns=row["at_ns"],
             order=row["metadata_offset"],

@@ -148,6 +148,8 @@ class ClusterImage:
         configs: Values by (resource type, resource name, configuration name).
         next_producer_id: The first producer id that is not assigned to a broker.
         last_offset: Offset of the last replayed record, -1 before the first.
+        clears_leaderless_elr: Whether a `ClearElrRecord` also empties the ELR of partitions with an empty ISR, as
+            Kafka's controller does. An image of Kafka's log must replay it as its writer does.
     """
 
     brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
@@ -158,6 +160,7 @@ class ClusterImage:
     configs: dict[tuple[int, str, str], str] = field(default_factory=dict)
     next_producer_id: int = 0
     last_offset: int = -1
+    clears_leaderless_elr: bool = False
 
     def copy(self) -> "ClusterImage":
         """Returns an independent image with the same content."""
@@ -170,6 +173,7 @@ class ClusterImage:
             configs=dict(self.configs),
             next_producer_id=self.next_producer_id,
             last_offset=self.last_offset,
+            clears_leaderless_elr=self.clears_leaderless_elr,
         )
 
     def replay(self, offset: int, record: MetadataRecord) -> None:
@@ -371,7 +375,7 @@ class ClusterImage:
             # it anyway.
             if (
                 record.topic_name in ("", registration.topic)
-                and registration.isr
+                and (registration.isr or self.clears_leaderless_elr)
                 and (registration.elr or registration.last_known_elr)
             ):
                 cleared = PartitionChangeRecord(

@@ -44,6 +44,8 @@ from kio.schema.fetch.v12 import request as fetch_by_name_request
 from kio.schema.fetch.v12 import response as fetch_by_name_response
 from kio.schema.fetch.v17 import request as fetch_request
 from kio.schema.fetch.v17 import response as fetch_response
+from kio.schema.fetch_snapshot.v0 import request as fetch_snapshot_request
+from kio.schema.fetch_snapshot.v0 import response as fetch_snapshot_response
 from kio.schema.find_coordinator.v4 import request as find_coordinator_request
 from kio.schema.find_coordinator.v4 import response as find_coordinator_response
 from kio.schema.heartbeat.v4 import request as heartbeat_request
@@ -108,6 +110,8 @@ __all__ = [
     "fetch_by_name_response",
     "fetch_request",
     "fetch_response",
+    "fetch_snapshot_request",
+    "fetch_snapshot_response",
     "find_coordinator_request",
     "find_coordinator_response",
     "heartbeat_request",

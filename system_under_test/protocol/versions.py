@@ -35,7 +35,18 @@ def wire_type(api: Api, version: int, kind: str) -> type[Any]:
         version: One of its versions.
         kind: "request" or "response".
     """
-    module = importlib.import_module(f"kio.schema.{api.module}.v{version}.{kind}")
+    return message_type(api.module, version, kind)
+
+
+def message_type(api_module: str, version: int, kind: str) -> type[Any]:
+    """Returns the entity type of a message of any API, also one that no node of the reference system serves.
+
+    Args:
+        api_module: Name of the package under `kio.schema`.
+        version: One of its versions.
+        kind: "request" or "response".
+    """
+    module = importlib.import_module(f"kio.schema.{api_module}.v{version}.{kind}")
     for value in vars(module).values():
         if (
             isinstance(value, type)

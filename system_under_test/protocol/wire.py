@@ -22,7 +22,13 @@ from system_under_test.protocol.apis import APIS, Api
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import NO_THROTTLE, api_versions_response
 from system_under_test.protocol.skim import skim, skip_tags
-from system_under_test.protocol.versions import can_read, converter, layout, wire_type
+from system_under_test.protocol.versions import (
+    can_read,
+    converter,
+    layout,
+    message_type,
+    wire_type,
+)
 
 API_VERSIONS_KEY = 18
 _HEADER = struct.Struct(">hhih")
@@ -284,10 +290,14 @@ _RESPONSE_TYPES: dict[type[Any], type[Any]] = {}
 def _response_type(request_type: type[Any]) -> type[Any]:
     found = _RESPONSE_TYPES.get(request_type)
     if found is None:
-        api = next(one for one in APIS if one.key == request_type.__api_key__)
-        found = _RESPONSE_TYPES[request_type] = next(
-            (one.response for one in api.canonical if one.request is request_type), None
-        ) or wire_type(api, request_type.__version__, "response")
+        api = next((one for one in APIS if one.key == request_type.__api_key__), None)
+        canonical = () if api is None else api.canonical
+        found = next((one.response for one in canonical if one.request is request_type), None)
+        if found is None:
+            # The reference system need not serve what a client of other systems requests.
+            module = request_type.__module__.split(".")[2]
+            found = message_type(module, request_type.__version__, "response")
+        _RESPONSE_TYPES[request_type] = found
     return found
 
 

@@ -83,7 +83,7 @@ def batch(
     }
 
 
-def broker(at: int, broker_id: int, change: str, *, clean: bool = False) -> dict[str, Any]:
+def broker(at: int, broker_id: int, change: str, *, clean: bool | None = False) -> dict[str, Any]:
     return {
         "at_ns": at,
         "metadata_offset": at,

@@ -372,7 +372,7 @@ def test_without_logs_elections_of_both_kinds_leave_a_loss_undecided(
     if judgement == UNDECIDED:
         (reason,) = verdict.reasons
         assert reason.startswith("lost-acked-write in t-0 (1): op 1 was acknowledged at offset 1")
-        assert "what is recorded does not show which one did" in reason
+        assert "what is recorded does not show whether that election lost it" in reason
 
 
 @pytest.mark.parametrize(("epoch", "judgement"), [(1, EXCUSED), (0, UNDECIDED), (-1, UNDECIDED)])

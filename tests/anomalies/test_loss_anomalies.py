@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -214,7 +215,7 @@ def flagged_run(*, flagged: bool, **more: object) -> Verdict:
             state(101, -1, [], epoch=1, **ONE_BROKER),
             state(150, 1, [1], epoch=2, flagged=flagged, **ONE_BROKER),
         ],
-        replicas=LOGS,
+        replicas=more.get("replicas", LOGS),  # type: ignore[arg-type]
         brokers=more.get(  # type: ignore[arg-type]
             "brokers", [broker(0, 1, "registered"), broker(101, 1, "registered")]
         ),
@@ -285,6 +286,47 @@ def test_a_fault_that_does_not_end_the_broker_explains_no_unclean_registration(
 ) -> None:
     verdict = flagged_run(flagged=True, faults=[explains], brokers=ONCE_ORDERLY)
     assert verdict.unexcused_lost_records == 1
+
+
+@pytest.mark.parametrize("replicas", [LOGS, []])
+@pytest.mark.parametrize(
+    ("before", "last", "cause", "judgement"),
+    [
+        ([], False, "power", Judgement.EXCUSED),
+        ([], None, "power", Judgement.UNDECIDED),
+        ([], True, "power", Judgement.FORBIDDEN),
+        ([], None, "pause", Judgement.FORBIDDEN),  # whatever the registration was
+        # After a clean start in between, the fault no longer explains an unclean end.
+        ([broker(60, 1, "registered", clean=False)], False, "power", Judgement.EXCUSED),
+        ([broker(60, 1, "registered", clean=None)], False, "power", Judgement.UNDECIDED),
+        ([broker(60, 1, "registered", clean=True)], False, "power", Judgement.FORBIDDEN),
+    ],
+)
+def test_a_registration_that_may_have_been_clean_leaves_the_loss_undecided(
+    before: list[dict[str, Any]],
+    last: bool | None,
+    cause: str,
+    judgement: Judgement,
+    replicas: list[dict[str, Any]],
+) -> None:
+    first = broker(0, 1, "registered", clean=None)
+    verdict = flagged_run(
+        flagged=True,
+        brokers=[first, *before, broker(101, 1, "registered", clean=last)],
+        faults=[fault(40, cause, ["b1"])],
+        replicas=replicas,
+    )
+    loss = one(verdict, "lost-acked-write")
+    assert loss.judgement == judgement
+    expected = {
+        Judgement.EXCUSED: Validity.VALID,
+        Judgement.UNDECIDED: Validity.UNKNOWN,
+        Judgement.FORBIDDEN: Validity.INVALID,
+    }
+    assert verdict.validity == expected[judgement]
+    is_undecided = judgement == Judgement.UNDECIDED
+    assert ("0 to 1 of at least 1 brokers" in loss.sentence) == is_undecided
+    assert any("does not report which" in reason for reason in verdict.reasons) == is_undecided
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from checkers.kernels.compose import judge_run
 from checkers.kernels.cut_partition import can_be_cut
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
 from harness.contracts.verdict import Anomaly, Judgement
-from tests.anomalies.runs import Call, final_read, read, run, state
+from tests.anomalies.runs import Call, broker, fault, final_read, read, run, state
 
 CONTEXT = RunContext(checkers=(*LOG_CHECKERS, "idempotent-producer"))
 SESSION = 7
@@ -110,6 +110,35 @@ def test_a_flagged_election_meanwhile_excuses_a_gap(
     context = RunContext(checkers=CONTEXT.checkers, elr_on=False, unclean_election_enabled=True)
     states = [state(0, 1, [1], epoch=0), state(at_ns, 2, [2], epoch=1, flagged=flagged)]
     (anomaly,) = found(GAP, context, states=states)
+    assert anomaly.judgement == judgement
+
+
+@pytest.mark.parametrize(
+    ("clean", "judgement"),
+    [
+        (False, Judgement.EXCUSED),
+        (None, Judgement.UNDECIDED),
+        (True, Judgement.FORBIDDEN),
+    ],
+)
+def test_a_gap_is_undecided_if_a_registration_decides_that_may_have_been_clean(
+    clean: bool | None, judgement: Judgement
+) -> None:
+    alone = {"replicas": [1], "min_isr": 1}
+    states = [
+        state(-5, 1, [1], epoch=0, **alone),
+        state(-4, -1, [], epoch=1, elr=[1], **alone),
+        state(0, -1, [], epoch=1, **alone),
+        state(2, 1, [1], epoch=2, flagged=True, **alone),
+    ]
+    context = RunContext(checkers=CONTEXT.checkers, min_isr=1, replication_factor=1)
+    (anomaly,) = found(
+        GAP,
+        context,
+        states=[{**each, "metadata_offset": number} for number, each in enumerate(states)],
+        brokers=[broker(0, 1, "registered", clean=clean)],
+        faults=[fault(-3, "power", ["b1"])],
+    )
     assert anomaly.judgement == judgement
 
 

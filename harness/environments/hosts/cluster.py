@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness.contracts.node_events import Excuse, NodeListener
-from harness.contracts.system import DiskFormatter, Node, NodeFiles
-from harness.environments.observation.event_tail import EventSource
+from harness.contracts.system import DiskFormatter, EventSource, Node, NodeFiles
 from harness.environments.real import RealCluster, final_line
 from harness.environments.request import ClusterRequest
 from nemesis.agent.client import AgentClient, AgentGoneError
@@ -227,6 +226,10 @@ class HostCluster(RealCluster):
         """Whether a node's process exists, running or not."""
         return self.nodes[name].pid > 0
 
+    def runs(self, name: str) -> bool:
+        """Whether a node's process runs and is not being taken down."""
+        return self.is_alive(name) and name not in self._expected_down
+
     async def start_node(self, name: str) -> bool:
         """Starts a node; returns whether it was down."""
         # Two faults may be healed at once, and both start the nodes that are down.
@@ -363,12 +366,12 @@ class _AgentFiles:
         names: list[str] = self._call("list_files", directory=directory)["names"]
         return names
 
-    def read(self, path: str, length: int) -> bytes:
-        """Returns the first bytes of a file."""
+    def read(self, path: str, length: int, offset: int = 0) -> bytes:
+        """Returns bytes of a file."""
         data = b""
         while len(data) < length:
             wanted = min(READ_BYTES, length - len(data))
-            response = self._call("read_disk", path=path, offset=len(data), length=wanted)
+            response = self._call("read_disk", path=path, offset=offset + len(data), length=wanted)
             more = base64.b64decode(response["base64"], validate=True)
             data += more
             if len(more) < wanted:

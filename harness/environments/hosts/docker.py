@@ -22,11 +22,11 @@ from typing import Any
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from harness.contracts.cluster import CONTROLLER_ID_FIRST, HARNESS_HOST
-from harness.contracts.system import ProgramFiles
+from harness.contracts.system import EventSource, ProgramFiles
 from harness.environments.hosts import image
 from harness.environments.hosts.cluster import OUTPUT_BYTES, HostCluster, HostNode, add_node
 from harness.environments.hosts.subnets import NETWORKS, free_prefix, routed_networks
-from harness.environments.observation.event_tail import EventSource, LocalFiles
+from harness.environments.observation.event_tail import LocalFiles
 from harness.environments.request import ClusterRequest, EnvironmentRequest
 from harness.errors import HarnessFailure, UsageError
 from nemesis.agent import capabilities

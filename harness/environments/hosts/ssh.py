@@ -17,10 +17,10 @@ from typing import Any
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from harness.contracts.cluster import CONTROLLER_ID_FIRST, HARNESS_HOST
+from harness.contracts.system import EventSource
 from harness.environments.hosts.bundle import PYTHON, bundle_version, make_bundle
 from harness.environments.hosts.cluster import OUTPUT_BYTES, HostCluster, HostNode, add_node
 from harness.environments.hosts.inventory import Host, Inventory, load_inventory
-from harness.environments.observation.event_tail import EventSource
 from harness.environments.request import ClusterRequest, EnvironmentRequest
 from harness.errors import HarnessFailure, UsageError
 from nemesis.agent.client import AgentClient, AgentGoneError

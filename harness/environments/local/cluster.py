@@ -79,6 +79,10 @@ class ProcessCluster(RealCluster):
         """Whether a node's process exists, running or not."""
         return self.local.nodes[name].is_alive
 
+    def runs(self, name: str) -> bool:
+        """Whether a node's process runs and is not being taken down."""
+        return self.is_alive(name) and name not in self._taken_down
+
     def watch_processes(self) -> None:
         """Reports processes that have ended by themselves."""
         for name, node in self.local.nodes.items():
@@ -127,7 +131,8 @@ class _LocalNodeFiles:
         except FileNotFoundError:
             return []
 
-    def read(self, path: str, length: int) -> bytes:
-        """Returns the first bytes of a file."""
+    def read(self, path: str, length: int, offset: int = 0) -> bytes:
+        """Returns bytes of a file."""
         with open(self._root / path, "rb") as file:
+            file.seek(offset)
             return file.read(length)

@@ -4,25 +4,8 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
 
-from harness.contracts.system import Event
-
-
-class EventSource(Protocol):
-    """Where event logs grow."""
-
-    async def read(self) -> dict[str, bytes]:
-        """Returns what was added to each node's log since the last call."""
-        ...
-
-    def time_of(self, node: str, at_ns: int) -> int:
-        """Returns a node's time on this machine's monotonic clock."""
-        ...
-
-    def close(self) -> None:
-        """Lets go of the logs."""
-        ...
+from harness.contracts.system import Event, EventSource
 
 
 class LocalFiles:
@@ -62,6 +45,35 @@ class LocalFiles:
         while chunk := os.read(descriptor, 1 << 20):
             chunks.append(chunk)
         return b"".join(chunks)
+
+
+class JoinedSources:
+    """Several sources as one; each keeps its own time.
+
+    Args:
+        sources: They may report events of the same nodes.
+    """
+
+    def __init__(self, *sources: EventSource) -> None:
+        self._sources = sources
+
+    async def read(self) -> dict[str, bytes]:
+        """Returns what was added to each log since the last call; a log is named by its source and its node."""
+        added = {}
+        for number, source in enumerate(self._sources):
+            for node, data in (await source.read()).items():
+                added[f"{number}/{node}"] = data
+        return added
+
+    def time_of(self, node: str, at_ns: int) -> int:
+        """Returns the time of a log's event on this machine's monotonic clock."""
+        number, _, name = node.partition("/")
+        return self._sources[int(number)].time_of(name, at_ns)
+
+    def close(self) -> None:
+        """Lets go of all logs."""
+        for source in self._sources:
+            source.close()
 
 
 class EventTail:

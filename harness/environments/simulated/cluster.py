@@ -205,9 +205,9 @@ class _CachedFiles:
         names = (path[len(prefix) :] for path in self._disk.files if path.startswith(prefix))
         return sorted(name for name in names if "/" not in name)
 
-    def read(self, path: str, length: int) -> bytes:
-        """Returns the first bytes of a file."""
-        return self._disk.peek(path)[:length]
+    def read(self, path: str, length: int, offset: int = 0) -> bytes:
+        """Returns bytes of a file."""
+        return self._disk.peek(path)[offset : offset + length]
 
 
 def _finish(future: "asyncio.Future[None]") -> None:

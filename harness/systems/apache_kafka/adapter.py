@@ -8,11 +8,13 @@ from harness.contracts.cluster import AddRow, Topic
 from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
 from harness.contracts.system import (
+    EventSource,
     Node,
     NodeFiles,
     Observation,
     Promises,
     RealClientHost,
+    RunningNodes,
     Settings,
     StoredBatch,
 )
@@ -32,8 +34,7 @@ LOG_DIRS = ("data",)
 class ApacheKafka:
     """One version of Apache Kafka at certain feature levels.
 
-    Implements `System`, `VersionedSystem`, `PropertyTaker`, `DiskFormatter`, `ProgramFiles`, `ExitDiagnosis` and
-    `LogReader`.
+    Implements `System` and, of what a system may have besides, everything.
 
     Args:
         version: Of all nodes.
@@ -169,15 +170,26 @@ class ApacheKafka:
         on_violation: Callable[[Violation], None],
     ) -> Observation:
         """Returns what follows the committed metadata and the replicas of one run."""
-        raise NotImplementedError
+        from harness.systems.apache_kafka.observation import KafkaObservation
+
+        return KafkaObservation(nodes, view, add_row, on_violation)
+
+    def event_source(self, nodes: RunningNodes) -> EventSource:
+        """Returns what reads committed metadata from the active controller, and logs from living brokers."""
+        from harness.systems.apache_kafka.events import KafkaEvents
+        from system_under_test.real.host import ClientHost as Host
+
+        return KafkaEvents(nodes, Host("metadata-reader").network, log_directories=LOG_DIRS)
 
     def stored_batches(
         self, files: NodeFiles, topic: str, partition: int, *, bytes_max: int
     ) -> list[StoredBatch]:
-        """Returns the batches of a replica's log, whose format is the reference system's."""
-        from harness.systems.reference import stored_logs
+        """Returns the batches of a replica's log."""
+        from harness.systems.apache_kafka import stored_logs
 
-        return stored_logs.stored_batches(files, topic, partition, bytes_max=bytes_max)
+        return stored_logs.stored_batches(
+            files, topic, partition, bytes_max=bytes_max, log_directories=LOG_DIRS
+        )
 
 
 @cache

@@ -1,8 +1,8 @@
 """Reads the logs that nodes of the reference system keep in their files."""
 
 from harness.contracts.system import NodeFiles, StoredBatch
+from harness.systems.segment_batches import read_segments
 from system_under_test.log.segment import SEGMENT_SUFFIX
-from system_under_test.protocol.record_batch import CorruptBatchError, header_at, verify
 
 LOG_DIRECTORY = "data"
 """Where nodes keep their logs unless they are configured otherwise; the harness does not."""
@@ -19,29 +19,4 @@ def stored_batches(
     directory = f"{LOG_DIRECTORY}/{topic}-{partition}"
     # Names are base offsets of equal width, so this is the order of the offsets.
     names = sorted(name for name in files.list(directory) if name.endswith(SEGMENT_SUFFIX))
-    batches: list[StoredBatch] = []
-    for name in names:
-        data = files.read(f"{directory}/{name}", bytes_max)
-        bytes_max -= len(data)
-        is_whole = _read_segment(data, batches)
-        if not is_whole or bytes_max <= 0:
-            break
-    return batches
-
-
-def _read_segment(data: bytes, batches: list[StoredBatch]) -> bool:
-    """Adds a segment's batches up to the first incomplete or damaged one; returns whether all are intact."""
-    position = 0
-    try:
-        while position < len(data):
-            header = header_at(data, position)
-            verify(data, position, header)
-            if batches and header.base_offset <= batches[-1].last_offset:
-                return False
-            batches.append(
-                StoredBatch(header.base_offset, header.last_offset, header.leader_epoch, header.crc)
-            )
-            position += header.size_bytes
-    except CorruptBatchError:
-        return False
-    return True
+    return read_segments(files, directory, names, bytes_max=bytes_max)
