@@ -31,11 +31,10 @@ from msgspec import Meta
 from harness.errors import UsageError
 from harness.names import unknown_name
 from harness.runs import experiment_file as experiments
-from harness.runs.experiment import Experiment, given, with_overrides
+from harness.runs.experiment import Experiment, given
 from harness.runs.scripted import scenario_experiment
 from harness.scenarios import FAMILIES, find_by_name
 from harness.seeds import check_seed
-from harness.systems.registry import REFERENCE
 
 BUILT_IN = Path(__file__).parents[1] / "experiments"
 DEFAULT_PLAN = BUILT_IN / "nightly.toml"
@@ -221,17 +220,12 @@ def _scenarios(name: str) -> list[str]:
 
 def _experiment(job: NightlyJob, scenario: str, profile: str | None, folder: Path) -> Experiment:
     hosts = str(folder / job.hosts) if job.hosts else None
-    changes = given({"on": job.world or None, "inventory": hosts, "profile": profile})
-    system = experiments.split_system(job.system) if job.system else {}
+    changes: dict[str, Any] = given(
+        {"on": job.world or None, "inventory": hosts, "profile": profile}
+    )
+    changes |= experiments.split_system(job.system) if job.system else {}
     if scenario:
-        base = scenario_experiment(
-            find_by_name(scenario),
-            profile,
-            system=system.get("system", REFERENCE),
-            version=system.get("version", ""),
-        )
-        return with_overrides(base, **changes)
-    changes |= system
+        return scenario_experiment(find_by_name(scenario), **changes)
     if isinstance(job.experiment, dict):
         return experiments.from_data({"name": job.name, **job.experiment, **changes})
     built_in = BUILT_IN / f"{job.experiment}.toml"

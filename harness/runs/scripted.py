@@ -1,29 +1,26 @@
 """The experiment around a scripted scenario."""
 
 from dataclasses import replace
+from typing import Any
 
-from harness.runs.experiment import Experiment, with_overrides
+from harness.runs.experiment import Experiment, given
 from harness.scenarios.steps import Scenario
-from harness.systems.registry import REFERENCE, SYSTEMS
 from workloads.append import AppendConfig
 
 
 def scenario_experiment(
-    scenario: Scenario,
-    profile: str | None,
-    *,
-    sim_wire: bool = False,
-    system: str = REFERENCE,
-    version: str = "",
+    scenario: Scenario, profile: str | None = None, **values: Any
 ) -> Experiment:
-    """Returns the experiment that runs a scripted scenario: calm weather, no random faults."""
+    """Returns the experiment that runs a scripted scenario: calm weather, no random faults.
+
+    Args:
+        scenario: Which one.
+        profile: Which release the system behaves like; the system's default if None.
+        values: Top-level values of the experiment; those that are None are left out.
+    """
+    known = given({"profile": profile, **values})
     base = Experiment(
-        name=scenario.name.replace(":", "-"),
-        system=system,
-        version=version,
-        weather="calm",
-        scenario=scenario.name,
-        sim_wire=sim_wire,
+        name=scenario.name.replace(":", "-"), weather="calm", scenario=scenario.name, **known
     )
     topic = replace(
         base.topic,
@@ -31,6 +28,6 @@ def scenario_experiment(
         min_insync_replicas=scenario.min_insync_replicas,
     )
     # V5's produce request must outlive one and a half lag limits, or it times out before the ISR shrinks.
-    client = SYSTEMS.get(system).default_client
+    client = base.system_under_test.default_client
     workload = AppendConfig(request_timeout_ms=4000, client=client)
-    return with_overrides(base, profile=profile, topic=topic, workload=workload)
+    return replace(base, topic=topic, workload=workload)

@@ -50,17 +50,17 @@ def add_parser(commands: Subcommands) -> None:
 
 def reproduce(options: argparse.Namespace) -> int:
     """Runs a scripted scenario, judges it, and compares the outcome with the predicted one."""
-    from harness.runs.experiment import with_overrides
     from harness.runs.scripted import scenario_experiment
     from harness.scenarios import find_scenario
 
     scenario = find_scenario(options.scenario, options.variant)
-    experiment = with_overrides(
-        scenario_experiment(
-            scenario, options.profile, sim_wire=options.sim_wire, **system_keys(options)
-        ),
+    experiment = scenario_experiment(
+        scenario,
+        profile=options.profile,
+        sim_wire=options.sim_wire,
         on=options.on,
         inventory=options.hosts,
+        **system_keys(options),
     )
     if options.attempts == 1:
         return run_and_judge(options, experiment)

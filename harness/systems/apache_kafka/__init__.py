@@ -1,1 +1,1 @@
-"""Apache Kafka as a system under test."""
+"""Apache Kafka (KRaft) as system under test: its versions, its jars, and what a node of it is."""
