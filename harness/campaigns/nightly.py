@@ -106,7 +106,7 @@ class Durations:
         job = self._jobs[name]
         if job.is_simulated:
             return SIMULATED_S_GUESS
-        return REAL_START_S_GUESS + job.experiment.duration_ms / 1e3
+        return REAL_START_S_GUESS + job.experiment.main_phase_ms / 1e3
 
     def mean_s(self) -> float:
         """Returns the mean of all simulated runs of the night so far."""

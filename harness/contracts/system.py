@@ -375,6 +375,17 @@ class VersionedSystem(Protocol):
 
 
 @runtime_checkable
+class Paced(Protocol):
+    """What a system may have besides: its nodes start and recover more slowly than those of the reference system.
+
+    Attributes:
+        time_scale: How many times longer a run's phases and faults have to be, so that they test the same.
+    """
+
+    time_scale: float
+
+
+@runtime_checkable
 class PropertyTaker(Protocol):
     """What a system may have besides: an experiment can set its properties under the system's own names."""
 

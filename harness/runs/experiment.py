@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from harness.contracts.system import PropertyTaker, System, VersionedSystem
+from harness.contracts.system import Paced, PropertyTaker, System, VersionedSystem
 from harness.contracts.workload import WorkloadConfig, WorkloadType
 from harness.environments.registry import DEFAULT, ENVIRONMENTS, Environment
 from harness.errors import UsageError
@@ -144,6 +144,8 @@ class Experiment:
             if the system has several.
         timings: The system's timeouts: "fast" (about a tenth of the defaults) or for the reference system "kafka".
         weather: "calm", "light" or "stormy": how irregular the simulated world is apart from the faults.
+        time_scale: What `duration_ms`, `final_phase_ms` and all times of faults are multiplied by; 0 is the
+            system's own factor, 1 for the reference system. So a seed tests systems of different speed alike.
         duration_ms: Time of the main phase, in which the workload runs and faults are injected; virtual in the
             simulation.
         final_phase_ms: Bound on healing, catching up and final reads.
@@ -172,6 +174,7 @@ class Experiment:
     profile: str = ""
     timings: str = "fast"
     weather: str = "light"
+    time_scale: Annotated[float, Meta(ge=0, le=1000)] = 0.0
     duration_ms: Positive = 10000
     final_phase_ms: Positive = 60000
     recovery_max_ms: Natural = 0
@@ -195,6 +198,9 @@ class Experiment:
         check_choice("environment", self.on, ENVIRONMENTS)
         system = self.system_under_test
         self._check_settings(system)
+        if not self.time_scale:
+            own = system.time_scale if isinstance(system, Paced) else 1.0
+            object.__setattr__(self, "time_scale", own)
         if not self.profile:
             object.__setattr__(self, "profile", next(iter(system.profiles)))
         check_choice("profile", self.profile, system.profiles)
@@ -210,6 +216,16 @@ class Experiment:
                 f"{self.cluster.brokers} brokers; choose 1 to {self.cluster.brokers}"
             )
         self._check_schedule()
+
+    @property
+    def main_phase_ms(self) -> float:
+        """How long the main phase takes."""
+        return self.duration_ms * self.time_scale
+
+    @property
+    def final_phase_max_ms(self) -> float:
+        """How long the final phase may take."""
+        return self.final_phase_ms * self.time_scale
 
     @property
     def environment(self) -> Environment:

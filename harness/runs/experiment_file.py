@@ -74,9 +74,9 @@ def loads(
     data.setdefault("name", default_name)
     overrides = given(overrides)
     if "system" in overrides:
-        # What the file says of another system does not apply.
-        for key in ("version", "profile", *OPEN_TABLES):
-            data.pop(key, None)
+        _choose_system(
+            data, {key: overrides.pop(key) for key in DECIDES_PROFILE if key in overrides}
+        )
     data.update(overrides)
     try:
         return from_data(data)
@@ -143,7 +143,7 @@ def vary(experiment: Experiment, key: str, value: str) -> Experiment:
         data[first][rest] = _parse_scalar(key, value, 0) if first == "features" else value
         return from_data({**data, "profile": ""})
     if key in DECIDES_PROFILE:
-        data |= {"profile": "", "version": "", key: value}
+        _choose_system(data, split_system(value) if key == "system" else {"version": value})
         return from_data(data)
     table: dict[str, Any] = data
     *path, last = key.split(".")
@@ -249,6 +249,16 @@ def split_system(text: str) -> dict[str, str]:
     """Returns the keys of an experiment that "apache-kafka:4.1.2" or "reference" sets."""
     name, _, version = text.partition(":")
     return {"system": name, "version": version}
+
+
+def _choose_system(data: dict[str, Any], keys: Mapping[str, str]) -> None:
+    """Puts another system or version into an experiment's data, without what only the former one can have."""
+    former = split_system(str(data.get("system", REFERENCE)))["system"]
+    data.pop("profile", None)
+    if keys.get("system", former) != former:
+        for key in ("time_scale", *OPEN_TABLES):
+            data.pop(key, None)
+    data.update(system=keys.get("system", former), version=keys["version"])
 
 
 def _system(values: Mapping[str, Any]) -> dict[str, str]:

@@ -211,7 +211,7 @@ class Phases:
                 return
             if step * 10 % steps == 0:
                 self._progress("main", step / steps)
-            await asyncio.sleep(self._experiment.duration_ms / (1e3 * steps))
+            await asyncio.sleep(self._experiment.main_phase_ms / (1e3 * steps))
 
     async def scripted(self, scenario: Scenario) -> None:
         """Runs the steps of a scenario."""

@@ -1,5 +1,8 @@
 """The faults of a run, known before it begins."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from harness.runs.experiment import Experiment
 from harness.scenarios import find_by_name
 from harness.simulation.randomness import RandomTree
@@ -10,14 +13,29 @@ from nemesis.schedule import random_schedule
 def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
     """Returns the faults of a run: the explicit schedule, or one drawn from the seed; none for a scenario."""
     if experiment.schedule or experiment.scenario or not experiment.nemesis.faults:
-        return experiment.schedule
-    return random_schedule(
+        return _scaled(experiment.schedule, experiment.time_scale)
+    drawn = random_schedule(
         RandomTree(seed).stream("fault"),
         families=experiment.nemesis.faults,
         duration_ms=experiment.duration_ms,
         partitions=experiment.topic.partition_names(),
         rhythm=experiment.nemesis.rhythm(),
         every_family=experiment.nemesis.every_family,
+    )
+    return _scaled(drawn, experiment.time_scale)
+
+
+def _scaled(faults: Sequence[Fault], scale: float) -> tuple[Fault, ...]:
+    """Returns the faults at times that are multiplied by a factor."""
+    if scale == 1:
+        return tuple(faults)
+    return tuple(
+        replace(
+            fault,
+            at_ms=round(fault.at_ms * scale),
+            for_ms=None if fault.for_ms is None else max(round(fault.for_ms * scale), 1),
+        )
+        for fault in faults
     )
 
 

@@ -238,14 +238,16 @@ class _RealRun:
         experiment = self.experiment
         self.progress("start", 0.0)
         await self.cluster.start()
-        await self._within("start", self.phases.start(), START_LIMIT_MS)
+        start_limit_ms = START_LIMIT_MS * experiment.time_scale
+        await self._within("start", self.phases.start(), start_limit_ms)
         if self.scenario is not None:
-            await self._within("main", self.phases.scripted(self.scenario), SCENARIO_LIMIT_MS)
+            scenario_limit_ms = SCENARIO_LIMIT_MS * experiment.time_scale
+            await self._within("main", self.phases.scripted(self.scenario), scenario_limit_ms)
         else:
-            main_limit_ms = 2 * experiment.duration_ms + START_LIMIT_MS
+            main_limit_ms = 2 * experiment.main_phase_ms + start_limit_ms
             await self._within("main", self.phases.main(self.result.schedule), main_limit_ms)
         self.progress("final", 0.0)
-        await self._within("final", self.phases.final(), experiment.final_phase_ms)
+        await self._within("final", self.phases.final(), experiment.final_phase_max_ms)
 
     async def _record_logs(self) -> list[str]:
         """Records the logs of the replicas; returns those that could not be read."""

@@ -233,10 +233,10 @@ class SimulatedRun:
         else:
             self.drive(
                 self.phases.main(self.result.schedule),
-                2 * self.experiment.duration_ms + START_LIMIT_MS,
+                2 * self.experiment.main_phase_ms + START_LIMIT_MS,
             )
         self.progress("final", 0.0)
-        self.drive(self.phases.final(), self.experiment.final_phase_ms)
+        self.drive(self.phases.final(), self.experiment.final_phase_max_ms)
         self.result.final_phase_complete = True
 
     def drive(self, phase: Coroutine[Any, Any, None], limit_ms: float) -> None:

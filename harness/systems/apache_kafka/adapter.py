@@ -46,6 +46,7 @@ class ApacheKafka:
     default_client = "native"
     has_controllers = True
     brokers_max = 10
+    time_scale = 4.0
     timings = tuple(properties.TIMINGS)
     switchable_rules: Collection[str] = ()
     default_version = str(versions.SUPPORTED[-1])
