@@ -33,6 +33,7 @@ from harness.cli.commands import (
     reset,
     run,
     swarm,
+    system,
 )
 from harness.cli.commands import list as list_runs
 from harness.cli.options import CommandParser
@@ -54,6 +55,7 @@ COMMANDS = (
     cluster,
     broker,
     image,
+    system,
     reset,
     gc,
     completion,

@@ -19,6 +19,11 @@ def add_parser(commands: Subcommands) -> None:
     parser.add_argument(
         "--on", metavar="WORLD", help="also list the faults that docker or ssh supports, and how"
     )
+    parser.add_argument(
+        "--system",
+        metavar="SYSTEM[:VERSION]",
+        help="also report what this system needs, for example apache-kafka:4.1.2",
+    )
     add_hosts_option(parser, "read the hosts for --on ssh from this TOML file")
 
 
@@ -33,6 +38,10 @@ def doctor(options: argparse.Namespace) -> int:
     findings = machine.examine(options.results)
     if options.on is not None:
         findings += machine.examine_world(options.on, options.hosts)
+    if options.system is not None:
+        from harness.cli.system_findings import examine_system
+
+        findings += examine_system(options.system)
     if options.json:
         print_json({"findings": [finding.to_json() for finding in findings]})
     else:

@@ -27,6 +27,7 @@ from harness.systems.apache_kafka.command import (
     ending_with_parent,
     java_command,
 )
+from harness.systems.apache_kafka.exits import exit_reason
 from harness.systems.apache_kafka.properties import (
     PROPERTIES_FILE,
     logging_file,
@@ -85,7 +86,7 @@ def _list_classes(cache: VersionCache, java: JavaRuntime, place: Path, classes: 
         while STARTED not in log_path.read_bytes():
             if node.poll() is not None or time.monotonic() > deadline_s:
                 raise HarnessFailure(
-                    f"a node of Apache Kafka {cache.version} did not start: {_last_line(log_path)}"
+                    f"a node of Apache Kafka {cache.version} did not start: {_reason(log_path)}"
                 )
             time.sleep(POLL_S)
         node.terminate()
@@ -113,7 +114,7 @@ def _dump(cache: VersionCache, java: JavaRuntime, place: Path, classes: Path, ma
         if code or not made.exists():
             raise HarnessFailure(
                 f"the class-data archive of Apache Kafka {cache.version} could not be made: "
-                f"{_last_line(log_path)}"
+                f"{_reason(log_path)}"
             )
 
 
@@ -164,6 +165,8 @@ def _free_ports(host: str, count: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
-def _last_line(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
+def _reason(path: Path) -> str:
+    """Returns why a program ended, from its output."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return exit_reason(text) or (lines[-1] if lines else "no output")

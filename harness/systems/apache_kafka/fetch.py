@@ -280,6 +280,7 @@ def _download_to(url: str, jar: Jar, partial: Path, stopped: threading.Event) ->
         ):
             size, digest = _copy(response, file, jar.bytes, stopped)
     except urllib.error.HTTPError as error:
+        error.close()
         if error.code < 500:
             raise UsageError(
                 f"{url} cannot be downloaded ({error.code} {error.reason}); is it a Maven repository?"
