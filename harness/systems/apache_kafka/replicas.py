@@ -133,7 +133,7 @@ class BrokerReplicas:
                 leads = partitions[name].leaders.get(followed.epoch) == self.broker
                 role = "leader" if leads else "follower"
                 states += self._changes(name, followed, end, proved, followed.epoch, role)
-            elif proved is None and not is_served:
+            elif proved is None and not is_served and _has_changed(followed, end):
                 known = (0, 0) if followed.last is None else _known(followed.last, end)
                 states += self._changes(name, followed, end, known, followed.newest, "follower")
         return states
@@ -259,6 +259,16 @@ class BrokerReplicas:
         if states:
             followed.last = states[-1]
         return states
+
+
+def _has_changed(followed: _Followed, end: int) -> bool:
+    """Whether a log differs from the last reported state. A paused leader goes on leading, as far as it knows."""
+    last, kept = followed.last, followed.kept
+    return (
+        last is None
+        or end != last.log_end_offset
+        or (kept is not None and kept < last.log_end_offset)
+    )
 
 
 def _known(last: ReplicaState, end: int) -> tuple[int, int]:
