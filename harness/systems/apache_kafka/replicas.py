@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.contracts.system import NodeFiles
-from harness.systems.apache_kafka.quorum import CONNECT_TIMEOUT_MS, Connector
+from harness.systems.apache_kafka.quorum import Connector
 from harness.systems.apache_kafka.segments import LOG_DIRECTORIES, LogTail
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import fetch_by_name_request, millis
 from system_under_test.runtime import Connection
 
-FETCH_TIMEOUT_MS = 1000
+FETCH_TIMEOUT_MS = 500
 
 PartitionName = tuple[str, int]
 
@@ -141,10 +141,13 @@ class BrokerReplicas:
     def forget(self) -> None:
         """Closes the connection, and forgets what depends on the process that it led to."""
         connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
         for followed in self._followed.values():
             followed.proved = None
+            if connection is not None:
+                # The next connection may lead to another process, whose start may have cut the log.
+                followed.tail.restarted()
+        if connection is not None:
+            connection.close()
 
     def restarted(self) -> None:
         """Forgets what the last process reported: the broker has a new one."""
@@ -182,7 +185,7 @@ class BrokerReplicas:
     async def _fetch(self) -> None:
         if self._connection is None or not self._connection.is_open:
             self.forget()
-            self._connection = await self.network.connect(self.address, CONNECT_TIMEOUT_MS)
+            self._connection = await self.network.connect(self.address, FETCH_TIMEOUT_MS)
         response = await self._connection.request(self._request(), FETCH_TIMEOUT_MS)
         seen = set()
         for topic in response.responses:

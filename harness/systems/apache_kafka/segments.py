@@ -98,14 +98,15 @@ class LogTail:
         self._log_directories = tuple(log_directories)
         self._scan: _Scan | None = None
         self._was_read = False
-        self._trusts_content = True
+        self._verifies = False
+        self._must_rescan = False
 
     def restarted(self) -> None:
         """Reads the last segment again from its start, and verifies checksums from now on.
 
         A crash may leave batches whose content is damaged; the node cuts them off before it serves the log.
         """
-        self._trusts_content = False
+        self._verifies = self._must_rescan = True
 
     def read(self, files: NodeFiles) -> LogState | None:
         """Returns the state of the log; None if there is no log.
@@ -121,7 +122,7 @@ class LogTail:
         was_read, self._was_read = self._was_read, True
         if (
             old is not None
-            and (old.verifies or self._trusts_content)
+            and not self._must_rescan
             and (old.directory, old.name) == (directory, names[-1])
             and self._is_kept(files, old)
         ):
@@ -132,8 +133,9 @@ class LogTail:
             directory=directory,
             name=names[-1],
             end=int(names[-1][: -len(SEGMENT_SUFFIX)]),
-            verifies=not self._trusts_content,
+            verifies=self._verifies,
         )
+        self._must_rescan = False
         _continue(files, new)
         self._scan = new
         if old is None:
