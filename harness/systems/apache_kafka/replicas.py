@@ -132,6 +132,7 @@ class BrokerReplicas:
             if proved is not None and followed.proved is not None:
                 leads = partitions[name].leaders.get(followed.epoch) == self.broker
                 role = "leader" if leads else "follower"
+                followed.tail.served()
                 states += self._changes(name, followed, end, proved, followed.epoch, role)
             elif proved is None and not is_served and _has_changed(followed, end):
                 known = (0, 0) if followed.last is None else _known(followed.last, end)

@@ -118,6 +118,7 @@ def test_after_a_restart_damaged_batches_do_not_count() -> None:
     assert tail.read(files) == LogState(end=1, kept=1)
     files.data = segment(0, batch(0, 0), batch(1, 4))
     assert tail.read(files) == LogState(end=2, kept=1)
+    tail.served()
     torn = bytearray(batch(1, 4))
     torn[-3:] = b"\0\0\0"
     files.data = segment(0, batch(0, 0), bytes(torn))
