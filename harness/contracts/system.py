@@ -15,6 +15,8 @@ from harness.contracts.violation import Violation
 
 CLOCK_EVENT = "clock"
 """The event with which a node reports its own clocks: `wall_ms` and `monotonic_ns`."""
+UNREAD_EVENT = "unread"
+"""The event with which a source of events reports a file that it could not read at the end: `what`, a sentence."""
 UNOBSERVED_EVENT = "unobserved"
 """The event with which a source of events reports that it cannot continue: `reason`, a sentence."""
 EVENTS_FILE = "events.jsonl"
@@ -231,6 +233,15 @@ class EventSource(Protocol):
 
     def close(self) -> None:
         """Lets go of the logs."""
+        ...
+
+
+@runtime_checkable
+class ChecksAtEnd(Protocol):
+    """What a source of events may have besides: it compares what it read with the files of the nodes."""
+
+    async def check_at_end(self) -> None:
+        """Adds what it finds to the events; called once, before the last `read`, while the hosts still exist."""
         ...
 
 

@@ -16,6 +16,8 @@ from harness.contracts.metadata import CommittedMetadata
 from harness.contracts.system import (
     CLOCK_EVENT,
     UNOBSERVED_EVENT,
+    UNREAD_EVENT,
+    ChecksAtEnd,
     EventSource,
     ExitDiagnosis,
     HasEventSource,
@@ -50,12 +52,14 @@ class RealCluster:
     Attributes:
         clocks: What each node reported about its clocks, oldest first: (at_ns, wall_ms, monotonic_ns).
         unobserved: Why the nodes could not be observed until the end; empty if they could.
+        unread: Files of nodes that could not be read at the end, one sentence each.
     """
 
     def __init__(self, request: ClusterRequest, nodes: Sequence[Node]) -> None:
         self.metadata = CommittedMetadata()
         self.clocks: dict[str, list[tuple[int, int, int]]] = {node.name: [] for node in nodes}
         self.unobserved = ""
+        self.unread: list[str] = []
         self.brokers = {node.name: node.node_id for node in nodes if node.role == "broker"}
         self.controllers = {node.name: node.node_id for node in nodes if node.role == "controller"}
         self.clients = tuple(f"client-{index}" for index in range(request.clients))
@@ -69,6 +73,7 @@ class RealCluster:
         )
         self._began_ns = time.monotonic_ns()
         self._hosts: dict[str, RealClientHost] = {}
+        self._own_source: EventSource | None = None
         self._tail: EventTail | None = None
         self._changes: list[tuple[int, str, bool]] = []
         self._reader: asyncio.Task[None] | None = None
@@ -108,7 +113,8 @@ class RealCluster:
         """Starts following the event logs, and the system's own source of events if it has one."""
         if isinstance(self._system, HasEventSource):
             running = RunningNodes(nodes=self._placed, files_of=self.node_files, runs=self.runs)
-            source = JoinedSources(source, self._system.event_source(running))
+            self._own_source = self._system.event_source(running)
+            source = JoinedSources(source, self._own_source)
         self._tail = EventTail(source, self._observation.parse)
         self._reader = asyncio.get_running_loop().create_task(self._follow(), name="event-tail")
 
@@ -119,6 +125,8 @@ class RealCluster:
         try:
             if self._reader is not None:
                 await self._reader
+            if isinstance(self._own_source, ChecksAtEnd):
+                await self._own_source.check_at_end()
             if self._tail is not None:
                 await self._read(self._began_ns + (1 << 62))
         finally:
@@ -192,6 +200,8 @@ class RealCluster:
                 self.clocks[event.node].append(reading)
             elif event.event == UNOBSERVED_EVENT:
                 self.unobserved = self.unobserved or str(event.fields["reason"])
+            elif event.event == UNREAD_EVENT:
+                self.unread.append(str(event.fields["what"]))
             else:
                 self._observation.take(event, self._run_ns(event.at_ns))
         self._take_changes(until_ns)

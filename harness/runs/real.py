@@ -57,9 +57,11 @@ class RealDeployment(Deployment, Protocol):
 
     Attributes:
         unobserved: Why the nodes could not be observed until the end; empty if they could.
+        unread: Files of nodes that could not be read at the end, one sentence each.
     """
 
     unobserved: str
+    unread: list[str]
 
     async def start(self) -> None:
         """Makes everything and starts all nodes."""
@@ -211,6 +213,7 @@ class _RealRun:
             if has_ended:
                 unread = await self._record_logs()
             await self.cluster.end()
+            unread = [*unread, *self.cluster.unread]
             if self.cluster.unobserved and not result.stuck:
                 result.stuck = self.cluster.unobserved
                 result.final_phase_complete = False

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 from harness.contracts.cluster import AddRow
 from harness.contracts.metadata import BrokerState, CommittedMetadata, PartitionState
@@ -31,6 +32,8 @@ class MetadataRows:
         now: Returns nanoseconds since the start of the run.
         clean_unless_noted: Whether a registration was clean if `registration_was` was not called; None if that is
             not known.
+        omits_repeated: Whether the record of a registration that is repeated by the same incarnation has no row.
+            Kafka's brokers repeat the request until they get a response, and every request is committed.
         min_isr: `min.insync.replicas` of topics without a setting of their own.
     """
 
@@ -42,6 +45,7 @@ class MetadataRows:
         now: Now,
         *,
         clean_unless_noted: bool | None,
+        omits_repeated: bool = False,
         min_isr: int = 1,
     ) -> None:
         self.view = view
@@ -49,6 +53,7 @@ class MetadataRows:
         self._add_row = add_row
         self._now = now
         self._clean_unless_noted = clean_unless_noted
+        self._omits_repeated = omits_repeated
         self._min_isr = min_isr
         self._clean_epochs: dict[int, bool] = {}
         self.flagged_partitions: frozenset[str] = frozenset()
@@ -84,6 +89,7 @@ class MetadataRows:
     def apply(self, offset: int, record: Any) -> None:
         """Replays a committed record, and adds the rows of what it changed."""
         before: dict[Any, PartitionRegistration] = {}
+        incarnation = self._incarnation_of(record) if self._omits_repeated else None
         if isinstance(record, PartitionChangeRecord | ClearElrRecord):
             before = dict(self.image.partitions)
         self.image.replay(offset, record)
@@ -97,6 +103,9 @@ class MetadataRows:
                 if before[key] != registration:
                     self._partition(offset, before[key], registration)
         elif isinstance(record, RegisterBrokerRecord):
+            if self._omits_repeated and incarnation == record.incarnation_id:
+                self._broker_view(record.broker_id)
+                return
             clean = self._clean_epochs.get(record.broker_epoch, self._clean_unless_noted)
             self._broker(offset, record.broker_id, record.broker_epoch, "registered", clean)
         elif isinstance(record, UnregisterBrokerRecord):
@@ -106,6 +115,12 @@ class MetadataRows:
             if record.fenced is not None:
                 change = "fenced" if record.fenced else "unfenced"
             self._broker(offset, record.broker_id, record.broker_epoch, change, False)
+
+    def _incarnation_of(self, record: Any) -> UUID | None:
+        if not isinstance(record, RegisterBrokerRecord):
+            return None
+        registration = self.image.brokers.get(record.broker_id)
+        return None if registration is None else registration.incarnation_id
 
     def _partition(
         self, offset: int, old: PartitionRegistration | None, new: PartitionRegistration
@@ -151,6 +166,10 @@ class MetadataRows:
     def _broker(
         self, offset: int, broker: int, epoch: int, change: str, clean: bool | None
     ) -> None:
+        self._broker_view(broker)
+        self._add_row("broker_states", (self._now(), offset, broker, epoch, change, clean))
+
+    def _broker_view(self, broker: int) -> None:
         registration = self.image.brokers.get(broker)
         if registration is None:
             self.view.brokers.pop(broker, None)
@@ -161,7 +180,6 @@ class MetadataRows:
                 fenced=registration.fenced,
                 in_controlled_shutdown=registration.in_controlled_shutdown,
             )
-        self._add_row("broker_states", (self._now(), offset, broker, epoch, change, clean))
 
 
 def _is_flagged(old: PartitionRegistration | None, new: PartitionRegistration) -> bool:

@@ -14,6 +14,7 @@ from harness.contracts.system import NodeFiles
 from harness.systems.apache_kafka.metadata_reader import Committed, Snapshot, read_snapshot
 from harness.systems.apache_kafka.observation import TransactionFilter, image_of_snapshot
 from harness.systems.apache_kafka.records import (
+    KRAFT_VERSION_FEATURE,
     DamagedRecordError,
     KafkaBatch,
     OtherRecord,
@@ -238,7 +239,7 @@ def _difference(expected: ClusterImage, found: ClusterImage) -> str:
     for what, values, others in (
         ("partition", _partitions(expected), _partitions(found, elr_on=expected.elr_on)),
         ("broker", _brokers(expected), _brokers(found)),
-        ("feature", expected.features, found.features),
+        ("feature", _features(expected), _features(found)),
         ("configuration", expected.configs, found.configs),
     ):
         for key in sorted({*values, *others}, key=str):
@@ -255,6 +256,15 @@ def _partitions(image: ClusterImage, *, elr_on: bool | None = None) -> dict[Any,
         if has_elr
         else replace(each, elr=(), last_known_elr=())
         for each in image.partitions.values()
+    }
+
+
+def _features(image: ClusterImage) -> dict[Any, Any]:
+    """Returns the feature levels. Level 0 is none, and the KRaft version of a new cluster is not in its log."""
+    return {
+        name: level
+        for name, level in image.features.items()
+        if level and name != KRAFT_VERSION_FEATURE
     }
 
 

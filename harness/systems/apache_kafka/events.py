@@ -5,6 +5,7 @@
 {"at_ns": 3, "node": "b1", "event": "replica", "topic": "t", "partition": 0, "log_end_offset": 9, ...}
 {"at_ns": 4, "node": "c11", "event": "violation", "invariant": "INV-5", "sentence": "..."}
 {"at_ns": 5, "node": "c11", "event": "unobserved", "reason": "..."}
+{"at_ns": 6, "node": "c11", "event": "unread", "what": "..."}
 """
 
 import asyncio
@@ -13,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from harness.contracts.system import UNOBSERVED_EVENT, Node, RunningNodes
-from harness.systems.apache_kafka.controller_logs import ReadBatches
+from harness.contracts.system import UNOBSERVED_EVENT, UNREAD_EVENT, Node, RunningNodes
+from harness.systems.apache_kafka.controller_logs import ReadBatches, compare_logs
 from harness.systems.apache_kafka.metadata_reader import (
     Committed,
     MetadataError,
@@ -43,6 +44,7 @@ from system_under_test.metadata.records import (
 from system_under_test.real.events import format_event
 
 LOOK_EVERY_S = 0.05
+CHECK_LIMIT_S = 60
 INTERNAL = "__"
 """How the names of Kafka's own topics begin."""
 
@@ -98,7 +100,7 @@ class Leaders:
 
 
 class KafkaEvents:
-    """Implements `EventSource`. Mutable; its tasks begin with the first `read`.
+    """Implements `EventSource` and `ChecksAtEnd`. Mutable; its tasks begin with the first `read`.
 
     Args:
         running: The nodes.
@@ -147,6 +149,24 @@ class KafkaEvents:
     def time_of(self, node: str, at_ns: int) -> int:
         """Returns the time unchanged: it is this machine's."""
         return at_ns
+
+    async def check_at_end(self) -> None:
+        """Compares the logs of all controllers with what was read (INV-5)."""
+        for task in self._tasks:
+            task.cancel()
+        controllers = [node.name for node in self._running.nodes if node.role == "controller"]
+        files = {name: self._running.files_of(name) for name in controllers}
+        try:
+            async with asyncio.timeout(CHECK_LIMIT_S):
+                found = await asyncio.to_thread(compare_logs, files, self.batches)
+        except TimeoutError:
+            what = f"the logs of the controllers were not read within {CHECK_LIMIT_S} s"
+            self._add(controllers[0], UNREAD_EVENT, what=what)
+            return
+        for name, sentence in found.differences:
+            self._add(name or controllers[0], VIOLATION_EVENT, invariant="INV-5", sentence=sentence)
+        for what in found.unread:
+            self._add(controllers[0], UNREAD_EVENT, what=what)
 
     def close(self) -> None:
         """Ends all tasks and closes all connections."""

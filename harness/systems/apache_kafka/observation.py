@@ -129,6 +129,7 @@ class KafkaObservation:
             add_row,
             lambda: self._now_ns,
             clean_unless_noted=None,
+            omits_repeated=True,
             min_isr=min_isr,
         )
         self._view = view

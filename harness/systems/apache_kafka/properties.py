@@ -47,6 +47,8 @@ _CLUSTER = {
     "auto.create.topics.enable": "false",
     "auto.leader.rebalance.enable": "false",
     "background.threads": "2",
+    # Kafka's 128 MiB do not fit into the small heap.
+    "log.cleaner.dedupe.buffer.size": "4194304",
     "num.io.threads": "4",
     "num.network.threads": "1",
     "num.recovery.threads.per.data.dir": "1",

@@ -72,6 +72,7 @@ KIND_NAMES = {
     26: "RemoveDelegationTokenRecord",
     27: "RegisterControllerRecord",
     28: "ClearElrRecord",
+    29: "UnregisterControllerRecord",
 }
 
 CONTROL_NAMES = {
@@ -392,7 +393,7 @@ def _register_broker(fields: Fields, version: int) -> RegisterBrokerRecord:
     fields.nullable_text()  # rack
     fenced = fields.boolean()
     in_controlled_shutdown = fields.boolean() if version >= 1 else False
-    # Log directories and what later versions add are tagged; nothing here depends on them.
+    # Version 4 adds cordoned log directories as tag 1; nothing here depends on them.
     tags = fields.tags()
     return RegisterBrokerRecord(
         broker_id=broker_id,
@@ -545,7 +546,7 @@ _TRANSACTION_KINDS: dict[int, type[Any]] = {
 }
 
 _READERS: dict[int, tuple[int, Callable[[Fields, int], Any]]] = {
-    0: (3, _register_broker),
+    0: (4, _register_broker),
     1: (0, _unregister_broker),
     2: (0, _topic),
     3: (2, _partition),
@@ -556,7 +557,7 @@ _READERS: dict[int, tuple[int, Callable[[Fields, int], Any]]] = {
     9: (0, _remove_topic),
     12: (0, _feature_level),
     15: (0, _producer_ids),
-    17: (2, _registration_change),
+    17: (3, _registration_change),
     20: (0, _no_op),
     28: (0, _clear_elr),
 }

@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.contracts.system import NodeFiles
-from harness.systems.apache_kafka.quorum import CONNECT_TIMEOUT_MS, Connector
+from harness.systems.apache_kafka.quorum import Connector
 from harness.systems.apache_kafka.segments import LOG_DIRECTORIES, LogTail
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import fetch_by_name_request, millis
 from system_under_test.runtime import Connection
 
-FETCH_TIMEOUT_MS = 1000
+FETCH_TIMEOUT_MS = 500
 
 PartitionName = tuple[str, int]
 
@@ -132,8 +132,9 @@ class BrokerReplicas:
             if proved is not None and followed.proved is not None:
                 leads = partitions[name].leaders.get(followed.epoch) == self.broker
                 role = "leader" if leads else "follower"
+                followed.tail.served()
                 states += self._changes(name, followed, end, proved, followed.epoch, role)
-            elif proved is None and not is_served:
+            elif proved is None and not is_served and _has_changed(followed, end):
                 known = (0, 0) if followed.last is None else _known(followed.last, end)
                 states += self._changes(name, followed, end, known, followed.newest, "follower")
         return states
@@ -141,10 +142,13 @@ class BrokerReplicas:
     def forget(self) -> None:
         """Closes the connection, and forgets what depends on the process that it led to."""
         connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
         for followed in self._followed.values():
             followed.proved = None
+            if connection is not None:
+                # The next connection may lead to another process, whose start may have cut the log.
+                followed.tail.restarted()
+        if connection is not None:
+            connection.close()
 
     def restarted(self) -> None:
         """Forgets what the last process reported: the broker has a new one."""
@@ -182,7 +186,7 @@ class BrokerReplicas:
     async def _fetch(self) -> None:
         if self._connection is None or not self._connection.is_open:
             self.forget()
-            self._connection = await self.network.connect(self.address, CONNECT_TIMEOUT_MS)
+            self._connection = await self.network.connect(self.address, FETCH_TIMEOUT_MS)
         response = await self._connection.request(self._request(), FETCH_TIMEOUT_MS)
         seen = set()
         for topic in response.responses:
@@ -259,6 +263,16 @@ class BrokerReplicas:
         if states:
             followed.last = states[-1]
         return states
+
+
+def _has_changed(followed: _Followed, end: int) -> bool:
+    """Whether a log differs from the last reported state. A paused leader goes on leading, as far as it knows."""
+    last, kept = followed.last, followed.kept
+    return (
+        last is None
+        or end != last.log_end_offset
+        or (kept is not None and kept < last.log_end_offset)
+    )
 
 
 def _known(last: ReplicaState, end: int) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """Reads the log segments that brokers and controllers of Apache Kafka keep in their files."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from system_under_test.protocol.record_batch import HEADER_BYTES, MAGIC
 
 SEGMENT_SUFFIX = ".log"
 CHUNK_BYTES = 1 << 16
+VERIFIED_BYTES_MAX = 1 << 24
 
 _START = Struct(">qiibIhi")
 """Base offset, length, leader epoch, magic, checksum, attributes, last offset delta."""
@@ -66,6 +67,7 @@ class _Scan:
     Attributes:
         directory, name: The segment.
         verifies: Whether the checksums of batches are verified.
+        verified_from: From which position on.
         end: Offset after the last whole batch.
         last_position: Where the last whole batch begins, -1 before the first.
         last_header: Its header as bytes.
@@ -77,6 +79,7 @@ class _Scan:
     name: str
     end: int
     verifies: bool = False
+    verified_from: int = 0
     last_position: int = -1
     last_header: bytes = b""
     next_position: int = 0
@@ -98,14 +101,21 @@ class LogTail:
         self._log_directories = tuple(log_directories)
         self._scan: _Scan | None = None
         self._was_read = False
-        self._trusts_content = True
+        self._verifies = False
+        self._must_rescan = False
 
     def restarted(self) -> None:
         """Reads the last segment again from its start, and verifies checksums from now on.
 
         A crash may leave batches whose content is damaged; the node cuts them off before it serves the log.
         """
-        self._trusts_content = False
+        self._verifies = self._must_rescan = True
+
+    def served(self) -> None:
+        """Reads headers only from now on: the node serves the log, so it has cut off what was damaged."""
+        self._verifies = False
+        if self._scan is not None:
+            self._scan.verifies = False
 
     def read(self, files: NodeFiles) -> LogState | None:
         """Returns the state of the log; None if there is no log.
@@ -121,7 +131,7 @@ class LogTail:
         was_read, self._was_read = self._was_read, True
         if (
             old is not None
-            and (old.verifies or self._trusts_content)
+            and not self._must_rescan
             and (old.directory, old.name) == (directory, names[-1])
             and self._is_kept(files, old)
         ):
@@ -132,8 +142,14 @@ class LogTail:
             directory=directory,
             name=names[-1],
             end=int(names[-1][: -len(SEGMENT_SUFFIX)]),
-            verifies=not self._trusts_content,
+            verifies=self._verifies,
         )
+        self._must_rescan = False
+        if new.verifies:
+            # What a crash can damage was written last.
+            headers = replace(new, verifies=False, epochs=[])
+            _continue(files, headers)
+            new.verified_from = max(headers.next_position - VERIFIED_BYTES_MAX, 0)
         _continue(files, new)
         self._scan = new
         if old is None:
@@ -163,7 +179,11 @@ def _continue(files: NodeFiles, scan: _Scan) -> None:
             # The last byte of a batch that is longer than the chunk shows that the batch is whole.
             if end > len(chunk) and not files.read(path, 1, start + end - 1):
                 return
-            if scan.verifies and not _is_intact(files, path, start + position, header):
+            if (
+                scan.verifies
+                and start + position >= scan.verified_from
+                and not _is_intact(files, path, start + position, header)
+            ):
                 return
             scan.last_position = start + position
             scan.last_header = chunk[position : position + HEADER_BYTES]
