@@ -73,7 +73,7 @@ class RealCluster:
         )
         self._began_ns = time.monotonic_ns()
         self._hosts: dict[str, RealClientHost] = {}
-        self._own_source: EventSource | None = None
+        self._own_source: object = None
         self._tail: EventTail | None = None
         self._changes: list[tuple[int, str, bool]] = []
         self._reader: asyncio.Task[None] | None = None
