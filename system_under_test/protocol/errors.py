@@ -2,11 +2,14 @@
 
 from enum import IntEnum
 
+from kio.schema.errors import ErrorCode as AnyErrorCode
+
 
 class ErrorCode(IntEnum):
     """Error codes in responses.
 
-    `kio` has its own enumeration with other names; both are integers and compare equal.
+    `kio` has its own enumeration with other names; both are integers and compare equal. Other
+    codes of Apache Kafka are members without a constant: `ErrorCode(29).name` is TOPIC_AUTHORIZATION_FAILED.
     """
 
     UNKNOWN_SERVER_ERROR = -1
@@ -89,3 +92,15 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_ENDPOINT_TYPE = 115
     INVALID_REGISTRATION = 119
     INVALID_VOTER_KEY = 125
+
+    @classmethod
+    def _missing_(cls, value: object) -> "ErrorCode | None":
+        if not isinstance(value, int):
+            return None
+        made = int.__new__(cls, value)
+        made._value_ = int(value)
+        try:
+            made._name_ = AnyErrorCode(value).name.upper()
+        except ValueError:
+            made._name_ = f"ERROR_{int(value)}"
+        return made

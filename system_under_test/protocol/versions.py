@@ -146,7 +146,7 @@ def _compile(source: type[Any], target: type[Any]) -> Converter:
         setter = getattr(target, item.name).__set__
         origin = available.get(item.name)
         if origin is None:
-            constants.append((setter, _zero(item)))
+            constants.append((setter, zero(item)))
             continue
         convert_field = _field_converter(origin, item)
         if convert_field is None:
@@ -183,7 +183,7 @@ def _field_converter(source: Field[Any], target: Field[Any]) -> Converter | None
         inner = converter(source_type, typing.cast(type[Any], target_type))
     if inner is None and nullable:
         return None
-    absent = None if nullable else _zero(target)
+    absent = None if nullable else zero(target)
     if inner is None:
         if source.type == target.type:
             return None
@@ -193,7 +193,8 @@ def _field_converter(source: Field[Any], target: Field[Any]) -> Converter | None
     return lambda value: absent if value is None else inner(value)
 
 
-def _zero(item: Field[Any]) -> Any:
+def zero(item: Field[Any]) -> Any:
+    """Returns the value of a field that is not set: its schema default, else zero, "", False, () or None."""
     if item.default is not MISSING:
         return item.default
     array, nullable, inner = unfold(item.type)
@@ -202,7 +203,7 @@ def _zero(item: Field[Any]) -> Any:
     if array:
         return ()
     if is_dataclass(inner):
-        return inner(**{one.name: _zero(one) for one in fields(inner)})  # type: ignore[operator]
+        return inner(**{one.name: zero(one) for one in fields(inner)})  # type: ignore[operator]
     return _ZEROS[item.metadata["kafka_type"]]
 
 

@@ -34,6 +34,7 @@ API_VERSIONS_KEY = 18
 _HEADER = struct.Struct(">hhih")
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
 _NO_TAGS = b"\0"
+_UNSUPPORTED_VERSION = struct.pack(">h", ErrorCode.UNSUPPORTED_VERSION)
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Allowed names and versions of client software (KIP-511)."""
 
@@ -271,6 +272,9 @@ class ClientCodec:
             raise ValueError(f"a response of {len(frame)} bytes has no header")
         (correlation_id,) = struct.unpack_from(">i", frame)
         response_type = _response_type(request_type)
+        if request_type.__api_key__ == API_VERSIONS_KEY and frame[4:6] == _UNSUPPORTED_VERSION:
+            # A node that does not know the version of the request responds in version 0 (KIP-511).
+            response_type = wire_type(_api_versions(), 0, "response")
         try:
             position = 4
             if response_type.__header_schema__.__flexible__:
@@ -282,6 +286,10 @@ class ClientCodec:
                 f"the response to {request_type.__name__} cannot be read: {error}"
             ) from None
         return correlation_id, response
+
+
+def _api_versions() -> Api:
+    return next(one for one in APIS if one.key == API_VERSIONS_KEY)
 
 
 _RESPONSE_TYPES: dict[type[Any], type[Any]] = {}

@@ -67,6 +67,8 @@ class RealHost:
 class ClientHost:
     """The interfaces of a host that only connects, for the clients of a workload. It has no disk.
 
+    It negotiates versions, so that it also works with other systems that speak Kafka's protocol.
+
     Args:
         name: Client id of the requests.
         clock: None for a clock without skew.
@@ -88,6 +90,7 @@ class ClientHost:
             mark=self.observer.mark,
             on_failure=_raise,
             source=source,
+            negotiates_versions=True,
         )
 
     @property

@@ -8,6 +8,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from system_under_test.protocol.client_versions import (
+    NEWEST_API_VERSIONS,
+    NodeVersions,
+    TopicIds,
+    api_versions_of,
+    served_versions,
+    version_to_send_instead,
+)
 from system_under_test.protocol.wire import ClientCodec, ServerCodec
 from system_under_test.real.limits import Limits
 from system_under_test.real.listener import SIZE_BYTES, Listener, Mark
@@ -16,6 +24,9 @@ from system_under_test.runtime import Connection, Handler
 BACKLOG = 1024
 RESPONSE_MAX_BYTES = 1 << 28
 NEVER_S = float("inf")
+API_VERSIONS_TIMEOUT_MS = 1500
+"""How long a new connection waits for the node's versions. The kernel accepts connections for a process that is
+paused or busy; the limit is that of a workload's request, which would otherwise wait as long."""
 
 
 class RealNetwork:
@@ -30,6 +41,8 @@ class RealNetwork:
         on_failure: Called when a handler raises an unexpected error.
         source: Address from which this host connects; None lets the kernel choose. Packets of several nodes on one
             host can be distinguished only if each node uses its own address.
+        negotiates_versions: Whether it first requests the versions of each node that it connects to, and converts
+            every request to the highest common one. Nodes do not: they all run the same code.
     """
 
     def __init__(
@@ -42,8 +55,11 @@ class RealNetwork:
         mark: Mark,
         on_failure: Callable[[BaseException], None],
         source: str | None = None,
+        negotiates_versions: bool = False,
     ) -> None:
         self._address = address
+        self._negotiates_versions = negotiates_versions
+        self._topics = TopicIds()
         self._source = (source, 0) if source else None
         self._role = role
         self._client_id = client_id
@@ -94,7 +110,7 @@ class RealNetwork:
         Raises:
             ConnectionRefusedError: No process listens on the address.
             OSError: The host is unreachable or unknown.
-            TimeoutError: No connection within `timeout_ms`.
+            TimeoutError: No connection within `timeout_ms`, or no response to ApiVersions in time.
         """
         host, _, port = address.rpartition(":")
         try:
@@ -108,7 +124,26 @@ class RealNetwork:
         except socket.gaierror as error:
             raise OSError(errno.EHOSTUNREACH, f"{host} cannot be resolved: {error}") from None
         self._clients[connection] = None
+        if self._negotiates_versions:
+            try:
+                await self._negotiate(connection, address, max(timeout_ms, API_VERSIONS_TIMEOUT_MS))
+            except BaseException:
+                connection.close()
+                raise
         return connection
+
+    async def _negotiate(
+        self, connection: "RealConnection", address: str, timeout_ms: float
+    ) -> None:
+        """Requests the versions of the node, in older and older versions until it knows one."""
+        version: int | None = NEWEST_API_VERSIONS
+        while version is not None:
+            response = await connection.request(api_versions_of(version), timeout_ms)
+            try:
+                version = version_to_send_instead(version, response)
+            except ValueError as error:
+                raise ConnectionResetError(f"{address}: {error}") from None
+        connection.use_versions(NodeVersions(address, served_versions(response), self._topics))
 
     def close(self) -> None:
         """Closes the listener and every connection; idempotent."""
@@ -126,17 +161,19 @@ class RealNetwork:
 class _Flight:
     """A request without a response so far."""
 
-    __slots__ = ("correlation_id", "deadline_s", "future", "request_type")
+    __slots__ = ("correlation_id", "deadline_s", "future", "request", "sent_type")
 
     def __init__(
         self,
         correlation_id: int,
-        request_type: type[Any],
+        request: Any,
+        sent_type: type[Any],
         future: "asyncio.Future[Any]",
         deadline_s: float,
     ) -> None:
         self.correlation_id = correlation_id
-        self.request_type = request_type
+        self.request = request
+        self.sent_type = sent_type
         self.future = future
         self.deadline_s = deadline_s
 
@@ -158,6 +195,11 @@ class RealConnection(asyncio.Protocol):
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
         self._armed_s = NEVER_S
+        self._versions: NodeVersions | None = None
+
+    def use_versions(self, versions: NodeVersions) -> None:
+        """From now on converts requests to a version that the node knows, and responses back."""
+        self._versions = versions
 
     @property
     def is_open(self) -> bool:
@@ -165,28 +207,41 @@ class RealConnection(asyncio.Protocol):
         return self._transport is not None
 
     def request(self, message: Any, timeout_ms: float) -> "asyncio.Future[Any]":
-        """Sends a request and returns the future of its response."""
+        """Sends a request and returns the future of its response.
+
+        Raises:
+            UnsupportedVersionError: The node knows no version that can express it. Nothing was sent.
+        """
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._transport is None:
             _fail(future, ConnectionResetError("the connection is closed"))
             return future
+        sent = self._outgoing(message)
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         deadline_s = self._loop.time() + timeout_ms / 1000
-        self._flights.append(_Flight(self._correlation_id, type(message), future, deadline_s))
+        self._flights.append(_Flight(self._correlation_id, message, type(sent), future, deadline_s))
         if deadline_s < self._armed_s:
             self._arm(deadline_s)
         self._transport.write(
-            self._codec.encode_request(message, self._correlation_id, self._client_id)
+            self._codec.encode_request(sent, self._correlation_id, self._client_id)
         )
         return future
 
     def send(self, message: Any) -> None:
-        """Sends a request that has no response."""
+        """Sends a request that has no response.
+
+        Raises:
+            UnsupportedVersionError: The node knows no version that can express it. Nothing was sent.
+        """
         if self._transport is not None:
+            sent = self._outgoing(message)
             self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
             self._transport.write(
-                self._codec.encode_request(message, self._correlation_id, self._client_id)
+                self._codec.encode_request(sent, self._correlation_id, self._client_id)
             )
+
+    def _outgoing(self, message: Any) -> Any:
+        return message if self._versions is None else self._versions.outgoing(message)
 
     def close(self) -> None:
         """Closes the connection; requests in flight fail."""
@@ -228,7 +283,9 @@ class RealConnection(asyncio.Protocol):
             return False
         flight = self._flights.popleft()
         try:
-            correlation_id, response = self._codec.decode_response(flight.request_type, frame)
+            correlation_id, response = self._codec.decode_response(flight.sent_type, frame)
+            if self._versions is not None:
+                response = self._versions.incoming(flight.request, response)
         except ValueError as error:
             self._flights.appendleft(flight)
             self._end(ConnectionResetError(f"a response cannot be read: {error}"))

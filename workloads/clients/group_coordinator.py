@@ -12,6 +12,7 @@ from typing import Any
 from harness.contracts.host import ClientHost, Connection
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import find_coordinator_request
+from workloads.clients.native import request_of
 
 GROUP_KEY_TYPE = 0
 
@@ -144,7 +145,7 @@ class CoordinatorClient:
         self, address: str, connection: Connection, request: Any, timeout_ms: int
     ) -> Any:
         try:
-            return await connection.request(request, timeout_ms)
+            return await request_of(connection, request, timeout_ms)
         except OSError:
             # A late response must not be taken for the response to a later request.
             connection.close()

@@ -8,15 +8,22 @@ Errors become completions as follows:
 
 A request that times out closes its connection, as Kafka's clients do: a late response must not be taken for the
 response to the next request.
+
+On a real host a connection negotiates the version of every request with its node
+(`system_under_test.protocol.client_versions`): the client works with Apache Kafka from 3.4 on. The simulation
+passes messages as they are.
 """
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from harness.contracts.client import ClientType, FetchedBatch, PollResult
 from harness.contracts.host import ClientHost, Connection
+from harness.errors import UsageError
 from harness.history.op import Completion, Outcome
+from system_under_test.protocol.client_versions import UnsupportedVersionError
 from system_under_test.protocol.entities import fetch_of, fetch_partition, fetch_topic, produce_of
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
@@ -116,7 +123,7 @@ class NativeClient:
         request = produce_of(topic, partition, batch, acks, millis(self.request_timeout_ms))
         node = leader.host
         if acks == 0:
-            connection.send(request)
+            _send(connection, request)
             return Completion(
                 outcome=Outcome.INFO, error_code=None, error="no-ack-requested", node=node
             )
@@ -233,7 +240,7 @@ class NativeClient:
     async def _request(self, connection: Connection, leader: Leader, request: Any) -> Any:
         """Returns the response, or a short word for what went wrong with the connection."""
         try:
-            return await connection.request(request, self.request_timeout_ms + GRACE_MS)
+            return await request_of(connection, request, self.request_timeout_ms + GRACE_MS)
         except TimeoutError:
             self._drop(leader.address)
             return "client-timeout"
@@ -280,7 +287,7 @@ class NativeClient:
             include_topic_authorized_operations=False,
         )
         try:
-            response = await connection.request(request, self.request_timeout_ms)
+            response = await request_of(connection, request, self.request_timeout_ms)
         except OSError:
             self._drop(address)
             return
@@ -296,6 +303,29 @@ class NativeClient:
                         topic_id=described.topic_id,
                         host=hosts[item.leader_id],
                     )
+
+
+def request_of(connection: Connection, request: Any, timeout_ms: float) -> "asyncio.Future[Any]":
+    """Sends a request and returns the future of its response.
+
+    Raises:
+        UsageError: The node knows no version of the request that can express it, for example an old broker.
+    """
+    try:
+        return connection.request(request, timeout_ms)
+    except UnsupportedVersionError as error:
+        raise _unusable(error) from None
+
+
+def _send(connection: Connection, request: Any) -> None:
+    try:
+        connection.send(request)
+    except UnsupportedVersionError as error:
+        raise _unusable(error) from None
+
+
+def _unusable(error: UnsupportedVersionError) -> UsageError:
+    return UsageError(f"the native client cannot use this cluster: {error}")
 
 
 def _from_position(records: tuple[Record, ...], position: int) -> tuple[Record, ...]:
