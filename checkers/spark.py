@@ -27,6 +27,8 @@ from harness.errors import HarnessFailure, HistoryError
 
 DRIVER_MEMORY = "1g"
 LARGE_DRIVER_MEMORY = "4g"
+TASK_FAILURES_MAX = 16
+"""A task whose worker was lost runs again; only one that fails everywhere fails its job."""
 RESULT_PREFIX = "laststand-result "
 MESSAGE_PREFIX = "laststand-message "
 """Begins a line that a running job sends (`JobStream`); the JVM may print other lines."""
@@ -50,6 +52,16 @@ class SparkOptions:
     enabled: bool = True
     master: str = "local[2]"
     conf: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether its workers are other processes than the driver, which may be on other machines."""
+        return is_cluster(self.master)
+
+
+def is_cluster(master: str) -> bool:
+    """Returns whether the workers of a master may be on other machines: all but `local[...]`."""
+    return not master.startswith("local") or master.startswith("local-cluster")
 
 
 def spark_context(
@@ -89,7 +101,9 @@ def spark_context(
     os.environ["JAVA_HOME"] = str(runtime.home)
     # The script that starts Spark first starts a small JVM, only to get the command line of the real one.
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(_QUICK_FLAGS))
-    if master.startswith("local"):
+    if is_cluster(master):
+        settings.update(_cluster_settings(conf or {}))
+    else:
         # Workers must be this interpreter: the python3 on the path may lack every package.
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -102,6 +116,24 @@ def spark_context(
     context = SparkContext.getOrCreate(configuration)
     context.setLogLevel("ERROR")
     return context
+
+
+def _cluster_settings(conf: Mapping[str, str]) -> dict[str, str]:
+    """Returns the configuration that ships code and packages to workers, and sets the name of their Python.
+
+    If `spark.archives` is set, the user ships another environment.
+    """
+    from checkers.spark_bundle import FOLDER, PYTHON, worker_bundle
+
+    python = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+    os.environ["PYSPARK_PYTHON"] = python or f"python{PYTHON}"
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # A worker that is lost fails the tasks that it had; they run again elsewhere.
+    settings = {"spark.task.maxFailures": str(TASK_FAILURES_MAX)}
+    if "spark.archives" not in conf:
+        settings["spark.archives"] = f"{worker_bundle()}#{FOLDER}"
+        settings["spark.executorEnv.PYTHONPATH"] = FOLDER
+    return settings
 
 
 def sql_session(context: Any) -> Any:

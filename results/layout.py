@@ -22,6 +22,8 @@ from harness.errors import UsageError
 
 DEFAULT_ROOT = Path("results/runs")
 LATEST = "latest"
+STORED_FILE = "stored.json"
+RUNNING_FILE = "running.json"
 
 RUN_FILES: dict[str, str] = {
     "experiment.toml": "the resolved experiment; a valid input for `laststand run`",
@@ -32,6 +34,7 @@ RUN_FILES: dict[str, str] = {
     "report.html": "the report: one file that opens without network",
     "history/": "the tables below; `history.journal` instead while the run lasts or when it died",
     "spark.log": "what Spark logged, if a Spark job judged the run",
+    STORED_FILE: "only in a store at a URI: the files of the run with their hashes, written last",
 }
 """Every file of a run directory and what it is; docs/results.md is made from this."""
 
@@ -49,6 +52,7 @@ CAMPAIGN_FILES: dict[str, str] = {
     "nightly.html": "the result of a night as a page",
     "summary.md": "the result of a night in Markdown, for job summaries",
     "junit.xml": "the result of a night as test cases, for CI systems",
+    RUNNING_FILE: "only in a store at a URI: the machine and the directory in which it is run now",
     "workers.log": "what worker processes wrote to standard error; `spark.log` for a Spark job",
 }
 """Every file of a campaign's directory; docs/results.md is made from this."""

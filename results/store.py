@@ -60,6 +60,26 @@ class RunStore:
     def __init__(self, root: Path = DEFAULT_ROOT) -> None:
         self.root = root
 
+    @property
+    def place(self) -> str:
+        """Where it is, as a user names it."""
+        return str(self.root)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the workers of a cluster can read it."""
+        return False
+
+    def location(self, directory: Path) -> str:
+        """Returns where the workers of a cluster find a run; empty if it is on this machine only."""
+        return ""
+
+    def refresh(self) -> None:
+        """Updates what is known here of a store elsewhere."""
+
+    def publish(self, directory: Path) -> None:
+        """Copies a run to a store elsewhere, after it was recorded or judged."""
+
     def create(self, experiment: str, seed: int | str, *, stamp: str) -> Path:
         """Makes a new run directory and points `latest` at it.
 
@@ -125,7 +145,7 @@ class RunStore:
         near = get_close_matches(wanted, names, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise HistoryError(
-            f"no run in {self.root} is called {name!r}{hint} (`laststand list` shows the stored runs)"
+            f"no run in {self.place} is called {name!r}{hint} (`laststand list` shows the stored runs)"
         )
 
     def list(self) -> tuple[RunEntry, ...]:
@@ -162,7 +182,7 @@ class RunStore:
             return link.resolve()
         ids = self._ids()
         if not ids:
-            raise HistoryError(f"there are no runs in {self.root} yet; `laststand run` makes one")
+            raise HistoryError(f"there are no runs in {self.place} yet; `laststand run` makes one")
         return self.root / ids[-1]
 
     def _ids(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ partition too large for one task is cut by offsets (`checkers.jobs.huge`).
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ from checkers.kernels.validation import NameOf, check_partition, partition_names
 from checkers.kernels.verdict_json import judgement_from_json, judgement_to_json, verdict_to_json
 from harness.contracts.run_context import RunContext
 from harness.errors import HistoryError
+from harness.history.filesystems import child
 from harness.history.schema import COORDINATOR_STATES, PARTITIONED_TABLES, TABLES
 
 TASKS_MAX = 1024
@@ -69,6 +70,37 @@ def plan(directories: Iterable[Path], contexts: Iterable[Mapping[str, Any]]) -> 
         runs.append({**run, "untouched": untouched_in(directory)})
     huge = any(task.get("operations", 0) > HUGE_OPERATIONS for task in tasks)
     return {"runs": runs, "tasks": tasks, "large": huge}
+
+
+def at_locations(arguments: Mapping[str, Any], locations: Sequence[str]) -> dict[str, Any]:
+    """Returns the job's arguments with tasks that read runs at URIs.
+
+    The driver reads a run's small tables from its directory; only tasks read the others.
+
+    Args:
+        arguments: What `plan` returned.
+        locations: The URI of each run; empty if tasks read its directory.
+    """
+    places = {
+        index: (run["directory"], uri)
+        for index, (run, uri) in enumerate(zip(arguments["runs"], locations, strict=False))
+        if uri
+    }
+
+    def moved(path: str, directory: str, uri: str) -> str:
+        return child(uri, *Path(path).relative_to(directory).parts)
+
+    tasks = []
+    for task in arguments["tasks"]:
+        if task["run"] in places:
+            place = places[task["run"]]
+            task = dict(task)
+            if "journal" in task:
+                task["journal"] = moved(task["journal"], *place)
+            for key in {"files", "shared", "coordinator"} & task.keys():
+                task[key] = [[*data[:-1], moved(data[-1], *place)] for data in task[key]]
+        tasks.append(task)
+    return {**arguments, "tasks": tasks}
 
 
 def check_job(spark: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:

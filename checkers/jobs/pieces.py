@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from checkers.jobs.stored import (
     CLIENT_TABLES,
@@ -37,6 +36,7 @@ from checkers.kernels.replicas import LeaderStates, registrations
 from checkers.kernels.validation import check_partition, check_states
 from harness.contracts.run_context import RunContext
 from harness.errors import HistoryError
+from harness.history.filesystems import parquet_file
 from harness.history.parquet import TableFile, check_file
 from harness.history.schema import COORDINATOR_STATES, TABLES
 
@@ -158,7 +158,7 @@ def _row_groups(task: Task, table: str, columns: Sequence[str]) -> Iterator[pa.T
     """Yields the row groups of a table of a partition."""
     for file in (file_of(data) for data in task["files"]):
         if file.table == table:
-            with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
+            with parquet_file(file.path, page_checksum_verification=True) as parquet:
                 for group in range(parquet.metadata.num_row_groups):
                     yield parquet.read_row_group(group, columns=list(columns))
 
@@ -175,7 +175,7 @@ def slice_bounds(task: Task) -> list[tuple[int, int, int]]:
         for data in task["files"]:
             check_file(file_of(data))
         for file in files:
-            with pq.ParquetFile(file.path) as parquet:
+            with parquet_file(file.path) as parquet:
                 if file.table == "operations":
                     starts = [low for low, _ in _op_ranges(parquet)]
     except (OSError, pa.ArrowException, LookupError, HistoryError):
@@ -196,7 +196,7 @@ def read_slice(task: Task, first: int, stop: int) -> dict[str, pa.Table]:
     tables = {name: TABLES[name].empty_table() for name in CLIENT_TABLES}
     for file in _client_files(task):
         columns = wanted_columns(file.table)
-        with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
+        with parquet_file(file.path, page_checksum_verification=True) as parquet:
             groups = [
                 group
                 for group, (low, high) in enumerate(_op_ranges(parquet))
@@ -220,7 +220,7 @@ def check_slice(task: Task, tables: dict[str, pa.Table], index: int, slices: int
     check_partition(tables, names)
     for file in (file_of(data) for data in task["files"]):
         if file.table in ("partition_states", "replica_states", "replica_batches"):
-            with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
+            with parquet_file(file.path, page_checksum_verification=True) as parquet:
                 for group in range(index, parquet.metadata.num_row_groups, slices):
                     rows = parquet.read_row_group(group, columns=wanted_columns(file.table))
                     check_states({file.table: rows}, names)
@@ -244,7 +244,7 @@ def contradicting_records(task: Task, tables: dict[str, pa.Table]) -> Bools:
     records = tables["records_read"].select(CLAIMS).take(pa.array(rows))
     value = value[rows]
     (file,) = (file for file in _client_files(task) if file.table == "operations")
-    with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
+    with parquet_file(file.path, page_checksum_verification=True) as parquet:
         for group, (low, high) in enumerate(_op_ranges(parquet)):
             inside = np.flatnonzero((value >= low) & (value <= high))
             if not len(inside):
@@ -270,7 +270,7 @@ def acknowledged_offsets(task: Task, ops: I64) -> I64:
     found = [np.empty(0, dtype=np.int64)]
     (file,) = (file for file in _client_files(task) if file.table == "operations")
     columns = ["op_index", "kind", "outcome", "offset"]
-    with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
+    with parquet_file(file.path, page_checksum_verification=True) as parquet:
         for group, (low, high) in enumerate(_op_ranges(parquet)):
             wanted = ops[(ops >= low) & (ops <= high)]
             if not len(wanted):

@@ -22,6 +22,7 @@ from checkers.kernels.validation import NameOf, check_context, check_shared
 from checkers.registry import BUILT_IN, tables_of
 from harness.contracts.run_context import RunContext, context_from_json
 from harness.errors import HistoryError
+from harness.history.filesystems import located
 from harness.history.journal import journal_path, read_frames
 from harness.history.journal import tables_of as tables_of_frames
 from harness.history.parquet import (
@@ -221,7 +222,7 @@ def read_journal(task: Task) -> dict[str, pa.Table]:
     Raises:
         HistoryError: The journal is not ours.
     """
-    return tables_of_frames(read_frames(Path(task["journal"])))
+    return tables_of_frames(read_frames(located(task["journal"])))
 
 
 def read_shared(directory: Path, name: str) -> pa.Table:
@@ -243,7 +244,7 @@ def wanted_columns(table: str) -> list[str]:
 def file_of(data: Sequence[Any]) -> TableFile:
     """Returns the file that a task names."""
     table, topic, partition, rows, path = data
-    return TableFile(table=table, topic=topic, partition=partition, rows=rows, path=Path(path))
+    return TableFile(table=table, topic=topic, partition=partition, rows=rows, path=located(path))
 
 
 def _as_data(file: TableFile) -> list[Any]:

@@ -1,18 +1,31 @@
 """Trends over nights, in SQL over the campaign tables (`results.campaign_tables`): numbers per night and job.
 
-The nights are named one by one: a night that was interrupted while its tables were written is not among them.
+Spark distributes the paths or URIs of the files, and tasks read them with PyArrow: Spark itself reads object
+stores only with libraries that its distributions lack. The nights are named one by one: a night that was
+interrupted while its tables were written is not among them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from checkers.spark import sql_session
+import pyarrow as pa
 
-_SETTINGS = {
-    # Otherwise Spark takes 2026-11-22 for a date, and fails at 2026-11-22-2.
-    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-    "spark.sql.shuffle.partitions": "4",
-}
+from checkers.spark import sql_session
+from harness.history.filesystems import located, parquet_file
+
+READ = """
+night string, job string, error string, verdict string, operations bigint, faults bigint, unavailable_ms double,
+wall_s double, signatures array<string>, marks array<struct<mark: string, count: bigint>>
+"""
+"""The columns that are read, as Spark declares them."""
+
+COLUMNS = (
+    *("night", "job", "error", "verdict", "operations", "faults", "unavailable_ms", "wall_s"),
+    *("signatures", "marks"),
+)
+
+TASKS_MAX = 32
+"""Nights are small files; more tasks would only cost scheduling."""
 
 TRENDS = """
 WITH found AS (
@@ -53,14 +66,27 @@ def trends_job(spark: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         spark: The Spark context.
-        arguments: `root` (of the tables) and `runs` (the file of each night), as paths or URIs that Spark takes.
+        arguments: `runs`: (night, path or URI of its table `runs`), one for each night.
 
     Returns:
         `rows`: one per night and job, in their order.
     """
     session = sql_session(spark)
-    for key, value in _SETTINGS.items():
-        session.conf.set(key, value)
-    stored = session.read.option("basePath", arguments["root"]).parquet(*arguments["runs"])
+    session.conf.set("spark.sql.shuffle.partitions", "4")
+    files = [tuple(each) for each in arguments["runs"]]
+    slices = min(len(files), TASKS_MAX)
+    rdd = spark.parallelize(files, slices)
+    stored = session.createDataFrame(rdd, "night string, path string").mapInArrow(_read, READ)
     stored.createOrReplaceTempView("runs")
     return {"rows": [row.asDict() for row in session.sql(TRENDS).collect()]}
+
+
+def _read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Reads the files that a task was given, one row group at a time."""
+    for batch in batches:
+        for file in batch.to_pylist():
+            with parquet_file(located(file["path"])) as parquet:
+                for rows in parquet.iter_batches(columns=list(COLUMNS[1:])):
+                    night = pa.array([file["night"]] * rows.num_rows, pa.string())
+                    columns = [night, *(rows.column(name) for name in COLUMNS[1:])]
+                    yield pa.RecordBatch.from_arrays(columns, names=list(COLUMNS))

@@ -20,6 +20,7 @@ from typing import IO, Any, Protocol
 
 from checkers.spark import JobStream, SparkOptions
 from harness.errors import HarnessFailure
+from harness.runs.code_version import code_version
 
 WORKER_MODULE = "harness.campaigns.worker"
 WORKERS_LOG = "workers.log"
@@ -163,7 +164,12 @@ class SparkMember:
         self._log_path = directory / SPARK_LOG
         self._stream = JobStream(
             "distribute",
-            {"worker": WORKER_MODULE, "master": spark.master, "conf": dict(spark.conf)},
+            {
+                "worker": WORKER_MODULE,
+                "code": code_version(),
+                "master": spark.master,
+                "conf": dict(spark.conf),
+            },
             log_path=self._log_path,
         )
 

@@ -4,8 +4,9 @@
     <root>/night=2026-11-22/findings.parquet    one row per signature and job
     <root>/night=2026-11-22/jobs.parquet        one row per job, written last
 
-The root is a path or a URI (`results.filesystems`), and `night` is a partition column: engines read it from the
-name of the directory. A night without `jobs.parquet` was interrupted while it was written and does not count.
+The root is a path or a URI (`harness.history.filesystems`), and `night` is a partition column: engines read it
+from the name of the directory. A night without `jobs.parquet` was interrupted while it was written and does not
+count.
 Valid runs are one row; failing runs are also stored whole, at the path in the column `stored`.
 """
 
@@ -21,8 +22,8 @@ from pyarrow import fs
 from harness.campaigns.night import Row, is_night, night_order
 from harness.campaigns.night_summary import JobSummary, NightSummary
 from harness.errors import HistoryError
+from harness.history.filesystems import child, open_root
 from results.campaign_tables import NIGHT_TABLES, RUNS
-from results.filesystems import child, open_root
 
 BATCH_ROWS = 1000
 """Rows that are in memory while a table is written."""

@@ -1,7 +1,8 @@
 """Trends: what every night found and how much it ran, per night and job.
 
 With Spark the numbers come from SQL over the runs of all nights (`checkers.jobs.trends`), which scales with the
-cluster. Without it they come from the table `jobs`, where each night stored the same numbers when it ended.
+cluster. Without it, or if the workers of a cluster cannot read the tables because they are on this machine, the
+numbers come from the table `jobs`, where each night stored the same ones when it ended.
 """
 
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from checkers.spark import SparkOptions, run_in_child
 from harness.campaigns.night import night_order
 from harness.campaigns.night_tables import NightTables
-from results.filesystems import spark_path
+from harness.history.filesystems import is_uri
 
 NIGHTS_MAX = 60
 """Nights in a chart: two months. Older ones stay in the tables."""
@@ -37,8 +38,11 @@ def trends(tables: NightTables, spark: SparkOptions, *, log_path: Path) -> list[
     nights = tables.nights()[-NIGHTS_MAX:]
     if not nights:
         return []
+    is_readable = is_uri(tables.root) or not spark.is_cluster
     rows = (
-        _from_spark(tables, nights, spark, log_path) if spark.enabled else _stored(tables, nights)
+        _from_spark(tables, nights, spark, log_path)
+        if spark.enabled and is_readable
+        else _stored(tables, nights)
     )
     rows.sort(key=lambda row: (night_order(row["night"]), row["job"]))
     return rows
@@ -59,8 +63,7 @@ def _from_spark(
     result = run_in_child(
         "trends",
         {
-            "root": spark_path(tables.root),
-            "runs": [spark_path(tables.path(night, "runs")) for night in nights],
+            "runs": [[night, tables.path(night, "runs")] for night in nights],
             "master": spark.master,
             "conf": dict(spark.conf),
         },

@@ -26,7 +26,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TextIO
@@ -37,6 +37,7 @@ from harness.contracts.verdict import Verdict
 from harness.environments.registry import DEFAULT, ENVIRONMENTS
 from harness.errors import HarnessError, HarnessFailure
 from harness.runs import experiment_file as experiments
+from harness.runs.code_version import code_version
 from harness.runs.experiment import Experiment
 from harness.runs.judge import judge_result
 from harness.runs.promises import promises_of
@@ -392,8 +393,19 @@ def _interrupted(_: int, __: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _serve() -> int:
-    """Serves standard input; SIGTERM ends a real run cleanly."""
+def _serve(arguments: Sequence[str] = ()) -> int:
+    """Serves standard input; SIGTERM ends a real run cleanly.
+
+    Args:
+        arguments: Optionally the version of the code that this must be: a row of other code would be wrong.
+    """
+    if arguments and arguments[0] != (code := code_version()):
+        print(
+            f"this worker has version {code} of the code, not {arguments[0]}; ship the code with "
+            "`laststand bundle spark`, or install the same version",
+            file=sys.stderr,
+        )
+        return 1
     signal.signal(signal.SIGTERM, _interrupted)
     _end_with_parent(signal.SIGTERM)
     # Libraries that print must not print among the rows.
@@ -407,4 +419,4 @@ def _serve() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_serve())
+    sys.exit(_serve(sys.argv[1:]))

@@ -17,6 +17,7 @@ from harness.cli.runs import open_store
 from harness.errors import HarnessFailure, UsageError
 from harness.seeds import check_seed
 from results.layout import utc_stamp
+from results.store import RunStore
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -48,11 +49,14 @@ def start_or_resume(
     """
     from harness.campaigns.listing import find_campaign
     from harness.campaigns.plan import KEEP_FAILING, load_plan, store_plan
+    from harness.campaigns.remote import fetch_campaign
     from harness.runs.record import check_world
 
     workers = parse_workers(options)
     if options.resume is not None:
-        directory = find_campaign(open_store(options).root, options.resume)
+        store = open_store(options)
+        directory = find_campaign(store.root, options.resume)
+        fetch_campaign(store, directory)
         plan = load_plan(directory)
         _check_resumable(options, kind, plan, directory)
         if _names_experiment(options):
@@ -62,7 +66,7 @@ def start_or_resume(
                     f"the campaign {directory} runs another experiment than the one given; leave out EXPERIMENT "
                     "and the options that change it"
                 )
-        return _run(options, plan, directory, workers)
+        return _run(options, plan, directory, workers, store)
     numbers = {
         "seeds": default_seeds if options.seeds is None else options.seeds,
         "first_seed": options.first_seed or 0,
@@ -72,9 +76,10 @@ def start_or_resume(
     check_seed(numbers["first_seed"] + numbers["seeds"] - 1)
     check_world(experiment, numbers["first_seed"])
     plan = make_plan(experiment, numbers, getattr(options, "vary", None) or "")
-    directory = new_folder(open_store(options, to_write=True).root, kind)
+    store = open_store(options, to_write=True)
+    directory = new_folder(store.root, kind)
     store_plan(plan, directory)
-    return _run(options, plan, directory, workers)
+    return _run(options, plan, directory, workers, store)
 
 
 def _numbers_of(plan: "CampaignPlan") -> dict[str, int]:
@@ -113,12 +118,28 @@ def _check_resumable(
         )
 
 
-def _run(options: argparse.Namespace, plan: "CampaignPlan", directory: Path, workers: Any) -> int:
+def resume_command(kind: str, directory: Path, store: RunStore) -> str:
+    """Returns the command line that continues a campaign."""
+    if store.is_shared:
+        where = f"--results {shlex.quote(store.place)} --resume {shlex.quote(directory.name)}"
+    else:
+        where = f"--resume {shlex.quote(str(directory))}"
+    return f"laststand {kind} {where}"
+
+
+def _run(
+    options: argparse.Namespace,
+    plan: "CampaignPlan",
+    directory: Path,
+    workers: Any,
+    store: RunStore,
+) -> int:
     from harness.campaigns.compare import run_campaign
+    from harness.campaigns.remote import copied
     from results.report.compare import build_compare_report
     from results.tables import line
 
-    command = f"laststand {plan.kind} --resume {shlex.quote(str(directory))}"
+    command = resume_command(plan.kind, directory, store)
 
     def interrupted(result: dict[str, Any]) -> None:
         done = sum(arm["runs"] for arm in result["arms"])
@@ -128,16 +149,20 @@ def _run(options: argparse.Namespace, plan: "CampaignPlan", directory: Path, wor
             show(*campaign_parts(result), line(f"{done} of {plan.total} runs were done"))
         print(f"laststand: to continue, run: {command}", file=sys.stderr)
 
-    with StandardErrorProgress(quiet=options.quiet) as progress:
+    with (
+        StandardErrorProgress(quiet=options.quiet) as progress,
+        copied(store, directory, progress.message, command),
+    ):
         try:
             result = run_campaign(plan, directory, workers, progress, on_interrupt=interrupted)
         except HarnessFailure as failure:
             raise HarnessFailure(f"{failure}; to continue, run: {command}") from None
-    path = build_compare_report(directory / "compare.html", result)
-    if options.json:
-        print_json({**result, "report": str(path)})
-    else:
-        show(*campaign_parts(result), *_stored_parts(result, directory), line(f"report: {path}"))
+        path = build_compare_report(directory / "compare.html", result)
+        if options.json:
+            print_json({**result, "report": str(path)})
+        else:
+            stored = _stored_parts(result, directory)
+            show(*campaign_parts(result), *stored, line(f"report: {path}"))
     return _exit_code(result, is_comparison=bool(plan.vary))
 
 

@@ -66,11 +66,11 @@ class Finding:
         return self.state or ("ok" if self.is_good else "BAD"), self.name, f"{self.text}{hint}"
 
 
-def examine(results: Path = DEFAULT_ROOT) -> list[Finding]:
+def examine(results: Path | str = DEFAULT_ROOT) -> list[Finding]:
     """Examines everything that laststand needs.
 
     Args:
-        results: Where runs are to be stored.
+        results: Where runs are to be stored, a path or a URI.
 
     Returns:
         One finding per thing, in a fixed order; starts no Spark.
@@ -82,8 +82,7 @@ def examine(results: Path = DEFAULT_ROOT) -> list[Finding]:
         *packages,
         *(_java() if has_spark else []),
         _git(),
-        _disk(results),
-        _writable(results),
+        *_store(str(results)),
     ]
 
 
@@ -234,6 +233,27 @@ def _java() -> list[Finding]:
 def _git() -> Finding:
     found = shutil.which("git")
     return Finding(name="git", is_good=True, text=found or "not found (optional)")
+
+
+def _store(results: str) -> list[Finding]:
+    """Returns whether a run store can be used; of one at a URI also whether it can be read."""
+    if "://" not in results:
+        return [_disk(Path(results)), _writable(Path(results))]
+    from results.remote_files import RemoteFiles
+    from results.remote_store import WORK_ROOT
+
+    try:
+        RemoteFiles(results).names()
+        text = ""
+    except (HarnessFailure, UsageError) as error:
+        text = str(error)
+    finding = Finding(
+        name="store",
+        is_good=not text,
+        text=text or f"{results} can be read",
+        hint="choose another store with --results" if text else "",
+    )
+    return [_disk(WORK_ROOT), _writable(WORK_ROOT), finding]
 
 
 def _disk(results: Path) -> Finding:

@@ -18,6 +18,7 @@ from typing import Any
 from harness import exit_codes
 from harness.cli.commands import (
     broker,
+    bundle,
     check,
     cluster,
     compare,
@@ -54,6 +55,7 @@ COMMANDS = (
     doctor,
     cluster,
     broker,
+    bundle,
     image,
     system,
     reset,

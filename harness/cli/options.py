@@ -92,10 +92,9 @@ def add_command(
     if stores_runs:
         parser.add_argument(
             "--results",
-            type=Path,
-            default=DEFAULT_ROOT,
+            default=str(DEFAULT_ROOT),
             metavar="DIR",
-            help="store runs in this directory (default: %(default)s)",
+            help="store runs in this directory, or at a URI such as s3a://bucket/runs (default: %(default)s)",
         )
     return parser
 

@@ -1,6 +1,7 @@
 """What the commands for single runs share: the store, the printed summary, the exit code."""
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from results.text import plain
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from checkers.spark import SparkOptions
     from harness.runs.experiment import Experiment
 
 EXIT_CODE_OF = {
@@ -28,13 +30,19 @@ EXIT_CODE_OF = {
 _BY_SEVERITY = (exit_codes.VALID, exit_codes.UNKNOWN, exit_codes.INVALID)
 
 
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
 def open_store(options: argparse.Namespace, *, to_write: bool = False) -> RunStore:
     """Returns the run store that `--results` names.
 
     Raises:
-        UsageError: It is not a directory, or cannot be created.
+        UsageError: It is not a directory, or cannot be created; or it is a URI that cannot be opened.
+        HarnessFailure: The store at a URI cannot be read.
     """
-    root: Path = options.results
+    if _URI.match(str(options.results)):
+        return _open_remote(options.results)
+    root = Path(options.results)
     try:
         if to_write:
             root.mkdir(parents=True, exist_ok=True)
@@ -45,12 +53,44 @@ def open_store(options: argparse.Namespace, *, to_write: bool = False) -> RunSto
     return RunStore(root)
 
 
+def _open_remote(uri: str) -> RunStore:
+    """Opens a store at a URI, and learns what is in it: an unreachable one is reported before a run is made."""
+    # Loading Arrow takes a quarter of a second, which most commands would waste.
+    from results.remote_store import RemoteStore
+
+    store = RemoteStore(uri)
+    try:
+        store.root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{store.root}, the working directory for {uri}, cannot be made: {error.strerror}"
+        ) from None
+    store.refresh()
+    return store
+
+
+def spark_for(options: argparse.Namespace, store: RunStore) -> "SparkOptions":
+    """Returns the Spark options for judging runs of a store.
+
+    Raises:
+        UsageError: See `parse_spark_options`; or the workers of the master cannot read the store.
+    """
+    spark = parse_spark_options(options)
+    if spark.enabled and spark.is_cluster and not store.is_shared:
+        raise UsageError(
+            f"the workers of {spark.master} cannot read {store.place}, which is a directory of this machine; name "
+            "the store by a URI that they read too, such as --results s3a://bucket/runs or, on a disk that all "
+            "machines mount, --results file:///mnt/runs; or judge with --no-spark"
+        )
+    return spark
+
+
 def run_and_judge(options: argparse.Namespace, experiment: "Experiment") -> int:
     """Runs an experiment once, prints its summary, and returns the exit code of its verdict."""
     from harness.runs.execute import judge, record
 
-    spark = parse_spark_options(options)
     store = open_store(options, to_write=True)
+    spark = spark_for(options, store)
     with StandardErrorProgress(quiet=options.quiet) as progress:
         directory = record(experiment, options.seed, store, progress)
         (summary,) = judge([directory], store, spark, progress)

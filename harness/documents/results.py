@@ -14,7 +14,8 @@ _INTRODUCTION = """\
 results/campaign_tables.py. Do not edit. -->
 
 A run is a directory, `results/runs/<experiment>/<yyyymmddThhmmssZ>-<seed>/`; `results/runs/latest` is a link to
-the most recent run.
+the most recent run. A store at a URI (`--results s3a://bucket/runs`) has the same folders without that link;
+`docs/how-to/nightly.md` describes what is copied to it and when.
 
 | file | content |
 |---|---|

@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from harness.errors import HistoryError
+from harness.history.filesystems import RemoteFile, first_line
 from harness.history.parquet import FORMAT_VERSION, OLDEST_FORMAT_READ, history_directory, in_order
 from harness.history.schema import ADDED_IN, OPERATIONS, TABLES
 
@@ -113,7 +114,7 @@ def encode_frame(batches: Mapping[str, pa.RecordBatch]) -> bytes:
     return _FRAME_HEADER.pack(_FRAME_MAGIC, len(payload), zlib.crc32(payload)) + payload
 
 
-def read_frames(path: Path) -> Iterator[dict[str, pa.RecordBatch]]:
+def read_frames(path: Path | RemoteFile) -> Iterator[dict[str, pa.RecordBatch]]:
     """Yields the frames of a journal up to the last whole one.
 
     Raises:
@@ -123,7 +124,8 @@ def read_frames(path: Path) -> Iterator[dict[str, pa.RecordBatch]]:
     try:
         file = path.open("rb")
     except OSError as error:
-        raise HistoryError(f"{path} cannot be opened: {error.strerror}") from None
+        reason = error.strerror or first_line(error)
+        raise HistoryError(f"{path} cannot be opened: {reason}") from None
     with file:
         found = file.read(len(headers[0]))
         # A harness that died within the header leaves an empty history, not a foreign file.
@@ -167,7 +169,7 @@ def _next_payload(read: Callable[[int], bytes]) -> bytes:
     return payload
 
 
-def _decode(payload: bytes, path: Path) -> dict[str, pa.RecordBatch]:
+def _decode(payload: bytes, path: Path | RemoteFile) -> dict[str, pa.RecordBatch]:
     frame = {}
     position = 0
     try:

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from harness.errors import HistoryError
+from harness.history.filesystems import RemoteFile, parquet_file
 from harness.history.schema import ADDED_IN, PARTITIONED_TABLES, TABLES
 
 HISTORY_DIRECTORY = "history"
@@ -67,14 +68,14 @@ class TableFile:
         table: Name in `harness.history.schema.TABLES`.
         topic, partition: Whose rows it holds; "" and -1 for tables that are stored in one file.
         rows: How many.
-        path: Where.
+        path: Where; `table_files` returns paths, and only tasks of a Spark job have URIs.
     """
 
     table: str
     topic: str
     partition: int
     rows: int
-    path: Path
+    path: Path | RemoteFile
 
 
 def history_directory(run_dir: Path) -> Path:
@@ -243,11 +244,11 @@ def read_file(file: TableFile, columns: list[str] | None = None) -> pa.Table:
     """
     try:
         # One file, opened as such: the dataset reader would read column values out of the path.
-        with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
+        with parquet_file(file.path, page_checksum_verification=True) as parquet:
             _require_listed(parquet, file)
             metadata = parquet.metadata
         words = sorted(WORD_COLUMNS & set(columns or ()))
-        with pq.ParquetFile(
+        with parquet_file(
             file.path, metadata=metadata, read_dictionary=words, page_checksum_verification=True
         ) as parquet:
             table = parquet.read(columns=columns, use_threads=file.rows > ROWS_FOR_THREADS)
@@ -271,7 +272,7 @@ def group_ranges(file: TableFile, column: str) -> list[tuple[int, int]] | None:
         HistoryError: The file is missing, truncated, or not the table that it is listed as.
     """
     try:
-        with pq.ParquetFile(file.path) as parquet:
+        with parquet_file(file.path) as parquet:
             _require_listed(parquet, file)
             index = parquet.schema_arrow.get_field_index(column)
             groups = [
@@ -292,7 +293,7 @@ def read_group(file: TableFile, group: int, columns: list[str]) -> pa.Table:
         HistoryError: The file is missing or damaged.
     """
     try:
-        with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
+        with parquet_file(file.path, page_checksum_verification=True) as parquet:
             return parquet.read_row_group(group, columns=columns)
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise _unreadable(file, error) from None
@@ -305,7 +306,7 @@ def check_file(file: TableFile) -> None:
         HistoryError: The file is missing, truncated, or not the table that it is listed as.
     """
     try:
-        with pq.ParquetFile(file.path) as parquet:
+        with parquet_file(file.path) as parquet:
             _require_listed(parquet, file)
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise _unreadable(file, error) from None
@@ -430,6 +431,7 @@ def _require_complete(path: Path, files: tuple[TableFile, ...], totals: Mapping[
     """
     listed: dict[Path, TableFile] = {}
     for file in files:
+        assert isinstance(file.path, Path)
         if file.path in listed:
             raise HistoryError(
                 f"{path} lists {file.path.relative_to(path.parent)} twice; restore the manifest"

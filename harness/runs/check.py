@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from checkers.jobs.check import check_here, plan
+from checkers.jobs.check import at_locations, check_here, plan
 from checkers.spark import SparkOptions, run_in_child
 from harness.runs.judge import stored_context
 from results.layout import RunFiles
@@ -22,8 +22,15 @@ def check_locally(directories: Sequence[Path]) -> list[dict[str, Any]]:
     return check_here(_plan(directories))
 
 
-def check_on_spark(directories: Sequence[Path], spark: SparkOptions) -> list[dict[str, Any]]:
+def check_on_spark(
+    directories: Sequence[Path], spark: SparkOptions, locations: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """Judges runs in one Spark job; verdicts as JSON, in the same order.
+
+    Args:
+        directories: The runs.
+        spark: Where the job runs.
+        locations: The URI at which workers read each run; empty for those that they read from its directory.
 
     Raises:
         HistoryError: A history is missing, truncated or not ours; what can be seen without Spark is
@@ -32,7 +39,11 @@ def check_on_spark(directories: Sequence[Path], spark: SparkOptions) -> list[dic
     """
     result = run_in_child(
         "check",
-        {**_plan(directories), "master": spark.master, "conf": dict(spark.conf)},
+        {
+            **at_locations(_plan(directories), locations),
+            "master": spark.master,
+            "conf": dict(spark.conf),
+        },
         log_path=RunFiles(directories[0]).spark_log,
     )
     verdicts: list[dict[str, Any]] = result["verdicts"]

@@ -42,16 +42,25 @@ def judge(
 
     Raises:
         HistoryError: A stored run is missing, truncated or not ours.
-        HarnessFailure: The Spark job failed.
+        HarnessFailure: The Spark job failed, or the store cannot be written.
     """
+    for directory in directories:
+        # The record first: it must not depend on whether it can be judged.
+        store.publish(directory)
     if spark.enabled:
         progress.message("checking on Spark")
-        verdicts = check_on_spark(directories, spark)
+        locations = [
+            store.location(directory) if spark.is_cluster else "" for directory in directories
+        ]
+        verdicts = check_on_spark(directories, spark, locations)
     else:
         verdicts = check_locally(directories)
-    return [
+    summaries = [
         add_outcome(
             directory, finish_run(directory, store.run_id(directory), verdict_from_json(verdict))
         )
         for directory, verdict in zip(directories, verdicts, strict=True)
     ]
+    for directory in directories:
+        store.publish(directory)
+    return summaries

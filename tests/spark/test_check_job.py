@@ -1,6 +1,7 @@
 """The job that checks stored runs: the same verdicts as without Spark, byte for byte."""
 
 import json
+import shutil
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from checkers.jobs import check
 from checkers.jobs.__main__ import result_of
-from checkers.jobs.check import check_job, judge_task, judge_tasks, plan
+from checkers.jobs.check import at_locations, check_job, judge_task, judge_tasks, plan
 from checkers.jobs.registry import JOBS
 from checkers.jobs.stored import UNUSED_COLUMNS, read_partition
 from checkers.kernels import compose
@@ -65,6 +66,34 @@ def test_spark_and_the_plain_kernels_give_the_same_bytes(
     verdicts = checked(spark, *runs)
     assert [verdict["validity"] for verdict in verdicts[:3]] == ["valid", "invalid", "unknown"]
     assert all(same(got, judged_here(run)) for got, run in zip(verdicts, runs, strict=True))
+
+
+def test_tasks_read_runs_at_uris_and_the_driver_reads_its_copies(
+    tmp_path: Path, real_run: Path
+) -> None:
+    """What tasks read is moved away, so nothing else can be read; a huge partition and a journal are read too."""
+    runs = [
+        store(tmp_path / "clean", synthetic(3, 300)),
+        unfinished(tmp_path / "died"),
+        Path(shutil.copytree(real_run, tmp_path / "real")),
+    ]
+    wanted = [judged_here(run) for run in runs]
+    contexts = [asdict(CONTEXT), asdict(CONTEXT), asdict(stored_context(real_run))]
+    wanted[2] = check_locally([real_run])[0]
+    arguments = plan(runs, contexts)
+    locations = [f"file://{tmp_path}/away/{run.name}" for run in runs]
+    for run in runs:
+        away = tmp_path / "away" / run.name
+        shutil.copytree(run, away)
+        for path in run.rglob("*.parquet"):
+            if path.parent.name != "history":  # tables that all partitions share stay
+                path.unlink()
+        (run / "history" / "history.journal").unlink(missing_ok=True)
+    moved = at_locations(arguments, locations)
+    for extra in ({}, {"huge_operations": 10, "bucket_width": 100}):
+        verdicts = check_job(LocalSpark(), json.loads(json.dumps({**moved, **extra})))["verdicts"]
+        assert all(same(got, one) for got, one in zip(verdicts, wanted, strict=True))
+    assert at_locations(arguments, ["", "", ""]) == arguments
 
 
 @pytest.mark.spark

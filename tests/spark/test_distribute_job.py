@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from checkers.jobs import distribute
 from checkers.jobs.distribute import _Worker, distribute_job
 from checkers.spark import SparkOptions
 from harness.campaigns import crew as crews
@@ -82,9 +83,85 @@ def test_rows_are_sent_batch_by_batch(monkeypatch: pytest.MonkeyPatch, tmp_path:
     ]
 
 
+STORING = """
+import json, pathlib, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    assert request["runs"] != request["drivers"]
+    if request["seed"] % 2:
+        history = pathlib.Path(request["runs"]) / request["run"] / "history"
+        history.mkdir(parents=True)
+        (history / "x.parquet").write_bytes(bytes([request["seed"]]) * 1000)
+        (history.parent / "run.json").write_text("{}")
+    print(json.dumps({"seed": request["seed"], "not_stored": ""}))
+"""
+
+
+def _storing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *seeds: int) -> list[dict[str, Any]]:
+    (tmp_path / "storing.py").write_text(STORING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    runs = str(tmp_path / "runs")
+    requests = [
+        {"seed": seed, "runs": runs, "drivers": runs, "run": f"arm-1/{seed}"} for seed in seeds
+    ]
+    _, message = _messages("storing", requests)
+    return [json.loads(row) for row in message["rows"]]
+
+
+def test_runs_that_a_worker_stored_on_its_disk_are_stored_by_the_driver(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rows = _storing(monkeypatch, tmp_path, 1, 2, 3)
+    assert rows == [{"seed": seed, "not_stored": ""} for seed in (1, 2, 3)]
+    found = {path.relative_to(tmp_path / "runs").as_posix() for path in tmp_path.rglob("runs/**/*")}
+    assert found == {
+        *("arm-1", "arm-1/1", "arm-1/1/history", "arm-1/1/history/x.parquet", "arm-1/1/run.json"),
+        *("arm-1/3", "arm-1/3/history", "arm-1/3/history/x.parquet", "arm-1/3/run.json"),
+    }
+    assert (tmp_path / "runs/arm-1/3/history/x.parquet").read_bytes() == b"\x03" * 1000
+
+
+def test_a_run_is_stored_once_if_its_task_ran_twice(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        _storing(monkeypatch, tmp_path, 1)
+    assert [path.name for path in (tmp_path / "runs" / "arm-1").iterdir()] == ["1"]
+
+
+def test_what_a_task_returns_is_bounded_and_the_row_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The first of two runs fits."""
+    monkeypatch.setattr(distribute, "RETURNED_BYTES_MAX", 1500)
+    first, second = _storing(monkeypatch, tmp_path, 1, 3)
+    assert first["not_stored"] == ""
+    assert "run this seed without Spark" in second["not_stored"]
+    assert [path.name for path in (tmp_path / "runs" / "arm-1").iterdir()] == ["1"]
+
+
+def test_a_run_that_the_driver_cannot_store_still_has_its_row(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "runs").write_text("a file")
+    (row,) = _storing(monkeypatch, tmp_path, 1)
+    assert row["seed"] == 1
+    assert row["not_stored"].startswith("NotADirectoryError: ")
+
+
+def test_a_worker_with_other_code_is_refused() -> None:
+    sent: list[dict[str, Any]] = []
+    lines = [json.dumps({"requests": [{"seed": 1}]})]
+    arguments = {"worker": "harness.campaigns.worker", "code": "0123456789abcdef"}
+    distribute_job(LocalSpark(), arguments, lines, sent.append)
+    assert "of the code, not 0123456789abcdef; ship the code" in sent[1]["failure"]
+
+
 def test_a_worker_process_that_dies_is_reported() -> None:
     _, message = _messages("harness.no_such_module", [{}, {}])
-    assert message == {"cores": 2, "failure": "a worker process ended with code 1"}
+    assert message["cores"] == 2
+    assert message["failure"].startswith("a worker process ended with code 1: ")
+    assert "No module named harness.no_such_module" in message["failure"]
 
 
 def test_an_empty_slice_starts_no_worker() -> None:

@@ -8,7 +8,6 @@ import pytest
 from checkers.jobs.trends import trends_job
 from checkers.spark import SparkOptions
 from harness.campaigns.trends import TREND_KEYS, trends
-from results.filesystems import spark_path
 from tests.unit.harness.campaigns.made_up_nights import BROKEN
 from tests.unit.harness.campaigns.test_night_tables import RUNS, row, store
 
@@ -22,10 +21,7 @@ def test_spark_and_the_stored_numbers_agree(spark: Any, tmp_path: Path) -> None:
     tables = store(root, "2026-11-23", *RUNS[::-1])
     (root / "night=2026-11-23" / "jobs.parquet").unlink()  # interrupted: this night does not count
     nights = tables.nights()
-    arguments = {
-        "root": spark_path(str(root)),
-        "runs": [spark_path(tables.path(night, "runs")) for night in nights],
-    }
+    arguments = {"runs": [[night, tables.path(night, "runs")] for night in nights]}
     counted = trends_job(spark, arguments)["rows"]
     stored = trends(tables, SparkOptions(enabled=False), log_path=tmp_path / "log")
     assert [(one["night"], one["job"]) for one in counted] == [

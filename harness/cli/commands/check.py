@@ -10,11 +10,10 @@ from harness.cli.options import (
     add_command,
     add_spark_options,
     natural_number,
-    parse_spark_options,
     positive_number,
 )
 from harness.cli.progress import StandardErrorProgress
-from harness.cli.runs import EXIT_CODE_OF, open_store, print_run
+from harness.cli.runs import EXIT_CODE_OF, open_store, print_run, spark_for
 from harness.cli.selftest import self_test_run
 from harness.errors import HistoryError, UsageError
 
@@ -132,7 +131,7 @@ def _check_run(options: argparse.Namespace) -> int:
     store = open_store(options)
     if options.selftest:
         return self_test_run(options, store.find(options.run))
-    spark = parse_spark_options(options)
+    spark = spark_for(options, store)
     directory = store.find(options.run)
     with StandardErrorProgress(quiet=options.quiet) as progress:
         (summary,) = judge([directory], store, spark, progress)

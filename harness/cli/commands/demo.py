@@ -14,6 +14,7 @@ from harness.cli.options import (
 from harness.cli.output import print_json, show
 from harness.cli.progress import StandardErrorProgress
 from harness.cli.runs import open_store, run_parts
+from harness.errors import UsageError
 from results.layout import RunFiles
 
 PROFILES = ("kafka-4.0", "kafka-4.1")
@@ -44,6 +45,8 @@ def demo(options: argparse.Namespace) -> int:
     from results.tables import line
 
     store = open_store(options, to_write=True)
+    if store.is_shared:
+        raise UsageError("the demonstration stores its runs in a directory; --results names a URI")
     workers = parse_workers(options)
     scenario = find_scenario("last-replica-standing")
     plan = compare_plan(

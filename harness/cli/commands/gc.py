@@ -1,12 +1,16 @@
 """`laststand gc`: removes old nights and runs."""
 
 import argparse
+from typing import TYPE_CHECKING
 
 from harness import exit_codes
 from harness.cli.options import Subcommands, add_command, positive_number
 from harness.cli.output import print_json
 from harness.cli.runs import open_store
 from results.text import plain
+
+if TYPE_CHECKING:
+    from harness.campaigns.prune import Pruning
 
 KEEP_NIGHTS = 30
 
@@ -35,12 +39,7 @@ def gc(options: argparse.Namespace) -> int:
     Raises:
         HarnessFailure: Something could not be removed; the rest was.
     """
-    from harness.campaigns.prune import plan_pruning, prune
-
-    root = open_store(options).root
-    pruning = plan_pruning(root, keep_nights=options.keep_nights, keep_failing=options.keep_failing)
-    if not options.dry_run:
-        prune(pruning)
+    pruning = _pruned(options)
     size_bytes = sum(removal.size_bytes for removal in pruning.removals)
     if options.json:
         print_json(
@@ -68,6 +67,28 @@ def gc(options: argparse.Namespace) -> int:
         print(f"kept {len(pruning.kept_failing)} failing runs")
     print(f"{word} {len(pruning.removals)} nights and runs, {_size_text(size_bytes)}")
     return exit_codes.VALID
+
+
+def _pruned(options: argparse.Namespace) -> "Pruning":
+    """Removes what is old, unless this is a dry run, and returns what it was."""
+    from harness.campaigns.prune import plan_pruning, prune
+    from harness.campaigns.remote import prune_remote
+    from results.remote_store import RemoteStore
+
+    store = open_store(options)
+    if isinstance(store, RemoteStore):
+        return prune_remote(
+            store,
+            keep_nights=options.keep_nights,
+            keep_failing=options.keep_failing,
+            dry_run=options.dry_run,
+        )
+    pruning = plan_pruning(
+        store.root, keep_nights=options.keep_nights, keep_failing=options.keep_failing
+    )
+    if not options.dry_run:
+        prune(pruning)
+    return pruning
 
 
 def _size_text(size_bytes: int) -> str:

@@ -2,7 +2,6 @@
 
 import argparse
 import re
-import shlex
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import exit_codes
+from harness.cli.campaigns import resume_command
 from harness.cli.options import (
     Subcommands,
     add_command,
@@ -23,6 +23,7 @@ from harness.cli.progress import StandardErrorProgress
 from harness.cli.runs import open_store
 from harness.errors import HarnessFailure, UsageError
 from results.layout import utc_stamp
+from results.store import RunStore
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -100,14 +101,16 @@ def nightly(options: argparse.Namespace) -> int:
         return exit_codes.VALID
     known = _known(options)
     if options.resume is not None:
-        night, directory = _resumed(options)
-        return _run(options, night, directory, Budget(night.budget_s), known)
+        store = open_store(options)
+        night, directory = _resumed(options, store)
+        return _run(options, night, directory, Budget(night.budget_s), known, store)
     if options.budget is None and options.runs is None:
         raise UsageError("a night needs an end: give --budget, for example 2h, or --runs")
     budget = Budget(options.budget)
     parse_workers(options)
-    night, directory = _new(options)
-    return _run(options, night, directory, budget, known)
+    store = open_store(options, to_write=True)
+    night, directory = _new(options, store)
+    return _run(options, night, directory, budget, known, store)
 
 
 def budget_s(text: str) -> float:
@@ -120,10 +123,18 @@ def budget_s(text: str) -> float:
     return float(total)
 
 
-def _new(options: argparse.Namespace) -> "tuple[Night, Path]":
+def _new(options: argparse.Namespace, store: RunStore) -> "tuple[Night, Path]":
     """Plans a new night and stores its plan."""
     from harness.campaigns.nightly_plan import load_nightly
-    from harness.campaigns.nights import Night, new_night_folder, store_night, with_earlier_findings
+    from harness.campaigns.nights import (
+        EARLIER_NIGHTS,
+        Night,
+        new_night_folder,
+        night_folders,
+        store_night,
+        with_earlier_findings,
+    )
+    from harness.campaigns.remote import fetch_rows
     from harness.runs.code_version import code_version
     from harness.runs.record import check_world
 
@@ -133,7 +144,7 @@ def _new(options: argparse.Namespace) -> "tuple[Night, Path]":
             check_world(job.experiment, 0)
         except UsageError as error:
             raise UsageError(f"job {job.name!r}: {error}") from None
-    root = open_store(options, to_write=True).root
+    root = store.root
     now = datetime.now(UTC)
     name, directory = new_night_folder(root, now.date().isoformat())
     night = Night(
@@ -146,12 +157,13 @@ def _new(options: argparse.Namespace) -> "tuple[Night, Path]":
         keep_failing=KEEP_ALIKE if options.keep_failing is None else options.keep_failing,
         expected_s={},
     )
+    fetch_rows(store, night_folders(root)[-EARLIER_NIGHTS:])
     night = with_earlier_findings(night, root)
     store_night(night, directory)
     return night, directory
 
 
-def _resumed(options: argparse.Namespace) -> "tuple[Night, Path]":
+def _resumed(options: argparse.Namespace, store: RunStore) -> "tuple[Night, Path]":
     """Returns the night to continue.
 
     Raises:
@@ -159,9 +171,11 @@ def _resumed(options: argparse.Namespace) -> "tuple[Night, Path]":
     """
     from harness.campaigns.listing import find_campaign
     from harness.campaigns.nights import load_night
+    from harness.campaigns.remote import fetch_campaign
     from harness.runs.code_version import code_version
 
-    directory = find_campaign(open_store(options).root, options.resume)
+    directory = find_campaign(store.root, options.resume)
+    fetch_campaign(store, directory)
     night = load_night(directory)
     if options.plan is not None:
         raise UsageError(f"the night {directory} has its plan; leave out {options.plan}")
@@ -188,15 +202,17 @@ def _run(
     directory: Path,
     budget: "Budget",
     known: "Mapping[str, KnownFailure]",
+    store: RunStore,
 ) -> int:
     from harness.campaigns.night_outputs import PAGE_FILE, append_step_summary, close_night
     from harness.campaigns.nightly import run_night
+    from harness.campaigns.remote import copied
     from harness.campaigns.triage import RESOLVED_AFTER_NIGHTS
     from results.report.night_text import night_parts
     from results.tables import line
 
-    root = options.tables or str(directory.parent / TABLES_FOLDER)
-    command = f"laststand nightly --resume {shlex.quote(str(directory))}"
+    root = options.tables or tables_root(store)
+    command = resume_command("nightly", directory, store)
 
     def interrupted(result: dict[str, Any]) -> None:
         if options.json:
@@ -207,7 +223,10 @@ def _run(
 
     has_real = any(not job.is_simulated for job in night.jobs)
     workers = parse_workers(options, keep_free=1 if has_real else 0)
-    with StandardErrorProgress(quiet=options.quiet) as progress:
+    with (
+        StandardErrorProgress(quiet=options.quiet) as progress,
+        copied(store, directory, progress.message, command),
+    ):
         try:
             result = run_night(
                 night, directory, workers, progress, budget, on_interrupt=interrupted
@@ -221,14 +240,23 @@ def _run(
             spark=workers.spark,
             resolved_after=options.resolved_after or RESOLVED_AFTER_NIGHTS,
         )
-    append_step_summary(directory)
-    if options.json:
-        print_json({**closed, "directory": str(directory)})
-    else:
-        page = directory / PAGE_FILE
-        show(job_table(result), line(""), *night_parts(closed), line(f"page: {page}"))
+        append_step_summary(directory)
+        if options.json:
+            print_json({**closed, "directory": str(directory)})
+        else:
+            page = directory / PAGE_FILE
+            show(job_table(result), line(""), *night_parts(closed), line(f"page: {page}"))
     code: int = closed["exit_code"]
     return code
+
+
+def tables_root(store: RunStore) -> str:
+    """Returns where the campaign tables of a store are, unless `--tables` names another place."""
+    if not store.is_shared:
+        return str(store.root / TABLES_FOLDER)
+    from harness.history.filesystems import child
+
+    return child(store.place, TABLES_FOLDER)
 
 
 def _known(options: argparse.Namespace) -> "dict[str, KnownFailure]":

@@ -11,12 +11,11 @@ from harness.cli.options import (
     add_run_argument,
     add_spark_options,
     add_world_options,
-    parse_spark_options,
     positive_number,
 )
 from harness.cli.output import print_json, show
 from harness.cli.progress import StandardErrorProgress
-from harness.cli.runs import EXIT_CODE_OF, open_store, print_run, worst_exit_code
+from harness.cli.runs import EXIT_CODE_OF, open_store, print_run, spark_for, worst_exit_code
 from harness.errors import HarnessFailure, UsageError
 from results.layout import RunFiles
 from results.store import RunStore, read_json, write_json
@@ -50,7 +49,7 @@ def replay(options: argparse.Namespace) -> int:
     from harness.runs.replay import load_replay
 
     store = open_store(options, to_write=True)
-    spark = parse_spark_options(options)
+    spark = spark_for(options, store)
     original = store.find(options.run)
     experiment, seed, stored = load_replay(original)
     if options.on is not None and options.on != experiment.on:
@@ -68,6 +67,7 @@ def replay(options: argparse.Namespace) -> int:
     summary["replay_of"] = store.run_id(original)
     summary["same_trace"] = is_same
     write_json(RunFiles(directory).run, summary)
+    store.publish(directory)
     print_run(options, directory, summary)
     if is_same:
         return EXIT_CODE_OF[summary["verdict"]]
@@ -95,7 +95,7 @@ def _replay_elsewhere(
     from harness.runs.record import check_world
     from results.tables import line, table
 
-    spark = parse_spark_options(options)
+    spark = spark_for(options, store)
     finding = finding_of(read_json(RunFiles(original).run))
     data: dict[str, Any] = {
         "replay_of": store.run_id(original),
@@ -119,6 +119,7 @@ def _replay_elsewhere(
     for directory, summary in zip(directories, summaries, strict=True):
         summary["replay_of"] = data["replay_of"]
         write_json(RunFiles(directory).run, summary)
+        store.publish(directory)
     result = f"confirmed {confirmed} of {options.attempts}" if confirmed else "not reproduced"
     if options.json:
         print_json({**data, "result": result, "runs": [summary["run"] for summary in summaries]})

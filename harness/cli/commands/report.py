@@ -21,9 +21,11 @@ def report(options: argparse.Namespace) -> int:
     from harness.runs.outcomes import stored_verdict
     from results.report.build import build_report
 
-    directory = open_store(options).find(options.run)
+    store = open_store(options)
+    directory = store.find(options.run)
     stored_verdict(directory)
     path = build_report(directory)
+    store.publish(directory)
     if options.json:
         print_json({"report": str(path)})
     else:

@@ -11,13 +11,12 @@ from harness.cli.options import (
     add_single_run_options,
     add_system_option,
     add_world_options,
-    parse_spark_options,
     positive_number,
     system_keys,
 )
 from harness.cli.output import print_json, show
 from harness.cli.progress import StandardErrorProgress
-from harness.cli.runs import open_store, run_and_judge
+from harness.cli.runs import open_store, run_and_judge, spark_for
 from harness.seeds import check_seed
 
 if TYPE_CHECKING:
@@ -72,8 +71,8 @@ def _attempts(options: argparse.Namespace, experiment: "Experiment") -> int:
     from harness.runs.outcomes import attempts_summary
     from results.tables import line, table
 
-    spark = parse_spark_options(options)
     store = open_store(options, to_write=True)
+    spark = spark_for(options, store)
     seeds = range(options.seed, options.seed + options.attempts)
     check_seed(seeds[-1])
     with StandardErrorProgress(quiet=options.quiet) as progress:

@@ -19,8 +19,8 @@ from harness.campaigns.night_summary import summarize_night
 from harness.campaigns.night_tables import NightTables
 from harness.campaigns.trends import trends
 from harness.errors import HistoryError, UsageError
+from harness.history.filesystems import child, open_root
 from results.campaign_tables import NIGHT_TABLES
-from results.filesystems import child, open_root, spark_path
 from tests.unit.harness.campaigns.made_up_nights import BROKEN, LOSS, row, write_night
 
 JOBS = ({"name": "random", "experiment": {"name": "elr-compare"}}, {"name": "idle"})
@@ -151,13 +151,11 @@ def test_trends_without_spark_are_the_stored_numbers(tmp_path):
     assert rows[1]["marks"] == 2
 
 
-def test_an_unknown_file_system_is_refused_and_uris_are_translated():
+def test_an_unknown_file_system_is_refused_and_places_are_below_a_uri():
     with pytest.raises(UsageError, match="use a path or a URI with file, s3a, gs or hdfs"):
         open_root("ftp://host/tables")
     assert child("s3a://bucket/a?region=eu", "b") == "s3a://bucket/a/b?region=eu"
     assert child("tables/", "night=1", "x") == "tables/night=1/x"
-    assert spark_path("s3://bucket/a?region=eu") == "s3a://bucket/a"
-    assert spark_path("/tmp/a b") == "file:///tmp/a b"
 
 
 def test_a_night_is_read_up_to_its_last_whole_row(tmp_path):

@@ -9,14 +9,14 @@ import pytest
 from harness.campaigns import prune as prune_module
 from harness.campaigns.prune import is_failing_run, plan_pruning, prune
 from harness.cli.main import main
-from results.layout import RUN_FILES
+from results.layout import RUN_FILES, STORED_FILE
 from tests.cli.cli_helpers import call
 
 
 def make_run(place: Path, verdict: str = "valid", **summary: object) -> Path:
     """Makes a stored run with every file that a run may have."""
     place.mkdir(parents=True)
-    for name in RUN_FILES:
+    for name in sorted(RUN_FILES.keys() - {STORED_FILE}):
         if name.endswith("/"):
             (place / name).mkdir()
             (place / name / "operations.parquet").write_bytes(b"x" * 1000)
