@@ -8,6 +8,7 @@ from harness.names import unknown_name
 from harness.systems.apache_kafka.cache import fetch_command, version_cache
 from harness.systems.apache_kafka.java import find_kafka_java
 from harness.systems.apache_kafka.versions import NAME, SUPPORTED, Version, parse_version
+from harness.systems.clock.wall_clock import find_library
 from harness.systems.registry import REFERENCE
 
 
@@ -71,4 +72,8 @@ def _version(version: Version, root: Path | None) -> list[Finding]:
     else:
         text, hint = "none for this Java: nodes take twice as long to start", command
     # Only the start is slower without it: not a failure.
-    return [jars, found, Finding(name="kafka archive", is_good=True, text=text, hint=hint)]
+    findings = [jars, found, Finding(name="kafka archive", is_good=True, text=text, hint=hint)]
+    library = find_library(root)
+    clock = f"{library}" if library else "not built: clock faults are refused"
+    hint = "" if library else command
+    return [*findings, Finding(name="kafka clock", is_good=True, text=clock, hint=hint)]

@@ -67,6 +67,7 @@ def fetch(options: argparse.Namespace) -> int:
         archive, notice = None, ""
         if not options.no_archive:
             archive, notice = _make_archive(cache, progress)
+        clock, clock_notice = _build_clock_library(options.cache)
     data: dict[str, Any] = {
         "system": NAME,
         "version": str(cache.version),
@@ -78,6 +79,8 @@ def fetch(options: argparse.Namespace) -> int:
         "downloaded": fetched.downloaded,
         "archive": None if archive is None else str(archive),
         "notice": notice,
+        "clock_library": None if clock is None else str(clock),
+        "clock_notice": clock_notice,
     }
     if options.json:
         print_json(data)
@@ -85,6 +88,8 @@ def fetch(options: argparse.Namespace) -> int:
     print(f"{NAME} {cache.version}: {data['jars']} jars, {data['bytes'] >> 20} MiB in {cache.lib}")
     if notice:
         print(f"notice: {notice}; nodes start without a class-data archive, and more slowly")
+    if clock_notice:
+        print(f"notice: {clock_notice}; until then, clock faults are refused")
     return exit_codes.VALID
 
 
@@ -101,6 +106,16 @@ def _make_archive(
             progress.message("making the class-data archive (once, about 20 s)")
         return make_archive(cache, java), ""
     except (UsageError, HarnessFailure) as error:
+        return None, str(error)
+
+
+def _build_clock_library(cache: Path | None) -> tuple[Path | None, str]:
+    """Returns the library that moves the clock of a JVM, or why there is none."""
+    from harness.systems.clock.wall_clock import build_library
+
+    try:
+        return build_library(cache), ""
+    except UsageError as error:
         return None, str(error)
 
 

@@ -23,25 +23,30 @@ SKEW_FILE = "skew"
 LIMIT_S = 60
 
 
-def library_path() -> Path:
-    """Returns where the library for this machine is kept, built or not."""
+def library_path(cache: Path | None = None) -> Path:
+    """Returns where the library for this machine is kept, built or not.
+
+    Args:
+        cache: The cache directory, if it is not the usual one.
+    """
     key = hashlib.blake2b(SOURCE.read_bytes(), digest_size=6).hexdigest()
-    return cache_directory().absolute() / "clock" / f"wall-clock-{platform.machine()}-{key}.so"
+    folder = (cache or cache_directory()).absolute() / "clock"
+    return folder / f"wall-clock-{platform.machine()}-{key}.so"
 
 
-def find_library() -> Path | None:
-    """Returns the library; None if it was not built."""
-    path = library_path()
+def find_library(cache: Path | None = None) -> Path | None:
+    """Returns the library; None if it was not built. See `library_path`."""
+    path = library_path(cache)
     return path if path.is_file() else None
 
 
-def build_library() -> Path:
-    """Builds the library unless it is there.
+def build_library(cache: Path | None = None) -> Path:
+    """Builds the library unless it is there. See `library_path`.
 
     Raises:
         UsageError: There is no C compiler, or it refuses; the sentence says what to install.
     """
-    path = library_path()
+    path = library_path(cache)
     if path.is_file():
         return path
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")

@@ -96,3 +96,15 @@ def test_what_the_jvm_itself_prints_is_a_reason(text: str) -> None:
 
 def test_a_reason_has_a_limited_length() -> None:
     assert len(exit_reason(_line("ERROR", "x" * 10_000))) == 300
+
+
+def test_an_error_of_the_jvm_belongs_to_the_line_before() -> None:
+    log = """\
+[2026-11-22 11:39:52,010] INFO Registered kafka:type=kafka.Log4jController MBean (kafka.utils.Log4jController)
+[2026-11-22 11:39:53,195] ERROR Encountered fatal fault: Error starting LogManager (org.apache.kafka.server.Fault)
+java.lang.OutOfMemoryError: Java heap space
+\tat java.base/java.nio.HeapByteBuffer.<init>(HeapByteBuffer.java:64) ~[?:?]
+"""
+    assert exit_reason(log) == (
+        "Encountered fatal fault: Error starting LogManager: OutOfMemoryError: Java heap space"
+    )
