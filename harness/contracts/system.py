@@ -194,7 +194,10 @@ class ProgramFiles(Protocol):
     """What a system may have besides: its nodes need files of the harness's machine, for example a runtime."""
 
     def program_paths(self) -> Sequence[str]:
-        """Returns files and directories that a node's host must have at the same absolute path, read-only."""
+        """Returns absolute paths of files and directories that a node's host must have, read-only.
+
+        Where it has them elsewhere, the paths in the node's command are replaced.
+        """
         ...
 
 

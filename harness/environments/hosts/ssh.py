@@ -10,17 +10,18 @@ import secrets
 import shlex
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from harness.contracts.cluster import CONTROLLER_ID_FIRST, HARNESS_HOST
-from harness.contracts.system import EventSource
+from harness.contracts.system import EventSource, ProgramFiles
 from harness.environments.hosts.bundle import PYTHON, bundle_version, make_bundle
 from harness.environments.hosts.cluster import OUTPUT_BYTES, HostCluster, HostNode, add_node
 from harness.environments.hosts.inventory import Host, Inventory, load_inventory
+from harness.environments.hosts.programs import moved, programs_version, write_programs
 from harness.environments.request import ClusterRequest, EnvironmentRequest
 from harness.errors import HarnessFailure, UsageError
 from nemesis.agent.client import AgentClient, AgentGoneError
@@ -33,6 +34,7 @@ COMMAND_LIMIT_S = 60
 PINGS = 9
 PING_EVERY_S = 5.0
 BUNDLES = "bundles"
+PROGRAMS = "programs"
 
 
 class SshStream:
@@ -97,7 +99,7 @@ class RemoteHost:
         self._inventory = inventory
         self.run = f"{inventory.state_dir}/{run_id}"
         self.bundle = f"{inventory.state_dir}/{BUNDLES}/{bundle_version(with_agent=True)}"
-        client = _connect(inventory, host)
+        self._client = client = _connect(inventory, host)
         try:
             self._copy_code(client)
             command = (
@@ -115,7 +117,7 @@ class RemoteHost:
     def _copy_code(self, client: Any) -> None:
         """Unpacks the bundle on the host unless it is there."""
         python = self._inventory.python
-        code, output = self._run(
+        _, output = self._run(
             client,
             f"{python} -c 'import sys, platform; print(\"%d.%d\" % sys.version_info[:2])'; "
             f"test -d {shlex.quote(self.bundle)} && echo there",
@@ -129,23 +131,46 @@ class RemoteHost:
             )
         if "there" in fields:
             return
+        self._unpack(client, lambda file: file.write(make_bundle()), self.bundle, "the code")
+
+    def copy_programs(self, paths: Sequence[str]) -> str:
+        """Copies files of this machine to the host unless they are there; returns below which folder they are.
+
+        Raises:
+            HarnessFailure: They cannot be copied.
+        """
+        root = f"{self._inventory.state_dir}/{PROGRAMS}/{programs_version(paths)}"
+        code, _ = self._run(self._client, f"test -d {shlex.quote(root)}")
+        if code != 0:
+            self._unpack(
+                self._client,
+                lambda file: write_programs(paths, file),
+                root,
+                "the system's program",
+            )
+        return root
+
+    def _unpack(self, client: Any, write: Callable[[Any], object], target: str, what: str) -> None:
+        """Sends an archive that `write` writes, and unpacks it to a folder that appears when it is complete."""
         temporary = f"/tmp/laststand-{secrets.token_hex(6)}.tar"
         sftp = client.open_sftp()
         try:
             with sftp.open(temporary, "wb") as file:
                 file.set_pipelined(True)
-                file.write(make_bundle())
+                write(file)
+        except OSError as error:
+            raise HarnessFailure(f"{what} cannot be copied to {self.host.name}: {error}") from None
         finally:
             sftp.close()
-        new = f"{self.bundle}.{secrets.token_hex(4)}"
+        new = f"{target}.{secrets.token_hex(4)}"
         code, output = self._run(
             client,
             f"mkdir -p {shlex.quote(new)} && "
-            f"{python} -m tarfile -e {temporary} {shlex.quote(new)} && "
-            f"mv -T {shlex.quote(new)} {shlex.quote(self.bundle)}; r=$?; rm -f {temporary}; exit $r",
+            f"{self._inventory.python} -m tarfile -e {temporary} {shlex.quote(new)} && "
+            f"mv -T {shlex.quote(new)} {shlex.quote(target)}; r=$?; rm -f {temporary}; exit $r",
         )
         if code != 0:
-            raise HarnessFailure(f"the code cannot be copied to {self.host.name}: {output.strip()}")
+            raise HarnessFailure(f"{what} cannot be copied to {self.host.name}: {output.strip()}")
 
     def _run(self, client: Any, command: str) -> tuple[int, str]:
         _, output, errors = client.exec_command(self._as_root(command), timeout=COMMAND_LIMIT_S)
@@ -300,6 +325,7 @@ class SshPlacement:
         self._request = request
         self._inventory = inventory
         self._files: dict[str, tuple[str, ...]] = {}
+        self._program_roots: dict[str, str] = {}
         names = [
             ("controller", CONTROLLER_ID_FIRST + index) for index in range(request.controllers)
         ]
@@ -342,6 +368,10 @@ class SshPlacement:
         for remote in self._remotes:
             mine = [n.address for n in self.nodes.values() if n.agent is remote.agent]
             await remote.agent.request("add_addresses", addresses=mine, beside=remote.host.address)
+        if paths := self._programs():
+            for remote in self._remotes:
+                root = await asyncio.to_thread(remote.copy_programs, paths)
+                self._program_roots[remote.host.name] = root
         await asyncio.gather(*(self._make_node(node) for node in self.nodes.values()))
         await self._logs.synchronise()
 
@@ -352,16 +382,23 @@ class SshPlacement:
             await node.agent.request("write_file", path=f"{made.log}/{name}", text=text)
         await node.agent.request("enter_namespace", node=node.name, pid=None)
 
+    def _programs(self) -> Sequence[str]:
+        system = self._request.system
+        return system.program_paths() if isinstance(system, ProgramFiles) else ()
+
     async def start_process(self, node: HostNode) -> int:
         """Starts a node's process on its host; returns its pid there, 0 if it ended at once."""
         remote = self._remote_of[node.name]
         log = f"{remote.run}/logs/{node.name}"
+        command = self._request.system.command(
+            node.placed(), log, python=self._inventory.python, ends_with_stdin=False
+        )
+        if root := self._program_roots.get(remote.host.name):
+            command = moved(command, self._programs(), root)
         response = await node.agent.request(
             "spawn",
             node=node.name,
-            argv=self._request.system.command(
-                node.placed(), log, python=self._inventory.python, ends_with_stdin=False
-            ),
+            argv=command,
             env={"PYTHONPATH": remote.bundle, "PYTHONDONTWRITEBYTECODE": "1"},
             output=f"{log}/node.log",
         )

@@ -76,7 +76,7 @@ class FakePlacement:
     async def exit_code(self, node: HostNode) -> int | None:
         return 1
 
-    async def final_log_line(self, node: HostNode) -> str:
+    async def output(self, node: HostNode) -> str:
         return self.line
 
 
