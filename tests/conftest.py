@@ -17,8 +17,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Keeps the exit status for `tests.failed_again`, which must know whether all tests were run."""
-    if session.config.cache is not None and not hasattr(session.config, "workerinput"):
-        session.config.cache.set("laststand/exit_status", int(exitstatus))
+    cache = getattr(session.config, "cache", None)
+    if cache is not None and not hasattr(session.config, "workerinput"):
+        cache.set("laststand/exit_status", int(exitstatus))
 
 
 @pytest.fixture(autouse=True)

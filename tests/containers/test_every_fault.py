@@ -21,14 +21,25 @@ def test_the_example_has_every_fault() -> None:
 
 
 def run_once(results: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
-    """Runs the example, which must end valid with nothing left; returns its faults by identifier."""
+    """Runs the example, which must leave nothing; returns its faults by identifier.
+
+    It must end valid, unless a fault found nothing to do: then it says that the fault never took effect.
+    """
     words = ["run", str(EXAMPLE), "--no-spark", "--quiet", "--json", "--results", str(results)]
     code = main(words)
     output = json.loads(capsys.readouterr().out)
-    assert (code, output["verdict"]) == (0, "valid"), output["reasons"]
+    others = [reason for reason in output["reasons"] if not reason.endswith("never took effect")]
+    assert others == []
+    assert (code, output["verdict"]) == ((2, "unknown") if output["reasons"] else (0, "valid"))
     assert output["environment"]["left_behind"] == []
     rows = read_tables(Path(output["directory"]))["faults"].to_pylist()
     return {row["fault_id"]: row for row in rows}
+
+
+def had_no_file(row: dict[str, Any]) -> bool:
+    """Whether a fault was to cut off a file of a node whose disk had been wiped a moment before."""
+    evidence = json.loads(row["evidence"])
+    return row["fault"] == "truncate_file" and not any(evidence["truncated"].values())
 
 
 @pytest.mark.slow
@@ -41,7 +52,7 @@ def test_every_fault_takes_effect_in_containers(
     without_target: set[str] = set()
     for attempt in range(3):
         rows = run_once(tmp_path / str(attempt), capsys)
-        found = {name for name, row in rows.items() if row["resolved"]}
+        found = {name for name, row in rows.items() if row["resolved"] and not had_no_file(row)}
         harmless = {name: rows[name]["evidence"] for name in found if not rows[name]["took_effect"]}
         assert harmless == {}
         assert what_is_left(engine) == []
