@@ -209,12 +209,19 @@ class Follower:
         print(f"{what}: offset {self.view.offset}", flush=True)
 
     async def request(self, address: str, request: Any) -> Any:
-        """Sends one request to a node."""
-        connection = await self.host.network.connect(address, 2000)
-        try:
-            return await connection.request(request, 10_000)
-        finally:
-            connection.close()
+        """Sends one request to a node; tries again while it cannot respond."""
+        deadline_s = time.monotonic() + WAIT_S
+        while True:
+            try:
+                connection = await self.host.network.connect(address, 5000)
+                try:
+                    return await connection.request(request, 40_000)
+                finally:
+                    connection.close()
+            except OSError as error:
+                if time.monotonic() > deadline_s:
+                    raise
+                print(f"again: {type(request).__name__}: {error}", flush=True)
 
 
 def _create_topic(name: str, *assignments: tuple[int, ...]) -> Any:
