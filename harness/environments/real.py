@@ -119,8 +119,9 @@ class RealCluster:
         try:
             if self._reader is not None:
                 await self._reader
-            if isinstance(self._source, ChecksAtEnd):
-                await self._source.check_at_end()
+            source: object = self._source
+            if isinstance(source, ChecksAtEnd):
+                await source.check_at_end()
             if self._tail is not None:
                 await self._read(self._began_ns + (1 << 62))
         finally:
