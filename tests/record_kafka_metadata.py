@@ -34,7 +34,6 @@ from system_under_test.protocol.versions import converter, message_type
 from system_under_test.real.host import ClientHost
 
 CONTROLLERS, BROKERS = (11, 12, 13), (1, 2, 3)
-NETWORK = "127.0.91"
 PORT = 19092
 CLUSTER_ID = base64.urlsafe_b64encode(b"laststand-record").decode().rstrip("=")
 WAIT_S = 240.0
@@ -63,10 +62,11 @@ class Cluster:
         version: Of Kafka.
         lib: The jars.
         java: The Java launcher.
+        network: The first three numbers of the nodes' addresses.
     """
 
-    def __init__(self, root: Path, version: str, lib: Path, java: str) -> None:
-        self.root, self.java = root, java
+    def __init__(self, root: Path, version: str, lib: Path, java: str, network: str) -> None:
+        self.root, self.java, self.network = root, java, network
         self.is_4 = int(version.split(".")[0]) >= 4
         self.class_path = ":".join(str(jar) for jar in sorted(lib.resolve().glob("*.jar")))
         name = "log4j2.properties" if self.is_4 else "log4j.properties"
@@ -81,7 +81,7 @@ class Cluster:
 
     def address(self, node: int) -> str:
         """Returns where a node listens."""
-        return f"{NETWORK}.{node}:{PORT + (node > 10)}"
+        return f"{self.network}.{node}:{PORT + (node > 10)}"
 
     def data(self, node: int) -> Path:
         """Returns the data directory of a node."""
@@ -209,12 +209,19 @@ class Follower:
         print(f"{what}: offset {self.view.offset}", flush=True)
 
     async def request(self, address: str, request: Any) -> Any:
-        """Sends one request to a node."""
-        connection = await self.host.network.connect(address, 2000)
-        try:
-            return await connection.request(request, 10_000)
-        finally:
-            connection.close()
+        """Sends one request to a node; tries again while it cannot respond."""
+        deadline_s = time.monotonic() + WAIT_S
+        while True:
+            try:
+                connection = await self.host.network.connect(address, 5000)
+                try:
+                    return await connection.request(request, 40_000)
+                finally:
+                    connection.close()
+            except OSError as error:
+                if time.monotonic() > deadline_s:
+                    raise
+                print(f"again: {type(request).__name__}: {error}", flush=True)
 
 
 def _create_topic(name: str, *assignments: tuple[int, ...]) -> Any:
@@ -229,7 +236,11 @@ def _create_topic(name: str, *assignments: tuple[int, ...]) -> Any:
                     types.CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
                     for index, brokers in enumerate(assignments)
                 ),
-                configs=(types.CreatableTopicConfig(name="min.insync.replicas", value="2"),),
+                configs=(
+                    types.CreatableTopicConfig(
+                        name="min.insync.replicas", value=str(len(assignments[0]))
+                    ),
+                ),
             ),
         ),
         timeout=m.millis(10_000),
@@ -293,22 +304,22 @@ async def story(cluster: Cluster) -> Follower:
     )
     produced = await _produce(follower, cluster.address(1))
     print(f"produced: error {produced}", flush=True)
-    cluster.end(1, signal.SIGKILL)
-    follower.observation.node_went_down("b1", time.monotonic_ns())
-    await follower.until("broker 1 is fenced", lambda: view.is_fenced(1))
     if cluster.is_4:
         await at_broker(_set_feature("eligible.leader.replicas.version", 0, 3))
         await at_broker(_set_feature("eligible.leader.replicas.version", 1, 1))
     else:
         await at_broker(_set_feature("metadata.version", 14, 1))
-    await at_broker(_set_config(2, "t", "min.insync.replicas", "1"))
-    await at_broker(_set_config(4, "", "min.insync.replicas", "2"))
-    await at_broker(_set_config(2, "t", "min.insync.replicas", "2"))
+    cluster.end(1, signal.SIGKILL)
+    follower.observation.node_went_down("b1", time.monotonic_ns())
+    await follower.until("broker 1 is fenced", lambda: view.is_fenced(1))
     cluster.start(1)
     follower.observation.node_started("b1", time.monotonic_ns())
     await follower.until(
         "broker 1 is back", lambda: unfenced(1) and 1 in view.partitions["t-0"].isr
     )
+    await at_broker(_set_config(2, "t", "min.insync.replicas", "1"))
+    await at_broker(_set_config(4, "", "min.insync.replicas", "2"))
+    await at_broker(_set_config(2, "t", "min.insync.replicas", "2"))
     active = view.active_controller
     cluster.end(active, signal.SIGKILL)
     await follower.until("fail-over", lambda: view.active_controller not in (-1, active))
@@ -336,10 +347,10 @@ async def _produce(follower: Follower, address: str) -> int:
     return int(response.responses[0].partition_responses[0].error_code)
 
 
-async def record(version: str, lib: Path, java: str, into: Path) -> None:
+async def record(version: str, lib: Path, java: str, network: str, into: Path) -> None:
     """Records the log of one version."""
     root = Path(tempfile.mkdtemp(prefix="record-kafka-"))
-    cluster = Cluster(root, version, lib, java)
+    cluster = Cluster(root, version, lib, java, network)
     follower: Follower | None = None
     try:
         for node in (*CONTROLLERS, *BROKERS):
@@ -392,10 +403,11 @@ def main() -> None:
     parser.add_argument("version")
     parser.add_argument("--lib", type=Path, required=True)
     parser.add_argument("--java", default="java")
+    parser.add_argument("--network", default="127.0.91")
     parser.add_argument("--into", type=Path, default=INTO)
     a = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("interrupted"))
-    asyncio.run(record(a.version, a.lib, a.java, a.into))
+    asyncio.run(record(a.version, a.lib, a.java, a.network, a.into))
 
 
 if __name__ == "__main__":

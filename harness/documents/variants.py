@@ -183,7 +183,7 @@ def _families() -> dict[str, str]:
 
 def _row(name: str, scenario: Scenario, profiles: tuple[str, ...]) -> str:
     outcomes = " | ".join(
-        predicted_outcome(scenario, SYSTEM.profiles[profile]) for profile in profiles
+        predicted_outcome(scenario, SYSTEM.profiles[profile].outcome_family) for profile in profiles
     )
     sizes = f"{scenario.replication_factor} / {scenario.min_insync_replicas}"
     return f"| {name} | {sizes} | {outcomes} |"

@@ -18,7 +18,7 @@ from harness.contracts.verdict import Verdict
 from harness.errors import HarnessFailure, HistoryError, UsageError
 from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
-from harness.runs.promises import promised_context, without_end
+from harness.runs.promises import promised_context, promises_of, without_end
 from harness.runs.result import RunResult
 from results.history_files import is_finished, read_table
 from results.layout import RunFiles
@@ -75,6 +75,7 @@ def summarize(
         "seed": seed,
         "profile": experiment.profile,
         "scenario": experiment.scenario,
+        "outcome_family": promises_of(experiment).outcome_family,
         **verdict_summary(verdict),
         "trace_hash": result.trace_hash,
         "unavailable_ms": unavailable_ms(result.tables),

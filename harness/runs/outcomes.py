@@ -9,9 +9,7 @@ from typing import Any
 from checkers.kernels.verdict_json import verdict_from_json
 from harness.contracts.verdict import Validity, Verdict
 from harness.errors import HistoryError, UsageError
-from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
-from harness.runs.promises import promises_of
 from harness.scenarios import find_by_name
 from harness.scenarios.outcome import outcome_word, predicted_outcome
 from results.layout import RunFiles
@@ -40,16 +38,15 @@ def add_outcome(directory: Path, summary: dict[str, Any]) -> dict[str, Any]:
         The new summary; the same one if the run had no scenario.
 
     Raises:
-        HistoryError: The stored experiment is damaged.
+        HistoryError: The summary names a scenario that does not exist, or no column of its table.
     """
     if not summary.get("scenario"):
         return summary
     try:
-        experiment = experiments.load(RunFiles(directory).experiment)
-        scenario = find_by_name(experiment.scenario)
-        predicted = predicted_outcome(scenario, promises_of(experiment))
-    except (KeyError, UsageError) as error:
-        raise HistoryError(f"{RunFiles(directory).experiment} is damaged: {error}") from None
+        scenario = find_by_name(str(summary["scenario"]))
+        predicted = predicted_outcome(scenario, str(summary["outcome_family"]))
+    except (KeyError, ValueError, UsageError) as error:
+        raise HistoryError(f"{RunFiles(directory).run} is damaged: {error}") from None
     outcome = outcome_word(stored_verdict(directory))
     summary = {
         **summary,

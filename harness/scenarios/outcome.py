@@ -1,6 +1,5 @@
 """The outcome of a scripted scenario, in the terms of its table of expected outcomes."""
 
-from harness.contracts.system import Promises
 from harness.contracts.verdict import Judgement, Validity, Verdict
 from harness.scenarios.steps import Scenario
 
@@ -9,9 +8,13 @@ VISIBLE = "visible-regress"
 INVARIANT = "invariant-broken"
 
 
-def predicted_outcome(scenario: Scenario, promises: Promises) -> str:
-    """Returns the outcome word that the scenario's table predicts for a system with these promises; "" if none."""
-    return scenario.expected.get(promises.outcome_family, "")
+def predicted_outcome(scenario: Scenario, outcome_family: str) -> str:
+    """Returns the outcome word that the scenario's table predicts; see `Promises.outcome_family`.
+
+    Raises:
+        KeyError: The table has no such column.
+    """
+    return scenario.expected[outcome_family]
 
 
 def outcome_word(verdict: Verdict) -> str:

@@ -111,10 +111,15 @@ class MetadataRows:
         elif isinstance(record, UnregisterBrokerRecord):
             self._broker(offset, record.broker_id, record.broker_epoch, "unregistered", False)
         elif isinstance(record, BrokerRegistrationChangeRecord):
-            change = "controlled-shutdown"
-            if record.fenced is not None:
-                change = "fenced" if record.fenced else "unfenced"
-            self._broker(offset, record.broker_id, record.broker_epoch, change, False)
+            self._registration_changed(offset, record)
+
+    def _registration_changed(self, offset: int, record: BrokerRegistrationChangeRecord) -> None:
+        if record.fenced is None and record.in_controlled_shutdown is None:
+            return  # its log directories changed
+        change = "controlled-shutdown"
+        if record.fenced is not None:
+            change = "fenced" if record.fenced else "unfenced"
+        self._broker(offset, record.broker_id, record.broker_epoch, change, False)
 
     def _incarnation_of(self, record: Any) -> UUID | None:
         if not isinstance(record, RegisterBrokerRecord):

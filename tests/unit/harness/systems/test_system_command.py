@@ -86,16 +86,17 @@ def test_a_fetch_succeeds_with_a_notice_if_the_archive_cannot_be_made(
 
 
 def test_doctor_names_what_is_missing_and_the_command_that_gets_it(tmp_path: Path) -> None:
-    jars, java_finding, archived = examine_system("apache-kafka:4.1.2")
+    jars, java_finding, archived, clock = examine_system("apache-kafka:4.1.2")
     assert not jars.is_good
     assert jars.hint == "`laststand system fetch apache-kafka 4.1.2`"
     assert java_finding.text == "17.0.1 from PATH (/opt/java)"
     assert archived.is_good
-    assert archived.hint == jars.hint
+    assert clock.is_good
+    assert archived.hint == clock.hint == jars.hint
     _pretend_fetched("4.1.2")
     cache = version_cache(parse_version("4.1.2"))
     cache.archive(JAVA).write_bytes(b"x" * (3 << 20))
-    jars, _, archived = examine_system("apache-kafka:4.1.2")
+    jars, _, archived, _ = examine_system("apache-kafka:4.1.2")
     assert jars.is_good
     assert jars.hint == archived.hint == ""
     assert archived.text.startswith("3 MiB")

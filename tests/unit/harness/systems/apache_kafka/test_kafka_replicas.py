@@ -129,7 +129,9 @@ def test_after_a_restart_damaged_batches_do_not_count() -> None:
     assert tail.read(files) == LogState(end=1, kept=1), "and again after another restart"
 
 
-@pytest.mark.parametrize("junk", [b"\0" * 500, b"\xff" * 500, batch(5, 0)[:-1]], ids=range)
+@pytest.mark.parametrize(
+    "junk", [b"\0" * 500, b"\xff" * 500, batch(5, 0)[:-1]], ids=["zeros", "ones", "half"]
+)
 def test_anything_after_the_last_batch_is_ignored(junk: bytes) -> None:
     files = Files(segment(0, batch(0, 0), junk))
     assert LogTail("t-0").read(files) == LogState(end=1, kept=1)
