@@ -32,8 +32,9 @@ from harness.errors import HarnessFailure
 TASKS_AT_ONCE_MAX = 1000
 """One thread of this process waits for each task; a larger cluster would need another design."""
 
-RETURNED_BYTES_MAX = 256 << 20
-"""Files that a task returns with its rows. A failing run has about a megabyte, and a task some tens of runs."""
+RETURNED_BYTES_MAX = 64 << 20
+"""Files that a task returns with its rows. A failing run has about a megabyte, and a task some tens of runs; an
+executor has a gigabyte of memory by default, and holds them a few times."""
 
 
 def distribute_job(
