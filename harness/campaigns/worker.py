@@ -310,7 +310,9 @@ def _outcome(experiment: Experiment, verdict: Verdict) -> dict[str, str]:
     """Returns how a scripted scenario ended and how it should."""
     if not experiment.scenario:
         return {"outcome": "", "predicted": ""}
-    predicted = predicted_outcome(find_by_name(experiment.scenario), promises_of(experiment).outcome_family)
+    predicted = predicted_outcome(
+        find_by_name(experiment.scenario), promises_of(experiment).outcome_family
+    )
     return {"outcome": outcome_word(verdict), "predicted": predicted}
 
 
