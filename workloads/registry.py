@@ -19,5 +19,6 @@ CLIENTS: Registry[ClientType] = Registry(
     built_in={
         "native": "workloads.clients.native:NATIVE",
         "confluent": "workloads.clients.confluent:CONFLUENT",
+        "java": "workloads.clients.java_client:JAVA",
     },
 )

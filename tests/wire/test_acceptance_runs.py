@@ -1,4 +1,4 @@
-"""Whole runs with confluent-kafka as the client: recorded, healed, read to the end, judged like any other."""
+"""Whole runs with confluent-kafka or the Java client: recorded, healed, read to the end, judged like any other."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from wire_helpers import skip_without_java
 
 from harness.cli.main import main
 from harness.history.schema import TABLES
@@ -50,6 +51,7 @@ for_ms = 1000
     ("client", "topics"),
     [
         ("confluent", 2),
+        ("java", 1),
         *(
             pytest.param(*case, marks=pytest.mark.long)
             for case in [("confluent", 1), ("native", 2)]
@@ -59,6 +61,8 @@ for_ms = 1000
 def test_a_run_with_a_group_is_valid_whichever_client_its_members_use(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], client: str, topics: int
 ) -> None:
+    if client == "java":
+        skip_without_java()
     path = tmp_path / "clients.toml"
     text = EXPERIMENT.replace('client = "confluent"', f'client = "{client}"')
     if topics == 2:

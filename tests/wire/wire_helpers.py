@@ -8,7 +8,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from harness.environments.local.standing import LocalCluster
+from harness.errors import UsageError
 from nemesis.local import processes
 from system_under_test.protocol.messages import (
     create_topics_request,
@@ -16,6 +19,7 @@ from system_under_test.protocol.messages import (
     millis,
 )
 from system_under_test.protocol.wire import ClientCodec
+from workloads.clients import java_process
 
 BROKER_SETTINGS: dict[str, Any] = {
     "min_insync_replicas": 2,
@@ -44,6 +48,14 @@ def eventually(condition: Callable[[], Any], *, within_s: float = 60.0, what: st
         if time.monotonic() > deadline_s:
             raise AssertionError(f"not within {within_s:g} s: {what or condition}")
         time.sleep(0.05)
+
+
+def skip_without_java() -> None:
+    """Skips the test where the jars of Apache Kafka or a JDK are missing."""
+    try:
+        java_process.find_files()
+    except UsageError as missing:
+        pytest.skip(str(missing))
 
 
 def ask(address: str, request: Any, *, timeout_s: float = 10.0) -> Any:
