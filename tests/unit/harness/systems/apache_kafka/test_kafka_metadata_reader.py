@@ -220,7 +220,7 @@ def test_a_snapshot_that_is_deleted_meanwhile_is_read_again_from_another_control
 
 
 def test_a_log_that_differs_below_what_was_committed_is_a_violation() -> None:
-    log = recorded("4.4.0")
+    log = recorded("4.1.2")
     batches = whole_batches(log.log)
     middle = len(batches) // 2
     quorum = quorum_of(log.log, batches[middle][0])
