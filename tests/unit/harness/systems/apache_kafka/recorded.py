@@ -8,7 +8,7 @@ from typing import Any
 import tests
 
 DATA = Path(tests.__path__[0]) / "data" / "kafka_metadata"
-VERSIONS = ("3.6.2", "4.0.2", "4.1.2")
+VERSIONS = ("3.6.2", "4.0.2", "4.1.2", "4.4.0")
 
 
 @dataclass(frozen=True, slots=True)
