@@ -31,7 +31,7 @@ NODES = [
     *(Node(name=f"b{i}", role="broker", node_id=i, address=f"b{i}:1") for i in (1, 2, 3)),
 ]
 TOPIC = UUID(int=5)
-WITH_ELR = ("4.1.2", "4.4.0")
+WITH_ELR = ("4.0.2", "4.1.2", "4.4.0")
 ELR = FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1)
 MIN_ISR = ConfigRecord(resource_type=2, resource_name="t", name="min.insync.replicas", value="2")
 BEGIN, END, ABORT = (bytes((1, kind, 0, 0)) for kind in (23, 24, 25))
