@@ -185,7 +185,9 @@ class FakeConnection:
             last = before[-1]
             diverging = types.EpochEndOffset(epoch=last[2], end_offset=last[1] + 1)
             return b"", {"diverging_epoch": diverging}
-        first = next((batch[3] for batch in batches if batch[1] >= offset), b"")
+        # Behind the last whole batch, a damaged one may follow.
+        rest = controller.log[sum(len(batch[3]) for batch in batches) :]
+        first = next((batch[3] for batch in batches if batch[1] >= offset), rest)
         data = controller.log[controller.log.index(first) :] if first else b""
         return data[: max(controller.bytes_max, len(first))], {}
 
