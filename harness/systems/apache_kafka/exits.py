@@ -76,12 +76,18 @@ def _entries(log: str) -> list[_Entry]:
         head = _HEAD.match(line)
         if head:
             entries.append(_Entry(level=head["level"], message=head["message"]))
+        elif exception := _exception(line) if entries and entries[-1].is_error else "":
+            entries[-1].exception = entries[-1].exception or exception
         elif _JVM.match(line):
             entries.append(_Entry(level="FATAL", message=line))
-        elif entries and not entries[-1].exception:
-            found = _EXCEPTION.match(line)
-            if found and _IS_EXCEPTION.search(found["name"]):
-                name = found["name"].rpartition(".")[2]
-                message = (found["message"] or "").strip()
-                entries[-1].exception = f"{name}: {message}" if message else name
     return entries
+
+
+def _exception(line: str) -> str:
+    """Returns class and message of the exception that a line begins with; "" if it begins with none."""
+    found = _EXCEPTION.match(line)
+    if not found or not _IS_EXCEPTION.search(found["name"]):
+        return ""
+    name = found["name"].rpartition(".")[2]
+    message = (found["message"] or "").strip()
+    return f"{name}: {message}" if message else name
