@@ -29,6 +29,7 @@ from harness.systems.apache_kafka.command import (
 )
 from harness.systems.apache_kafka.exits import exit_reason
 from harness.systems.apache_kafka.properties import (
+    CLEANER_BUFFER_BYTES,
     PROPERTIES_FILE,
     logging_file,
     logging_text,
@@ -151,6 +152,7 @@ def _combined_node(data: Path) -> str:
             "inter.broker.listener.name": "BROKER",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,BROKER:PLAINTEXT",
             "listeners": f"BROKER://{host}:{broker},CONTROLLER://{host}:{controller}",
+            "log.cleaner.dedupe.buffer.size": CLEANER_BUFFER_BYTES,
             "log.dirs": str(data),
             "offsets.topic.replication.factor": "1",
         }

@@ -76,16 +76,15 @@ def _entries(log: str) -> list[_Entry]:
         head = _HEAD.match(line)
         if head:
             entries.append(_Entry(level=head["level"], message=head["message"]))
-        elif entries and entries[-1].is_error and (exception := _exception_in(line)):
-            # The first one: those that follow are its causes, or lines of its trace.
+        elif exception := _exception(line) if entries and entries[-1].is_error else "":
             entries[-1].exception = entries[-1].exception or exception
         elif _JVM.match(line):
             entries.append(_Entry(level="FATAL", message=line))
     return entries
 
 
-def _exception_in(line: str) -> str:
-    """Returns class and message of the exception that a line names; "" if it names none."""
+def _exception(line: str) -> str:
+    """Returns class and message of the exception that a line begins with; "" if it begins with none."""
     found = _EXCEPTION.match(line)
     if not found or not _IS_EXCEPTION.search(found["name"]):
         return ""

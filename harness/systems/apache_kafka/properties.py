@@ -15,6 +15,8 @@ CLUSTER_ID = "bGFzdHN0YW5kLWthZmthMQ"
 """16 bytes in the URL-safe base64 that Kafka uses for identifiers."""
 PROPERTIES_FILE = "server.properties"
 REPLICATION_FACTOR_MAX = 3
+CLEANER_BUFFER_BYTES = str(4 << 20)
+"""For keys while a log is compacted; Kafka requires more than 1 MiB."""
 SEGMENT_BYTES_MIN = 1 << 20
 """The least that 4.0 and newer accept (KIP-1030); older versions accept 14."""
 KAFKA_SEGMENT_BYTES = 1 << 30
@@ -47,8 +49,8 @@ _CLUSTER = {
     "auto.create.topics.enable": "false",
     "auto.leader.rebalance.enable": "false",
     "background.threads": "2",
-    # Kafka's 128 MiB do not fit into the small heap.
-    "log.cleaner.dedupe.buffer.size": "4194304",
+    # Kafka's 128 MiB would fill the heap of a small JVM, and the broker would end when it starts.
+    "log.cleaner.dedupe.buffer.size": CLEANER_BUFFER_BYTES,
     "num.io.threads": "4",
     "num.network.threads": "1",
     "num.recovery.threads.per.data.dir": "1",

@@ -66,6 +66,14 @@ def test_an_end_without_an_exception_gets_that_of_the_error_before_it() -> None:
     )
 
 
+def test_memory_that_ran_out_is_the_reason_of_the_line_before_it() -> None:
+    log = (
+        _line("ERROR", "Encountered fatal fault")
+        + "\njava.lang.OutOfMemoryError: Java heap space\n"
+    )
+    assert exit_reason(log) == "Encountered fatal fault: OutOfMemoryError: Java heap space"
+
+
 def test_an_exception_that_the_line_names_is_not_repeated() -> None:
     log = _line("ERROR", "Fatal: IOException: full") + "\njava.io.IOException: full"
     assert exit_reason(log) == "Fatal: IOException: full"

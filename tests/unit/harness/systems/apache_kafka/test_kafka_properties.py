@@ -2,6 +2,7 @@ import pytest
 
 from harness.contracts.system import Node, Settings
 from harness.errors import UsageError
+from harness.systems.apache_kafka.command import HEAP_MIB
 from harness.systems.apache_kafka.properties import (
     OWN_PROPERTIES,
     TIMINGS,
@@ -53,6 +54,10 @@ def test_a_broker_and_a_controller_know_their_place_in_the_cluster() -> None:
         assert node["controller.quorum.voters"] == "11@10.0.0.11:9093,12@10.0.0.12:9093"
         assert node["log.dirs"] == "/d/data,/d/data2"
     assert (broker["node.id"], controller["node.id"]) == ("1", "11")
+
+
+def test_buffers_fit_into_the_heap() -> None:
+    assert 1 << 20 < int(_properties()["log.cleaner.dedupe.buffer.size"]) < HEAP_MIB << 18
 
 
 def test_replication_factors_fit_the_number_of_brokers() -> None:
