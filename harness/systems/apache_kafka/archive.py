@@ -98,12 +98,13 @@ def _list_classes(cache: VersionCache, java: JavaRuntime, place: Path, classes: 
 def _dump(cache: VersionCache, java: JavaRuntime, place: Path, classes: Path, made: Path) -> None:
     """Writes the archive, and checks that a JVM accepts it."""
     file = f"-XX:SharedArchiveFile={made}"
-    steps: Sequence[list[str]] = (
-        ["-Xshare:dump", f"-XX:SharedClassListFile={classes}", file],
-        ["-Xshare:on", file, "-version"],
+    # The option -version must follow the class path: the JVM's launcher does not read further.
+    steps: Sequence[tuple[list[str], list[str]]] = (
+        (["-Xshare:dump", f"-XX:SharedClassListFile={classes}", file], []),
+        (["-Xshare:on", file], ["-version"]),
     )
-    for flags in steps:
-        command = java_command(cache, java.home, str(place), [], flags=flags)
+    for flags, arguments in steps:
+        command = java_command(cache, java.home, str(place), arguments, flags=flags)
         log_path = place / "dump.log"
         with _running(ending_with_parent(command, sys.executable), log_path) as dumper:
             try:
