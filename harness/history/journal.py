@@ -30,7 +30,7 @@ import pyarrow as pa
 from harness.errors import HistoryError
 from harness.history.filesystems import RemoteFile, first_line
 from harness.history.parquet import FORMAT_VERSION, OLDEST_FORMAT_READ, history_directory, in_order
-from harness.history.schema import ADDED_IN, OPERATIONS, TABLES
+from harness.history.schema import ADDED_IN, NULLABLE_SINCE, OPERATIONS, TABLES
 
 JOURNAL_NAME = "history.journal"
 
@@ -94,7 +94,14 @@ def file_header(version: int = FORMAT_VERSION) -> bytes:
     fingerprint = hashlib.sha256()
     for name, schema in JOURNAL_TABLES.items():
         if ADDED_IN.get(name, version) <= version:
-            columns = [(field.name, str(field.type), field.nullable) for field in schema]
+            columns = [
+                (
+                    field.name,
+                    str(field.type),
+                    field.nullable and NULLABLE_SINCE.get((name, field.name), version) <= version,
+                )
+                for field in schema
+            ]
             fingerprint.update(repr((name, columns)).encode())
     return _ANY_VERSION + b"%d\n" % version + fingerprint.digest()[:16]
 

@@ -324,6 +324,9 @@ TABLES: dict[str, pa.Schema] = {
 ADDED_IN: dict[str, int] = {"replica_batches": 4}
 """The history format that a table belongs to from on, for tables that older formats lack: they read as empty."""
 
+NULLABLE_SINCE: dict[tuple[str, str], int] = {("broker_states", "clean"): 4}
+"""The history format from which on a column may be null, for columns that were never null in older formats."""
+
 OFFSETS_TOPIC = "__consumer_offsets"
 """The topic whose partitions have the records of consumer groups; their leaders coordinate the groups. [Kafka]"""
 

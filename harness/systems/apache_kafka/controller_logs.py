@@ -131,10 +131,10 @@ class _Comparison:
 
     def require_all(self, controllers: int) -> None:
         """Requires that some controller has every committed batch, if the logs of all of them were read."""
-        # A snapshot may end within a batch.
-        whole = {base for base in self._read.batches if base >= self._read.start}
+        # A snapshot may end within a batch, and a batch may be read before it is committed.
+        whole = {base for base in self._read.batches if self._read.start <= base < self._read.end}
         missing = sorted(whole - self._held)
-        if missing and self._compared == controllers:
+        if missing and self._compared == controllers > 0:
             batch = self._read.batches[missing[0]]
             self.differences.append(
                 (

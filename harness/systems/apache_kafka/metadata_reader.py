@@ -210,7 +210,8 @@ class MetadataReader:
         for batch in read_batches(data):
             if batch.last_offset < position:
                 continue
-            if batch.base_offset >= fetched.high_watermark:
+            # The high watermark may be within a batch, of which nothing more is committed yet.
+            if max(batch.base_offset, position) >= fetched.high_watermark:
                 break
             self._check(node_id, batch, position, epoch)
             batches.append(batch)
