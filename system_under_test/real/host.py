@@ -73,12 +73,19 @@ class ClientHost:
         name: Client id of the requests.
         clock: None for a clock without skew.
         source: Address from which it connects; None lets the kernel choose.
+        reads_end_before_records: Whether brokers take a response's high watermark before its records.
     """
 
     def __init__(
-        self, name: str, clock: RealClock | None = None, *, source: str | None = None
+        self,
+        name: str,
+        clock: RealClock | None = None,
+        *,
+        source: str | None = None,
+        reads_end_before_records: bool = False,
     ) -> None:
         self.name = name
+        self.reads_end_before_records = reads_end_before_records
         self.clock = clock or RealClock()
         self.random = EntropySource()
         self.observer = NoEvents()

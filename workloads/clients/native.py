@@ -184,12 +184,24 @@ class NativeClient:
         return PollResult(
             completion=Completion(
                 outcome=Outcome.OK,
-                end_offset=result.high_watermark,
+                end_offset=self._end_of(result.high_watermark, batches),
                 node=leader.host,
                 leader_epoch=leader.leader_epoch,
             ),
             batches=batches,
         )
+
+    def _end_of(self, high_watermark: int, batches: tuple[FetchedBatch, ...]) -> int | None:
+        """Returns the log end that a response claims; None if it claims none.
+
+        Apache Kafka reads the high watermark before the records, so a response may have records beyond it. The
+        reference system takes both at one moment; there such a response is an error.
+        """
+        if getattr(self._host, "reads_end_before_records", False):
+            last = max((r.offset for batch in batches for r in batch.records), default=-1)
+            if last >= high_watermark:
+                return None
+        return high_watermark
 
     async def latest(self, topic: str, partition: int) -> Completion:
         """Requests the log end from the leader (ListOffsets, latest)."""

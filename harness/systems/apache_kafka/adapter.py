@@ -153,7 +153,7 @@ class ApacheKafka:
         """Returns a client host on this machine."""
         from system_under_test.real.host import ClientHost as Host
 
-        return Host(name, source=source)
+        return Host(name, source=source, reads_end_before_records=True)
 
     async def create_topic(self, host: ClientHost, bootstrap: Sequence[str], topic: Topic) -> None:
         """Creates a topic; returns when it exists."""
