@@ -315,7 +315,7 @@ class System(Protocol):
             node: Whose files.
             nodes: All nodes of the cluster, this one included.
             settings: What all nodes are configured with.
-            data_dir: Where the node must keep what has to survive a crash; relative to its files, or absolute.
+            data_dir: Where the node must keep what has to survive a crash; an absolute path.
         """
         ...
 
