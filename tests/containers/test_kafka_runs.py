@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kafka_jars import kafka_or_skip
 
 from harness.cli.main import main
 from results.history_files import read_tables
+from tests.kafka_jars import kafka_or_skip
 
 LOSS = [
     # leader, ISR, leader epoch, partition epoch: V3b without ELR
