@@ -108,8 +108,7 @@ def nightly(options: argparse.Namespace) -> int:
         raise UsageError("a night needs an end: give --budget, for example 2h, or --runs")
     budget = Budget(options.budget)
     parse_workers(options)
-    store = open_store(options, to_write=True)
-    night, directory = _new(options, store)
+    night, directory, store = _new(options)
     return _run(options, night, directory, budget, known, store)
 
 
@@ -123,7 +122,7 @@ def budget_s(text: str) -> float:
     return float(total)
 
 
-def _new(options: argparse.Namespace, store: RunStore) -> "tuple[Night, Path]":
+def _new(options: argparse.Namespace) -> "tuple[Night, Path, RunStore]":
     """Plans a new night and stores its plan."""
     from harness.campaigns.nightly_plan import load_nightly
     from harness.campaigns.nights import (
@@ -144,6 +143,8 @@ def _new(options: argparse.Namespace, store: RunStore) -> "tuple[Night, Path]":
             check_world(job.experiment, 0)
         except UsageError as error:
             raise UsageError(f"job {job.name!r}: {error}") from None
+    # Not before: a plan that is refused leaves nothing.
+    store = open_store(options, to_write=True)
     root = store.root
     now = datetime.now(UTC)
     name, directory = new_night_folder(root, now.date().isoformat())
@@ -160,7 +161,7 @@ def _new(options: argparse.Namespace, store: RunStore) -> "tuple[Night, Path]":
     fetch_rows(store, night_folders(root)[-EARLIER_NIGHTS:])
     night = with_earlier_findings(night, root)
     store_night(night, directory)
-    return night, directory
+    return night, directory, store
 
 
 def _resumed(options: argparse.Namespace, store: RunStore) -> "tuple[Night, Path]":
