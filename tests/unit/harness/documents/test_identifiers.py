@@ -34,6 +34,7 @@ OUTSIDE = ("KIP-", "KAFKA-")
 NO_IDENTIFIERS = {
     "UTF-8": "an encoding",
     "CRC-32": "a checksum",
+    "SHA-256": "a checksum",
     "HW-11": "a typing error that a test expects to be refused",
     "HW-99": "a rule that a test expects to be refused",
     "PL-1": "an isolation level of Adya",
