@@ -44,6 +44,7 @@ def test_a_run_is_listed_judged_shown_and_replayed_on_another_machine(
     assert call(capsys, "doctor", "--json", *store).data["findings"][-1]["name"] == "store"
 
 
+@pytest.mark.long
 def test_nights_of_two_machines_share_findings_and_tables(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

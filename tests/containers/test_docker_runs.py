@@ -62,6 +62,7 @@ def kill_when_it_works(node: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_a_node_that_dies_unexpectedly_is_an_anomaly_and_not_a_crash(
     engine: Any, experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_node_that_dies_unexpectedly_is_an_anomaly_and_not_a_crash(
     assert output["unexcused_lost_records"] == 0
 
 
+@pytest.mark.long
 def test_failures_of_teardown_logs_or_plots_do_not_change_a_verdict(
     engine: Any,
     experiment: Path,

@@ -41,7 +41,10 @@ def reproduce(tmp_path: Path, capsys: pytest.CaptureFixture[str], *words: str) -
     return output
 
 
-@pytest.mark.parametrize(("profile", "outcome"), [("kafka-4.0", "loss"), ("kafka-4.1", "ok")])
+@pytest.mark.parametrize(
+    ("profile", "outcome"),
+    [pytest.param("kafka-4.0", "loss", marks=pytest.mark.long), ("kafka-4.1", "ok")],
+)
 def test_containers_show_the_golden_trace(
     profile: str, outcome: str, engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,7 +61,10 @@ def call(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, dict[
     return code, output
 
 
-@pytest.mark.parametrize(("profile", "outcome"), [("kafka-4.0", "loss"), ("kafka-4.1", "ok")])
+@pytest.mark.parametrize(
+    ("profile", "outcome"),
+    [("kafka-4.0", "loss"), pytest.param("kafka-4.1", "ok", marks=pytest.mark.long)],
+)
 def test_the_bug_reproduces_on_two_hosts(
     profile: str, outcome: str, hosts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

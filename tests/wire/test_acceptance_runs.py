@@ -51,10 +51,9 @@ for_ms = 1000
     ("client", "topics"),
     [
         ("confluent", 2),
-        ("java", 1),
         *(
             pytest.param(*case, marks=pytest.mark.long)
-            for case in [("confluent", 1), ("native", 2)]
+            for case in [("confluent", 1), ("native", 2), ("java", 1)]
         ),
     ],
 )

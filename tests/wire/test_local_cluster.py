@@ -202,6 +202,7 @@ def test_down_works_when_every_node_is_already_dead(shell: Shell) -> None:
     assert not shell.directory.exists()
 
 
+@pytest.mark.long
 def test_without_a_quorum_nodes_and_partitions_are_still_reported(shell: Shell) -> None:
     bootstrap = shell.json("up", "--timings", "fast")["bootstrap"]
     from confluent_kafka.admin import AdminClient, NewTopic

@@ -79,6 +79,7 @@ def test_the_same_faults_lose_nothing_if_records_are_written_first(
     assert summary["faults"] == 3
 
 
+@pytest.mark.long
 def test_a_stored_run_of_a_third_party_system_is_judged_again(
     installed: Path, tmp_path: Path
 ) -> None:
