@@ -23,7 +23,17 @@ CACHE = Path(".pytest_cache/v")
 LAST_FAILED = CACHE / "cache/lastfailed"
 EXIT_STATUS = CACHE / "laststand/exit_status"
 """Written by `tests/conftest.py` when a session ends."""
-REAL = ("tests/wire/", "tests/containers/")
+REAL = (
+    "tests/wire/",
+    "tests/containers/",
+    "tests/cli/test_kill_anytime.py",
+    "tests/cli/test_nightly.py",
+    "tests/cli/test_remote_stores.py",
+    "tests/cli/test_resumed_campaigns.py",
+    "tests/cli/test_signals.py",
+    "tests/unit/harness/systems/apache_kafka/test_kafka_events.py",
+)
+"""Real processes, and tasks that follow real time."""
 AGAIN_MAX = 5
 """With more failures something is wrong with the product or the machine, not with a test."""
 

@@ -71,6 +71,7 @@ class Cluster(RealCluster):
 
     def __init__(self, quorum: Quorum, broker: Broker, directory: Path) -> None:
         self.rows: list[tuple[str, tuple[Any, ...]]] = []
+        self.seen_down = 0
         self.found: list[Violation] = []
         self.system = Kafka(Network(quorum, broker))
         self.controller_files = {f"c{i}": Files() for i in (11, 12, 13)}
@@ -85,7 +86,9 @@ class Cluster(RealCluster):
         super().__init__(_as_request(request), NODES)
 
     def is_alive(self, name: str) -> bool:
-        return name != "b1" or self._broker.runs
+        is_alive = name != "b1" or self._broker.runs
+        self.seen_down += not is_alive
+        return is_alive
 
     def node_files(self, name: str) -> Files:  # type: ignore[override]
         return self.controller_files.get(name, self._broker.files)
@@ -169,6 +172,8 @@ def test_replicas_are_recorded_until_their_broker_goes_down(tmp_path: Path) -> N
         broker.files.data = log_of(0)
         cluster.went_down(("b1",))
         await cluster.until(lambda: len(cluster.of("replica_states")) == 3)
+        # What follows the replicas must notice that the process is another one; it asks several times in each round.
+        await cluster.until(lambda: cluster.seen_down >= 5)
         broker.runs = True
         cluster.went_up("b1")
         await cluster.until(lambda: len(cluster.of("replica_states")) == 4)
