@@ -172,7 +172,7 @@ def test_replicas_are_recorded_until_their_broker_goes_down(tmp_path: Path) -> N
         broker.files.data = log_of(0)
         cluster.went_down(("b1",))
         await cluster.until(lambda: len(cluster.of("replica_states")) == 3)
-        # What follows the replicas must notice that the process is another one; it asks several times in each round.
+        # What follows the replicas must notice that it is another process; it asks several times in each round.
         await cluster.until(lambda: cluster.seen_down >= 5)
         broker.runs = True
         cluster.went_up("b1")
