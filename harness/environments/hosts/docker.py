@@ -22,9 +22,10 @@ from typing import Any
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from harness.contracts.cluster import CONTROLLER_ID_FIRST, HARNESS_HOST
-from harness.contracts.system import EventSource, ProgramFiles
+from harness.contracts.system import EventSource
 from harness.environments.hosts import image
 from harness.environments.hosts.cluster import OUTPUT_BYTES, HostCluster, HostNode, add_node
+from harness.environments.hosts.programs import program_paths
 from harness.environments.hosts.subnets import NETWORKS, free_prefix, routed_networks
 from harness.environments.observation.event_tail import LocalFiles
 from harness.environments.request import ClusterRequest, EnvironmentRequest
@@ -212,7 +213,10 @@ class DockerPlacement:
             mounts=[
                 Mount(DATA, directory, type="bind", propagation="rslave"),
                 Mount("/log", log, type="bind"),
-                *(Mount(path, path, type="bind", read_only=True) for path in self._programs()),
+                *(
+                    Mount(path, path, type="bind", read_only=True)
+                    for path in program_paths(self._request.system)
+                ),
             ],
             init=True,
             cap_drop=["ALL"],
@@ -238,10 +242,6 @@ class DockerPlacement:
         container = self._engine.containers.get(created["Id"])
         container.start()
         return container
-
-    def _programs(self) -> Sequence[str]:
-        system = self._request.system
-        return system.program_paths() if isinstance(system, ProgramFiles) else ()
 
     async def start_process(self, node: HostNode) -> int:
         """Starts a node's process in its container; returns its pid on this machine, 0 if it ended at once."""

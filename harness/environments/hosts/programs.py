@@ -11,6 +11,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
+from harness.contracts.system import ProgramFiles, System
+
+
+def program_paths(system: System) -> Sequence[str]:
+    """Returns the files of this machine that a system's nodes need; none for most systems."""
+    return system.program_paths() if isinstance(system, ProgramFiles) else ()
+
 
 def programs_version(paths: Sequence[str]) -> str:
     """Returns a hash of the names, sizes and times of all files: another one if any of them changes."""

@@ -17,11 +17,16 @@ from typing import Any
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from harness.contracts.cluster import CONTROLLER_ID_FIRST, HARNESS_HOST
-from harness.contracts.system import EventSource, ProgramFiles
+from harness.contracts.system import EventSource
 from harness.environments.hosts.bundle import PYTHON, bundle_version, make_bundle
 from harness.environments.hosts.cluster import OUTPUT_BYTES, HostCluster, HostNode, add_node
 from harness.environments.hosts.inventory import Host, Inventory, load_inventory
-from harness.environments.hosts.programs import moved, programs_version, write_programs
+from harness.environments.hosts.programs import (
+    moved,
+    program_paths,
+    programs_version,
+    write_programs,
+)
 from harness.environments.request import ClusterRequest, EnvironmentRequest
 from harness.errors import HarnessFailure, UsageError
 from nemesis.agent.client import AgentClient, AgentGoneError
@@ -368,7 +373,7 @@ class SshPlacement:
         for remote in self._remotes:
             mine = [n.address for n in self.nodes.values() if n.agent is remote.agent]
             await remote.agent.request("add_addresses", addresses=mine, beside=remote.host.address)
-        if paths := self._programs():
+        if paths := program_paths(self._request.system):
             for remote in self._remotes:
                 root = await asyncio.to_thread(remote.copy_programs, paths)
                 self._program_roots[remote.host.name] = root
@@ -382,10 +387,6 @@ class SshPlacement:
             await node.agent.request("write_file", path=f"{made.log}/{name}", text=text)
         await node.agent.request("enter_namespace", node=node.name, pid=None)
 
-    def _programs(self) -> Sequence[str]:
-        system = self._request.system
-        return system.program_paths() if isinstance(system, ProgramFiles) else ()
-
     async def start_process(self, node: HostNode) -> int:
         """Starts a node's process on its host; returns its pid there, 0 if it ended at once."""
         remote = self._remote_of[node.name]
@@ -394,7 +395,7 @@ class SshPlacement:
             node.placed(), log, python=self._inventory.python, ends_with_stdin=False
         )
         if root := self._program_roots.get(remote.host.name):
-            command = moved(command, self._programs(), root)
+            command = moved(command, program_paths(self._request.system), root)
         response = await node.agent.request(
             "spawn",
             node=node.name,

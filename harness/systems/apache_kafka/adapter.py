@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, cached_property
+from pathlib import Path
 
 from checkers.java import JavaRuntime
 from harness.contracts.cluster import AddRow, Topic
@@ -19,7 +20,6 @@ from harness.contracts.system import (
     StoredBatch,
 )
 from harness.contracts.violation import Violation
-from harness.errors import UsageError
 from harness.systems.apache_kafka import exits, properties, storage, versions
 from harness.systems.apache_kafka.cache import VersionCache, fetch_command, version_cache
 from harness.systems.apache_kafka.command import node_command
@@ -68,8 +68,7 @@ class ApacheKafka:
 
     def check_properties(self, given: Mapping[str, str]) -> None:
         """Raises `UsageError` if a property cannot be set by an experiment."""
-        for name in sorted(properties.OWN_PROPERTIES & given.keys()):
-            raise UsageError(f"{name} cannot be set in an experiment: laststand places the nodes")
+        properties.refuse_own_properties(given)
 
     # -- what a node is
 
@@ -77,17 +76,14 @@ class ApacheKafka:
         self, node: Node, nodes: Sequence[Node], settings: Settings, *, data_dir: str
     ) -> Mapping[str, str]:
         """Returns `server.properties` and the configuration of the node's logging."""
-        return {
-            properties.PROPERTIES_FILE: properties.server_properties(
-                self.version,
-                node,
-                nodes,
-                settings,
-                log_dirs=[f"{data_dir}/{name}" for name in LOG_DIRS],
-                extra=settings.properties,
-            ),
-            properties.logging_file(self.version): properties.logging_text(self.version),
-        }
+        return properties.node_files(
+            self.version,
+            node,
+            nodes,
+            settings,
+            log_dirs=[f"{data_dir}/{name}" for name in LOG_DIRS],
+            extra=settings.properties,
+        )
 
     def disk_files(self, node: Node, settings: Settings, generation: int) -> Mapping[str, bytes]:
         """Returns what Kafka's storage tool writes for this node."""
@@ -113,7 +109,7 @@ class ApacheKafka:
     def program_paths(self) -> Sequence[str]:
         """Returns the jars with the class-data archive, and Java."""
         self._cache.require()
-        paths = [self._cache.directory, *mounted_paths(self._java.home)]
+        paths = [self._cache.directory, *self._java_paths]
         if (library := wall_clock.find_library()) is not None:
             paths.append(library)
         return [str(path) for path in paths]
@@ -140,14 +136,18 @@ class ApacheKafka:
     def _java(self) -> JavaRuntime:
         return find_kafka_java(self.version)
 
+    @cached_property
+    def _java_paths(self) -> tuple[Path, ...]:
+        # Once: it walks through the whole Java home, and every start of a node asks.
+        return mounted_paths(self._java.home)
+
     # -- how it is reached: the protocol is the one of the reference system
 
     def is_ready(self, node: Node, nodes: Sequence[Node]) -> bool:
         """Whether a broker reports all brokers to clients."""
-        from harness.systems.reference.status import broker_count
+        from harness.systems.reference.status import knows_all_brokers
 
-        brokers = sum(other.role == "broker" for other in nodes)
-        return broker_count(node.address) >= brokers
+        return knows_all_brokers(node, nodes)
 
     def client_host(self, name: str, *, source: str | None = None) -> RealClientHost:
         """Returns a client host on this machine."""

@@ -117,8 +117,7 @@ def server_properties(
         UsageError: A property cannot be set by an experiment, or this version does not accept a setting.
     """
     extra = extra or {}
-    for name in sorted(OWN_PROPERTIES & extra.keys()):
-        raise UsageError(f"{name} cannot be set in an experiment: laststand places the nodes")
+    refuse_own_properties(extra)
     properties = {
         **_identity(node, nodes, log_dirs),
         **_CLUSTER,
@@ -129,6 +128,12 @@ def server_properties(
         **extra,
     }
     return f"# {node.name}\n{properties_text(properties)}"
+
+
+def refuse_own_properties(given: Mapping[str, str]) -> None:
+    """Raises `UsageError` if one of these properties cannot be set by an experiment."""
+    for name in sorted(OWN_PROPERTIES & given.keys()):
+        raise UsageError(f"{name} cannot be set in an experiment: laststand places the nodes")
 
 
 def _identity(node: Node, nodes: Sequence[Node], log_dirs: Sequence[str]) -> dict[str, str]:

@@ -52,10 +52,9 @@ class ReferenceSystem:
 
     def is_ready(self, node: Node, nodes: Sequence[Node]) -> bool:
         """Whether a broker reports all brokers to clients."""
-        from harness.systems.reference.status import broker_count
+        from harness.systems.reference.status import knows_all_brokers
 
-        brokers = sum(other.role == "broker" for other in nodes)
-        return broker_count(node.address) >= brokers
+        return knows_all_brokers(node, nodes)
 
     def client_host(self, name: str, *, source: str | None = None) -> RealClientHost:
         """Returns a client host on this machine."""

@@ -1,8 +1,10 @@
 """Queries a running cluster of the reference system."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
+from harness.contracts.system import Node
 from harness.systems.reference.wire_client import ask
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
@@ -30,6 +32,11 @@ def broker_count(address: str, timeout_s: float = 1.0) -> int:
         return len(ask(address, request, timeout_s=timeout_s).brokers)
     except (OSError, ValueError):
         return 0
+
+
+def knows_all_brokers(node: Node, nodes: Sequence[Node]) -> bool:
+    """Whether a broker reports all brokers of a cluster to clients."""
+    return broker_count(node.address) >= sum(other.role == "broker" for other in nodes)
 
 
 def partitions(address: str, limit_s: float) -> list[dict[str, Any]]:
