@@ -135,6 +135,9 @@ def build_change(
         if election.source not in (ElectedFrom.ISR, ElectedFrom.ELR):
             # The new leader's log is authoritative now; replicas that were complete before may have to truncate.
             elr = ()
+        elif len(isr) >= context.min_isr and context.rules("ELR-1"):
+            # [ELR-1] Min ISR may have been lowered to 1 meanwhile: a leader elected from the ELR commits alone.
+            elr = ()
         if election.is_flagged:
             recovery_state = RECOVERING
     if not context.elr_on:
