@@ -25,6 +25,10 @@ excused if all of them are flagged and lawful, a broken promise if none is, and 
 
 A leader that cuts its own log is as bad as an unflagged election. Only recorded logs show it.
 
+An administrator may request an unclean election. The first election of the partition since then is the one that
+was requested (`elects_uncleanly` of the `faults` table). If it is flagged, the second rule does not apply to it:
+it is lawful, and excuses what it lost and nothing else. If it is not flagged, a member of ISR or ELR was elected.
+
 Source: `docs/variants.md`, "How a loss is judged"; KIP-966.
 """
 
@@ -160,10 +164,13 @@ class Elections:
             _Lawfulness(rows, broker_states, faults, self.logs.node_of) if is_checked else None
         )
         self.elections: list[Election] = []
+        requested = _Requested(faults)
         leader = -1
         for index, row in enumerate(rows):
             if row["leader"] >= 0 and (row["leader"] != leader or row["flagged"]):
-                reason = lawfulness.objection(index) if lawfulness and row["flagged"] else ""
+                is_requested, reason = requested.take(row), ""
+                if lawfulness and row["flagged"] and not is_requested:
+                    reason = lawfulness.objection(index)
                 isr = rows[index - 1]["isr"] if index else ()
                 self.elections.append(self._election(row, isr, reason))
             leader = row["leader"]
@@ -307,6 +314,29 @@ def _is_before(election: Election, until: Claims | None) -> Bools | bool:
     known = np.maximum(until.epoch, until.low_epoch)
     before: Bools = (election.at_ns <= until.by_ns) | (election.leader_epoch <= known)
     return before
+
+
+class _Requested:
+    """The unclean elections that administrators requested. Mutable: each request explains one election.
+
+    Args:
+        faults: Rows of the whole run.
+    """
+
+    def __init__(self, faults: pa.Table) -> None:
+        self._open = sorted(
+            (row["invoked_ns"], name)
+            for row in faults.to_pylist()
+            for name in row["elects_uncleanly"] or ()
+        )
+
+    def take(self, election: dict[str, Any]) -> bool:
+        """Returns whether an election was requested; the elections of a partition are passed in order."""
+        name = f"{election['topic']}-{election['partition']}"
+        later = [(at, other) for at, other in self._open if other != name or at > election["at_ns"]]
+        is_requested = len(later) < len(self._open)
+        self._open = later
+        return is_requested
 
 
 class _Lawfulness:

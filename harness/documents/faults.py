@@ -40,6 +40,7 @@ _TRAITS = """
 not a finding. Healing the fault starts the node again. |
 | can lose data | It may destroy what the node had written. |
 | unclean end | A node that it takes down cannot stop cleanly. |
+| excuses an unclean election | What an unclean election loses that it requested is excused. |
 | exclusive | A node has at most one fault with the same word at a time. A second one does not affect it. |
 | repair | It repairs something, and needs no evidence. |
 """
@@ -79,6 +80,20 @@ off.
 
 `truncate_file` cuts the newest segment of the largest partition log, at most to nothing. The metadata
 log is never cut.
+""",
+    ),
+    Group.ADMIN: (
+        "Administration",
+        """\
+The harness requests these actions from one broker after the other until one responds. Apache Kafka serves all of
+them; the reference system serves `alter_config` of `min.insync.replicas` and `unclean.leader.election.enable`.
+Other actions are refused before the run starts. The nodes of such a fault are the broker that responded.
+An action that the cluster refuses affects no node and does not count. If no response says whether an unclean
+election took place, the verdict is unknown.
+""",
+        """\
+An unclean election that was requested excuses what it loses: the first election of the partition since the
+request, if it is flagged. A reassignment, a new level or another min ISR excuses nothing.
 """,
     ),
     Group.REPAIR: ("Repairs", "", ""),
@@ -128,6 +143,7 @@ def _traits(row: FaultType) -> str:
         "excuses a death": row.excuses_death,
         "can lose data": row.can_lose_data,
         "unclean end": row.ends_uncleanly,
+        "excuses an unclean election": row.can_elect_uncleanly,
         f"exclusive: {row.exclusive}": bool(row.exclusive),
         "repair": row.is_repair,
     }
@@ -135,7 +151,11 @@ def _traits(row: FaultType) -> str:
 
 
 def _random() -> str:
-    never = [name for name, row in FAULTS.items() if name not in FAMILIES and not row.is_repair]
+    never = [
+        name
+        for name, row in FAULTS.items()
+        if name not in FAMILIES and not row.is_repair and row.group is not Group.ADMIN
+    ]
     return f"""
 ## Random faults
 
@@ -144,7 +164,8 @@ what is enabled for brokers. A seed uses a subset of the families, or all with `
 {_listed(sorted(RARE))} are drawn rarely, because each destroys a replica. {_listed(never)} is only for
 schedules that name it. Clocks are wrong by up to five minutes and 200 000 ppm; beyond 500 ppm a clock is
 broken. `examples/all-faults.toml` has every family in the simulation, `examples/long-all-faults.toml` in
-containers.
+containers, except `admin`. The family `admin` draws administrative actions that the system serves, but never
+`alter_feature`, and is used only where it is named.
 """
 
 

@@ -10,10 +10,18 @@ import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
+from harness.contracts.administration import Action, ActionOutcome
 from harness.contracts.cluster import HARNESS_HOST, Population, Topic
 from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
-from harness.contracts.system import CLOCK_EVENT, ExitDiagnosis, Node, RealClientHost, System
+from harness.contracts.system import (
+    CLOCK_EVENT,
+    Administrable,
+    ExitDiagnosis,
+    Node,
+    RealClientHost,
+    System,
+)
 from harness.contracts.violation import Violation
 from harness.environments.observation.event_tail import EventSource, EventTail
 from harness.environments.request import ClusterRequest
@@ -48,6 +56,7 @@ class RealCluster:
         self.clients = tuple(f"client-{index}" for index in range(request.clients))
         self.harness_host = HARNESS_HOST
         self.bootstrap = tuple(node.address for node in nodes if node.role == "broker")
+        self._addresses = {node.node_id: node.address for node in nodes if node.role == "broker"}
         self._system = request.system
         self._on_violation = request.on_violation
         self._observation = request.system.observation(
@@ -124,6 +133,13 @@ class RealCluster:
     async def call(self, node: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Runs a coroutine and waits for it."""
         return await coroutine
+
+    async def administer(self, action: Action) -> ActionOutcome:
+        """Requests an administrative action; the system serves it, or it was refused before the run."""
+        assert isinstance(self._system, Administrable)
+        return await self._system.administer(
+            self.client_host(HARNESS_HOST), self._addresses, action
+        )
 
     def topic_created(self, topic: Topic) -> None:
         """Notes that a topic was created."""

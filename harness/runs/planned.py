@@ -1,5 +1,6 @@
 """The faults of a run, known before it begins."""
 
+from harness.contracts.system import Administrable
 from harness.runs.experiment import Experiment
 from harness.scenarios import find_by_name
 from harness.simulation.randomness import RandomTree
@@ -11,6 +12,7 @@ def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
     """Returns the faults of a run: the explicit schedule, or one drawn from the seed; none for a scenario."""
     if experiment.schedule or experiment.scenario or not experiment.nemesis.faults:
         return experiment.schedule
+    system = experiment.system_under_test
     return random_schedule(
         RandomTree(seed).stream("fault"),
         families=experiment.nemesis.faults,
@@ -18,6 +20,7 @@ def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
         partitions=experiment.topic.partition_names(),
         rhythm=experiment.nemesis.rhythm(),
         every_family=experiment.nemesis.every_family,
+        actions=tuple(system.actions) if isinstance(system, Administrable) else (),
     )
 
 

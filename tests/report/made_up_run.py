@@ -112,6 +112,7 @@ class _Tape:
                 FAULTS[fault].excuses_death,
                 [],
                 False,
+                [],
             ),
         )
 

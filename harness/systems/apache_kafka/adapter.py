@@ -9,6 +9,15 @@ from harness.systems.apache_kafka.java import find_kafka_java, mounted_paths
 from harness.systems.apache_kafka.versions import Version
 
 from checkers.java import JavaRuntime
+from harness.contracts.administration import (
+    Action,
+    ActionOutcome,
+    AlterConfig,
+    AlterFeature,
+    ElectLeader,
+    MoveReplica,
+    Reassign,
+)
 from harness.contracts.cluster import AddRow, Topic
 from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
@@ -29,8 +38,8 @@ from harness.systems.clock import wall_clock
 class ApacheKafka:
     """One version of Apache Kafka at certain feature levels.
 
-    Implements `System`, `VersionedSystem`, `PropertyTaker`, `DiskFormatter`, `ProgramFiles`, `ExitDiagnosis` and
-    `LogReader`.
+    Implements `System`, `VersionedSystem`, `PropertyTaker`, `DiskFormatter`, `ProgramFiles`, `ExitDiagnosis`,
+    `LogReader`, `Administrable` and `SeveralLogDirs`.
 
     Args:
         version: Of all nodes.
@@ -42,8 +51,12 @@ class ApacheKafka:
     default_client = "native"
     has_controllers = True
     brokers_max = 10
+    log_dirs_max = 4
     timings = tuple(properties.TIMINGS)
     switchable_rules: Collection[str] = ()
+    actions = tuple(
+        kind.name for kind in (AlterConfig, AlterFeature, Reassign, MoveReplica, ElectLeader)
+    )
     versions = tuple(str(version) for version in versions.SUPPORTED)
 
     def __init__(self, version: Version, levels: Mapping[str, int]) -> None:
@@ -147,6 +160,18 @@ class ApacheKafka:
         from harness.systems.reference import topics
 
         await topics.create_topic(host, bootstrap, topic)
+
+    def refusal(self, action: Action) -> str:
+        """Returns "": every action is served, and what is wrong with one is in the response."""
+        return ""
+
+    async def administer(
+        self, host: ClientHost, brokers: Mapping[int, str], action: Action
+    ) -> ActionOutcome:
+        """Requests an action; returns what became of it."""
+        from harness.systems import administration
+
+        return await administration.administer(host, brokers, action)
 
     # -- what it reports
 
