@@ -39,7 +39,7 @@ from harness.errors import HarnessError, HarnessFailure
 from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
 from harness.runs.judge import judge_result
-from harness.runs.promises import promises_of
+from harness.runs.promises import promises_of, version_of
 from harness.runs.record import finish_run, record_run
 from harness.runs.result import RunResult
 from harness.runs.simulated import simulate
@@ -309,7 +309,12 @@ def _outcome(experiment: Experiment, verdict: Verdict) -> dict[str, str]:
     """Returns how a scripted scenario ended and how it should."""
     if not experiment.scenario:
         return {"outcome": "", "predicted": ""}
-    predicted = predicted_outcome(find_by_name(experiment.scenario), promises_of(experiment))
+    predicted = predicted_outcome(
+        find_by_name(experiment.scenario),
+        promises_of(experiment),
+        system=experiment.system,
+        version=version_of(experiment),
+    )
     return {"outcome": outcome_word(verdict), "predicted": predicted}
 
 

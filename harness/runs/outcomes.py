@@ -11,7 +11,7 @@ from harness.contracts.verdict import Validity, Verdict
 from harness.errors import HistoryError, UsageError
 from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
-from harness.runs.promises import promises_of
+from harness.runs.promises import promises_of, version_of
 from harness.scenarios import find_by_name
 from harness.scenarios.outcome import outcome_word, predicted_outcome
 from results.layout import RunFiles
@@ -47,7 +47,12 @@ def add_outcome(directory: Path, summary: dict[str, Any]) -> dict[str, Any]:
     try:
         experiment = experiments.load(RunFiles(directory).experiment)
         scenario = find_by_name(experiment.scenario)
-        predicted = predicted_outcome(scenario, promises_of(experiment))
+        predicted = predicted_outcome(
+            scenario,
+            promises_of(experiment),
+            system=experiment.system,
+            version=version_of(experiment),
+        )
     except (KeyError, UsageError) as error:
         raise HistoryError(f"{RunFiles(directory).experiment} is damaged: {error}") from None
     outcome = outcome_word(stored_verdict(directory))

@@ -7,9 +7,10 @@ record that shows it. The second row records how the run ended.
 from dataclasses import replace
 
 from harness.contracts.run_context import RunContext, context_to_row
-from harness.contracts.system import Promises
+from harness.contracts.system import Promises, VersionedSystem
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
+from harness.systems.registry import SYSTEMS
 
 HARNESS_DIED = "the harness died before the run was over"
 
@@ -17,6 +18,14 @@ HARNESS_DIED = "the harness died before the run was over"
 def promises_of(experiment: Experiment) -> Promises:
     """Returns what the system of an experiment promises with its profile."""
     return experiment.system_under_test.profiles[experiment.profile]
+
+
+def version_of(experiment: Experiment) -> str:
+    """Returns the version of an experiment's system, the default one by its number; "" if it has no versions."""
+    system = SYSTEMS.get(experiment.system)
+    if not isinstance(system, VersionedSystem):
+        return ""
+    return experiment.version or str(getattr(experiment.system_under_test, "version", ""))
 
 
 def promised_context(experiment: Experiment) -> RunContext:
