@@ -41,7 +41,7 @@ RARE = frozenset({"wipe", "bit_flip"})
 RARE_SHARE = 0.25
 """Each of them destroys a replica, so they are drawn rarely: this share of their draws counts."""
 
-_DRAWN_ACTIONS = ("alter_config", "reassign", "move_replica", "elect_leader")
+DRAWN_ACTIONS = ("alter_config", "reassign", "move_replica", "elect_leader")
 """A change of a feature level would change what the run promises, so it is not drawn."""
 
 _AWAY = ("cut", "isolate", "pause", "stop", "oom", "stuck_disk", "read_only")
@@ -132,7 +132,7 @@ class _Draw:
     ) -> None:
         self.stream = stream
         self.families = families
-        self.actions = [name for name in actions if name in _DRAWN_ACTIONS]
+        self.actions = [name for name in actions if name in DRAWN_ACTIONS]
         self.partitions = partitions
         self.rhythm = rhythm
         self.scale = scale

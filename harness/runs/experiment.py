@@ -27,7 +27,7 @@ from harness.scenarios import find_by_name
 from harness.systems.registry import REFERENCE, SYSTEMS
 from nemesis.administration import ACTIONS, action_of
 from nemesis.fault import Fault
-from nemesis.schedule import ADMIN, FAMILIES, Rhythm
+from nemesis.schedule import ADMIN, DRAWN_ACTIONS, FAMILIES, Rhythm
 from results.layout import check_experiment_name
 from workloads.append import APPEND, AppendConfig
 from workloads.registry import CLIENTS, WORKLOADS
@@ -340,6 +340,11 @@ class Experiment:
             raise UsageError(
                 f"the system {self.system!r} serves no administrative actions; leave "
                 f"{requested[0].fault if requested else ADMIN!r} out"
+            )
+        if ADMIN in self.nemesis.faults and not set(DRAWN_ACTIONS) & set(system.actions):
+            raise UsageError(
+                f"the system {self.system!r} serves no action that the family {ADMIN!r} draws "
+                f"({', '.join(DRAWN_ACTIONS)}); leave it out"
             )
         for fault in requested:
             refusal = system.refusal(action_of(fault))
