@@ -93,7 +93,8 @@ election took place, the verdict is unknown.
 """,
         """\
 An unclean election that was requested excuses what it loses: the first election of the partition since the
-request, if it is flagged. A reassignment, a new level or another min ISR excuses nothing.
+request, if it is flagged. Other actions excuse nothing by themselves. If replicas or min ISR of a partition
+changed since its ISR last had min ISR members, a flagged election counts as unavoidable.
 """,
     ),
     Group.REPAIR: ("Repairs", "", ""),

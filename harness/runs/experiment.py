@@ -323,6 +323,12 @@ class Experiment:
                 _, separator, partition = target.partition(":")
                 if separator:
                     check_choice("partition", partition, partitions)
+            named = (fault.params.get("broker", 1), *fault.params.get("replicas", ()))
+            if fault.fault in ACTIONS and max(named) > self.cluster.brokers:
+                raise UsageError(
+                    f"fault {fault.id} names broker {max(named)}, but there are "
+                    f"{self.cluster.brokers} brokers"
+                )
             if "partition" in fault.params:
                 check_choice("partition", fault.params["partition"], partitions)
             if "topic" in fault.params:

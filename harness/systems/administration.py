@@ -99,6 +99,9 @@ async def administer(host: ClientHost, brokers: Mapping[int, str], action: Actio
             if INVALID_UPDATE_VERSION not in attempts.codes.values():
                 break
     elif isinstance(action, AlterConfig):
+        if not action.topic and action.broker is not None:
+            # A broker refuses to forward changes of another broker's own settings.
+            brokers = {action.broker: brokers[action.broker]}
         await _send(host, brokers, attempts, _config(action), _config_codes)
     elif isinstance(action, Reassign):
         await _send(host, brokers, attempts, _reassignment(action), _reassignment_codes)

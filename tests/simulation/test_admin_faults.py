@@ -85,8 +85,9 @@ def experiment(**more: object) -> Experiment:
         ("alter_feature", {"feature": "kraft.version", "level": 1}, "does not serve alter_feature"),
         ("alter_config", {"topic": "t", "key": "retention.ms", "value": 1}, "retention.ms"),
         ("alter_config", {"broker": 1, "key": MIN_ISR, "value": 1}, "all brokers only"),
-        ("alter_config", {"topic": "u", "key": MIN_ISR, "value": 1}, "unknown topic 'u'"),
-        ("reassign", {"partition": "t-1"}, "unknown partition 't-1'"),
+        ("alter_config", {"topic": "u", "key": MIN_ISR, "value": 1}, "no topic is called 'u'"),
+        ("reassign", {"partition": "t-1"}, "no partition is called 't-1'"),
+        ("reassign", {"partition": "t-0", "replicas": [1, 4]}, "names broker 4, but there are 3"),
     ],
 )
 def test_what_the_reference_system_does_not_serve_is_refused_before_the_run(

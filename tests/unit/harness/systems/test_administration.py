@@ -11,11 +11,13 @@ from kio.schema.alter_replica_log_dirs.v2 import response as log_dirs_response
 from kio.schema.describe_log_dirs.v4 import response as described_response
 from kio.schema.elect_leaders.v2 import response as election_response
 from kio.schema.errors import ErrorCode
+from kio.schema.incremental_alter_configs.v1 import response as altered_response
 from kio.schema.update_features.v1 import response as features_response
 from kio.serial import entity_writer
 
 from harness.contracts.administration import (
     ActionOutcome,
+    AlterConfig,
     AlterFeature,
     ElectLeader,
     MoveReplica,
@@ -150,6 +152,35 @@ def test_without_any_broker_nothing_was_requested() -> None:
 
     outcome = asyncio.run(administer(Alone(lambda *_: None), BROKERS, UNCLEAN))
     assert (outcome.broker, outcome.is_accepted, outcome.is_known) == (None, False, True)
+
+
+def altered(code: ErrorCode) -> Any:
+    result = altered_response.AlterConfigsResourceResponse(
+        error_code=code, error_message=None, resource_type=4, resource_name="3"
+    )
+    return altered_response.IncrementalAlterConfigsResponse(
+        throttle_time=NO_THROTTLE, responses=(result,)
+    )
+
+
+def test_the_setting_of_one_broker_is_sent_to_that_broker() -> None:
+    action = AlterConfig(broker=3, key="log.cleaner.threads", value="2")
+    outcome, host = done(lambda address, request: altered(NONE), action)
+    assert (outcome.broker, outcome.is_accepted) == (3, True)
+    ((address, request),) = host.sent
+    assert address == BROKERS[3]
+    (resource,) = request.resources
+    assert (resource.resource_type, resource.resource_name) == (4, "3")
+    assert (resource.configs[0].config_operation, resource.configs[0].value) == (0, "2")
+
+
+def test_a_setting_without_a_value_is_deleted() -> None:
+    action = AlterConfig(topic="t", key="min.insync.replicas", value=None)
+    _, host = done(lambda address, request: altered(NONE), action)
+    ((_, request),) = host.sent
+    (resource,) = request.resources
+    assert (resource.resource_type, resource.resource_name) == (2, "t")
+    assert (resource.configs[0].config_operation, resource.configs[0].value) == (1, None)
 
 
 def features(code: ErrorCode) -> Any:
