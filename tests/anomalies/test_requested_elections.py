@@ -9,7 +9,7 @@ from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement, Validity, Verdict
 from tests.anomalies.runs import append, broker, fault, final_read, replica, run, state
 
-CONTEXT = RunContext(elr_on=True, unclean_election_enabled=False)
+CONTEXT = RunContext(elr_on=True, unclean_election_enabled=False, acked_during_faults_min=0)
 """With eligible leader replicas a flagged election excuses a loss only if it was unavoidable."""
 
 ELECTED_AT = 50
@@ -63,7 +63,7 @@ UNCLEAN = state(ELECTED_AT, 2, [2], epoch=2, flagged=True)
 def test_a_requested_unclean_election_excuses_what_it_loses(with_logs: bool) -> None:
     verdict = judged([requested(40)], [*LEADERLESS, UNCLEAN], with_logs=with_logs)
     assert loss(verdict) == {Judgement.EXCUSED}
-    assert verdict.validity == Validity.VALID
+    assert verdict.validity == Validity.VALID, verdict.reasons
     assert (verdict.excused_lost_records, verdict.unexcused_lost_records) == (1, 0)
 
 

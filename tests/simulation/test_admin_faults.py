@@ -115,8 +115,10 @@ def test_impossible_actions_are_refused(
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_actions_beside_power_cuts_leave_the_reference_system_valid(seed: int) -> None:
-    faults = NemesisConfig(faults=("admin", "power", "isolate", "kill"), every_family=True)
-    made = Experiment(name="admin", duration_ms=8000, nemesis=faults)
+    faults = NemesisConfig(
+        faults=("admin", "power", "isolate", "kill"), every_family=True, gap_ms=300, step_ms=300
+    )
+    made = Experiment(name="admin", duration_ms=20_000, nemesis=faults)
     result = simulate(made, seed)
     verdict, _ = judge_result(made, seed, result)
     requested = [

@@ -90,9 +90,8 @@ def row_of(cluster: Cluster, made: Fault) -> dict[str, Any]:
     nemesis = Nemesis(cluster, cluster, rows.append, Random(1))  # type: ignore[arg-type]
     asyncio.run(nemesis.inject(made))
     (row,) = rows
-    (found,) = pa.Table.from_pylist(
-        [dict(zip(FAULTS.names, row, strict=True))], schema=FAULTS
-    ).to_pylist()
+    columns = dict(zip(FAULTS.names, row, strict=True))
+    found: dict[str, Any] = pa.Table.from_pylist([columns], schema=FAULTS).to_pylist()[0]
     return found
 
 

@@ -440,7 +440,7 @@ def test_fault_traits_agree_with_their_effects_on_nodes():
 
 def test_faults_that_are_over_at_once_neither_last_nor_excuse_anything():
     momentary = names(where="is_momentary")
-    assert momentary == {"reset_connections", "restart", "start", "heal"}
+    assert momentary == {"reset_connections", "restart", "start", "heal", *ACTIONS}
     assert not momentary & names(where="excuses_death")
     assert not momentary & names(where="is_outage")
     assert names(where="is_repair") <= momentary

@@ -254,7 +254,12 @@ def test_a_history_of_format_3_must_list_all_tables_of_its_format(tmp_path, tabl
 
 
 def test_a_history_of_format_4_has_no_requested_elections(tmp_path, tables):
+    fault = ("f1", "elect_leader", [], ["b1"], "{}", 5, 6, None, True, "{}")
+    writer = HistoryWriter(None)
+    writer.add("faults", (*fault, False, False, False, False, [], False, ["t-0"]))
+    tables["faults"] = writer.close()["faults"]
     write_tables(tmp_path, tables)
+    assert read_tables(tmp_path)["faults"].column("elects_uncleanly").to_pylist() == [["t-0"]]
     as_format_4(tmp_path)
     faults = read_tables(tmp_path)["faults"]
     assert faults.schema.equals(TABLES["faults"])
