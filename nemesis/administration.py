@@ -34,6 +34,14 @@ SEEN_LIMIT_MS = 10_000
 
 UNCLEAN_ELECTIONS = "elects_uncleanly"
 """Key of the evidence: partitions whose unclean election was requested and not refused."""
+UNCLEAN_ALLOWED = "allows_unclean"
+"""Key of the evidence: partitions for which unclean elections are allowed from then on."""
+RECONFIGURED = "reconfigures"
+"""Key of the evidence: partitions whose min ISR, replicas or feature levels were changed."""
+FOR_VERDICTS = (UNCLEAN_ELECTIONS, UNCLEAN_ALLOWED, RECONFIGURED)
+"""What verdicts need to know of an action, all lists of partitions; columns of the table `faults` as well."""
+
+MIN_ISR_KEY, UNCLEAN_KEY = "min.insync.replicas", "unclean.leader.election.enable"
 
 
 class Administered(Protocol):
@@ -154,9 +162,9 @@ async def _one(cluster: Administered, action: Action) -> Administration:
     if changed:
         facts["committed"] = changed
     may_have_happened = outcome.is_accepted or not outcome.is_known
-    if isinstance(action, ElectLeader) and action.unclean and may_have_happened:
-        facts[UNCLEAN_ELECTIONS] = [f"{action.topic}-{action.partition}"]
-        if not outcome.is_known:
+    if may_have_happened:
+        facts |= {key: names for key in _meanings(action)}
+        if isinstance(action, ElectLeader) and action.unclean and not outcome.is_known:
             # Whether an election that follows was the operator's is then unknown, and so is the verdict.
             facts["error"] = (
                 "the unclean election was requested, and no response says whether it took place"
@@ -167,6 +175,17 @@ async def _one(cluster: Administered, action: Action) -> Administration:
         facts=facts,
         took_effect=outcome.is_accepted and is_seen,
     )
+
+
+def _meanings(action: Action) -> tuple[str, ...]:
+    """Returns what an action means for verdicts, of `FOR_VERDICTS`."""
+    if isinstance(action, ElectLeader):
+        return (UNCLEAN_ELECTIONS,) if action.unclean else ()
+    if isinstance(action, AlterConfig):
+        if action.key == UNCLEAN_KEY and action.value != "false":
+            return (UNCLEAN_ALLOWED,)
+        return (RECONFIGURED,) if action.key == MIN_ISR_KEY else ()
+    return (RECONFIGURED,) if isinstance(action, AlterFeature | Reassign) else ()
 
 
 def _partitions_of(action: Action, view: CommittedMetadata) -> list[str]:

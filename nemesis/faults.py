@@ -100,7 +100,6 @@ class FaultType:
         is_repair: It repairs something. It opens no fault window and needs no evidence.
         ends_outages: It starts nodes, which heals the outages that took them down.
         heals_others: The driver heals the faults that it names, or all; no mechanism injects it.
-        can_elect_uncleanly: It may request an unclean election, which excuses what that election loses.
         is_split_by_draw: The driver draws which nodes are separated, and adds the parameter `groups`.
         sentence: Text for the report; `{who}` are the nodes, `{groups}` the sides of a partition, other names are
             parameters.
@@ -126,8 +125,12 @@ class FaultType:
     is_repair: bool = False
     ends_outages: bool = False
     heals_others: bool = False
-    can_elect_uncleanly: bool = False
     is_split_by_draw: bool = False
+
+    @property
+    def is_administrative(self) -> bool:
+        """Whether it is a request of an administrator; what verdicts need of it is in its evidence."""
+        return self.group is Group.ADMIN
 
 
 _PACKETS = {"planes": planes(), "at": choice("place to drop packets", PLACES)}
@@ -484,7 +487,6 @@ _ROWS = (
         about_targets="",
         parameters={**_PARTITION, "election": choice("election", ELECTIONS)},
         is_momentary=True,
-        can_elect_uncleanly=True,
         sentence="Requested the election of a leader of {partition} through {who}",
         evidence="the request was accepted and the leader epoch in committed metadata grew",
     ),

@@ -28,6 +28,8 @@ A leader that cuts its own log is as bad as an unflagged election. Only recorded
 An administrator may request an unclean election. The first election of the partition since then is the one that
 was requested (`elects_uncleanly` of the `faults` table). If it is flagged, the second rule does not apply to it:
 it is lawful, and excuses what it lost and nothing else. If it is not flagged, a member of ISR or ELR was elected.
+Neither does the rule apply after an administrator allowed unclean elections (`allows_unclean`), nor if one changed
+min ISR, replicas or feature levels between t0 and the election (`reconfigures`), which may erase the ELR.
 
 Source: `docs/variants.md`, "How a loss is judged"; KIP-966.
 """
@@ -352,6 +354,9 @@ class _Lawfulness:
         self._states = states
         self._brokers = broker_states.sort_by("metadata_offset").to_pylist()
         self._faults = [row for row in faults.to_pylist() if row["resolved"]]
+        self._actions = [
+            row for row in self._faults if row["allows_unclean"] or row["reconfigures"]
+        ]
         self._node_of = node_of
 
     def objection(self, election: int) -> str:
@@ -365,6 +370,8 @@ class _Lawfulness:
         min_isr = span[0]["min_isr"]
         if any(s["replicas"] != span[0]["replicas"] or s["min_isr"] != min_isr for s in span):
             return ""  # an administrator changed the partition meanwhile
+        if self._is_changed_by_administrator(span[0]["at_ns"], span[-1]):
+            return ""
         left: set[int] = set()
         for before, after in pairwise(span):
             gone = {*before["isr"], *before["elr"]} - {*after["isr"], *after["elr"]}
@@ -378,6 +385,18 @@ class _Lawfulness:
         return (
             f"only {len(left)} of at least {min_isr} brokers had left ISR and ELR by an unclean registration that"
             " an injected fault explains"
+        )
+
+    def _is_changed_by_administrator(self, since_ns: int, election: dict[str, Any]) -> bool:
+        """Whether an administrator allowed unclean elections, or changed the partition since a moment."""
+        name = f"{election['topic']}-{election['partition']}"
+        return any(
+            action["invoked_ns"] <= election["at_ns"]
+            and (
+                name in action["allows_unclean"]
+                or (name in action["reconfigures"] and _ends_after(action, since_ns))
+            )
+            for action in self._actions
         )
 
     def _left_uncleanly(self, broker: int, after_ns: int, to_ns: int) -> bool:
@@ -416,6 +435,11 @@ class _Lawfulness:
             node in fault["resolved"] and _ended_it(fault, node, orderly_ns, registration["at_ns"])
             for fault in self._faults
         )
+
+
+def _ends_after(action: dict[str, Any], at_ns: int) -> bool:
+    """Returns whether an action was completed after a moment, or never for certain."""
+    return action["completed_ns"] is None or bool(action["completed_ns"] >= at_ns)
 
 
 def _ended_it(fault: dict[str, Any], node: str, since_ns: int, to_ns: int) -> bool:

@@ -40,7 +40,6 @@ _TRAITS = """
 not a finding. Healing the fault starts the node again. |
 | can lose data | It may destroy what the node had written. |
 | unclean end | A node that it takes down cannot stop cleanly. |
-| excuses an unclean election | What an unclean election loses that it requested is excused. |
 | exclusive | A node has at most one fault with the same word at a time. A second one does not affect it. |
 | repair | It repairs something, and needs no evidence. |
 """
@@ -93,8 +92,9 @@ election took place, the verdict is unknown.
 """,
         """\
 An unclean election that was requested excuses what it loses: the first election of the partition since the
-request, if it is flagged. Other actions excuse nothing by themselves. If replicas or min ISR of a partition
-changed since its ISR last had min ISR members, a flagged election counts as unavoidable.
+request, if it is flagged. After `unclean.leader.election.enable` was set, every flagged election is lawful. If
+min ISR was set, or replicas or a feature level changed, since the ISR last had min ISR members, a flagged election
+counts as unavoidable: such a change may erase the ELR. Otherwise an action excuses nothing.
 """,
     ),
     Group.REPAIR: ("Repairs", "", ""),
@@ -144,7 +144,6 @@ def _traits(row: FaultType) -> str:
         "excuses a death": row.excuses_death,
         "can lose data": row.can_lose_data,
         "unclean end": row.ends_uncleanly,
-        "excuses an unclean election": row.can_elect_uncleanly,
         f"exclusive: {row.exclusive}": bool(row.exclusive),
         "repair": row.is_repair,
     }

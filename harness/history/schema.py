@@ -128,6 +128,16 @@ FAULTS = pa.schema(
             pa.list_(_STR),
             "partitions such as t-0 whose unclean election an administrator requested; without those refused",
         ),
+        _field(
+            "allows_unclean",
+            pa.list_(_STR),
+            "partitions for which an administrator allowed unclean elections from then on",
+        ),
+        _field(
+            "reconfigures",
+            pa.list_(_STR),
+            "partitions whose min ISR, replicas or feature levels an administrator changed",
+        ),
     ]
 )
 
@@ -319,7 +329,11 @@ TABLES: dict[str, pa.Schema] = {
 ADDED_IN: dict[str, int] = {"replica_batches": 4}
 """The history format that a table belongs to from on, for tables that older formats lack: they read as empty."""
 
-COLUMNS_ADDED_IN: dict[tuple[str, str], int] = {("faults", "elects_uncleanly"): 5}
+COLUMNS_ADDED_IN: dict[tuple[str, str], int] = {
+    ("faults", "elects_uncleanly"): 5,
+    ("faults", "allows_unclean"): 5,
+    ("faults", "reconfigures"): 5,
+}
 """The history format that a column belongs to from on. In histories of older formats its lists are empty."""
 
 

@@ -103,6 +103,8 @@ def fault(
     took_effect: bool = True,
     cut_short: list[str] | None = None,
     elects_uncleanly: list[str] | None = None,
+    allows_unclean: list[str] | None = None,
+    reconfigures: list[str] | None = None,
 ) -> dict[str, Any]:
     return {
         "fault_id": f"f{at}",
@@ -122,6 +124,8 @@ def fault(
         "cut_short": cut_short or [],
         "failed": False,
         "elects_uncleanly": elects_uncleanly or [],
+        "allows_unclean": allows_unclean or [],
+        "reconfigures": reconfigures or [],
     }
 
 

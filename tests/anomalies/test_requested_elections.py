@@ -116,3 +116,32 @@ def test_a_request_does_not_excuse_what_was_lost_before() -> None:
         state(ELECTED_AT, 3, [3], epoch=4, flagged=True),
     ]
     assert loss(judged([requested(45)], states)) == {Judgement.FORBIDDEN}
+
+
+def action(at: int, **columns: list[str]) -> dict[str, Any]:
+    return fault(at, "alter_config", ["b2"], **columns)
+
+
+@pytest.mark.parametrize(
+    ("faults", "judgement"),
+    [
+        ([action(15, reconfigures=["t-0"])], Judgement.EXCUSED),
+        ([action(15, reconfigures=["t-1"])], Judgement.FORBIDDEN),
+        ([action(0, reconfigures=["t-0"])], Judgement.FORBIDDEN),
+        ([action(ELECTED_AT + 1, reconfigures=["t-0"])], Judgement.FORBIDDEN),
+        ([action(0, allows_unclean=["t-0"])], Judgement.EXCUSED),
+        ([action(0, allows_unclean=["t-1"])], Judgement.FORBIDDEN),
+        ([action(ELECTED_AT + 1, allows_unclean=["t-0"])], Judgement.FORBIDDEN),
+    ],
+)
+def test_a_change_since_the_isr_was_full_may_have_erased_the_elr(
+    faults: list[dict[str, Any]], judgement: Judgement
+) -> None:
+    """The ISR had min ISR members until 10, from 1 on. Unclean elections stay allowed, whenever that was done."""
+    assert loss(judged(faults, [*LEADERLESS, UNCLEAN])) == {judgement}
+
+
+def test_a_change_does_not_excuse_an_election_without_a_flag() -> None:
+    unflagged = state(ELECTED_AT, 2, [2], epoch=2)
+    faults = [action(15, reconfigures=["t-0"], allows_unclean=["t-0"])]
+    assert loss(judged(faults, [*LEADERLESS, unflagged])) == {Judgement.FORBIDDEN}

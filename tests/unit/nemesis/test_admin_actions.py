@@ -206,3 +206,34 @@ def test_what_an_altered_setting_changes_is_in_the_evidence() -> None:
     row = row_of(cluster, fault("alter_config", topic="t", key="min.insync.replicas", value=2))
     assert row["took_effect"]
     assert json.loads(row["evidence"])["committed"]["t-0"]["after"]["min_isr"] == 2
+
+
+@pytest.mark.parametrize(
+    ("made", "column"),
+    [
+        (fault("alter_config", topic="t", key="min.insync.replicas", value=2), "reconfigures"),
+        (fault("alter_config", key="min.insync.replicas"), "reconfigures"),
+        (fault("alter_feature", feature="f", level=0), "reconfigures"),
+        (fault("reassign", partition="t-0", replicas=[3]), "reconfigures"),
+        (
+            fault("alter_config", topic="t", key="unclean.leader.election.enable", value=True),
+            "allows_unclean",
+        ),
+        (fault("alter_config", topic="t", key="unclean.leader.election.enable"), "allows_unclean"),
+        (
+            fault("alter_config", topic="t", key="unclean.leader.election.enable", value=False),
+            "",
+        ),
+        (fault("alter_config", topic="t", key="retention.ms", value=9), ""),
+        (fault("move_replica", "b1", partition="t-0"), ""),
+        (UNCLEAN, "elects_uncleanly"),
+    ],
+)
+def test_verdicts_learn_what_an_action_changed(made: Fault, column: str) -> None:
+    for outcome, happened in ((ACCEPTED, True), (UNKNOWN, True), (REFUSED, False)):
+        row = row_of(Cluster(outcome), made)
+        found = {name: row[name] for name in administration.FOR_VERDICTS}
+        assert found == {
+            name: ["t-0"] if happened and name == column else []
+            for name in administration.FOR_VERDICTS
+        }

@@ -211,6 +211,9 @@ def test_unknown_tables_and_wrong_schemas_are_not_written(tmp_path, tables):
     assert not is_finished(tmp_path)
 
 
+ADDED_IN_5 = ["elects_uncleanly", "allows_unclean", "reconfigures"]
+
+
 def as_format_4(run_dir) -> None:
     """Makes a history one of format 4, whose faults name no requested unclean elections."""
     directory = run_dir / "history"
@@ -218,7 +221,7 @@ def as_format_4(run_dir) -> None:
     manifest["format"] = 4
     (directory / "manifest.json").write_text(json.dumps(manifest))
     faults = directory / "faults.parquet"
-    pq.write_table(pq.read_table(faults).drop_columns(["elects_uncleanly"]), faults)
+    pq.write_table(pq.read_table(faults).drop_columns(ADDED_IN_5), faults)
 
 
 def as_format_3(run_dir) -> None:
@@ -256,7 +259,7 @@ def test_a_history_of_format_3_must_list_all_tables_of_its_format(tmp_path, tabl
 def test_a_history_of_format_4_has_no_requested_elections(tmp_path, tables):
     fault = ("f1", "elect_leader", [], ["b1"], "{}", 5, 6, None, True, "{}")
     writer = HistoryWriter(None)
-    writer.add("faults", (*fault, False, False, False, False, [], False, ["t-0"]))
+    writer.add("faults", (*fault, False, False, False, False, [], False, ["t-0"], [], []))
     tables["faults"] = writer.close()["faults"]
     write_tables(tmp_path, tables)
     assert read_tables(tmp_path)["faults"].column("elects_uncleanly").to_pylist() == [["t-0"]]
@@ -265,8 +268,7 @@ def test_a_history_of_format_4_has_no_requested_elections(tmp_path, tables):
     assert faults.schema.equals(TABLES["faults"])
     assert faults.num_rows == tables["faults"].num_rows > 0
     assert faults.column("elects_uncleanly").to_pylist() == [[]] * faults.num_rows
-    dropped = ["elects_uncleanly"]
-    assert faults.drop_columns(dropped).equals(tables["faults"].drop_columns(dropped))
+    assert faults.drop_columns(ADDED_IN_5).equals(tables["faults"].drop_columns(ADDED_IN_5))
 
 
 @pytest.mark.parametrize("version", [4, 5])
