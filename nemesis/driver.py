@@ -9,6 +9,7 @@ from typing import Any
 from harness.contracts.cluster import Cluster
 from harness.errors import UsageError
 from harness.names import unknown_name
+from nemesis.administration import FOR_VERDICTS
 from nemesis.fault import Fault
 from nemesis.faults import Targets
 from nemesis.mechanism import Effect, Injection, Injector
@@ -261,6 +262,10 @@ class Nemesis:
                 traits.excuses_death,
                 cut_short(effect.evidence) if traits.stops_cleanly else [],
                 "error" in effect.evidence,
+                *(
+                    list(effect.evidence.get(key, ())) if traits.is_administrative else []
+                    for key in FOR_VERDICTS
+                ),
             )
         )
 

@@ -52,7 +52,10 @@ class Fault:
         if self.type.targets is Targets.LINKS and len(self.targets) < 2:
             raise UsageError(f"fault {self.id}: a {self.fault} needs at least two targets")
         has_targets = bool(self.targets) or "groups" in self.params
-        if self.type.targets is not Targets.NONE and not has_targets:
+        if self.type.targets is Targets.CLUSTER:
+            if self.targets:
+                raise UsageError(f"fault {self.id} ({self.fault}) takes no targets")
+        elif self.type.targets is not Targets.NONE and not has_targets:
             raise UsageError(f"fault {self.id} ({self.fault}) needs at least one target")
 
     @property

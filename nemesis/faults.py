@@ -11,9 +11,11 @@ from enum import StrEnum
 
 from nemesis.parameters import (
     DIRECTIONS,
+    ELECTIONS,
     EVERY_MAX,
     IO_OPERATIONS,
     LARGEST_STEP_MS,
+    LEVEL_MAX,
     LONGEST_MS,
     PLACES,
     POWER_MODES,
@@ -22,6 +24,8 @@ from nemesis.parameters import (
     SHAPES,
     STOP_GRACE_MS,
     Parameter,
+    broker_id,
+    broker_ids,
     choice,
     count,
     counts_by_node,
@@ -29,6 +33,8 @@ from nemesis.parameters import (
     groups,
     non_zero,
     planes,
+    setting,
+    text,
     whole_number,
 )
 
@@ -40,6 +46,7 @@ class Group(StrEnum):
     PROCESS = "process"
     CLOCK = "clock"
     DISK = "disk"
+    ADMIN = "admin"
     REPAIR = "repair"
 
 
@@ -54,6 +61,8 @@ class Targets(StrEnum):
     """Brokers and controllers. Clients are excluded: a dead client reports nothing and is not started again."""
     BROKERS = "brokers"
     """Controllers are excluded: Raft promises nothing if a voter forgets its vote."""
+    CLUSTER = "cluster"
+    """The cluster as a whole: no targets are named. The nodes are the broker that did what was requested."""
     NONE = "none"
 
 
@@ -118,9 +127,15 @@ class FaultType:
     heals_others: bool = False
     is_split_by_draw: bool = False
 
+    @property
+    def is_administrative(self) -> bool:
+        """Whether it is a request of an administrator; what verdicts need of it is in its evidence."""
+        return self.group is Group.ADMIN
+
 
 _PACKETS = {"planes": planes(), "at": choice("place to drop packets", PLACES)}
 _GRACE = {"grace_ms": count(default=STOP_GRACE_MS)}
+_PARTITION = {"partition": text(is_needed=True)}
 
 _ROWS = (
     FaultType(
@@ -411,6 +426,69 @@ _ROWS = (
         ends_uncleanly=True,
         sentence="Cut the last {bytes} bytes off a log of {who}",
         evidence="the newest segment of the largest partition log is shorter",
+    ),
+    FaultType(
+        name="alter_config",
+        group=Group.ADMIN,
+        targets=Targets.CLUSTER,
+        about_targets="",
+        parameters={
+            "topic": text(absent="the setting is that of brokers"),
+            "broker": broker_id(absent="the setting is the default of all brokers"),
+            "key": text(is_needed=True),
+            "value": setting(),
+        },
+        is_momentary=True,
+        sentence="Changed the setting {key} through {who}",
+        evidence="the request was accepted",
+    ),
+    FaultType(
+        name="alter_feature",
+        group=Group.ADMIN,
+        targets=Targets.CLUSTER,
+        about_targets="",
+        parameters={
+            "feature": text(is_needed=True),
+            "level": whole_number(0, LEVEL_MAX, is_needed=True),
+        },
+        is_momentary=True,
+        sentence="Changed the feature {feature} to level {level} through {who}",
+        evidence="the request was accepted",
+    ),
+    FaultType(
+        name="reassign",
+        group=Group.ADMIN,
+        targets=Targets.CLUSTER,
+        about_targets="",
+        parameters={
+            **_PARTITION,
+            "replicas": broker_ids(
+                absent="the first replica leaves for another broker, or becomes the last if there is none"
+            ),
+        },
+        is_momentary=True,
+        sentence="Reassigned {partition} through {who}",
+        evidence="the replicas in committed metadata changed",
+    ),
+    FaultType(
+        name="move_replica",
+        group=Group.ADMIN,
+        targets=Targets.BROKERS,
+        about_targets="brokers with two log directories or more",
+        parameters=_PARTITION,
+        is_momentary=True,
+        sentence="Moved {partition} on {who} to the other log directory",
+        evidence="the broker lists the replica in the other directory",
+    ),
+    FaultType(
+        name="elect_leader",
+        group=Group.ADMIN,
+        targets=Targets.CLUSTER,
+        about_targets="",
+        parameters={**_PARTITION, "election": choice("election", ELECTIONS)},
+        is_momentary=True,
+        sentence="Requested the election of a leader of {partition} through {who}",
+        evidence="the request was accepted and the leader epoch in committed metadata grew",
     ),
     FaultType(
         name="start",

@@ -17,6 +17,9 @@ SHAPES = ("halves", "minority", "bridge", "majorities_ring", "groups")
 DIRECTIONS = ("both", "one-way")
 PLACES = ("receiver", "sender")
 IO_OPERATIONS = ("fsync", "all")
+ELECTIONS = ("preferred", "unclean")
+BROKER_ID_MAX = 10
+LEVEL_MAX = 2**15 - 1
 
 STOP_GRACE_MS = 20_000
 """How long a node has to stop cleanly, unless a fault sets another limit."""
@@ -152,6 +155,48 @@ def counts_by_node() -> Parameter:
     )
 
 
+def text(*, is_needed: bool = False, absent: str = "") -> Parameter:
+    """Returns a parameter that is a name; `absent` is what its absence means."""
+    return Parameter(
+        legal="text that is not empty",
+        is_legal=lambda value: isinstance(value, str) and bool(value),
+        is_needed=is_needed,
+        absent=absent,
+    )
+
+
+def setting() -> Parameter:
+    """Returns a parameter that is the value of a setting, which may be deleted instead."""
+    return Parameter(
+        legal="text, a whole number, true or false",
+        is_legal=lambda value: isinstance(value, str | int),
+        absent="the setting is deleted, so that its default applies",
+    )
+
+
+def broker_id(*, absent: str) -> Parameter:
+    """Returns a parameter that is the id of a broker; `absent` is what its absence means."""
+    return Parameter(
+        legal=f"a whole number from 1 to {BROKER_ID_MAX}",
+        is_legal=lambda value: _is_whole(value, 1, BROKER_ID_MAX),
+        absent=absent,
+    )
+
+
+def broker_ids(*, absent: str) -> Parameter:
+    """Returns a parameter that is a list of brokers without repetition; `absent` is what its absence means."""
+    return Parameter(
+        legal="a list of different broker ids",
+        is_legal=lambda value: (
+            isinstance(value, list | tuple)
+            and bool(value)
+            and all(_is_whole(one, 1, BROKER_ID_MAX) for one in value)
+            and len(set(value)) == len(value)
+        ),
+        absent=absent,
+    )
+
+
 def fault_ids() -> Parameter:
     """Returns a parameter that is a list of fault ids."""
     return Parameter(legal="a list of fault ids", is_legal=_are_names, absent="all faults")
@@ -186,6 +231,10 @@ def check_params(
         for word in value if isinstance(value, list | tuple) else (value,):
             if choices and word not in choices:
                 raise UsageError(unknown_name(known[name].kind, word, choices))
+    if "topic" in params and "broker" in params:
+        raise UsageError(
+            f"fault {fault_id}: a setting is that of a topic or of a broker, not of both"
+        )
     if "jitter_ms" in params and params["jitter_ms"] > params["ms"]:
         raise UsageError(f"fault {fault_id}: jitter_ms must not be more than ms")
     if ("groups" in params) != (params.get("shape") == "groups"):

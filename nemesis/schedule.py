@@ -7,7 +7,8 @@ stopped, one after the other, and then something happens to the only member that
 logs lose data close to that state, and independent faults reach it too rarely.
 
 There is one family per kind of fault, and "controller", which does to controllers what is enabled for brokers.
-What is drawn from some families does not depend on which others exist.
+What is drawn from some families does not depend on which others exist. The family "admin" draws administrative
+actions, among those that the system serves; it is used only where it is named.
 """
 
 from collections.abc import Sequence
@@ -27,9 +28,21 @@ FAMILIES = (
     *("wipe", "disk_full", "io_error", "slow_disk", "stuck_disk", "read_only", "bit_flip"),
 )
 
+ADMIN = "admin"
+"""The family of administrative actions, which is not among `FAMILIES`: not every system serves them."""
+
+MIN_ISR_KEY = "min.insync.replicas"
+MIN_ISRS = (1, 2)
+"""Values that are drawn; with larger ones a topic with few replicas would refuse every append."""
+UNCLEAN_SHARE = 0.25
+"""This share of the elections that are drawn are unclean: what these lose is excused."""
+
 RARE = frozenset({"wipe", "bit_flip"})
 RARE_SHARE = 0.25
 """Each of them destroys a replica, so they are drawn rarely: this share of their draws counts."""
+
+DRAWN_ACTIONS = ("alter_config", "reassign", "move_replica", "elect_leader")
+"""A change of a feature level would change what the run promises, so it is not drawn."""
 
 _AWAY = ("cut", "isolate", "pause", "stop", "oom", "stuck_disk", "read_only")
 _STRIKE = (
@@ -69,6 +82,7 @@ def random_schedule(
     partitions: Sequence[str],
     rhythm: Rhythm,
     every_family: bool = False,
+    actions: Sequence[str] = (),
 ) -> tuple[Fault, ...]:
     """Draws a schedule.
 
@@ -79,6 +93,7 @@ def random_schedule(
         duration_ms: No fault begins after this time; healing may.
         partitions: Names like "t-0", whose leaders and ISR members are aimed at.
         rhythm: Mean times; each seed scales them by a factor drawn once.
+        actions: Administrative actions that the system serves; needed if "admin" is enabled.
 
     Returns:
         Faults in order of `at_ms`. Every fault that needs healing has `for_ms`.
@@ -89,7 +104,7 @@ def random_schedule(
     if every_family:
         chosen = list(families)
     scale = 0.5 + 1.5 * stream.random()
-    draw = _Draw(stream, partitions, rhythm, scale, chosen)
+    draw = _Draw(stream, partitions, rhythm, scale, chosen, actions)
     faults: list[Fault] = []
     at_ms = draw.mean(rhythm.gap_ms)
     while at_ms < duration_ms and len(faults) < FAULT_COUNT_MAX:
@@ -113,9 +128,11 @@ class _Draw:
         rhythm: Rhythm,
         scale: float,
         families: Sequence[str],
+        actions: Sequence[str],
     ) -> None:
         self.stream = stream
         self.families = families
+        self.actions = [name for name in actions if name in DRAWN_ACTIONS]
         self.partitions = partitions
         self.rhythm = rhythm
         self.scale = scale
@@ -209,7 +226,24 @@ class _Draw:
             return self._fault(at_ms, "reject", pair, self.mean(self.rhythm.hold_ms))
         if family == "partition":
             return self._partition(at_ms, partition)
+        if family == ADMIN:
+            return self._action(at_ms, partition)
         return self._on_node(at_ms, family, (node,))
+
+    def _action(self, at_ms: int, partition: str) -> Fault:
+        action = self.pick(self.actions)
+        if action == "alter_config":
+            params: dict[str, object] = {
+                "topic": partition.rpartition("-")[0],
+                "key": MIN_ISR_KEY,
+                "value": MIN_ISRS[int(self.stream.random() * len(MIN_ISRS))],
+            }
+            return self._fault(at_ms, action, (), 0, **params)
+        if action == "move_replica":
+            return self._fault(at_ms, action, (f"isr_member:{partition}",), 0, partition=partition)
+        if action == "elect_leader" and self.stream.random() < UNCLEAN_SHARE:
+            return self._fault(at_ms, action, (), 0, partition=partition, election="unclean")
+        return self._fault(at_ms, action, (), 0, partition=partition)
 
     def _partition(self, at_ms: int, partition: str) -> Fault:
         shape = self.pick(("halves", "minority", "bridge", "majorities_ring"))

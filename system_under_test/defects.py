@@ -450,6 +450,22 @@ _RELATED: tuple[RelatedBug, ...] = (
         reason="The checks of broker epochs in ISR changes (ISR-5, APC-3) catch it.",
     ),
     RelatedBug(
+        id="B-28",
+        name="elr-erased-by-a-directory",
+        origin="Apache Kafka 4.1.0 and 4.1.2; apache/kafka pull request 20716",
+        rule="ELR-2",
+        sentence="The assignment of a replica to a log directory erases the ELR of its partition.",
+        reason="A node of a cluster here has one log directory, so there is no such assignment.",
+    ),
+    RelatedBug(
+        id="B-31",
+        name="min-isr-of-partition-0",
+        origin="Apache Kafka 4.0.2 to 4.4.0",
+        rule="MIN-2",
+        sentence="The controller limits the min ISR of all partitions of a topic to the replicas of partition 0.",
+        reason="The limit is the number of replicas of each partition; there is no switch.",
+    ),
+    RelatedBug(
         id="B-34",
         name="elr-beyond-the-replicas",
         origin="plausible",
@@ -460,7 +476,7 @@ _RELATED: tuple[RelatedBug, ...] = (
     RelatedBug(
         id="B-47",
         name="no-leader-as-last-known-leader",
-        origin="plausible",
+        origin="Apache Kafka 4.1.2 and 4.4.0",
         rule="ELR-8",
         sentence="-1 is stored as the last-known leader, after which no broker can be elected.",
         reason="A missing leader is never stored; there is no switch.",
@@ -468,7 +484,7 @@ _RELATED: tuple[RelatedBug, ...] = (
     RelatedBug(
         id="B-48",
         name="elr-cleared-without-a-leader",
-        origin="plausible",
+        origin="Apache Kafka 4.1.2 and 4.4.0",
         rule="ELR-9",
         sentence="A change of min.insync.replicas erases ELR and last-known leader of a leaderless partition, "
         "after which no broker can be elected.",

@@ -243,9 +243,16 @@ def wanted_columns(table: str) -> list[str]:
 
 def file_of(data: Sequence[Any]) -> TableFile:
     """Returns the file that a task names."""
-    table, topic, partition, rows, path = data
-    return TableFile(table=table, topic=topic, partition=partition, rows=rows, path=located(path))
+    table, topic, partition, rows, path, version = data
+    return TableFile(
+        table=table,
+        topic=topic,
+        partition=partition,
+        rows=rows,
+        path=located(path),
+        version=version,
+    )
 
 
 def _as_data(file: TableFile) -> list[Any]:
-    return [file.table, file.topic, file.partition, file.rows, str(file.path)]
+    return [file.table, file.topic, file.partition, file.rows, str(file.path), file.version]

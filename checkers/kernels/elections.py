@@ -26,6 +26,12 @@ excused if all of them are flagged and lawful, a broken promise if none is, and 
 
 A leader that cuts its own log is as bad as an unflagged election. Only recorded logs show it.
 
+An administrator may request an unclean election. The first election of the partition since then is the one that
+was requested (`elects_uncleanly` of the `faults` table). If it is flagged, the second rule does not apply to it:
+it is lawful, and excuses what it lost and nothing else. If it is not flagged, a member of ISR or ELR was elected.
+Neither does the rule apply after an administrator allowed unclean elections (`allows_unclean`), nor if one changed
+min ISR, replicas or feature levels between t0 and the election (`reconfigures`), which may erase the ELR.
+
 Source: `docs/variants.md`, "How a loss is judged"; KIP-966.
 """
 
@@ -169,11 +175,12 @@ class Elections:
             _Lawfulness(rows, broker_states, faults, self.logs.node_of) if is_checked else None
         )
         self.elections: list[Election] = []
+        requested = _Requested(faults)
         leader = -1
         for index, row in enumerate(rows):
             if row["leader"] >= 0 and (row["leader"] != leader or row["flagged"]):
-                objection = _NO_OBJECTION
-                if lawfulness is not None and row["flagged"]:
+                is_requested, objection = requested.take(row), _NO_OBJECTION
+                if lawfulness is not None and row["flagged"] and not is_requested:
                     objection = lawfulness.objection(index)
                 isr = rows[index - 1]["isr"] if index else ()
                 self.elections.append(self._election(row, isr, objection))
@@ -341,6 +348,29 @@ class _Objection:
 _NO_OBJECTION = _Objection()
 
 
+class _Requested:
+    """The unclean elections that administrators requested. Mutable: each request explains one election.
+
+    Args:
+        faults: Rows of the whole run.
+    """
+
+    def __init__(self, faults: pa.Table) -> None:
+        self._open = sorted(
+            (row["invoked_ns"], name)
+            for row in faults.to_pylist()
+            for name in row["elects_uncleanly"] or ()
+        )
+
+    def take(self, election: dict[str, Any]) -> bool:
+        """Returns whether an election was requested; the elections of a partition are passed in order."""
+        name = f"{election['topic']}-{election['partition']}"
+        later = [(at, other) for at, other in self._open if other != name or at > election["at_ns"]]
+        is_requested = len(later) < len(self._open)
+        self._open = later
+        return is_requested
+
+
 class _Lawfulness:
     """Decides whether a flagged election was unavoidable (second rule of the module)."""
 
@@ -354,6 +384,9 @@ class _Lawfulness:
         self._states = states
         self._brokers = broker_states.sort_by("metadata_offset").to_pylist()
         self._faults = [row for row in faults.to_pylist() if row["resolved"]]
+        self._actions = [
+            row for row in self._faults if row["allows_unclean"] or row["reconfigures"]
+        ]
         self._node_of = node_of
 
     def objection(self, election: int) -> _Objection:
@@ -367,6 +400,8 @@ class _Lawfulness:
         min_isr = span[0]["min_isr"]
         if any(s["replicas"] != span[0]["replicas"] or s["min_isr"] != min_isr for s in span):
             return _NO_OBJECTION  # an administrator changed the partition meanwhile
+        if self._is_changed_by_administrator(span[0]["at_ns"], span[-1]):
+            return _NO_OBJECTION
         left, perhaps = (
             self._left(span, unknown_is_clean=unknown_is_clean)
             for unknown_is_clean in (True, False)
@@ -407,6 +442,18 @@ class _Lawfulness:
                 )
             }
         return len(left)
+
+    def _is_changed_by_administrator(self, since_ns: int, election: dict[str, Any]) -> bool:
+        """Whether an administrator allowed unclean elections, or changed the partition since a moment."""
+        name = f"{election['topic']}-{election['partition']}"
+        return any(
+            action["invoked_ns"] <= election["at_ns"]
+            and (
+                name in action["allows_unclean"]
+                or (name in action["reconfigures"] and _ends_after(action, since_ns))
+            )
+            for action in self._actions
+        )
 
     def _left_uncleanly(
         self, broker: int, after_ns: int, to_ns: int, *, unknown_is_clean: bool
@@ -451,6 +498,11 @@ class _Lawfulness:
 def _was_clean(registration: dict[str, Any], *, unknown_is_clean: bool) -> bool:
     clean = registration["clean"]
     return unknown_is_clean if clean is None else bool(clean)
+
+
+def _ends_after(action: dict[str, Any], at_ns: int) -> bool:
+    """Returns whether an action was completed after a moment, or never for certain."""
+    return action["completed_ns"] is None or bool(action["completed_ns"] >= at_ns)
 
 
 def _ended_it(fault: dict[str, Any], node: str, since_ns: int, to_ns: int) -> bool:

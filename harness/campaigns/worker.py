@@ -311,7 +311,10 @@ def _outcome(experiment: Experiment, verdict: Verdict) -> dict[str, str]:
     if not experiment.scenario:
         return {"outcome": "", "predicted": ""}
     predicted = predicted_outcome(
-        find_by_name(experiment.scenario), promises_of(experiment).outcome_family
+        find_by_name(experiment.scenario),
+        promises_of(experiment).outcome_family,
+        system=experiment.system,
+        version=experiment.version,
     )
     return {"outcome": outcome_word(verdict), "predicted": predicted}
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from harness.contracts.administration import Action, ActionOutcome
 from harness.contracts.cluster import AddRow, Topic
 from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
@@ -62,6 +63,7 @@ class Settings:
         disabled_rules: Protocol rules that are switched off on purpose.
         with_events: Whether nodes write an event log that the harness follows.
         segment_bytes, flush_messages, unclean_leader_election: Kafka's settings of these names.
+        log_dirs: How many log directories a broker has; more than one only with `SeveralLogDirs`.
         properties: Settings of the system under its own names, as the experiment has them.
         more: Further settings of the system itself, by table.
     """
@@ -73,6 +75,7 @@ class Settings:
     segment_bytes: int = 1 << 30
     flush_messages: int = 2**53
     unclean_leader_election: bool = False
+    log_dirs: int = 1
     properties: Mapping[str, str] = field(default_factory=dict)
     more: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -95,7 +98,14 @@ class Event:
 
 
 class Observation(Protocol):
-    """Turns what nodes report into committed metadata and history rows. Mutable; one per run."""
+    """Turns what nodes report into committed metadata and history rows. Mutable; one per run.
+
+    Attributes:
+        doubt: Why the run cannot be judged, in a sentence, if nodes report something else than they were configured
+            with; empty otherwise.
+    """
+
+    doubt: str
 
     def parse(self, line: bytes) -> Event:
         """Reads one line of an event log.
@@ -405,4 +415,42 @@ class PropertyTaker(Protocol):
 
     def check_properties(self, properties: Mapping[str, str]) -> None:
         """Raises `UsageError` if a property cannot be set by an experiment."""
+        ...
+
+
+@runtime_checkable
+class SeveralLogDirs(Protocol):
+    """What a system may have besides: its brokers can keep their logs in several directories.
+
+    Attributes:
+        log_dirs_max: How many a broker can have.
+    """
+
+    log_dirs_max: int
+
+
+@runtime_checkable
+class Administrable(Protocol):
+    """What a system may have besides: its cluster can be administered while it runs.
+
+    Attributes:
+        actions: Names of the actions that it serves (`harness.contracts.administration`).
+    """
+
+    actions: Collection[str]
+
+    def refusal(self, action: Action) -> str:
+        """Returns why an action cannot be requested; "" if it can. Called before the run, too."""
+        ...
+
+    async def administer(
+        self, host: ClientHost, brokers: Mapping[int, str], action: Action
+    ) -> ActionOutcome:
+        """Requests an action; returns what became of it after a limited time.
+
+        Args:
+            host: The host from which the requests are sent.
+            brokers: Address of each broker, by node id.
+            action: What is requested.
+        """
         ...

@@ -81,6 +81,22 @@ off.
 log is never cut.
 """,
     ),
+    Group.ADMIN: (
+        "Administration",
+        """\
+The harness requests these actions from one broker after the other until one responds. Apache Kafka serves all of
+them; the reference system serves `alter_config` of `min.insync.replicas` and `unclean.leader.election.enable`.
+Other actions are refused before the run starts. The nodes of such a fault are the broker that responded.
+An action that the cluster refuses affects no node and does not count. If no response says whether an unclean
+election took place, the verdict is unknown.
+""",
+        """\
+An unclean election that was requested excuses what it loses: the first election of the partition since the
+request, if it is flagged. After `unclean.leader.election.enable` was set, every flagged election is lawful. If
+min ISR was set, or replicas or a feature level changed, since the ISR last had min ISR members, a flagged election
+counts as unavoidable: such a change may erase the ELR. Otherwise an action excuses nothing.
+""",
+    ),
     Group.REPAIR: ("Repairs", "", ""),
 }
 
@@ -135,7 +151,11 @@ def _traits(row: FaultType) -> str:
 
 
 def _random() -> str:
-    never = [name for name, row in FAULTS.items() if name not in FAMILIES and not row.is_repair]
+    never = [
+        name
+        for name, row in FAULTS.items()
+        if name not in FAMILIES and not row.is_repair and row.group is not Group.ADMIN
+    ]
     return f"""
 ## Random faults
 
@@ -144,7 +164,8 @@ what is enabled for brokers. A seed uses a subset of the families, or all with `
 {_listed(sorted(RARE))} are drawn rarely, because each destroys a replica. {_listed(never)} is only for
 schedules that name it. Clocks are wrong by up to five minutes and 200 000 ppm; beyond 500 ppm a clock is
 broken. `examples/all-faults.toml` has every family in the simulation, `examples/long-all-faults.toml` in
-containers.
+containers, except `admin`. The family `admin` draws administrative actions that the system serves, but never
+`alter_feature`, and is used only where it is named.
 """
 
 

@@ -115,6 +115,10 @@ the harness must have killed each of them, cut its power or damaged its disk. Ot
 justified. Every later change of the ISR keeps the former members of ISR and ELR except the unclean ones (ELR-2,
 ELR-4), and a flagged election needs both to be empty: this is why the bound holds.
 
+Administrators may give up this protection. The unclean election that one requested is justified, and so is a
+flagged election after one allowed unclean elections, or changed min ISR, replicas or a feature level since that
+moment.
+
 ## Not implemented
 
 There is no script for these variants. The outcomes follow from the rules.

@@ -10,6 +10,7 @@ import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
+from harness.contracts.administration import Action, ActionOutcome
 from harness.contracts.cluster import HARNESS_HOST, Population, Topic
 from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
@@ -17,6 +18,7 @@ from harness.contracts.system import (
     CLOCK_EVENT,
     UNOBSERVED_EVENT,
     UNREAD_EVENT,
+    Administrable,
     ChecksAtEnd,
     EventSource,
     ExitDiagnosis,
@@ -65,6 +67,7 @@ class RealCluster:
         self.clients = tuple(f"client-{index}" for index in range(request.clients))
         self.harness_host = HARNESS_HOST
         self.bootstrap = tuple(node.address for node in nodes if node.role == "broker")
+        self._addresses = {node.node_id: node.address for node in nodes if node.role == "broker"}
         self._system = request.system
         self._placed = tuple(nodes)
         self._on_violation = request.on_violation
@@ -158,6 +161,13 @@ class RealCluster:
         """Runs a coroutine and waits for it."""
         return await coroutine
 
+    async def administer(self, action: Action) -> ActionOutcome:
+        """Requests an administrative action; the system serves it, or it was refused before the run."""
+        assert isinstance(self._system, Administrable)
+        return await self._system.administer(
+            self.client_host(HARNESS_HOST), self._addresses, action
+        )
+
     def topic_created(self, topic: Topic) -> None:
         """Notes that a topic was created."""
         self._observation.topic_created(topic, self.now_ns())
@@ -204,6 +214,7 @@ class RealCluster:
                 self.unread.append(str(event.fields["what"]))
             else:
                 self._observation.take(event, self._run_ns(event.at_ns))
+                self.unobserved = self.unobserved or self._observation.doubt
         self._take_changes(until_ns)
 
     def _take_changes(self, until_ns: int) -> None:

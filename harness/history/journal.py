@@ -30,7 +30,13 @@ import pyarrow as pa
 from harness.errors import HistoryError
 from harness.history.filesystems import RemoteFile, first_line
 from harness.history.parquet import FORMAT_VERSION, OLDEST_FORMAT_READ, history_directory, in_order
-from harness.history.schema import ADDED_IN, NULLABLE_SINCE, OPERATIONS, TABLES
+from harness.history.schema import (
+    ADDED_IN,
+    OPERATIONS,
+    TABLES,
+    schema_in,
+    with_added_columns,
+)
 
 JOURNAL_NAME = "history.journal"
 
@@ -92,18 +98,17 @@ def journal_path(run_dir: Path) -> Path:
 def file_header(version: int = FORMAT_VERSION) -> bytes:
     """Returns the first bytes of every journal of a history format."""
     fingerprint = hashlib.sha256()
-    for name, schema in JOURNAL_TABLES.items():
+    for name in JOURNAL_TABLES:
         if ADDED_IN.get(name, version) <= version:
-            columns = [
-                (
-                    field.name,
-                    str(field.type),
-                    field.nullable and NULLABLE_SINCE.get((name, field.name), version) <= version,
-                )
-                for field in schema
-            ]
+            schema = _schema_in(version, name)
+            columns = [(field.name, str(field.type), field.nullable) for field in schema]
             fingerprint.update(repr((name, columns)).encode())
     return _ANY_VERSION + b"%d\n" % version + fingerprint.digest()[:16]
+
+
+def _schema_in(version: int, name: str) -> pa.Schema:
+    """Returns the schema that a journal table has in a history format."""
+    return schema_in(version, name) if name in TABLES else JOURNAL_TABLES[name]
 
 
 def encode_frame(batches: Mapping[str, pa.RecordBatch]) -> bytes:
@@ -127,21 +132,23 @@ def read_frames(path: Path | RemoteFile) -> Iterator[dict[str, pa.RecordBatch]]:
     Raises:
         HistoryError: The file is missing, or not a journal that this version wrote.
     """
-    headers = [file_header(version) for version in range(OLDEST_FORMAT_READ, FORMAT_VERSION + 1)]
+    versions = range(OLDEST_FORMAT_READ, FORMAT_VERSION + 1)
+    headers = {version: file_header(version) for version in versions}
     try:
         file = path.open("rb")
     except OSError as error:
         reason = error.strerror or first_line(error)
         raise HistoryError(f"{path} cannot be opened: {reason}") from None
     with file:
-        found = file.read(len(headers[0]))
+        found = file.read(len(headers[FORMAT_VERSION]))
         # A harness that died within the header leaves an empty history, not a foreign file.
-        if not any(header.startswith(found) for header in headers):
+        version = next((one for one in versions if headers[one].startswith(found)), None)
+        if version is None:
             if found.startswith(_ANY_VERSION):
                 raise HistoryError(f"{path} was written by another version of laststand")
             raise HistoryError(f"{path} is not a history journal of laststand")
         while payload := _next_payload(file.read):
-            yield _decode(payload, path)
+            yield _decode(payload, path, version)
 
 
 def tables_of(frames: Iterable[Mapping[str, pa.RecordBatch]]) -> dict[str, pa.Table]:
@@ -176,7 +183,7 @@ def _next_payload(read: Callable[[int], bytes]) -> bytes:
     return payload
 
 
-def _decode(payload: bytes, path: Path | RemoteFile) -> dict[str, pa.RecordBatch]:
+def _decode(payload: bytes, path: Path | RemoteFile, version: int) -> dict[str, pa.RecordBatch]:
     frame = {}
     position = 0
     try:
@@ -186,14 +193,22 @@ def _decode(payload: bytes, path: Path | RemoteFile) -> dict[str, pa.RecordBatch
             name = _NAMES[number]
             # A copy, because Arrow wants its buffers aligned, and sections begin anywhere.
             body = payload[position : position + length]
-            batch = pa.ipc.read_record_batch(pa.py_buffer(body), JOURNAL_TABLES[name])
+            batch = pa.ipc.read_record_batch(pa.py_buffer(body), _schema_in(version, name))
             batch.validate(full=True)
-            frame[name] = batch
+            frame[name] = _newest(name, batch)
             position += length
     except (IndexError, struct.error, OSError, pa.ArrowException) as error:
         # The checksum is right, so this is not a torn write: another program wrote the frame.
         raise HistoryError(f"{path} holds a frame that is not ours: {error}") from None
     return frame
+
+
+def _newest(name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns rows with all columns of the newest history format."""
+    if batch.schema == JOURNAL_TABLES[name]:
+        return batch
+    table = with_added_columns(name, pa.Table.from_batches([batch]))
+    return table.cast(JOURNAL_TABLES[name]).combine_chunks().to_batches()[0]
 
 
 def _require_pairs(begun: Any, ended: Any) -> None:

@@ -28,13 +28,20 @@ import pyarrow.parquet as pq
 
 from harness.errors import HistoryError
 from harness.history.filesystems import RemoteFile, parquet_file
-from harness.history.schema import ADDED_IN, PARTITIONED_TABLES, TABLES
+from harness.history.schema import (
+    ADDED_IN,
+    PARTITIONED_TABLES,
+    TABLES,
+    schema_in,
+    with_added_columns,
+)
 
 HISTORY_DIRECTORY = "history"
 MANIFEST_NAME = "manifest.json"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 OLDEST_FORMAT_READ = 3
-"""Format 3 lacks the tables of `harness.history.schema.ADDED_IN` and is the same otherwise."""
+"""Older formats lack tables (`harness.history.schema.ADDED_IN`) and columns (`COLUMNS_ADDED_IN`), and are the same
+otherwise."""
 
 ROWS_FOR_THREADS = 100_000
 """Tables with fewer rows are processed by one thread: starting more takes longer than the work."""
@@ -69,6 +76,7 @@ class TableFile:
         topic, partition: Whose rows it holds; "" and -1 for tables that are stored in one file.
         rows: How many.
         path: Where; `table_files` returns paths, and only tasks of a Spark job have URIs.
+        version: The history format in which it was written.
     """
 
     table: str
@@ -76,6 +84,7 @@ class TableFile:
     partition: int
     rows: int
     path: Path | RemoteFile
+    version: int
 
 
 def history_directory(run_dir: Path) -> Path:
@@ -168,7 +177,7 @@ def write_tables(run_dir: Path, tables: Mapping[str, pa.Table], *, durable: bool
         table = tables.get(name)
         if table is None:
             table = schema.empty_table()
-        _require_schema(table.schema, name, f"the table {name}")
+        _require_schema(table.schema, schema, name, f"the table {name}")
         entries[name] = []
         totals[name] = 0
         for topic, partition, part in _parts(name, in_order(name, table)):
@@ -219,6 +228,7 @@ def table_files(run_dir: Path) -> tuple[TableFile, ...]:
                 partition=int(partition),
                 rows=int(rows),
                 path=path_of(directory, name, str(topic), int(partition)),
+                version=version,
             )
             for name in names
             for topic, partition, rows in manifest["tables"][name]
@@ -254,6 +264,8 @@ def read_file(file: TableFile, columns: list[str] | None = None) -> pa.Table:
             table = parquet.read(columns=columns, use_threads=file.rows > ROWS_FOR_THREADS)
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise _unreadable(file, error) from None
+    if columns is None:
+        table = with_added_columns(file.table, table)
     fields = [TABLES[file.table].field(column) for column in table.column_names]
     encoded = pa.dictionary(pa.int32(), pa.string())
     return table.cast(
@@ -407,8 +419,7 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
     }
 
 
-def _require_schema(found: pa.Schema, name: str, where: str) -> None:
-    wanted = TABLES[name]
+def _require_schema(found: pa.Schema, wanted: pa.Schema, name: str, where: str) -> None:
     if found.equals(wanted, check_metadata=False):
         return
     for field in wanted:
@@ -469,7 +480,8 @@ def _require_listed(parquet: Any, file: TableFile) -> None:
     Raises:
         HistoryError: It has another schema, another number of rows, or rows of another partition.
     """
-    _require_schema(parquet.schema_arrow, file.table, str(file.path))
+    wanted = schema_in(file.version, file.table)
+    _require_schema(parquet.schema_arrow, wanted, file.table, str(file.path))
     rows = parquet.metadata.num_rows
     if rows != file.rows:
         raise HistoryError(f"{file.path} holds {rows} rows, but the manifest lists {file.rows}")

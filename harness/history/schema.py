@@ -123,6 +123,21 @@ FAULTS = pa.schema(
             "nodes whose orderly stop did not finish in time, so that they ended uncleanly",
         ),
         _field("failed", _BOOL, "whether the environment failed to inject it"),
+        _field(
+            "elects_uncleanly",
+            pa.list_(_STR),
+            "partitions such as t-0 whose unclean election an administrator requested; without those refused",
+        ),
+        _field(
+            "allows_unclean",
+            pa.list_(_STR),
+            "partitions for which an administrator allowed unclean elections from then on",
+        ),
+        _field(
+            "reconfigures",
+            pa.list_(_STR),
+            "partitions whose min ISR, replicas or feature levels an administrator changed",
+        ),
     ]
 )
 
@@ -326,6 +341,36 @@ ADDED_IN: dict[str, int] = {"replica_batches": 4}
 
 NULLABLE_SINCE: dict[tuple[str, str], int] = {("broker_states", "clean"): 4}
 """The history format from which on a column may be null, for columns that were never null in older formats."""
+
+COLUMNS_ADDED_IN: dict[tuple[str, str], int] = {
+    ("faults", "elects_uncleanly"): 5,
+    ("faults", "allows_unclean"): 5,
+    ("faults", "reconfigures"): 5,
+}
+"""The history format that a column belongs to from on. In histories of older formats its lists are empty."""
+
+
+def schema_in(version: int, table: str) -> pa.Schema:
+    """Returns the schema that a table has in a history format."""
+    return pa.schema(
+        [
+            field.with_nullable(
+                field.nullable and NULLABLE_SINCE.get((table, field.name), version) <= version
+            )
+            for field in TABLES[table]
+            if COLUMNS_ADDED_IN.get((table, field.name), version) <= version
+        ]
+    )
+
+
+def with_added_columns(table: str, rows: pa.Table) -> pa.Table:
+    """Returns rows of any history format with all columns of the newest one."""
+    for index, field in enumerate(TABLES[table]):
+        if rows.schema.get_field_index(field.name) < 0:
+            empty = pa.array([[]] * rows.num_rows, type=field.type)
+            rows = rows.add_column(index, field, empty)
+    return rows
+
 
 OFFSETS_TOPIC = "__consumer_offsets"
 """The topic whose partitions have the records of consumer groups; their leaders coordinate the groups. [Kafka]"""

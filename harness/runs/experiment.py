@@ -12,15 +12,23 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from harness.contracts.system import Paced, PropertyTaker, System, VersionedSystem
+from harness.contracts.system import (
+    Administrable,
+    Paced,
+    PropertyTaker,
+    SeveralLogDirs,
+    System,
+    VersionedSystem,
+)
 from harness.contracts.workload import WorkloadConfig, WorkloadType
 from harness.environments.registry import DEFAULT, ENVIRONMENTS, Environment
 from harness.errors import UsageError
 from harness.names import unknown_name
 from harness.scenarios import find_by_name
 from harness.systems.registry import REFERENCE, SYSTEMS
+from nemesis.administration import ACTIONS, action_of
 from nemesis.fault import Fault
-from nemesis.schedule import FAMILIES, Rhythm
+from nemesis.schedule import ADMIN, DRAWN_ACTIONS, FAMILIES, Rhythm
 from results.layout import check_experiment_name
 from workloads.append import APPEND, AppendConfig
 from workloads.registry import CLIENTS, WORKLOADS
@@ -45,6 +53,7 @@ class ClusterConfig:
     Attributes:
         brokers: Numbered from 1.
         controllers: Numbered from 11, so that a node id belongs to one node.
+        log_dirs: Log directories of each broker, for systems whose brokers can have several.
         segment_bytes, flush_messages: As in Kafka.
         unclean_leader_election: `unclean.leader.election.enable`.
         disk: What a power cut leaves: of "ext4", of "xfs", or all that POSIX allows ("posix-strict").
@@ -52,6 +61,7 @@ class ClusterConfig:
 
     brokers: Annotated[int, Meta(ge=1, le=10)] = 3
     controllers: Annotated[int, Meta(ge=1, le=9)] = 3
+    log_dirs: Positive = 1
     segment_bytes: Positive = 1 << 30
     flush_messages: Positive = 2**53
     unclean_leader_election: bool = False
@@ -123,7 +133,7 @@ class NemesisConfig:
     def __post_init__(self) -> None:
         """Checks the names of families."""
         for family in self.faults:
-            check_choice("fault family", family, FAMILIES)
+            check_choice("fault family", family, (*FAMILIES, ADMIN))
 
     def rhythm(self) -> Rhythm:
         """Returns the mean times."""
@@ -216,6 +226,7 @@ class Experiment:
                 f"{self.cluster.brokers} brokers; choose 1 to {self.cluster.brokers}"
             )
         self._check_schedule()
+        self._check_actions(system)
 
     @property
     def main_phase_ms(self) -> float:
@@ -280,6 +291,12 @@ class Experiment:
                 f"cluster.brokers is {self.cluster.brokers}, but the system {self.system!r} has "
                 f"at most {system.brokers_max}"
             )
+        log_dirs_max = system.log_dirs_max if isinstance(system, SeveralLogDirs) else 1
+        if self.cluster.log_dirs > log_dirs_max:
+            raise UsageError(
+                f"cluster.log_dirs is {self.cluster.log_dirs}, but a broker of the system "
+                f"{self.system!r} has at most {log_dirs_max}"
+            )
         if self.scenario:
             find_by_name(self.scenario)
             if not environment.can_run_scenarios:
@@ -326,8 +343,39 @@ class Experiment:
                 _, separator, partition = target.partition(":")
                 if separator:
                     check_choice("partition", partition, partitions)
+            named = (fault.params.get("broker", 1), *fault.params.get("replicas", ()))
+            if fault.fault in ACTIONS and max(named) > self.cluster.brokers:
+                raise UsageError(
+                    f"fault {fault.id} names broker {max(named)}, but there are "
+                    f"{self.cluster.brokers} brokers"
+                )
+            if "partition" in fault.params:
+                check_choice("partition", fault.params["partition"], partitions)
+            if "topic" in fault.params:
+                check_choice("topic", fault.params["topic"], self.topic.names())
             for healed in fault.params.get("faults", ()):
                 check_choice("fault of the schedule", healed, [f.id for f in self.schedule])
+
+    def _check_actions(self, system: System) -> None:
+        """Refuses administrative actions that the system does not serve."""
+        steps = find_by_name(self.scenario).steps if self.scenario else self.schedule
+        requested = [step for step in steps if isinstance(step, Fault) and step.fault in ACTIONS]
+        if not requested and ADMIN not in self.nemesis.faults:
+            return
+        if not isinstance(system, Administrable):
+            raise UsageError(
+                f"the system {self.system!r} serves no administrative actions; leave "
+                f"{requested[0].fault if requested else ADMIN!r} out"
+            )
+        if ADMIN in self.nemesis.faults and not set(DRAWN_ACTIONS) & set(system.actions):
+            raise UsageError(
+                f"the system {self.system!r} serves no action that the family {ADMIN!r} draws "
+                f"({', '.join(DRAWN_ACTIONS)}); leave it out"
+            )
+        for fault in requested:
+            refusal = system.refusal(action_of(fault))
+            if refusal:
+                raise UsageError(f"fault {fault.id}: {refusal}")
 
 
 def with_overrides(experiment: Experiment, **values: Any) -> Experiment:

@@ -44,7 +44,12 @@ def add_outcome(directory: Path, summary: dict[str, Any]) -> dict[str, Any]:
         return summary
     try:
         scenario = find_by_name(str(summary["scenario"]))
-        predicted = predicted_outcome(scenario, str(summary["outcome_family"]))
+        predicted = predicted_outcome(
+            scenario,
+            str(summary["outcome_family"]),
+            system=str(summary["system"]),
+            version=str(summary["version"]),
+        )
     except (KeyError, ValueError, UsageError) as error:
         raise HistoryError(f"{RunFiles(directory).run} is damaged: {error}") from None
     outcome = outcome_word(stored_verdict(directory))

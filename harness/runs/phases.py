@@ -20,6 +20,7 @@ from harness.errors import UsageError
 from harness.history.op import Completion, ReadRecord
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
+from harness.scenarios.outcome import STAYS_LEADERLESS
 from harness.scenarios.steps import Scenario, Story
 from nemesis.driver import Nemesis
 from nemesis.fault import Fault
@@ -157,6 +158,7 @@ class Phases:
         self._progress = progress
         self._topic = experiment.topic
         self._is_main_phase = True
+        self._is_final_phase = False
         self._watch = LiveWatch() if experiment.stop_on_violation else None
         self.workload: Workload = experiment.workload_type.make(
             experiment.workload,
@@ -228,7 +230,7 @@ class Phases:
             producer,
             consumer,
             topic=self._topic.names()[0],
-            partition=0,
+            partition=scenario.partition,
             run_on_client=lambda process, work: asyncio.get_running_loop().create_task(
                 self._cluster.call(hosts[id(process)], work)
             ),
@@ -238,6 +240,7 @@ class Phases:
     async def final(self) -> None:
         """Heals and starts everything, then appends and reads."""
         self._is_main_phase = False
+        self._is_final_phase = True
         await self._nemesis.settle()
         await self._cluster.settle()
         await self._wait_until(self.is_recovered)
@@ -262,6 +265,23 @@ class Phases:
         return self._all_brokers_are_up() and all(
             state.leader >= 0 and len(state.isr) == len(state.replicas)
             for state in self._cluster.metadata.partitions.values()
+        )
+
+    def unavailability(self) -> str:
+        """Returns which partitions have no leader though everything was healed, one sentence; "" if none.
+
+        A broker that is fenced explains a partition without a leader, so partitions with such a replica are left
+        out.
+        """
+        if not self._is_final_phase:
+            return ""
+        metadata = self._cluster.metadata
+        return "; ".join(
+            f"{name} {STAYS_LEADERLESS}, although the brokers of all its replicas are unfenced "
+            f"(replicas {list(state.replicas)}, ISR {list(state.isr)}, ELR {list(state.elr)}, "
+            f"last-known leader {list(state.last_known_elr)})"
+            for name, state in sorted(metadata.partitions.items())
+            if state.leader < 0 and not any(metadata.is_fenced(one) for one in state.replicas)
         )
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from harness.contracts.system import Administrable
 from harness.runs.experiment import Experiment
 from harness.scenarios import find_by_name
 from harness.simulation.randomness import RandomTree
@@ -14,6 +15,7 @@ def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
     """Returns the faults of a run: the explicit schedule, or one drawn from the seed; none for a scenario."""
     if experiment.schedule or experiment.scenario or not experiment.nemesis.faults:
         return _scaled(experiment.schedule, experiment.time_scale)
+    system = experiment.system_under_test
     drawn = random_schedule(
         RandomTree(seed).stream("fault"),
         families=experiment.nemesis.faults,
@@ -21,6 +23,7 @@ def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
         partitions=experiment.topic.partition_names(),
         rhythm=experiment.nemesis.rhythm(),
         every_family=experiment.nemesis.every_family,
+        actions=tuple(system.actions) if isinstance(system, Administrable) else (),
     )
     return _scaled(drawn, experiment.time_scale)
 

@@ -205,7 +205,7 @@ class _RealRun:
             await self._phases()
             result.final_phase_complete = has_ended = True
         except (TimeoutError, ScenarioStuck) as late:
-            result.stuck = str(late)
+            result.stuck = "; ".join(filter(None, (str(late), self.phases.unavailability())))
             has_ended = True
         finally:
             # After any error, everything is removed, and what was recorded is written.

@@ -3,31 +3,50 @@
 from dataclasses import replace
 from typing import Any
 
-from harness.runs.experiment import Experiment, given
+from harness.contracts.system import VersionedSystem
+from harness.environments.registry import DEFAULT
+from harness.runs.experiment import ClusterConfig, Experiment, given
 from harness.scenarios.steps import Scenario
+from harness.systems.registry import REFERENCE, SYSTEMS
 from workloads.append import AppendConfig
+
+CONTAINERS = "docker"
+"""Where scenarios run with a system that cannot be simulated: they cut links and power."""
 
 
 def scenario_experiment(
-    scenario: Scenario, profile: str | None = None, **values: Any
+    scenario: Scenario, profile: str | None = None, *, system: str = REFERENCE, **values: Any
 ) -> Experiment:
     """Returns the experiment that runs a scripted scenario: calm weather, no random faults.
+
+    It runs in the simulation, or in containers if the system cannot be simulated.
 
     Args:
         scenario: Which one.
         profile: Which release the system behaves like; the system's default if None.
+        system: Which one.
         values: Top-level values of the experiment; those that are None are left out.
     """
-    known = given({"profile": profile, **values})
+    kind = SYSTEMS.get(system)
+    known: dict[str, Any] = {
+        "on": DEFAULT if DEFAULT in kind.environments else CONTAINERS,
+        "features": scenario.features if isinstance(kind, VersionedSystem) else {},
+        **given({"profile": profile, **values}),
+    }
     base = Experiment(
-        name=scenario.name.replace(":", "-"), weather="calm", scenario=scenario.name, **known
+        name=scenario.name.replace(":", "-"),
+        system=system,
+        weather="calm",
+        scenario=scenario.name,
+        cluster=ClusterConfig(log_dirs=scenario.log_dirs),
+        **known,
     )
     topic = replace(
         base.topic,
         replication_factor=scenario.replication_factor,
         min_insync_replicas=scenario.min_insync_replicas,
+        partitions=scenario.partitions,
     )
     # V5's produce request must outlive one and a half lag limits, or it times out before the ISR shrinks.
-    client = base.system_under_test.default_client
-    workload = AppendConfig(request_timeout_ms=4000, client=client)
+    workload = AppendConfig(request_timeout_ms=4000, client=kind.default_client)
     return replace(base, topic=topic, workload=workload)

@@ -14,5 +14,6 @@ def settings_of(experiment: Experiment) -> Settings:
         segment_bytes=cluster.segment_bytes,
         flush_messages=cluster.flush_messages,
         unclean_leader_election=cluster.unclean_leader_election,
+        log_dirs=cluster.log_dirs,
         properties=experiment.properties,
     )

@@ -183,7 +183,7 @@ class SimulatedRun:
         except ScenarioStuck as stuck:
             result.stuck = str(stuck)
         except LimitReached as limit:
-            result.stuck = str(limit)
+            result.stuck = "; ".join(filter(None, (str(limit), self.phases.unavailability())))
         except Exception as error:
             # What the system under test did wrong is a finding; the world keeps it among its failures.
             if not any(failure.error is error for failure in self.world.failures):

@@ -2,11 +2,12 @@
 
 from harness.errors import UsageError
 from harness.names import unknown_name
+from harness.scenarios import kafka_bugs
 from harness.scenarios.last_replica_standing import VARIANTS
 from harness.scenarios.steps import Scenario
 
-FAMILIES = {"last-replica-standing": VARIANTS}
-DEFAULT_VARIANT = {"last-replica-standing": "V3b"}
+FAMILIES = {"last-replica-standing": VARIANTS, "kafka-bug": kafka_bugs.VARIANTS}
+DEFAULT_VARIANT = {"last-replica-standing": "V3b", "kafka-bug": "B-31"}
 
 
 def find_scenario(family: str, variant: str | None = None) -> Scenario:

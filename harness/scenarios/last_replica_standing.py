@@ -12,7 +12,16 @@ Outcome words: "ok"; "loss" (acks=all records gone, no flagged election); "loss(
 election); "weak" (only acks=1 records gone); "visible" (a record was read and later gone); joined by "+".
 """
 
-from harness.scenarios.steps import Append, Join, Poll, Read, Scenario, Step, Wait
+from harness.scenarios.common import (
+    RETURN_2_1_3,
+    TEN_RECORDS,
+    alone_by_isolation,
+    heal,
+    inject,
+    isolate,
+    power,
+)
+from harness.scenarios.steps import Append, Join, Poll, Scenario, Step, Wait
 from nemesis.fault import Fault
 
 OFF_NO_GATE = "elr-off-no-gate"
@@ -24,57 +33,16 @@ def _outcomes(no_gate: str, off: str, on: str) -> dict[str, str]:
     return {OFF_NO_GATE: no_gate, OFF: off, ON: on}
 
 
-def _fault(fault_id: str, fault: str, *targets: str, **params: object) -> Fault:
-    return Fault(id=fault_id, fault=fault, targets=targets, params=params)
-
-
-def _isolate(broker: int) -> Fault:
-    return _fault(f"isolate-b{broker}", "isolate", f"b{broker}")
-
-
-def _heal(*faults: str) -> Fault:
-    return Fault(id="heal-" + "-".join(faults), fault="heal", params={"faults": faults})
-
-
-def _power(broker: int, keep_records: int, **params: object) -> Fault:
-    return _fault(f"power-b{broker}", "power", f"b{broker}", keep_records=keep_records, **params)
-
-
-_TEN_RECORDS: tuple[Step, ...] = (Append(count=10), Read())
-
-
-def _alone_by_isolation(last: int = 1) -> tuple[Step, ...]:
-    """Isolates 2, then 3, one fencing after the other, so that 1 is the only member of the ISR."""
-    return (
-        _isolate(2),
-        Wait(fenced=(2,), isr=(1, 3)),
-        _isolate(3),
-        Wait(fenced=(3,), isr=(last,)),
-    )
-
-
-_RETURN_2_1_3: tuple[Step, ...] = (
-    _heal("isolate-b2"),
-    Wait(unfenced=(2,)),
-    _fault("start-b1", "start", "b1"),
-    Wait(unfenced=(1,)),
-    _heal("isolate-b3"),
-    Wait(unfenced=(3,)),
-    Wait(has_leader=True),
-)
-"""The order of the golden trace: the never-ELR replica, the lossy one, then the ELR member."""
-
-
 def _v1(variant: str, title: str, min_isr: int, more: int, expected: dict[str, str]) -> Scenario:
-    steps: list[Step] = [*_TEN_RECORDS, _isolate(2), Wait(fenced=(2,), isr=(1,))]
+    steps: list[Step] = [*TEN_RECORDS, isolate(2), Wait(fenced=(2,), isr=(1,))]
     if more:
         steps.append(Append(count=more))
     steps += [
-        _power(1, 5),
+        power(1, 5),
         Wait(fenced=(1,), leader=-1),
-        _fault("start-b1", "start", "b1"),
+        inject("start-b1", "start", "b1"),
         Wait(unfenced=(1,)),
-        _heal("isolate-b2"),
+        heal("isolate-b2"),
         Wait(unfenced=(2,), has_leader=True),
     ]
     return _scenario(variant, title, 2, min_isr, steps, expected)
@@ -99,24 +67,24 @@ def _scenario(
 
 
 def _v3(variant: str, title: str, cut: Fault, *, expected: dict[str, str]) -> Scenario:
-    steps = [*_TEN_RECORDS, *_alone_by_isolation(), Append(count=1, until_ok=False)]
-    steps += [cut, Wait(fenced=(1,), leader=-1), *_RETURN_2_1_3, Append(count=5)]
+    steps = [*TEN_RECORDS, *alone_by_isolation(), Append(count=1, until_ok=False)]
+    steps += [cut, Wait(fenced=(1,), leader=-1), *RETURN_2_1_3, Append(count=5)]
     return _scenario(variant, title, 3, 2, steps, expected)
 
 
 def _v3b() -> Scenario:
     steps: list[Step] = [
-        *_TEN_RECORDS,
-        _fault("cut-12", "cut", "b1", "b2", planes=("inter-broker",)),
-        _fault("cut-13", "cut", "b1", "b3", planes=("inter-broker",)),
+        *TEN_RECORDS,
+        inject("cut-12", "cut", "b1", "b2", planes=("inter-broker",)),
+        inject("cut-13", "cut", "b1", "b3", planes=("inter-broker",)),
         # A follower whose log end equals the leader's never lags (FS-5), however long it is silent: without one
         # more record the ISR would not shrink. With acks=0 it carries no promise.
         Append(count=1, acks=0),
         Wait(isr=(1,)),
-        _power(1, 5),
+        power(1, 5),
         Wait(fenced=(1,)),
-        _heal("cut-12", "cut-13"),
-        _fault("start-b1", "start", "b1"),
+        heal("cut-12", "cut-13"),
+        inject("start-b1", "start", "b1"),
         Wait(unfenced=(1,), has_leader=True),
         Wait(isr=(1, 2, 3)),
         Append(count=5),
@@ -128,18 +96,18 @@ def _v3b() -> Scenario:
 def _v3_away(variant: str, title: str, verb: str) -> Scenario:
     """V3c and V3d: followers 2 and 3 are stopped cleanly, or paused, instead of isolated."""
     steps: list[Step] = [
-        *_TEN_RECORDS,
-        _fault(f"{verb}-b2", verb, "b2"),
+        *TEN_RECORDS,
+        inject(f"{verb}-b2", verb, "b2"),
         Wait(fenced=(2,), isr=(1, 3)),
-        _fault(f"{verb}-b3", verb, "b3"),
+        inject(f"{verb}-b3", verb, "b3"),
         Wait(fenced=(3,), isr=(1,)),
-        _power(1, 5),
+        power(1, 5),
         Wait(fenced=(1,), leader=-1),
-        _heal(f"{verb}-b2"),
+        heal(f"{verb}-b2"),
         Wait(unfenced=(2,)),
-        _fault("start-b1", "start", "b1"),
+        inject("start-b1", "start", "b1"),
         Wait(unfenced=(1,)),
-        _heal(f"{verb}-b3"),
+        heal(f"{verb}-b3"),
         Wait(unfenced=(3,)),
         Wait(has_leader=True),
         Append(count=5),
@@ -149,8 +117,8 @@ def _v3_away(variant: str, title: str, verb: str) -> Scenario:
 
 def _v4(variant: str, title: str, end: Fault, expected: dict[str, str]) -> Scenario:
     steps: list[Step] = [
-        *_TEN_RECORDS,
-        *_alone_by_isolation(),
+        *TEN_RECORDS,
+        *alone_by_isolation(),
         Append(count=5, acks=1),
         Poll(count=3),
         end,
@@ -159,47 +127,47 @@ def _v4(variant: str, title: str, end: Fault, expected: dict[str, str]) -> Scena
     if end.fault == "stop":
         # Broker 3 first: with ELR on it leads and the acks=1 tail of the cleanly stopped 1 is truncated.
         steps += [
-            _heal("isolate-b3"),
+            heal("isolate-b3"),
             Wait(unfenced=(3,)),
-            _heal("stop-b1"),
+            heal("stop-b1"),
             Wait(unfenced=(1,)),
-            _heal("isolate-b2"),
+            heal("isolate-b2"),
             Wait(unfenced=(2,)),
             Wait(has_leader=True),
         ]
     else:
-        steps += list(_RETURN_2_1_3)
+        steps += list(RETURN_2_1_3)
     return _scenario(variant, title, 3, 2, steps, expected)
 
 
 def _v5(variant: str, title: str, end: Fault, expected: dict[str, str]) -> Scenario:
     steps: list[Step] = [
-        *_TEN_RECORDS,
-        _fault("cut-12", "cut", "b1", "b2", planes=("inter-broker",)),
-        _fault("cut-13", "cut", "b1", "b3", planes=("inter-broker",)),
+        *TEN_RECORDS,
+        inject("cut-12", "cut", "b1", "b2", planes=("inter-broker",)),
+        inject("cut-13", "cut", "b1", "b3", planes=("inter-broker",)),
         Append(count=1, until_ok=False, in_background=True),
         Wait(isr=(1,)),
         Poll(count=3),
         Join(),
         end,
         Wait(fenced=(1,)),
-        _heal("cut-12", "cut-13"),
-        _fault("start-b1", "start", "b1"),
+        heal("cut-12", "cut-13"),
+        inject("start-b1", "start", "b1"),
         Wait(unfenced=(1, 2, 3), has_leader=True),
     ]
     return _scenario(variant, title, 3, 2, steps, expected)
 
 
 def _v6() -> Scenario:
-    steps = [*_TEN_RECORDS, *_alone_by_isolation(), _power(1, 5)]
-    steps += [Wait(fenced=(1,), leader=-1), *_RETURN_2_1_3]
+    steps = [*TEN_RECORDS, *alone_by_isolation(), power(1, 5)]
+    steps += [Wait(fenced=(1,), leader=-1), *RETURN_2_1_3]
     title = "min ISR 1 promises nothing: a negative control"
     return _scenario("V6", title, 3, 1, steps, _outcomes("loss", "loss", "loss(f)"))
 
 
 def _v7() -> Scenario:
     steps: list[Step] = [
-        *_TEN_RECORDS,
+        *TEN_RECORDS,
         Fault(
             id="power-all",
             fault="power",
@@ -207,7 +175,7 @@ def _v7() -> Scenario:
             params={"keep_records": {"b1": 5, "b2": 8, "b3": 6}},
         ),
         Wait(fenced=(1, 2, 3), leader=-1),
-        _heal("power-all"),
+        heal("power-all"),
         Wait(unfenced=(1, 2, 3), has_leader=True),
     ]
     title = "all three brokers lose power at one instant"
@@ -235,41 +203,41 @@ VARIANTS: dict[str, Scenario] = {
     "V3a": _v3(
         "V3a",
         "followers isolated and fenced, the last replica loses its tail",
-        _power(1, 5),
+        power(1, 5),
         expected=_LOSS_OFF,
     ),
     "V3b": _v3b(),
     "V3c": _v3_away("V3c", "followers stopped cleanly", "stop"),
     "V3d": _v3_away("V3d", "followers paused", "pause"),
-    "V3e": _v3("V3e", "the last replica loses everything", _power(1, 0), expected=_LOSS_OFF),
+    "V3e": _v3("V3e", "the last replica loses everything", power(1, 0), expected=_LOSS_OFF),
     "V3f": _v3(
         "V3f",
         "the last replica's tail is torn in the middle of a record",
-        _power(1, 5, torn_bytes=20),
+        power(1, 5, torn_bytes=20),
         expected=_LOSS_OFF,
     ),
     "V4": _v4(
         "V4",
         "acks=1 records on the last replica",
-        _power(1, 12),
+        power(1, 12),
         _outcomes("weak+visible", "weak", "weak"),
     ),
     "V4c": _v4(
         "V4c",
         "acks=1 records on the last replica, which stops cleanly",
-        _fault("stop-b1", "stop", "b1"),
+        inject("stop-b1", "stop", "b1"),
         _outcomes("ok", "ok", "weak"),
     ),
     "V5": _v5(
         "V5",
         "an acks=all request in flight when the ISR shrinks",
-        _power(1, 10),
+        power(1, 10),
         _outcomes("visible", "ok", "ok"),
     ),
     "V5b": _v5(
         "V5b",
         "as V5, the leader's process is only killed",
-        _fault("kill-b1", "kill", "b1"),
+        inject("kill-b1", "kill", "b1"),
         _outcomes("ok", "ok", "ok"),
     ),
     "V6": _v6(),
@@ -277,7 +245,7 @@ VARIANTS: dict[str, Scenario] = {
     "V8": _v3(
         "V8",
         "only the process is killed: the page cache survives",
-        _fault("kill-b1", "kill", "b1"),
+        inject("kill-b1", "kill", "b1"),
         expected=_outcomes("ok", "ok", "ok"),
     ),
 }

@@ -6,28 +6,43 @@ from harness.scenarios.steps import Scenario
 LOST_WEAK = "lost-acked-write-acks1"
 VISIBLE = "visible-regress"
 INVARIANT = "invariant-broken"
+STAYS_LEADERLESS = "stays without a leader"
+"""Part of the reason of a run whose final phase could not end because a partition got no leader."""
 
 
-def predicted_outcome(scenario: Scenario, outcome_family: str) -> str:
-    """Returns the outcome word that the scenario's table predicts; see `Promises.outcome_family`.
+def predicted_outcome(
+    scenario: Scenario, outcome_family: str, *, system: str = "", version: str = ""
+) -> str:
+    """Returns the outcome word that the scenario's table predicts; "" if it has none for this version.
+
+    Args:
+        scenario: Which one.
+        outcome_family: See `Promises.outcome_family`.
+        system: Name of the system.
+        version: Its version; "" if it has none.
 
     Raises:
         KeyError: The table has no such column.
     """
-    return scenario.expected[outcome_family]
+    if version and scenario.versions:  # a table by version says more than one by profile
+        rows = scenario.versions.get(system, ())
+        return next((row.outcome for row in rows if row.covers(version)), "")
+    return scenario.expected[outcome_family] if scenario.expected else ""
 
 
 def outcome_word(verdict: Verdict) -> str:
     """Returns the outcome word of a verdict.
 
     A record that was read and is gone is mentioned only where it is not the same acknowledged record that "loss"
-    names already: the tables list it for records that were never acknowledged with acks=all. A run that cannot
-    be judged, or whose white-box invariants were broken, has none of the outcomes in the tables.
+    names already: the tables list it for records that were never acknowledged with acks=all. A run is "stuck" if a
+    partition stayed without a leader after everything was healed. Any other run that cannot be judged, and one
+    whose white-box invariants were broken, has none of the outcomes in the tables.
     """
     if any(anomaly.id == INVARIANT for anomaly in verdict.anomalies):
         return INVARIANT
     if verdict.validity is Validity.UNKNOWN:
-        return "unknown"
+        is_stuck = any(STAYS_LEADERLESS in reason for reason in verdict.reasons)
+        return "stuck" if is_stuck else "unknown"
     outcomes = []
     if verdict.unexcused_lost_records:
         outcomes.append("loss")

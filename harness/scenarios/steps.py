@@ -5,14 +5,15 @@ and in every world. The steps of a scenario are stored with the run.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from harness.contracts.cluster import Cluster
 from harness.contracts.metadata import CommittedMetadata
 from harness.contracts.workload import ScriptedProcess
 from harness.history.op import Completion, Outcome
+from nemesis.administration import ACTIONS
 from nemesis.driver import Nemesis
 from nemesis.fault import Fault
 
@@ -33,6 +34,7 @@ class Wait:
         leader: Broker id, or -1 for none.
         has_leader: Whether there is any leader.
         fenced, unfenced: Brokers that must be so.
+        partition: Which partition it is about; None for the scenario's own.
     """
 
     isr: tuple[int, ...] | None = None
@@ -41,6 +43,7 @@ class Wait:
     has_leader: bool | None = None
     fenced: tuple[int, ...] = ()
     unfenced: tuple[int, ...] = ()
+    partition: int | None = None
 
     def holds(self, metadata: CommittedMetadata, partition: str) -> bool:
         """Whether the condition is true now."""
@@ -91,7 +94,46 @@ class Poll:
     count: int = 1
 
 
-Step = Wait | Append | Join | Read | Poll | Fault
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observe:
+    """Waits until a condition is true, for a limited time, and continues in either case.
+
+    Attributes:
+        until: The condition.
+        limit_ms: How long at most: longer than it takes a version that does what the condition says.
+    """
+
+    until: Wait
+    limit_ms: int
+
+
+Step = Wait | Append | Join | Read | Poll | Observe | Fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionOutcome:
+    """The expected outcome for a range of versions of a system.
+
+    Attributes:
+        first, last: The oldest and the newest of them.
+        outcome: The outcome word.
+        watched: The versions in which it was observed; for the others it follows from their source code.
+    """
+
+    first: str
+    last: str
+    outcome: str
+    watched: tuple[str, ...] = ()
+
+    def covers(self, version: str) -> bool:
+        """Whether a version is in the range."""
+        return _numbers(self.first) <= _numbers(version) <= _numbers(self.last)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Returns the numbers of a version, which compare in the order of versions; () if it has others parts."""
+    parts = version.split(".")
+    return tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +143,13 @@ class Scenario:
     Attributes:
         name: For example "last-replica-standing:V3b".
         title: One line.
-        replication_factor, min_insync_replicas: The topic it needs.
+        replication_factor, min_insync_replicas, partitions: The topic it needs.
         steps: In order.
         expected: Outcome word per profile family: "elr-off-no-gate", "elr-off", "elr-on".
+        versions: Outcome words for versions of systems that have versions, by system; they win over `expected`.
+        partition: The partition to which it appends, and about which it waits.
+        log_dirs: Log directories that every broker needs.
+        features: Levels of the features that it needs, for systems that have versions.
     """
 
     name: str
@@ -112,6 +158,11 @@ class Scenario:
     min_insync_replicas: int
     steps: tuple[Step, ...]
     expected: dict[str, str]
+    versions: Mapping[str, tuple[VersionOutcome, ...]] = field(default_factory=dict)
+    partitions: int = 1
+    partition: int = 0
+    log_dirs: int = 1
+    features: Mapping[str, int] = field(default_factory=dict)
 
     def steps_json(self) -> list[dict[str, Any]]:
         """Returns the steps for the replay file."""
@@ -159,9 +210,19 @@ class Story:
 
     async def _step(self, step: Step) -> None:
         if isinstance(step, Fault):
-            await self._nemesis.inject(step)
+            nodes = await self._nemesis.inject(step)
+            if step.fault in ACTIONS and not nodes:
+                raise ScenarioStuck(
+                    f"the cluster refused {step.id} ({step.fault}); the table faults has its response"
+                )
         elif isinstance(step, Wait):
-            await self._wait(step)
+            if not await self._came_true(step, WAIT_LIMIT_MS):
+                raise ScenarioStuck(
+                    f"waited {WAIT_LIMIT_MS / 1e3:.0f} s for {_describe(step)}; committed metadata is "
+                    f"{self._cluster.metadata.partitions.get(self._name(step))}"
+                )
+        elif isinstance(step, Observe):
+            await self._came_true(step.until, step.limit_ms)
         elif isinstance(step, Append):
             work = self._run_on_client(self._producer, self._append(step))
             if step.in_background:
@@ -195,11 +256,16 @@ class Story:
         for _ in range(count):
             await self._consumer.poll(self._topic, self._partition)
 
-    async def _wait(self, wait: Wait) -> None:
+    def _name(self, wait: Wait) -> str:
+        partition = self._partition if wait.partition is None else wait.partition
+        return f"{self._topic}-{partition}"
+
+    async def _came_true(self, wait: Wait, limit_ms: int) -> bool:
+        """Waits for a condition for a limited time; returns whether it came true."""
         metadata = self._cluster.metadata
-        name = f"{self._topic}-{self._partition}"
+        name = self._name(wait)
         if wait.holds(metadata, name):
-            return
+            return True
         loop = asyncio.get_running_loop()
         came_true: asyncio.Future[None] = loop.create_future()
 
@@ -209,14 +275,12 @@ class Story:
 
         metadata.watch(check)
         try:
-            await asyncio.wait_for(came_true, WAIT_LIMIT_MS / 1e3)
+            await asyncio.wait_for(came_true, limit_ms / 1e3)
         except TimeoutError:
-            raise ScenarioStuck(
-                f"waited {WAIT_LIMIT_MS / 1e3:.0f} s for {_describe(wait)}; committed metadata is "
-                f"{metadata.partitions.get(name)}"
-            ) from None
+            return False
         finally:
             metadata.unwatch(check)
+        return True
 
 
 def _set(future: "asyncio.Future[None]") -> None:
@@ -227,6 +291,8 @@ def _set(future: "asyncio.Future[None]") -> None:
 def _plain(step: Step) -> dict[str, Any]:
     if isinstance(step, Fault):
         return step.to_json()
+    if isinstance(step, Observe):
+        return {"until": _plain(step.until), "limit_ms": step.limit_ms}
     return {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in asdict(step).items()

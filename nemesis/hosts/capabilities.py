@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.contracts.capability import NO, WEAKER, YES, Capability
+from nemesis.administration import ACTIONS
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "cut": ("nft-drop",),
@@ -37,8 +38,9 @@ FREE = (
     "clock_step",
     "clock_drift",
     "clock_strobe",
+    *ACTIONS,
 )
-"""Faults that need only signals and files."""
+"""Faults that need only signals, files and requests."""
 
 
 def host_capabilities(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Capability]:

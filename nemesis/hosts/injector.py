@@ -12,13 +12,15 @@ from typing import Any
 from harness.contracts.capability import Capability
 from harness.contracts.node_events import Excuse
 from harness.errors import HarnessFailure
+from nemesis.administration import ACTIONS, inject_action
 from nemesis.agent.client import AgentGoneError
 from nemesis.agent.errors import AgentError
 from nemesis.fault import Fault
 from nemesis.hosts import clocks, disks, network, power, processes
 from nemesis.hosts.capabilities import shared_fault_capabilities
-from nemesis.hosts.mechanism import HostInjection, Hosts, Mechanisms
+from nemesis.hosts.mechanism import Hosts, Mechanisms
 from nemesis.hosts.nodes import Cluster
+from nemesis.mechanism import Injection
 
 MECHANISMS: Mechanisms = {
     **network.MECHANISMS,
@@ -27,7 +29,7 @@ MECHANISMS: Mechanisms = {
     **disks.MECHANISMS,
     **power.MECHANISMS,
 }
-"""How each fault is injected."""
+"""How each fault is injected, except administrative actions, which need no agent."""
 
 LINE_CHARS_MAX = 200
 _ERRORS = {
@@ -78,8 +80,10 @@ class HostInjector:
         how = {name: capability.line() for name, capability in sorted(self._capabilities.items())}
         return {"faults": how}
 
-    async def inject(self, fault: Fault, nodes: tuple[str, ...]) -> HostInjection:
+    async def inject(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
         """Injects a fault; returns when it is in force on all nodes that it can affect."""
+        if fault.fault in ACTIONS:
+            return await inject_action(self._cluster, fault, nodes)
         self._count += 1
         token = f"{self._cluster.seed}_{self._count}"
         injection = MECHANISMS[fault.fault](self._hosts, fault, token)

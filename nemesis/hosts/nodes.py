@@ -7,7 +7,9 @@ implements them without being imported here.
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from harness.contracts.administration import Action, ActionOutcome
 from harness.contracts.cluster import Population
+from harness.contracts.metadata import CommittedMetadata
 from harness.contracts.node_events import NodeListener
 
 STOP_LIMIT_S = 15.0
@@ -97,8 +99,17 @@ class Cluster(Protocol):
         """Seed of the draws inside a fault."""
         ...
 
+    @property
+    def metadata(self) -> CommittedMetadata:
+        """Committed metadata, kept up to date by the cluster."""
+        ...
+
     def population(self) -> Population:
         """Returns all hosts, and which nodes are down."""
+        ...
+
+    async def administer(self, action: Action) -> ActionOutcome:
+        """Requests an administrative action; returns what became of it after a limited time."""
         ...
 
     def listen(self, listener: NodeListener) -> None:

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nemesis.administration import ACTIONS, inject_action
 from nemesis.agent.processes import signals
 from nemesis.agent.processes.procfs import cpu_ticks, process_state
 from nemesis.agent.processes.signals import ProcessId
@@ -18,7 +19,7 @@ from nemesis.parameters import STOP_GRACE_MS
 KILL_LIMIT_S = 30.0
 EXIT_CODES = {"stop": 0, "kill": -signal.SIGKILL}
 
-SUPPORTED_FAULTS = frozenset({"pause", "stop", "kill", "start", "heal"})
+SUPPORTED_FAULTS = frozenset({"pause", "stop", "kill", "start", "heal", *ACTIONS})
 
 
 def make_injector(cluster: Cluster) -> "LocalInjector":
@@ -51,6 +52,8 @@ class LocalInjector:
 
     async def inject(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
         """Injects a fault; returns when it is in force on all nodes that it can affect."""
+        if fault.fault in ACTIONS:
+            return await inject_action(self._cluster, fault, nodes)
         servers = tuple(name for name in nodes if name in self._cluster.nodes)
         alive = tuple(name for name in servers if self._cluster.is_alive(name))
         if fault.fault == "start":

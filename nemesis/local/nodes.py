@@ -7,6 +7,10 @@ implements them without being imported here.
 from collections.abc import Mapping
 from typing import Protocol
 
+from harness.contracts.administration import Action, ActionOutcome
+from harness.contracts.cluster import Population
+from harness.contracts.metadata import CommittedMetadata
+
 
 class Node(Protocol):
     """A node that is a process of this machine."""
@@ -28,6 +32,19 @@ class Cluster(Protocol):
     @property
     def nodes(self) -> Mapping[str, Node]:
         """All nodes by name."""
+        ...
+
+    @property
+    def metadata(self) -> CommittedMetadata:
+        """Committed metadata, kept up to date by the cluster."""
+        ...
+
+    def population(self) -> Population:
+        """Returns all hosts, and which nodes are down."""
+        ...
+
+    async def administer(self, action: Action) -> ActionOutcome:
+        """Requests an administrative action; returns what became of it after a limited time."""
         ...
 
     def is_alive(self, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from nemesis.fault import Fault
 from nemesis.mechanism import Injection
+from nemesis.simulated.administration import AdminFaults
 from nemesis.simulated.clocks import ClockFaults
 from nemesis.simulated.disks import DiskFaults
 from nemesis.simulated.mechanism import Inject, Mechanism, SimulatedNodes
@@ -24,6 +25,7 @@ class SimulatedInjector:
             processes,
             ClockFaults(world),
             DiskFaults(world, processes.count_pauses),
+            AdminFaults(nodes),
         )
         self._injections: dict[str, Inject] = {}
         for mechanism in self._mechanisms:

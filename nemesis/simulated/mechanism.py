@@ -9,7 +9,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from harness.contracts.administration import Action, ActionOutcome
 from harness.contracts.cluster import Population
+from harness.contracts.metadata import CommittedMetadata
 from harness.simulation.node import SimNode
 from harness.simulation.world import World
 from nemesis.fault import Fault
@@ -28,8 +30,17 @@ class SimulatedNodes(Protocol):
         """The world in which the nodes live."""
         ...
 
+    @property
+    def metadata(self) -> CommittedMetadata:
+        """Committed metadata, kept up to date by the cluster."""
+        ...
+
     def population(self) -> Population:
         """Returns all hosts, and which nodes are down."""
+        ...
+
+    async def administer(self, action: Action) -> ActionOutcome:
+        """Requests an administrative action; returns what became of it after a limited time."""
         ...
 
     def log_ends(self, name: str) -> dict[str, int]:

@@ -27,8 +27,8 @@ def fault_sentence(row: Mapping[str, Any]) -> str:
     name, params = row["fault"], row["params"]
     kind = FAULTS.get(name)
     template = kind.sentence if kind is not None else ""
-    values = {"who": _who(row), "groups": _groups(row), "faults": _healed(row)}
-    values |= {key: str(value) for key, value in params.items() if isinstance(value, int)}
+    values = {key: str(value) for key, value in params.items() if isinstance(value, int | str)}
+    values |= {"who": _who(row), "groups": _groups(row), "faults": _healed(row)}
     try:
         sentence = template.format_map(values)
     except KeyError:  # a number that the sentence needs is missing: another version wrote the run

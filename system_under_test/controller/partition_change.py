@@ -131,10 +131,7 @@ def build_change(
     if is_new_leader and election.source is not ElectedFrom.NOTHING:
         if election.source is not ElectedFrom.ISR:
             isr = (election.leader,)
-        elr = tuple(replica for replica in elr if replica != election.leader)
-        if election.source not in (ElectedFrom.ISR, ElectedFrom.ELR):
-            # The new leader's log is authoritative now; replicas that were complete before may have to truncate.
-            elr = ()
+        elr = _elr_after_election(election, isr, elr, context)
         if election.is_flagged:
             recovery_state = RECOVERING
     if not context.elr_on:
@@ -194,6 +191,21 @@ def _target_elr(
         and replica in registration.replicas
         and replica not in context.unclean_replicas
     )
+
+
+def _elr_after_election(
+    election: ElectionResult,
+    isr: tuple[int, ...],
+    elr: tuple[int, ...],
+    context: ChangeContext,
+) -> tuple[int, ...]:
+    if election.source not in (ElectedFrom.ISR, ElectedFrom.ELR):
+        # The new leader's log is authoritative now; replicas that were complete before may have to truncate.
+        return ()
+    if len(isr) >= context.min_isr and context.rules("ELR-1"):
+        # [ELR-1] Min ISR may have been lowered to 1 meanwhile: a leader elected from the ELR commits alone.
+        return ()
+    return tuple(replica for replica in elr if replica != election.leader)
 
 
 def _elect(

@@ -18,6 +18,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import OutOfBoundValue
 
 from system_under_test.protocol import reshaped
+from system_under_test.protocol.admin_messages import RESPONSES
 from system_under_test.protocol.apis import APIS, Api
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import NO_THROTTLE, api_versions_response
@@ -296,7 +297,7 @@ _RESPONSE_TYPES: dict[type[Any], type[Any]] = {}
 
 
 def _response_type(request_type: type[Any]) -> type[Any]:
-    found = _RESPONSE_TYPES.get(request_type)
+    found = _RESPONSE_TYPES.get(request_type) or RESPONSES.get(request_type)
     if found is None:
         api = next((one for one in APIS if one.key == request_type.__api_key__), None)
         canonical = () if api is None else api.canonical

@@ -102,6 +102,9 @@ def fault(
     healed: int | None = None,
     took_effect: bool = True,
     cut_short: list[str] | None = None,
+    elects_uncleanly: list[str] | None = None,
+    allows_unclean: list[str] | None = None,
+    reconfigures: list[str] | None = None,
 ) -> dict[str, Any]:
     return {
         "fault_id": f"f{at}",
@@ -120,6 +123,9 @@ def fault(
         "broken_disk": FAULTS[name].excuses_death,
         "cut_short": cut_short or [],
         "failed": False,
+        "elects_uncleanly": elects_uncleanly or [],
+        "allows_unclean": allows_unclean or [],
+        "reconfigures": reconfigures or [],
     }
 
 

@@ -112,6 +112,9 @@ class _Tape:
                 FAULTS[fault].excuses_death,
                 [],
                 False,
+                [],
+                [],
+                [],
             ),
         )
 

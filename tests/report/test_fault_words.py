@@ -19,6 +19,11 @@ PARAMS = {
     "clock_strobe": {"ms": 200, "period_ms": 50},
     "slow_disk": {"ms": 50},
     "truncate_file": {"bytes": 700},
+    "alter_config": {"topic": "t", "key": "min.insync.replicas", "value": 7},
+    "alter_feature": {"feature": "kraft.version", "level": 9},
+    "reassign": {"partition": "t-0", "replicas": [4, 5]},
+    "move_replica": {"partition": "t-0"},
+    "elect_leader": {"partition": "t-0", "election": "unclean"},
 }
 
 
@@ -49,6 +54,18 @@ def test_every_fault_has_a_sentence_that_names_its_numbers_once(fault):
         (sentence("wipe"), "Wiped the disk of b1, b2 and b3"),
         (sentence("heal", (), faults=["f1", "f2"]), "Healed f1 and f2"),
         (sentence("heal", ()), "Healed everything"),
+        (
+            sentence("alter_config", ("b2",), **PARAMS["alter_config"]),
+            "Changed the setting min.insync.replicas through b2 (topic: t, value: 7)",
+        ),
+        (
+            sentence("elect_leader", ("b2",), **PARAMS["elect_leader"]),
+            "Requested the election of a leader of t-0 through b2 (election: unclean)",
+        ),
+        (
+            sentence("move_replica", ("b2",), partition="t-0"),
+            "Moved t-0 on b2 to the other log directory",
+        ),
     ],
 )
 def test_sentences_read_well(said, expected):

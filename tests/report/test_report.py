@@ -240,7 +240,7 @@ def test_hostile_strings_are_escaped(tmp_path):
         process=0, kind=OpKind.APPEND, topic=clean, partition=0, invoked_ns=0, key=clean
     )
     writer.complete(append, 5, Completion(outcome=Outcome.FAIL, error=clean, node=clean))
-    traits = (False, False, False, False, [clean], False)
+    traits = (False, False, False, False, [clean], False, [clean], [clean], [clean])
     fault = (clean, clean, [clean], [clean], clean, 1, 2, 3, True, clean)
     writer.add("faults", (*fault, *traits))
     params = json.dumps({clean: clean})
@@ -336,7 +336,7 @@ def test_a_long_run_has_a_small_page(tmp_path):
         writer.add("marks", (at_ns, "b1", "often", "{}"))
     for index in range(500):
         fault = (f"f{index}", "kill", ["b1"], ["b1"], "{}", index * 20 * MS, index * 20 * MS)
-        traits = (False, False, True, False, [], False)
+        traits = (False, False, True, False, [], False, [], [], [])
         writer.add("faults", (*fault, index * 20 * MS + 5 * MS, True, "{}", *traits))
     writer.close()
     text = build_report(tmp_path).read_text(encoding="utf-8")

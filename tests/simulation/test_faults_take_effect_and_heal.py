@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from fault_bench import FaultBench
 
+from nemesis.administration import ACTIONS
 from nemesis.faults import FAULT_NAMES, FAULTS
 
 EXAMPLES: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
@@ -47,13 +48,15 @@ EXAMPLES: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
     ("read_only", ("follower:t-0",), {}),
     ("bit_flip", ("follower:t-0",), {}),
     ("truncate_file", ("follower:t-0",), {"bytes": 500}),
+    ("alter_config", (), {"topic": "t", "key": "min.insync.replicas", "value": 1}),
     ("start", ("b3",), {}),
 ]
 """Fault, targets, parameters."""
 
 
 def test_the_table_has_every_fault() -> None:
-    assert {fault for fault, _, _ in EXAMPLES} == set(FAULT_NAMES) - {"heal"}
+    not_served = set(ACTIONS) - {"alter_config"}
+    assert {fault for fault, _, _ in EXAMPLES} == set(FAULT_NAMES) - {"heal"} - not_served
 
 
 @pytest.mark.parametrize(("fault", "targets", "params"), EXAMPLES)

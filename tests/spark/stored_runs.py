@@ -75,7 +75,7 @@ def _with_column(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
 
 FAULT_ROW = (
     *("f1", "kill", ["leader"], ["b1"], "{}", 10, 20, 30, True, "{}"),
-    *(False, False, True, False, [], False),
+    *(False, False, True, False, [], False, [], [], []),
 )
 
 

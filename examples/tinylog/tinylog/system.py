@@ -102,6 +102,7 @@ class TinyObservation:
     """Implements `Observation`. Mutable: which nodes run, and which topics there are."""
 
     def __init__(self, nodes: Sequence[Node], view: CommittedMetadata) -> None:
+        self.doubt = ""
         self._nodes = {node.name: node for node in nodes}
         self._view = view
         self._starts = 0

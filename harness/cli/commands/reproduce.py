@@ -29,10 +29,12 @@ def add_parser(commands: Subcommands) -> None:
         commands, "reproduce", reproduce, "run a scripted scenario and compare its outcome"
     )
     parser.add_argument(
-        "scenario", metavar="SCENARIO", help="the scenario, for example last-replica-standing"
+        "scenario", metavar="SCENARIO", help="the scenario: last-replica-standing or kafka-bug"
     )
     parser.add_argument(
-        "--variant", metavar="NAME", help="run this variant, V1 to V8 (default: V3b)"
+        "--variant",
+        metavar="NAME",
+        help="run this variant, for example V3a or B-28 (default: V3b, or B-31)",
     )
     parser.add_argument(
         "--attempts",

@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
+from harness.contracts.administration import Action, ActionOutcome
 from harness.contracts.cluster import CONTROLLER_ID_FIRST, HARNESS_HOST, AddRow, Population, Topic
 from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
@@ -17,6 +18,7 @@ from harness.contracts.system import NodeFiles, Settings
 from harness.simulation.disk import SimDisk
 from harness.simulation.node import IdleProcess
 from harness.simulation.world import World
+from harness.systems.administration import administer
 from harness.systems.reference.node_files import FAST_GROUPS, REPLICATION_FACTOR_MAX
 from harness.systems.reference.states import MetadataWitness, NodeObserver
 from system_under_test.broker.broker import BrokerNode
@@ -133,6 +135,11 @@ class SimulatedCluster:
     def down_nodes(self) -> tuple[str, ...]:
         """Returns the nodes that are down."""
         return self.population().down
+
+    async def administer(self, action: Action) -> ActionOutcome:
+        """Requests an administrative action; called on the loop of the harness."""
+        brokers = {node_id: f"{name}:{BROKER_PORT}" for name, node_id in self.brokers.items()}
+        return await administer(self.client_host(HARNESS_HOST), brokers, action)
 
     def topic_created(self, topic: Topic) -> None:
         """Ignores the topic: the controllers report it."""

@@ -5,6 +5,15 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from checkers.java import JavaRuntime
+from harness.contracts.administration import (
+    Action,
+    ActionOutcome,
+    AlterConfig,
+    AlterFeature,
+    ElectLeader,
+    MoveReplica,
+    Reassign,
+)
 from harness.contracts.cluster import AddRow, Topic
 from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
@@ -27,8 +36,8 @@ from harness.systems.apache_kafka.java import find_kafka_java, mounted_paths
 from harness.systems.apache_kafka.versions import Version
 from harness.systems.clock import wall_clock
 
-LOG_DIRS = ("data",)
-"""Names of the log directories below a node's data directory."""
+LOG_DIRS = ("data", "data2", "data3", "data4")
+"""Names of the log directories below a node's data directory; a broker has the first of them, a controller one."""
 
 
 class ApacheKafka:
@@ -46,9 +55,13 @@ class ApacheKafka:
     default_client = "native"
     has_controllers = True
     brokers_max = 10
+    log_dirs_max = len(LOG_DIRS)
     time_scale = 4.0
     timings = tuple(properties.TIMINGS)
     switchable_rules: Collection[str] = ()
+    actions = tuple(
+        kind.name for kind in (AlterConfig, AlterFeature, Reassign, MoveReplica, ElectLeader)
+    )
     default_version = str(versions.SUPPORTED[-1])
     versions = tuple(str(version) for version in versions.SUPPORTED)
 
@@ -81,7 +94,7 @@ class ApacheKafka:
             node,
             nodes,
             settings,
-            log_dirs=[f"{data_dir}/{name}" for name in LOG_DIRS],
+            log_dirs=[f"{data_dir}/{name}" for name in _log_dirs(node, settings)],
             extra=settings.properties,
         )
 
@@ -89,7 +102,11 @@ class ApacheKafka:
         """Returns what Kafka's storage tool writes for this node."""
         formatted = storage.formatted_files(self._cache, self._java, node.role, self.levels)
         return storage.disk_files(
-            self.version, node, formatted, log_dirs=LOG_DIRS, generation=generation
+            self.version,
+            node,
+            formatted,
+            log_dirs=_log_dirs(node, settings),
+            generation=generation,
         )
 
     def command(
@@ -161,6 +178,18 @@ class ApacheKafka:
 
         await topics.create_topic(host, bootstrap, topic)
 
+    def refusal(self, action: Action) -> str:
+        """Returns "": every action is served, and what is wrong with one is in the response."""
+        return ""
+
+    async def administer(
+        self, host: ClientHost, brokers: Mapping[int, str], action: Action
+    ) -> ActionOutcome:
+        """Requests an action; returns what became of it."""
+        from harness.systems import administration
+
+        return await administration.administer(host, brokers, action)
+
     # -- what it reports
 
     def observation(
@@ -173,7 +202,7 @@ class ApacheKafka:
         """Returns what follows the committed metadata and the replicas of one run."""
         from harness.systems.apache_kafka.observation import KafkaObservation
 
-        return KafkaObservation(nodes, view, add_row, on_violation)
+        return KafkaObservation(nodes, view, add_row, on_violation, levels=self.levels)
 
     def event_source(self, nodes: RunningNodes) -> EventSource:
         """Returns what reads committed metadata from the active controller, and logs from living brokers."""
@@ -191,6 +220,11 @@ class ApacheKafka:
         return stored_logs.stored_batches(
             files, topic, partition, bytes_max=bytes_max, log_directories=LOG_DIRS
         )
+
+
+def _log_dirs(node: Node, settings: Settings) -> tuple[str, ...]:
+    """Returns the names of a node's log directories."""
+    return LOG_DIRS[: settings.log_dirs if node.role == "broker" else 1]
 
 
 @cache

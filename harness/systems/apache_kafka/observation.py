@@ -1,7 +1,7 @@
 """Follows the nodes of Apache Kafka: turns what `events.py` reads into history rows and committed metadata."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -107,6 +107,7 @@ class KafkaObservation:
         add_row: Takes history rows.
         on_violation: Called when nodes contradict an invariant.
         min_isr: `min.insync.replicas` of topics without a setting of their own.
+        levels: Feature levels that the cluster must have when its first topic is created, by name; 0 is none.
     """
 
     def __init__(
@@ -117,7 +118,10 @@ class KafkaObservation:
         on_violation: Callable[[Violation], None],
         *,
         min_isr: int = 1,
+        levels: Mapping[str, int] | None = None,
     ) -> None:
+        self.doubt = ""
+        self._unchecked_levels = dict(levels or {})
         self._now_ns = 0
         self._add_row = add_row
         self._on_violation = on_violation
@@ -203,6 +207,7 @@ class KafkaObservation:
             if first <= offset < end:
                 for at, applied in self._transactions.take(offset, record):
                     self._rows.apply(at, applied)
+                self._check_levels()
                 self._view.offset = offset
                 self._view.changed()
 
@@ -211,8 +216,25 @@ class KafkaObservation:
         last_offset = fields["end_offset"] - 1
         self._view.active_controller = fields["leader"]
         self._rows.replace_image(last_offset, image_of_snapshot(fields["end_offset"], batches))
+        self._check_levels()
         self._view.offset = last_offset
         self._view.changed()
+
+    def _check_levels(self) -> None:
+        """Compares the feature levels with the expected ones, once: later an administrator may change them."""
+        if not self._unchecked_levels or not self._rows.image.topics:
+            return
+        wrong = [
+            f"{name} {self.features.get(name, 0)} and not {level}"
+            for name, level in sorted(self._unchecked_levels.items())
+            if self.features.get(name, 0) != level
+        ]
+        self._unchecked_levels = {}
+        if wrong:
+            self.doubt = (
+                f"the cluster began with the feature level {', '.join(wrong)}, so it does not promise what the"
+                " profile of the run says"
+            )
 
     # -- registrations
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from harness.contracts.administration import Action, ActionOutcome, AlterConfig
 from harness.contracts.cluster import AddRow, Topic
 from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
@@ -18,11 +19,15 @@ from harness.contracts.system import (
 from harness.contracts.violation import Violation
 from harness.systems.reference.node_files import NODE_FILE, node_toml
 from system_under_test.config import DEFAULT_PROFILE, PROFILES, TIMINGS, Features
+from system_under_test.metadata.image import MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG
 from system_under_test.rules import SWITCHABLE_RULES
+
+CONFIG_KEYS = (MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG)
+"""The settings that a running cluster can change."""
 
 
 class ReferenceSystem:
-    """Implements `System` and `LogReader`."""
+    """Implements `System`, `LogReader` and `Administrable`."""
 
     name = "reference"
     environments = frozenset({"simulation", "local", "docker", "ssh"})
@@ -31,6 +36,7 @@ class ReferenceSystem:
     brokers_max = 10
     timings = tuple(TIMINGS)
     switchable_rules = tuple(SWITCHABLE_RULES)
+    actions = (AlterConfig.name,)
 
     def __init__(self) -> None:
         self.profiles: Mapping[str, Promises] = {
@@ -79,6 +85,26 @@ class ReferenceSystem:
         from harness.systems.reference import topics
 
         await topics.create_topic(host, bootstrap, topic)
+
+    def refusal(self, action: Action) -> str:
+        """Returns why the reference system does not serve an action; "" if it does."""
+        if not isinstance(action, AlterConfig):
+            return f"the reference system does not serve {action.name}, only {AlterConfig.name}"
+        if action.key not in CONFIG_KEYS:
+            return (
+                f"the reference system can alter {' and '.join(CONFIG_KEYS)} only, not {action.key}"
+            )
+        if not action.topic and action.broker is not None:
+            return "the reference system can alter the default of all brokers only, not that of one broker"
+        return ""
+
+    async def administer(
+        self, host: ClientHost, brokers: Mapping[int, str], action: Action
+    ) -> ActionOutcome:
+        """Requests an action; returns what became of it."""
+        from harness.systems import administration
+
+        return await administration.administer(host, brokers, action)
 
     def stored_batches(
         self, files: NodeFiles, topic: str, partition: int, *, bytes_max: int

@@ -28,6 +28,7 @@ class EventObservation:
         add_row: AddRow,
         on_violation: Callable[[Violation], None],
     ) -> None:
+        self.doubt = ""
         self._now_ns = 0
         self._on_violation = on_violation
         self._is_broken = False

@@ -9,11 +9,12 @@ import pytest
 from harness.contracts.cluster import Population
 from harness.contracts.metadata import CommittedMetadata, PartitionState
 from harness.errors import UsageError
+from nemesis.administration import ACTIONS
 from nemesis.driver import Nemesis
 from nemesis.fault import Fault, fault_from_json
 from nemesis.faults import FAULT_NAMES, FAULTS, names
 from nemesis.mechanism import Effect
-from nemesis.schedule import FAMILIES, Rhythm, random_schedule
+from nemesis.schedule import ADMIN, FAMILIES, Rhythm, random_schedule
 from nemesis.targets import resolve
 
 POPULATION = Population(
@@ -78,18 +79,36 @@ def test_a_selector_that_names_nothing_is_an_error_with_a_hint(selector):
         resolve(selector, POPULATION, metadata(), Random(1))
 
 
-NEVER_DRAWN = {"start", "heal", "truncate_file"}
+NEVER_DRAWN = {"start", "heal", "truncate_file", *ACTIONS}
 """Faults that only scripted schedules use."""
 
 
-def draw(seed, families=FAMILIES):
+def draw(seed, families=FAMILIES, actions=()):
     return random_schedule(
         Random(seed),
         families=families,
         duration_ms=20000,
         partitions=["t-0", "t-1"],
         rhythm=Rhythm(),
+        actions=actions,
     )
+
+
+def test_actions_are_drawn_only_by_name_and_among_those_that_are_served():
+    families = (ADMIN, "power")
+    served = {fault.fault for seed in range(40) for fault in draw(seed, families, ACTIONS)}
+    assert served == {"power", *ACTIONS} - {"alter_feature"}
+    some = [fault for seed in range(40) for fault in draw(seed, families, ("alter_config",))]
+    assert {fault.fault for fault in some} == {"power", "alter_config"}
+    values = {fault.params["value"] for fault in some if fault.fault == "alter_config"}
+    assert values == {1, 2}
+    assert all(fault.for_ms is None for fault in some if fault.fault == "alter_config")
+    elections = {
+        fault.value("election")
+        for seed in range(40)
+        for fault in draw(seed, (ADMIN,), ("elect_leader",))
+    }
+    assert elections == {"preferred", "unclean"}
 
 
 def test_a_schedule_is_a_function_of_its_stream_and_survives_json():
@@ -421,7 +440,7 @@ def test_fault_traits_agree_with_their_effects_on_nodes():
 
 def test_faults_that_are_over_at_once_neither_last_nor_excuse_anything():
     momentary = names(where="is_momentary")
-    assert momentary == {"reset_connections", "restart", "start", "heal"}
+    assert momentary == {"reset_connections", "restart", "start", "heal", *ACTIONS}
     assert not momentary & names(where="excuses_death")
     assert not momentary & names(where="is_outage")
     assert names(where="is_repair") <= momentary

@@ -8,7 +8,7 @@ from harness.errors import UsageError
 from harness.simulation import power_cut
 from nemesis.agent.disks import synthesis
 from nemesis.fault import Fault, fault_from_json
-from nemesis.faults import FAULT_NAMES, FAULTS
+from nemesis.faults import FAULT_NAMES, FAULTS, Targets
 from nemesis.parameters import PLANES, POWER_MODES, SHAPES
 
 EXAMPLES = {
@@ -21,11 +21,20 @@ EXAMPLES = {
     "clock_strobe": {"ms": 200, "period_ms": 50},
     "slow_disk": {"ms": 50},
     "truncate_file": {"bytes": 700},
+    "alter_config": {"topic": "t", "key": "min.insync.replicas", "value": 1},
+    "alter_feature": {"feature": "eligible.leader.replicas.version", "level": 1},
+    "reassign": {"partition": "t-0", "replicas": [2, 3, 1]},
+    "move_replica": {"partition": "t-0"},
+    "elect_leader": {"partition": "t-0", "election": "unclean"},
 }
 """Faults that are nothing without a parameter, and good ones for them."""
 
 
+WITHOUT_TARGETS = {name for name, row in FAULTS.items() if row.targets is Targets.CLUSTER}
+
+
 def make(fault, targets=("b1", "b2"), **params):
+    targets = () if fault in WITHOUT_TARGETS else targets
     return Fault(id="f1", fault=fault, targets=targets, params=params)
 
 
@@ -42,7 +51,8 @@ def test_a_missing_fault_parameter_is_named(fault):
     for name in needed:
         rest = {key: value for key, value in EXAMPLES[fault].items() if key != name}
         rest.pop("jitter_ms", None)
-        with pytest.raises(UsageError, match=f"needs the parameter {name}: a whole number"):
+        legal = FAULTS[fault].parameters[name].legal
+        with pytest.raises(UsageError, match=f"needs the parameter {name}: {legal}"):
             make(fault, **rest)
 
 
@@ -76,6 +86,14 @@ def test_a_missing_fault_parameter_is_named(fault):
         ("power", {"mode": "lose_al"}, "did you mean 'lose_all'?"),
         ("reject", {"direction": "both"}, "no parameter of fault 'reject' is called 'direction'"),
         ("truncate_file", {"bytes": 0}, "bytes must be a whole number from 1 to 1073741824, not 0"),
+        ("alter_config", {"key": ""}, "key must be text that is not empty, not ''"),
+        ("alter_config", {"key": "k", "value": 1.5}, "value must be text, a whole number, true"),
+        ("alter_config", {"key": "k", "broker": 0}, "broker must be a whole number from 1 to 10"),
+        ("alter_config", {"key": "k", "topic": "t", "broker": 1}, "of a broker, not of both"),
+        ("alter_feature", {"feature": "f", "level": -1}, "level must be a whole number from 0"),
+        ("reassign", {"partition": "t-0", "replicas": []}, "a list of different broker ids"),
+        ("reassign", {"partition": "t-0", "replicas": [1, 1]}, "a list of different broker ids"),
+        ("elect_leader", {"partition": "t-0", "election": "dirty"}, "no election is called"),
         ("wipe", {"ms": 3}, "no parameter of fault 'wipe' is called 'ms'"),
     ],
 )
@@ -90,10 +108,18 @@ def test_a_fault_between_nodes_needs_two_nodes(fault):
         make(fault, targets=("b1",))
 
 
-@pytest.mark.parametrize("fault", sorted(set(FAULT_NAMES) - {"heal", "cut", "reject"}))
-def test_every_fault_except_a_heal_needs_a_target(fault):
+@pytest.mark.parametrize(
+    "fault", sorted(set(FAULT_NAMES) - WITHOUT_TARGETS - {"heal", "cut", "reject"})
+)
+def test_every_fault_of_nodes_needs_a_target(fault):
     with pytest.raises(UsageError, match="needs at least one target"):
         make(fault, targets=(), **EXAMPLES.get(fault, {}))
+
+
+@pytest.mark.parametrize("fault", sorted(WITHOUT_TARGETS))
+def test_a_fault_of_the_cluster_takes_no_targets(fault):
+    with pytest.raises(UsageError, match="takes no targets"):
+        Fault(id="f1", fault=fault, targets=("b1",), params=EXAMPLES[fault])
 
 
 def test_every_allowed_word_is_accepted():

@@ -12,6 +12,7 @@ from harness.contracts.system import Settings
 from harness.environments.hosts.cluster import DISK_MIB, HostCluster, HostNode, add_node
 from harness.environments.request import ClusterRequest
 from harness.systems.registry import REFERENCE, SYSTEMS
+from nemesis.administration import ACTIONS
 from nemesis.agent.errors import AgentError
 from nemesis.fault import Fault
 from nemesis.faults import FAULT_NAMES
@@ -418,7 +419,8 @@ def test_two_heals_at_once_start_a_node_once() -> None:
 
 
 def test_every_fault_of_the_table_has_a_mechanism() -> None:
-    assert set(MECHANISMS) | {"heal"} == set(FAULT_NAMES)
+    assert set(MECHANISMS) | {"heal", *ACTIONS} == set(FAULT_NAMES)
+    assert not set(MECHANISMS) & set(ACTIONS), "these need no agent"
 
 
 def test_a_file_is_cut_while_its_node_is_down_and_the_heal_starts_the_node() -> None:

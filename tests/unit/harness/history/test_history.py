@@ -13,9 +13,15 @@ import pytest
 
 from harness.contracts.run_context import RunContext, context_to_row
 from harness.errors import HarnessFailure, HistoryError
-from harness.history.journal import JOURNAL_TABLES, file_header, journal_path, tables_of
+from harness.history.journal import (
+    JOURNAL_TABLES,
+    encode_frame,
+    file_header,
+    journal_path,
+    tables_of,
+)
 from harness.history.op import Completion, OpKind, Outcome, ReadRecord
-from harness.history.schema import TABLES
+from harness.history.schema import TABLES, schema_in
 from harness.history.writer import HistoryWriter
 from results.history_files import is_finished, read_tables
 
@@ -126,7 +132,7 @@ def test_polls_and_latest_record_the_reported_log_end():
 
 def test_of_several_rows_about_one_fault_the_last_one_counts():
     writer = HistoryWriter(None)
-    traits = (False, False, False, False, [], False)
+    traits = (False, False, False, False, [], False, [], [], [])
     first = ("f1", "cut", ["a"], ["b1"], "{}", 5, 6, None, False, "{}")
     other = ("f0", "kill", ["b"], ["b2"], "{}", 1, 2, None, True, "{}")
     last = ("f1", "cut", ["a"], ["b1"], "{}", 5, 6, 9, True, '{"dropped": 4}')
@@ -262,6 +268,27 @@ def test_a_journal_of_format_3_is_read(tmp_path):
     assert read_tables(tmp_path) == expected
     # What version 3 wrote, so that histories of that time can be read: its magic and its fingerprint.
     assert file_header(3)[-16:].hex() == "898ece0396575618f5d4cb38d6df7cfc"
+
+
+def test_a_journal_of_format_4_is_read_without_requested_elections(tmp_path):
+    fault = ("f1", "cut", ["a"], ["b1"], "{}", 5, 6, None, False, "{}")
+    traits = (False, False, False, False, [], False)
+    schema = schema_in(4, "faults")
+    columns = [[value] for value in (*fault, *traits)]
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)],
+        schema=schema,
+    )
+    path = journal_path(tmp_path)
+    path.parent.mkdir()
+    path.write_bytes(file_header(4) + encode_frame({"faults": batch}))
+    (row,) = read_tables(tmp_path)["faults"].to_pylist()
+    assert (row["fault_id"], row["elects_uncleanly"], row["reconfigures"]) == ("f1", [], [])
+    assert file_header(4)[-16:].hex() == "88f15e359f283e4a8d8202fc519b2f07"
+    # As format 5 the same bytes are not a journal of ours, whatever else they are.
+    path.write_bytes(file_header() + encode_frame({"faults": batch}))
+    with pytest.raises(HistoryError, match="not ours"):
+        read_tables(tmp_path)
 
 
 def test_foreign_journals_are_refused(tmp_path):

@@ -211,8 +211,22 @@ def test_unknown_tables_and_wrong_schemas_are_not_written(tmp_path, tables):
     assert not is_finished(tmp_path)
 
 
+ADDED_IN_5 = ["elects_uncleanly", "allows_unclean", "reconfigures"]
+
+
+def as_format_4(run_dir) -> None:
+    """Makes a history one of format 4, whose faults name no requested unclean elections."""
+    directory = run_dir / "history"
+    manifest = json.loads((directory / "manifest.json").read_text())
+    manifest["format"] = 4
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+    faults = directory / "faults.parquet"
+    pq.write_table(pq.read_table(faults).drop_columns(ADDED_IN_5), faults)
+
+
 def as_format_3(run_dir) -> None:
-    """Makes a history one of format 3, which has no table `replica_batches`."""
+    """Makes a history one of format 3, which also has no table `replica_batches`."""
+    as_format_4(run_dir)
     directory = run_dir / "history"
     manifest = json.loads((directory / "manifest.json").read_text())
     manifest["format"] = 3
@@ -239,6 +253,35 @@ def test_a_history_of_format_3_must_list_all_tables_of_its_format(tmp_path, tabl
     del data["tables"]["replica_states"]
     manifest.write_text(json.dumps(data))
     with pytest.raises(HistoryError, match="is not a history manifest"):
+        read_tables(tmp_path)
+
+
+def test_a_history_of_format_4_has_no_requested_elections(tmp_path, tables):
+    fault = ("f1", "elect_leader", [], ["b1"], "{}", 5, 6, None, True, "{}")
+    writer = HistoryWriter(None)
+    writer.add("faults", (*fault, False, False, False, False, [], False, ["t-0"], [], []))
+    tables["faults"] = writer.close()["faults"]
+    write_tables(tmp_path, tables)
+    assert read_tables(tmp_path)["faults"].column("elects_uncleanly").to_pylist() == [["t-0"]]
+    as_format_4(tmp_path)
+    faults = read_tables(tmp_path)["faults"]
+    assert faults.schema.equals(TABLES["faults"])
+    assert faults.num_rows == tables["faults"].num_rows > 0
+    assert faults.column("elects_uncleanly").to_pylist() == [[]] * faults.num_rows
+    assert faults.drop_columns(ADDED_IN_5).equals(tables["faults"].drop_columns(ADDED_IN_5))
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_history_has_the_columns_of_its_format_and_no_others(tmp_path, tables, version):
+    """A column that is lost or added later is damage: without it, an excused loss would be a finding."""
+    write_tables(tmp_path, tables)
+    manifest = tmp_path / "history" / "manifest.json"
+    if version == 5:
+        as_format_4(tmp_path)
+        manifest.write_text(manifest.read_text().replace('"format": 4', '"format": 5'))
+    else:
+        manifest.write_text(manifest.read_text().replace('"format": 5', '"format": 4'))
+    with pytest.raises(HistoryError, match="is not a table of ours"):
         read_tables(tmp_path)
 
 

@@ -188,6 +188,17 @@ def test_no_leader_is_not_remembered_as_last_known_leader():
     assert change.after.last_known_elr == ()
 
 
+@pytest.mark.parametrize(
+    ("min_isr", "rules", "elr"), [(1, (), ()), (2, (), (1,)), (1, ("ELR-1",), (1,))]
+)
+def test_a_leader_elected_from_the_elr_empties_it_if_it_may_commit_alone(min_isr, rules, elr):
+    # Min ISR was lowered to 1 while the partition had no leader (B-48): broker 1 will miss what 3 commits now.
+    before = registration(isr=(), leader=-1, elr=(1, 3))
+    change = built(before, alive=(3,), min_isr=min_isr, without=rules)
+    assert change.elected_from is ElectedFrom.ELR
+    assert (change.after.leader, change.after.isr, change.after.elr) == (3, (3,), elr)
+
+
 def test_the_last_known_leader_comes_before_an_unclean_election():
     assert built(registration(**LAST_KNOWN), unclean=True).after.leader == 1
     change = built(registration(**LAST_KNOWN), alive=(2, 3), unclean=True)

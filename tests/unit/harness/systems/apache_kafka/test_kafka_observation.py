@@ -1,6 +1,7 @@
 """History rows from Kafka's committed metadata: recorded logs, registrations, transactions, snapshots."""
 
 import struct
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -40,7 +41,7 @@ BEGIN, END, ABORT = (bytes((1, kind, 0, 0)) for kind in (23, 24, 25))
 class Observed:
     """An observation and what it recorded. Mutable."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, levels: Mapping[str, int] | None = None) -> None:
         self.view = CommittedMetadata()
         self.rows: list[tuple[str, tuple[Any, ...]]] = []
         self.violations: list[Violation] = []
@@ -49,6 +50,7 @@ class Observed:
             self.view,
             lambda table, row: self.rows.append((table, row)),
             self.violations.append,
+            levels=levels,
         )
         self.now_ns = 0
         self.end = 0
@@ -111,6 +113,42 @@ def partition(
         leader=isr[0] if isr else -1,
         eligible_leader_replicas=elr,
     )
+
+
+# --- feature levels ---
+
+
+@pytest.mark.parametrize(
+    ("expected", "doubt"),
+    [
+        (1, ""),
+        (0, "feature level eligible.leader.replicas.version 1 and not 0, so it does not promise"),
+    ],
+)
+def test_the_levels_with_which_the_first_topic_is_created_must_be_the_expected_ones(
+    expected: int, doubt: str
+) -> None:
+    seen = Observed(levels={ELR.name: expected})
+    seen.batch(ELR)
+    assert seen.observation.doubt == ""
+    seen.batch(TopicRecord(topic_id=TOPIC, name="t"))
+    assert doubt in seen.observation.doubt
+    assert bool(doubt) == bool(seen.observation.doubt)
+
+
+def test_a_level_that_is_changed_after_the_first_topic_raises_no_doubt() -> None:
+    seen = Observed(levels={ELR.name: 0})
+    seen.batch(TopicRecord(topic_id=TOPIC, name="t"))
+    seen.batch(ELR)
+    assert seen.observation.doubt == ""
+
+
+@pytest.mark.parametrize("version", WITH_ELR)
+def test_the_levels_of_recorded_logs_are_known_before_the_first_topic(version: str) -> None:
+    seen = Observed(levels={ELR.name: 1})
+    log = recorded(version)
+    seen.committed(log.log, 0, log.end)
+    assert seen.observation.doubt == ""
 
 
 # --- recorded logs ---

@@ -1,0 +1,54 @@
+"""Steps that several scripted scenarios share: three brokers, of which the first leads and loses its tail."""
+
+from harness.scenarios.steps import Append, Read, Step, Wait
+from nemesis.fault import Fault
+
+
+def inject(fault_id: str, fault: str, *targets: str, **params: object) -> Fault:
+    """Returns the step that injects a fault."""
+    return Fault(id=fault_id, fault=fault, targets=targets, params=params)
+
+
+def isolate(broker: int) -> Fault:
+    """Returns the step that isolates a broker from all others."""
+    return inject(f"isolate-b{broker}", "isolate", f"b{broker}")
+
+
+def heal(*faults: str) -> Fault:
+    """Returns the step that heals faults."""
+    return Fault(id="heal-" + "-".join(faults), fault="heal", params={"faults": faults})
+
+
+def power(broker: int, keep_records: int, **params: object) -> Fault:
+    """Returns the step that cuts the power of a broker, which keeps its first records."""
+    return inject(f"power-b{broker}", "power", f"b{broker}", keep_records=keep_records, **params)
+
+
+def start(broker: int) -> Fault:
+    """Returns the step that starts a broker."""
+    return inject(f"start-b{broker}", "start", f"b{broker}")
+
+
+TEN_RECORDS: tuple[Step, ...] = (Append(count=10), Read())
+
+
+def alone_by_isolation(last: int = 1) -> tuple[Step, ...]:
+    """Isolates 2, then 3, one fencing after the other, so that 1 is the only member of the ISR."""
+    return (
+        isolate(2),
+        Wait(fenced=(2,), isr=(1, 3)),
+        isolate(3),
+        Wait(fenced=(3,), isr=(last,)),
+    )
+
+
+RETURN_2_1_3: tuple[Step, ...] = (
+    heal("isolate-b2"),
+    Wait(unfenced=(2,)),
+    start(1),
+    Wait(unfenced=(1,)),
+    heal("isolate-b3"),
+    Wait(unfenced=(3,)),
+    Wait(has_leader=True),
+)
+"""The order of the golden trace: the never-ELR replica, the lossy one, then the ELR member."""

@@ -1,0 +1,192 @@
+"""Bugs of released versions of Apache Kafka, each in the fewest steps that show it.
+
+`docs/findings` explains them. Brokers are 1, 2 and 3, and the partition is led by broker 1. Ten records are
+acknowledged by all replicas first, and nothing is fsynced; a power cut keeps the first five. What a scenario needs
+an administrator for is a fault of the group "admin", which the reference system serves in part.
+
+Outcome words as in `last_replica_standing`, and "stuck": the partition has no leader although every broker is up.
+"""
+
+from harness.scenarios.common import (
+    RETURN_2_1_3,
+    TEN_RECORDS,
+    alone_by_isolation,
+    heal,
+    inject,
+    power,
+    start,
+)
+from harness.scenarios.last_replica_standing import OFF, OFF_NO_GATE, ON
+from harness.scenarios.steps import Append, Observe, Scenario, Step, VersionOutcome, Wait
+
+KAFKA = "apache-kafka"
+ELR_FEATURE = "eligible.leader.replicas.version"
+ELR_ON, ELR_OFF = {ELR_FEATURE: 1}, {ELR_FEATURE: 0}
+MIN_ISR = "min.insync.replicas"
+TOPIC = "t"
+
+OBSERVED_MS = 10_000
+"""How long a partition may stay without a leader; an election takes less than a second."""
+ASSIGNED_MS = 5_000
+"""How long a broker may take to report the new directory of a replica and the controller to commit it."""
+
+
+def _expect(
+    first: str, last: str, outcome: str, *watched: str
+) -> tuple[str, tuple[VersionOutcome, ...]]:
+    row = VersionOutcome(first=first, last=last, outcome=outcome, watched=watched)
+    return KAFKA, (row,)
+
+
+def _scenario(variant: str, title: str, steps: tuple[Step, ...], **more: object) -> Scenario:
+    values: dict[str, object] = {"expected": {}, "features": ELR_ON, **more}
+    return Scenario(
+        name=f"kafka-bug:{variant}",
+        title=title,
+        replication_factor=3,
+        min_insync_replicas=2,
+        steps=steps,
+        **values,  # type: ignore[arg-type]
+    )
+
+
+def _b28() -> Scenario:
+    moves: list[Step] = []
+    for broker in (2, 3):
+        moves += [
+            inject(f"move-b{broker}", "move_replica", f"b{broker}", partition=f"{TOPIC}-0"),
+            # A version without the bug keeps the ELR, so this must be able to stay false.
+            Observe(until=Wait(elr=()), limit_ms=ASSIGNED_MS),
+        ]
+    steps: tuple[Step, ...] = (
+        *TEN_RECORDS,
+        inject("cut-12", "cut", "b1", "b2", planes=("inter-broker",)),
+        inject("cut-13", "cut", "b1", "b3", planes=("inter-broker",)),
+        # A follower whose log end equals the leader's never lags (FS-5): without one more record the ISR would not
+        # shrink. With acks=0 it carries no promise.
+        Append(count=1, acks=0),
+        Wait(isr=(1,)),
+        *moves,
+        power(1, 5),
+        Wait(fenced=(1,)),
+        heal("cut-12", "cut-13"),
+        start(1),
+        Wait(unfenced=(1,), has_leader=True),
+        Wait(isr=(1, 2, 3)),
+        Append(count=5),
+    )
+    kafka = (
+        VersionOutcome(first="4.0.0", last="4.1.2", outcome="loss", watched=("4.1.0", "4.1.2")),
+        VersionOutcome(first="4.3.0", last="4.4.0", outcome="ok", watched=("4.3.1", "4.4.0")),
+    )
+    title = "followers move their replicas to another log directory, which erases the ELR"
+    return _scenario("B-28", title, steps, versions={KAFKA: kafka}, log_dirs=2)
+
+
+def _b31() -> Scenario:
+    steps: tuple[Step, ...] = (
+        # A topic cannot be created with different replication factors; reassignments make it so.
+        inject("shrink-t-0", "reassign", partition=f"{TOPIC}-0", replicas=(3,)),
+        Wait(partition=0, isr=(3,), leader=3),
+        inject("reorder-t-1", "reassign", partition=f"{TOPIC}-1", replicas=(1, 2, 3)),
+        Wait(isr=(1, 2, 3)),
+        inject("prefer-b1", "elect_leader", partition=f"{TOPIC}-1"),
+        Wait(isr=(1, 2, 3), leader=1),
+        *TEN_RECORDS,
+        *alone_by_isolation(),
+        Append(count=1, until_ok=False),
+        power(1, 5),
+        Wait(fenced=(1,), leader=-1),
+        *RETURN_2_1_3,
+        Append(count=5),
+    )
+    return _scenario(
+        "B-31",
+        "partition 0 has one replica, so the ELR of partition 1 stays empty",
+        steps,
+        versions=dict([_expect("4.0.0", "4.4.0", "loss", "4.0.2", "4.1.2", "4.3.1", "4.4.0")]),
+        partitions=2,
+        partition=1,
+    )
+
+
+def _b47() -> Scenario:
+    steps: tuple[Step, ...] = (
+        *TEN_RECORDS,
+        *alone_by_isolation(),
+        power(1, 5),
+        Wait(fenced=(1,), leader=-1),
+        heal("isolate-b2"),
+        Wait(unfenced=(2,)),
+        heal("isolate-b3"),
+        Wait(unfenced=(3,)),
+        inject("elr-on", "alter_feature", feature=ELR_FEATURE, level=1),
+        start(1),
+        Wait(unfenced=(1,)),
+        Observe(until=Wait(has_leader=True), limit_ms=OBSERVED_MS),
+    )
+    return _scenario(
+        "B-47",
+        "ELR is switched on while the partition has no leader",
+        steps,
+        versions=dict([_expect("4.1.0", "4.4.0", "stuck", "4.1.2", "4.4.0")]),
+        features=ELR_OFF,
+    )
+
+
+def _leaderless_min_isr(value: int, end: tuple[Step, ...] = ()) -> tuple[Step, ...]:
+    """An administrator sets min ISR while only broker 2, which left the ISR first, is up."""
+    return (
+        *TEN_RECORDS,
+        *alone_by_isolation(),
+        power(1, 5),
+        Wait(fenced=(1,), leader=-1),
+        heal("isolate-b2"),
+        Wait(unfenced=(2,)),
+        inject("min-isr", "alter_config", topic=TOPIC, key=MIN_ISR, value=str(value)),
+        heal("isolate-b3"),
+        Wait(unfenced=(3,)),
+        Observe(until=Wait(has_leader=True), limit_ms=OBSERVED_MS),
+        start(1),
+        Wait(unfenced=(1,)),
+        Observe(until=Wait(has_leader=True), limit_ms=OBSERVED_MS),
+        *end,
+    )
+
+
+_BY_PROFILE = {OFF_NO_GATE: "loss", OFF: "loss", ON: "ok"}
+"""With ELR off broker 1 is the only member of the ISR, so it leads when it returns, whatever it lost."""
+
+VARIANTS: dict[str, Scenario] = {
+    "B-28": _b28(),
+    "B-31": _b31(),
+    "B-47": _b47(),
+    "B-48": _scenario(
+        "B-48",
+        "min ISR is lowered while the partition has no leader, which erases the ELR",
+        _leaderless_min_isr(1),
+        versions=dict([_expect("4.1.0", "4.4.0", "stuck", "4.1.2", "4.4.0")]),
+        expected=_BY_PROFILE,
+    ),
+    "B-48r": _scenario(
+        "B-48r",
+        "as B-48, but min ISR is set to the value that it has",
+        _leaderless_min_isr(2),
+        versions=dict([_expect("4.1.0", "4.4.0", "ok", "4.1.2")]),
+        expected=_BY_PROFILE,
+    ),
+    "B-48u": _scenario(
+        "B-48u",
+        "as B-48, and the administrator ends it with an unclean election",
+        _leaderless_min_isr(
+            1,
+            (
+                inject("unclean", "elect_leader", partition=f"{TOPIC}-0", election="unclean"),
+                Wait(has_leader=True),
+                Append(count=5),
+            ),
+        ),
+        versions=dict([_expect("4.1.0", "4.4.0", "loss(f)")]),
+    ),
+}
+"""Every variant by its name, which is that of the bug."""

@@ -1,0 +1,27 @@
+"""Bugs of Apache Kafka as scenarios on the reference system, which does not have them."""
+
+import pytest
+
+from harness.runs.judge import judge_result
+from harness.runs.scripted import scenario_experiment
+from harness.runs.simulated import simulate
+from harness.scenarios import find_scenario
+from harness.scenarios.outcome import outcome_word, predicted_outcome
+from harness.systems.reference.adapter import SYSTEM
+
+
+@pytest.mark.parametrize("profile", ["kafka-3.4", "kafka-4.0", "kafka-4.1"])
+@pytest.mark.parametrize("variant", ["B-48", "B-48r"])
+def test_a_changed_min_isr_of_a_leaderless_partition_does_not_prevent_its_recovery(
+    variant: str, profile: str
+) -> None:
+    scenario = find_scenario("kafka-bug", variant)
+    experiment = scenario_experiment(scenario, profile)
+    result = simulate(experiment, 1)
+    verdict, _ = judge_result(experiment, 1, result)
+    assert result.stuck == ""
+    altered = [row for row in result.tables["faults"].to_pylist() if row["fault_id"] == "min-isr"]
+    assert [row["took_effect"] for row in altered] == [True]
+    expected = "ok" if profile == "kafka-4.1" else "loss"
+    assert outcome_word(verdict) == expected
+    assert predicted_outcome(scenario, SYSTEM.profiles[profile]) == expected

@@ -1,0 +1,108 @@
+"""The scenarios of Apache Kafka's bugs: what is predicted, for which version, and where they are refused."""
+
+import pytest
+
+from harness.contracts.system import Promises
+from harness.contracts.verdict import Validity, Verdict
+from harness.errors import UsageError
+from harness.runs.scripted import scenario_experiment
+from harness.scenarios import find_scenario
+from harness.scenarios.kafka_bugs import KAFKA, VARIANTS
+from harness.scenarios.outcome import STAYS_LEADERLESS, outcome_word, predicted_outcome
+from harness.scenarios.steps import Observe, VersionOutcome, Wait
+
+ELR_ON = Promises(elr_on=True, outcome_family="elr-on")
+
+
+def predicted(variant: str, version: str) -> str:
+    return predicted_outcome(VARIANTS[variant], ELR_ON, system=KAFKA, version=version)
+
+
+@pytest.mark.parametrize(
+    ("variant", "version", "outcome"),
+    [
+        ("B-31", "4.0.2", "loss"),
+        ("B-31", "4.1.2", "loss"),
+        ("B-31", "4.3.1", "loss"),
+        ("B-31", "4.4.0", "loss"),
+        ("B-28", "4.1.0", "loss"),
+        ("B-28", "4.1.2", "loss"),
+        ("B-28", "4.2.1", ""),
+        ("B-28", "4.3.1", "ok"),
+        ("B-28", "4.4.0", "ok"),
+        ("B-47", "4.1.2", "stuck"),
+        ("B-47", "4.4.0", "stuck"),
+        ("B-48", "4.1.2", "stuck"),
+        ("B-48", "4.4.0", "stuck"),
+        ("B-48r", "4.1.2", "ok"),
+        ("B-31", "3.9.2", ""),
+        ("B-31", "trunk", ""),
+    ],
+)
+def test_the_predicted_outcome_follows_from_the_version(
+    variant: str, version: str, outcome: str
+) -> None:
+    assert predicted(variant, version) == outcome
+
+
+def test_a_system_without_versions_has_the_outcome_of_its_profile() -> None:
+    scenario = VARIANTS["B-48"]
+    assert predicted_outcome(scenario, ELR_ON, system="reference") == "ok"
+    off = Promises(elr_on=False, outcome_family="elr-off")
+    assert predicted_outcome(scenario, off, system="reference") == "loss"
+    assert predicted_outcome(VARIANTS["B-31"], ELR_ON, system="reference") == ""
+
+
+def test_every_watched_version_is_in_its_range() -> None:
+    rows = [row for one in VARIANTS.values() for row in one.versions[KAFKA]]
+    assert all(row.covers(version) for row in rows for version in row.watched)
+    assert sum(len(row.watched) for row in rows) >= 13
+
+
+def test_versions_are_compared_by_their_numbers() -> None:
+    row = VersionOutcome(first="3.9.0", last="4.10.1", outcome="ok")
+    assert row.covers("3.10.0")
+    assert row.covers("4.9.9")
+    assert not row.covers("4.10.2")
+    assert not row.covers("3.8.9")
+    assert not row.covers("unknown")
+
+
+def test_a_partition_that_stays_without_a_leader_makes_the_run_stuck() -> None:
+    reason = f"the run ended early: t-0 {STAYS_LEADERLESS}"
+    assert outcome_word(Verdict(validity=Validity.UNKNOWN, reasons=(reason,))) == "stuck"
+    assert outcome_word(Verdict(validity=Validity.UNKNOWN, reasons=("late",))) == "unknown"
+    lost = Verdict(validity=Validity.INVALID, reasons=(reason,), unexcused_lost_records=1)
+    assert outcome_word(lost) == "loss", "what was lost matters more"
+
+
+@pytest.mark.parametrize(
+    ("variant", "sentence"),
+    [
+        ("B-28", "cluster.log_dirs is 2, but a broker of the system 'reference' has at most 1"),
+        ("B-31", "the reference system does not serve reassign, only alter_config"),
+        ("B-47", "the reference system does not serve alter_feature, only alter_config"),
+        ("B-48u", "the reference system does not serve elect_leader, only alter_config"),
+    ],
+)
+def test_the_reference_system_refuses_what_it_does_not_serve(variant: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        scenario_experiment(find_scenario("kafka-bug", variant), None)
+
+
+def test_the_topic_of_a_scenario_is_that_of_its_experiment() -> None:
+    scenario = VARIANTS["B-31"]
+    assert (scenario.partitions, scenario.partition) == (2, 1)
+    experiment = scenario_experiment(VARIANTS["B-48"], None)
+    assert (experiment.topic.partitions, experiment.cluster.log_dirs) == (1, 1)
+    assert experiment.scenario == "kafka-bug:B-48"
+
+
+def test_the_stored_steps_name_every_step_and_its_condition() -> None:
+    steps = VARIANTS["B-48"].steps_json()
+    assert {"step": "observe", "until": {"has_leader": True}, "limit_ms": 10_000} in [
+        {**step, "until": {"has_leader": step["until"]["has_leader"]}}
+        for step in steps
+        if step["step"] == "observe"
+    ]
+    assert Observe(until=Wait(elr=()), limit_ms=1).until.elr == ()
