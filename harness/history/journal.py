@@ -32,6 +32,7 @@ from harness.history.filesystems import RemoteFile, first_line
 from harness.history.parquet import FORMAT_VERSION, OLDEST_FORMAT_READ, history_directory, in_order
 from harness.history.schema import (
     ADDED_IN,
+    NULLABLE_SINCE,
     OPERATIONS,
     TABLES,
     schema_in,
@@ -100,8 +101,14 @@ def file_header(version: int = FORMAT_VERSION) -> bytes:
     fingerprint = hashlib.sha256()
     for name in JOURNAL_TABLES:
         if ADDED_IN.get(name, version) <= version:
-            schema = _schema_in(version, name)
-            columns = [(field.name, str(field.type), field.nullable) for field in schema]
+            columns = [
+                (
+                    field.name,
+                    str(field.type),
+                    field.nullable and NULLABLE_SINCE.get((name, field.name), version) <= version,
+                )
+                for field in _schema_in(version, name)
+            ]
             fingerprint.update(repr((name, columns)).encode())
     return _ANY_VERSION + b"%d\n" % version + fingerprint.digest()[:16]
 

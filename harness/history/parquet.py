@@ -426,12 +426,15 @@ def _require_schema(found: pa.Schema, wanted: pa.Schema, name: str, where: str) 
         index = found.get_field_index(field.name)
         if index < 0:
             raise HistoryError(f"{where} is not a table of ours: column {field.name} is missing")
-        if not found.field(index).equals(field, check_metadata=False):
+        # A column without nulls may have been declared so: those of older versions are.
+        has = found.field(index).with_nullable(found.field(index).nullable or field.nullable)
+        if not has.equals(field, check_metadata=False):
             raise HistoryError(
                 f"{where} is not a table of ours: column {field.name} is {found.field(index)}, "
                 f"not {field}"
             )
-    raise HistoryError(f"{where} is not a table of ours: its columns differ from {name}'s")
+    if found.names != wanted.names:
+        raise HistoryError(f"{where} is not a table of ours: its columns differ from {name}'s")
 
 
 def _require_complete(path: Path, files: tuple[TableFile, ...], totals: Mapping[str, int]) -> None:

@@ -339,7 +339,7 @@ TABLES: dict[str, pa.Schema] = {
 ADDED_IN: dict[str, int] = {"replica_batches": 4}
 """The history format that a table belongs to from on, for tables that older formats lack: they read as empty."""
 
-NULLABLE_SINCE: dict[tuple[str, str], int] = {("broker_states", "clean"): 4}
+NULLABLE_SINCE: dict[tuple[str, str], int] = {("broker_states", "clean"): 5}
 """The history format from which on a column may be null, for columns that were never null in older formats."""
 
 COLUMNS_ADDED_IN: dict[tuple[str, str], int] = {
@@ -354,9 +354,7 @@ def schema_in(version: int, table: str) -> pa.Schema:
     """Returns the schema that a table has in a history format."""
     return pa.schema(
         [
-            field.with_nullable(
-                field.nullable and NULLABLE_SINCE.get((table, field.name), version) <= version
-            )
+            field
             for field in TABLES[table]
             if COLUMNS_ADDED_IN.get((table, field.name), version) <= version
         ]

@@ -245,6 +245,16 @@ def test_a_history_of_format_3_is_read_without_the_tables_that_came_later(tmp_pa
     assert read == {name: tables[name] for name in read}
 
 
+def test_a_column_that_older_versions_declared_to_have_no_nulls_is_read(tmp_path, tables):
+    write_tables(tmp_path, tables)
+    path = tmp_path / "history" / "broker_states.parquet"
+    table = pq.read_table(path)
+    index = table.schema.get_field_index("clean")
+    strict = table.schema.set(index, table.schema.field(index).with_nullable(False))
+    pq.write_table(table.cast(strict), path, write_page_checksum=True)
+    assert read_tables(tmp_path)["broker_states"].equals(tables["broker_states"])
+
+
 def test_a_history_of_format_3_must_list_all_tables_of_its_format(tmp_path, tables):
     write_tables(tmp_path, tables)
     as_format_3(tmp_path)

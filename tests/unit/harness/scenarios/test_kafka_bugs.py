@@ -2,7 +2,6 @@
 
 import pytest
 
-from harness.contracts.system import Promises
 from harness.contracts.verdict import Validity, Verdict
 from harness.errors import UsageError
 from harness.runs.scripted import scenario_experiment
@@ -11,11 +10,9 @@ from harness.scenarios.kafka_bugs import KAFKA, VARIANTS
 from harness.scenarios.outcome import STAYS_LEADERLESS, outcome_word, predicted_outcome
 from harness.scenarios.steps import Observe, VersionOutcome, Wait
 
-ELR_ON = Promises(elr_on=True, outcome_family="elr-on")
-
 
 def predicted(variant: str, version: str) -> str:
-    return predicted_outcome(VARIANTS[variant], ELR_ON, system=KAFKA, version=version)
+    return predicted_outcome(VARIANTS[variant], "elr-on", system=KAFKA, version=version)
 
 
 @pytest.mark.parametrize(
@@ -47,10 +44,9 @@ def test_the_predicted_outcome_follows_from_the_version(
 
 def test_a_system_without_versions_has_the_outcome_of_its_profile() -> None:
     scenario = VARIANTS["B-48"]
-    assert predicted_outcome(scenario, ELR_ON, system="reference") == "ok"
-    off = Promises(elr_on=False, outcome_family="elr-off")
-    assert predicted_outcome(scenario, off, system="reference") == "loss"
-    assert predicted_outcome(VARIANTS["B-31"], ELR_ON, system="reference") == ""
+    assert predicted_outcome(scenario, "elr-on", system="reference") == "ok"
+    assert predicted_outcome(scenario, "elr-off", system="reference") == "loss"
+    assert predicted_outcome(VARIANTS["B-31"], "elr-on", system="reference") == ""
 
 
 def test_every_watched_version_is_in_its_range() -> None:

@@ -143,12 +143,16 @@ def test_a_level_that_is_changed_after_the_first_topic_raises_no_doubt() -> None
     assert seen.observation.doubt == ""
 
 
-@pytest.mark.parametrize("version", WITH_ELR)
-def test_the_levels_of_recorded_logs_are_known_before_the_first_topic(version: str) -> None:
-    seen = Observed(levels={ELR.name: 1})
+@pytest.mark.parametrize(("version", "level"), [("4.0.2", 0), ("4.1.2", 1), ("4.4.0", 1)])
+def test_the_levels_of_recorded_logs_are_known_before_the_first_topic(
+    version: str, level: int
+) -> None:
+    right, wrong = Observed(levels={ELR.name: level}), Observed(levels={ELR.name: 1 - level})
     log = recorded(version)
-    seen.committed(log.log, 0, log.end)
-    assert seen.observation.doubt == ""
+    for each in (right, wrong):
+        each.committed(log.log, 0, log.end)
+    assert right.observation.doubt == ""
+    assert f"{ELR.name} {level} and not {1 - level}" in wrong.observation.doubt
 
 
 # --- recorded logs ---
