@@ -101,8 +101,7 @@ class Observation(Protocol):
     """Turns what nodes report into committed metadata and history rows. Mutable; one per run.
 
     Attributes:
-        doubt: Why the run cannot be judged, if the nodes report something else than they were configured with; empty
-            otherwise.
+        doubt: Why the run cannot be judged, if nodes report other settings than they were given; empty otherwise.
     """
 
     doubt: str
