@@ -126,6 +126,7 @@ def wait_for_rows(root: Path, number: int) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)  # some fifty starts of the harness, one after the other
 @pytest.mark.parametrize("kills", [1, 20])
 def test_a_night_that_was_killed_and_one_that_was_not_have_the_same_rows(
     tmp_path: Path, kills: int

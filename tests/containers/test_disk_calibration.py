@@ -347,6 +347,8 @@ LATE_S = {"ext4": 15, "xfs": 45}
 Its flusher and its journal wake at moments of their own, 5 s apart each, and a busy machine delays both. The
 journal of xfs wakes every 30 s: a length that the flusher wrote just too late for one commit waits for the next.
 """
+LATE_MAX_S = 2
+"""How late a cut may be so that nothing was written back in time for the shortest waits; ext4 needs 5 s."""
 TICK_S = 0.02
 RECORD_BYTES = 100
 
@@ -365,6 +367,7 @@ class Wait:
     disk: NodeDisk
     model: SimDisk
     left: Files | None = None
+    took_s: float = 0
 
     def __post_init__(self) -> None:
         self.lengths = Lengths(self.model)
@@ -387,6 +390,7 @@ class Wait:
 
     def end(self) -> None:
         self.do([])
+        self.took_s = time.monotonic() - self.began_s
         cut([self.disk], [CutPlan()], lambda _: self.storage.close())
         self.left = read_files(self.disk.data / "trace")
 
@@ -434,9 +438,20 @@ def test_what_kernels_write_back_by_themselves_is_legal() -> None:
             assert why_illegal(wait.model, wait.left, wait.lengths) == "", key
             found[key] = wait.left
     for filesystem in FILESYSTEMS:
-        assert "log" not in found[filesystem, "append", 2]
-        assert "marker" in found[filesystem, "unlink", 1]
         assert "marker" not in found[filesystem, "unlink", 50]
     assert len(found["ext4", "append", 60]["log"]) > 0, "xfs may know its length only later"
-    assert "marker" in found["xfs", "unlink", 20], "xfs commits its journal only every 30 s"
     assert "marker" not in found["ext4", "unlink", 12], "ext4 commits its journal every 5 s"
+    # What is not written back yet: a busy machine may cut the power so late that it is.
+    late = {
+        key: wait.took_s for key, wait in waits.items() if wait.took_s > wait.seconds + LATE_MAX_S
+    }
+    early = [
+        *(((filesystem, "append", 2), "log", False) for filesystem in FILESYSTEMS),
+        *(((filesystem, "unlink", 1), "marker", True) for filesystem in FILESYSTEMS),
+        (("xfs", "unlink", 20), "marker", True),  # xfs commits its journal only every 30 s
+    ]
+    for key, name, is_left in early:
+        if key not in late:
+            assert (name in found[key]) == is_left, key
+    if any(key in late for key, _, _ in early):
+        pytest.skip(f"the machine was too busy to cut the power in time: {late}")
