@@ -243,7 +243,7 @@ def wanted_columns(table: str) -> list[str]:
 
 def file_of(data: Sequence[Any]) -> TableFile:
     """Returns the file that a task names."""
-    table, topic, partition, rows, path, version = data
+    table, topic, partition, rows, version, path = data
     return TableFile(
         table=table,
         topic=topic,
@@ -255,4 +255,5 @@ def file_of(data: Sequence[Any]) -> TableFile:
 
 
 def _as_data(file: TableFile) -> list[Any]:
-    return [file.table, file.topic, file.partition, file.rows, str(file.path), file.version]
+    # The path comes last: `at_locations` replaces it.
+    return [file.table, file.topic, file.partition, file.rows, file.version, str(file.path)]

@@ -24,4 +24,4 @@ def test_a_changed_min_isr_of_a_leaderless_partition_does_not_prevent_its_recove
     assert [row["took_effect"] for row in altered] == [True]
     expected = "ok" if profile == "kafka-4.1" else "loss"
     assert outcome_word(verdict) == expected
-    assert predicted_outcome(scenario, SYSTEM.profiles[profile]) == expected
+    assert predicted_outcome(scenario, SYSTEM.profiles[profile].outcome_family) == expected
