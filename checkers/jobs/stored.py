@@ -117,7 +117,7 @@ def tasks_of(directory: Path, run: int, context: Mapping[str, Any]) -> list[Task
         for (topic, partition), mine in sorted(places.items())
         if any(file.table in JUDGED_TABLES for file in mine)
     ]
-    read_by_tasks = {data[4] for task in tasks for data in (*task["files"], *task["shared"])}
+    read_by_tasks = {data[-1] for task in tasks for data in (*task["files"], *task["shared"])}
     for file in files:
         if str(file.path) not in read_by_tasks:
             check_file(file)

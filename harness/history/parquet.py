@@ -264,8 +264,7 @@ def read_file(file: TableFile, columns: list[str] | None = None) -> pa.Table:
             table = parquet.read(columns=columns, use_threads=file.rows > ROWS_FOR_THREADS)
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise _unreadable(file, error) from None
-    if columns is None:
-        table = with_added_columns(file.table, table)
+    table = with_added_columns(file.table, table, columns)
     fields = [TABLES[file.table].field(column) for column in table.column_names]
     encoded = pa.dictionary(pa.int32(), pa.string())
     return table.cast(

@@ -6,6 +6,7 @@ no uint64 and no nanosecond timestamp. Tables are stored as Parquet, one file pe
 (`results.layout` names them), 64-bit columns delta encoded.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -361,12 +362,21 @@ def schema_in(version: int, table: str) -> pa.Schema:
     )
 
 
-def with_added_columns(table: str, rows: pa.Table) -> pa.Table:
-    """Returns rows of any history format with all columns of the newest one."""
+def with_added_columns(
+    table: str, rows: pa.Table, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """Returns rows of any history format with the columns of the newest one.
+
+    Args:
+        table: Name of the table.
+        rows: Some or all of its columns.
+        columns: Those that are wanted, all if None; those that an older format lacks come last.
+    """
     for index, field in enumerate(TABLES[table]):
-        if rows.schema.get_field_index(field.name) < 0:
+        is_wanted = columns is None or field.name in columns
+        if is_wanted and rows.schema.get_field_index(field.name) < 0:
             empty = pa.array([[]] * rows.num_rows, type=field.type)
-            rows = rows.add_column(index, field, empty)
+            rows = rows.add_column(min(index, rows.num_columns), field, empty)
     return rows
 
 

@@ -274,6 +274,9 @@ def test_a_history_of_format_4_has_no_requested_elections(tmp_path, tables):
     write_tables(tmp_path, tables)
     assert read_tables(tmp_path)["faults"].column("elects_uncleanly").to_pylist() == [["t-0"]]
     as_format_4(tmp_path)
+    (file,) = (one for one in table_files(tmp_path) if one.table == "faults")
+    some = read_file(file, ["fault_id", "reconfigures"])
+    assert (some.column_names, some.num_rows) == (["fault_id", "reconfigures"], 1)
     faults = read_tables(tmp_path)["faults"]
     assert faults.schema.equals(TABLES["faults"])
     assert faults.num_rows == tables["faults"].num_rows > 0
