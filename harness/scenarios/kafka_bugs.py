@@ -4,7 +4,8 @@
 acknowledged by all replicas first, and nothing is fsynced; a power cut keeps the first five. What a scenario needs
 an administrator for is a fault of the group "admin", which the reference system serves in part.
 
-Outcome words as in `last_replica_standing`, and "stuck": the partition has no leader although every broker is up.
+Outcome words as in `last_replica_standing`, and "stuck": the partition has no leader although every broker is up,
+or the cluster has no active controller although a majority of the controllers is up.
 """
 
 from harness.scenarios.common import (
@@ -25,6 +26,8 @@ ELR_ON, ELR_OFF = {ELR_FEATURE: 1}, {ELR_FEATURE: 0}
 MIN_ISR = "min.insync.replicas"
 TOPIC = "t"
 
+RESIGNED_MS = 20_000
+"""How long it may take until a controller whose clock was stepped has resigned and another one is active."""
 OBSERVED_MS = 10_000
 """How long a partition may stay without a leader; an election takes less than a second."""
 ASSIGNED_MS = 5_000
@@ -134,6 +137,28 @@ def _b47() -> Scenario:
     )
 
 
+def _raft_timers() -> Scenario:
+    hour_ms = 3_600_000
+    steps: tuple[Step, ...] = (
+        *TEN_RECORDS,
+        inject("ahead", "clock_step", "active_controller", ms=hour_ms),
+        # Kafka's active controller resigns, because its check of the quorum uses the wall clock.
+        Observe(until=Wait(new_controller=True), limit_ms=RESIGNED_MS),
+        heal("ahead"),
+        inject("kill-active", "kill", "active_controller"),
+        Wait(new_controller=True),
+        inject("start-killed", "start", "down"),
+        Append(count=5),
+    )
+    return _scenario(
+        "raft-timers",
+        "the clock of a controller steps back, and its timers stand still",
+        steps,
+        versions=dict([_expect("4.0.0", "4.4.0", "stuck")]),
+        expected=dict.fromkeys((OFF_NO_GATE, OFF, ON), "ok"),
+    )
+
+
 def _leaderless_min_isr(value: int, end: tuple[Step, ...] = ()) -> tuple[Step, ...]:
     """An administrator sets min ISR while only broker 2, which left the ISR first, is up."""
     return (
@@ -161,6 +186,7 @@ VARIANTS: dict[str, Scenario] = {
     "B-28": _b28(),
     "B-31": _b31(),
     "B-47": _b47(),
+    "raft-timers": _raft_timers(),
     "B-48": _scenario(
         "B-48",
         "min ISR is lowered while the partition has no leader, which erases the ELR",

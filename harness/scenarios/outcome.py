@@ -1,7 +1,7 @@
 """The outcome of a scripted scenario, in the terms of its table of expected outcomes."""
 
 from harness.contracts.verdict import Judgement, Validity, Verdict
-from harness.scenarios.steps import Scenario
+from harness.scenarios.steps import ELECTS_NO_CONTROLLER, Scenario
 
 LOST_WEAK = "lost-acked-write-acks1"
 VISIBLE = "visible-regress"
@@ -35,13 +35,18 @@ def outcome_word(verdict: Verdict) -> str:
 
     A record that was read and is gone is mentioned only where it is not the same acknowledged record that "loss"
     names already: the tables list it for records that were never acknowledged with acks=all. A run is "stuck" if a
-    partition stayed without a leader after everything was healed. Any other run that cannot be judged, and one
-    whose white-box invariants were broken, has none of the outcomes in the tables.
+    partition stayed without a leader after everything was healed, or the cluster without an active controller. Any
+    other run that cannot be judged, and one whose white-box invariants were broken, has none of the outcomes in
+    the tables.
     """
     if any(anomaly.id == INVARIANT for anomaly in verdict.anomalies):
         return INVARIANT
     if verdict.validity is Validity.UNKNOWN:
-        is_stuck = any(STAYS_LEADERLESS in reason for reason in verdict.reasons)
+        is_stuck = any(
+            what in reason
+            for reason in verdict.reasons
+            for what in (STAYS_LEADERLESS, ELECTS_NO_CONTROLLER)
+        )
         return "stuck" if is_stuck else "unknown"
     outcomes = []
     if verdict.unexcused_lost_records:

@@ -18,6 +18,8 @@ from nemesis.driver import Nemesis
 from nemesis.fault import Fault
 
 WAIT_LIMIT_MS = 120_000
+ELECTS_NO_CONTROLLER = "the quorum elects no leader"
+"""Part of the reason of a run in which no controller became active although a majority of them was up."""
 """Longest wait for a condition, in (virtual) time: far more than any protocol timeout."""
 
 
@@ -34,6 +36,7 @@ class Wait:
         leader: Broker id, or -1 for none.
         has_leader: Whether there is any leader.
         fenced, unfenced: Brokers that must be so.
+        new_controller: Whether another controller must be active than when this was last true, or the run began.
         partition: Which partition it is about; None for the scenario's own.
     """
 
@@ -43,12 +46,21 @@ class Wait:
     has_leader: bool | None = None
     fenced: tuple[int, ...] = ()
     unfenced: tuple[int, ...] = ()
+    new_controller: bool | None = None
     partition: int | None = None
 
-    def holds(self, metadata: CommittedMetadata, partition: str) -> bool:
-        """Whether the condition is true now."""
+    def holds(self, metadata: CommittedMetadata, partition: str, controller: int = -1) -> bool:
+        """Whether the condition is true now.
+
+        Args:
+            metadata: The newest committed metadata.
+            partition: Name of the partition that it is about.
+            controller: Node id of the controller that was active before.
+        """
         state = metadata.partitions.get(partition)
         if state is None:
+            return False
+        if self.new_controller and metadata.active_controller in (-1, controller):
             return False
         return (
             (self.isr is None or set(state.isr) == set(self.isr))
@@ -198,6 +210,7 @@ class Story:
         self._partition = partition
         self._run_on_client = run_on_client
         self._background: list[asyncio.Future[Any]] = []
+        self._controller = cluster.metadata.active_controller
 
     async def run(self, steps: Sequence[Step]) -> None:
         """Runs the steps in order.
@@ -218,8 +231,8 @@ class Story:
         elif isinstance(step, Wait):
             if not await self._came_true(step, WAIT_LIMIT_MS):
                 raise ScenarioStuck(
-                    f"waited {WAIT_LIMIT_MS / 1e3:.0f} s for {_describe(step)}; committed metadata is "
-                    f"{self._cluster.metadata.partitions.get(self._name(step))}"
+                    f"waited {WAIT_LIMIT_MS / 1e3:.0f} s for {_describe(step)}; "
+                    + self._situation(step)
                 )
         elif isinstance(step, Observe):
             await self._came_true(step.until, step.limit_ms)
@@ -256,21 +269,42 @@ class Story:
         for _ in range(count):
             await self._consumer.poll(self._topic, self._partition)
 
+    def _situation(self, wait: Wait) -> str:
+        """Returns what committed metadata say of something that was waited for in vain."""
+        if not wait.new_controller:
+            return (
+                f"committed metadata is {self._cluster.metadata.partitions.get(self._name(wait))}"
+            )
+        population = self._cluster.population()
+        up = [node_id for name, node_id in population.controllers if name not in population.down]
+        if self._controller in up:
+            return f"controller {self._controller} is active and up"
+        majority = len(population.controllers) // 2 + 1
+        if len(up) < majority:
+            return f"only {len(up)} of {len(population.controllers)} controllers are up"
+        return f"{ELECTS_NO_CONTROLLER}, although controllers {up} are up"
+
     def _name(self, wait: Wait) -> str:
         partition = self._partition if wait.partition is None else wait.partition
         return f"{self._topic}-{partition}"
 
     async def _came_true(self, wait: Wait, limit_ms: int) -> bool:
         """Waits for a condition for a limited time; returns whether it came true."""
+        is_true = await self._watched(wait, limit_ms)
+        if is_true and wait.new_controller:
+            self._controller = self._cluster.metadata.active_controller
+        return is_true
+
+    async def _watched(self, wait: Wait, limit_ms: int) -> bool:
         metadata = self._cluster.metadata
         name = self._name(wait)
-        if wait.holds(metadata, name):
+        if wait.holds(metadata, name, self._controller):
             return True
         loop = asyncio.get_running_loop()
         came_true: asyncio.Future[None] = loop.create_future()
 
         def check() -> None:
-            if not came_true.done() and wait.holds(metadata, name):
+            if not came_true.done() and wait.holds(metadata, name, self._controller):
                 loop.call_soon(_set, came_true)
 
         metadata.watch(check)

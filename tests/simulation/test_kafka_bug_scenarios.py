@@ -10,6 +10,19 @@ from harness.scenarios.outcome import outcome_word, predicted_outcome
 from harness.systems.reference.adapter import SYSTEM
 
 
+def test_a_clock_that_steps_back_does_not_keep_controllers_from_an_election() -> None:
+    scenario = find_scenario("kafka-bug", "raft-timers")
+    experiment = scenario_experiment(scenario, "kafka-4.1")
+    result = simulate(experiment, 1)
+    verdict, _ = judge_result(experiment, 1, result)
+    assert result.stuck == ""
+    faults = {row["fault_id"]: row for row in result.tables["faults"].to_pylist()}
+    assert all(faults[name]["took_effect"] for name in ("ahead", "kill-active", "start-killed"))
+    assert faults["start-killed"]["resolved"] == faults["kill-active"]["resolved"]
+    assert outcome_word(verdict) == "ok"
+    assert predicted_outcome(scenario, "elr-on") == "ok"
+
+
 @pytest.mark.parametrize("profile", ["kafka-3.4", "kafka-4.0", "kafka-4.1"])
 @pytest.mark.parametrize("variant", ["B-48", "B-48r"])
 def test_a_changed_min_isr_of_a_leaderless_partition_does_not_prevent_its_recovery(

@@ -8,7 +8,7 @@ from harness.runs.scripted import scenario_experiment
 from harness.scenarios import find_scenario
 from harness.scenarios.kafka_bugs import KAFKA, VARIANTS
 from harness.scenarios.outcome import STAYS_LEADERLESS, outcome_word, predicted_outcome
-from harness.scenarios.steps import Observe, VersionOutcome, Wait
+from harness.scenarios.steps import ELECTS_NO_CONTROLLER, Observe, VersionOutcome, Wait
 
 
 def predicted(variant: str, version: str) -> str:
@@ -64,8 +64,9 @@ def test_versions_are_compared_by_their_numbers() -> None:
     assert not row.covers("unknown")
 
 
-def test_a_partition_that_stays_without_a_leader_makes_the_run_stuck() -> None:
-    reason = f"the run ended early: t-0 {STAYS_LEADERLESS}"
+@pytest.mark.parametrize("what", [f"t-0 {STAYS_LEADERLESS}", ELECTS_NO_CONTROLLER])
+def test_a_partition_or_a_quorum_that_stays_without_a_leader_makes_the_run_stuck(what: str) -> None:
+    reason = f"the run ended early: {what}"
     assert outcome_word(Verdict(validity=Validity.UNKNOWN, reasons=(reason,))) == "stuck"
     assert outcome_word(Verdict(validity=Validity.UNKNOWN, reasons=("late",))) == "unknown"
     lost = Verdict(validity=Validity.INVALID, reasons=(reason,), unexcused_lost_records=1)
