@@ -79,7 +79,7 @@ _FAST = {
     "replica.lag.time.max.ms": "2000",
     "replica.socket.timeout.ms": "3000",
     "socket.connection.setup.timeout.ms": "1000",
-    # Kafka reserves 10 MiB for each index of each segment, which a power cut would report as lost. This is
+    # Kafka reserves 10 MiB for each index of each segment, which every power cut would have to read. This is
     # enough for 40 MiB of records per segment.
     "log.index.size.max.bytes": "131072",
 }

@@ -24,6 +24,7 @@ from nemesis.agent.errors import AgentError
 
 MEMORY_BYTES_MAX = 256 << 20
 CHUNK_BYTES = 1 << 20
+PAGE_BYTES = 4096
 SPARE_DESCRIPTORS = 256
 
 _AT_FDCWD = -100
@@ -95,6 +96,17 @@ class Content:
             return self._data[offset : offset + length]
         descriptor, base = self._spool
         return os.pread(descriptor, length, base + offset)
+
+    def written_bytes(self) -> int:
+        """Returns the length without whole pages of zeros at the end, as files allocated in advance have them."""
+        end = self.size
+        while end:
+            start = (end - 1) // CHUNK_BYTES * CHUNK_BYTES
+            found = len(self.read(start, end - start).rstrip(b"\0"))
+            if found:
+                return min(self.size, start + -(-found // PAGE_BYTES) * PAGE_BYTES)
+            end = start
+        return 0
 
 
 class Snapshot:

@@ -9,6 +9,7 @@ from nemesis.agent.disks import log_files
 from nemesis.agent.disks.images import sync_filesystem
 from nemesis.agent.disks.snapshot import (
     CHUNK_BYTES,
+    PAGE_BYTES,
     Entry,
     Snapshot,
     by_identity,
@@ -17,7 +18,6 @@ from nemesis.agent.disks.snapshot import (
 )
 
 MODES = ("lose_all", "prefix", "torn_sector", "zero_tail", "pages", "keep_all")
-PAGE_BYTES = 4096
 SECTOR_BYTES = 512
 
 _MOVING = ".power-cut-{}"
@@ -30,9 +30,10 @@ class FileCut:
     Attributes:
         path: Its name.
         cached_bytes: Its length before.
-        unsynced_bytes: Bytes that the kernel alone would have lost.
+        unsynced_bytes: Bytes that the kernel alone would have lost, as `lost_bytes` counts them.
         kept_bytes: Length of the part of the cached content that survived from the beginning on.
-        lost_bytes: The rest of the cached content.
+        lost_bytes: The rest of the cached content, without whole pages of zeros at its end: a file that was
+            allocated in advance does not lose what nobody wrote.
         size_after: Its length after; None if the name is gone.
     """
 
@@ -354,13 +355,14 @@ class _Synthesis:
             if path in names:
                 kept, _ = common_prefix_bytes(content, self.root / path)
                 size_after = os.stat(self.root / path).st_size
+            written = content.written_bytes()
             cuts.append(
                 FileCut(
                     path=path,
                     cached_bytes=entry.size,
-                    unsynced_bytes=content.size - survivor.floor,
+                    unsynced_bytes=max(written - survivor.floor, 0),
                     kept_bytes=kept,
-                    lost_bytes=content.size - kept,
+                    lost_bytes=max(written - kept, 0),
                     size_after=size_after,
                 )
             )
