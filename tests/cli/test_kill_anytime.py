@@ -23,12 +23,14 @@ from results.layout import RunFiles
 from results.store import RunStore
 
 ROOT = Path(__file__).parents[2]
-# The fixture kills many runs; one worker is enough.
-pytestmark = pytest.mark.xdist_group("kill-anytime")
-
 DIED = "the run ended early: the harness died before the run was over"
 KILLS = int(os.environ.get("LASTSTAND_KILLS", "40"))
 """`make test-all` does more of them."""
+LIMIT_S = 300 + 10 * KILLS
+"""For all kills; one takes about a second."""
+# The fixture kills many runs; one worker is enough.
+pytestmark = [pytest.mark.xdist_group("kill-anytime"), pytest.mark.timeout(LIMIT_S)]
+
 EXPERIMENT = """
 name = "killed"
 weather = "calm"
@@ -97,7 +99,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
-        timeout=600,
+        timeout=LIMIT_S,
         check=True,
     )
     ends: list[int] = json.loads(finished.stdout.splitlines()[-1])
