@@ -8,7 +8,7 @@ from harness.names import unknown_name
 from harness.systems.apache_kafka.cache import fetch_command, version_cache
 from harness.systems.apache_kafka.java import find_kafka_java
 from harness.systems.apache_kafka.versions import NAME, SUPPORTED, Version, parse_version
-from harness.systems.clock.wall_clock import find_library
+from harness.systems.preload.library import find_library
 from harness.systems.registry import REFERENCE
 
 

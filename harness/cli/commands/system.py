@@ -111,7 +111,7 @@ def _make_archive(
 
 def _build_clock_library(cache: Path | None) -> tuple[Path | None, str]:
     """Returns the library that moves the clock of a JVM, or why there is none."""
-    from harness.systems.clock.wall_clock import build_library
+    from harness.systems.preload.library import build_library
 
     try:
         return build_library(cache), ""

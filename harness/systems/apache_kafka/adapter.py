@@ -34,7 +34,7 @@ from harness.systems.apache_kafka.cache import VersionCache, fetch_command, vers
 from harness.systems.apache_kafka.command import node_command
 from harness.systems.apache_kafka.java import find_kafka_java, mounted_paths
 from harness.systems.apache_kafka.versions import Version
-from harness.systems.clock import wall_clock
+from harness.systems.preload import library as preload
 
 LOG_DIRS = ("data", "data2", "data3", "data4")
 """Names of the log directories below a node's data directory; a broker has the first of them, a controller one."""
@@ -117,23 +117,23 @@ class ApacheKafka:
         command = node_command(
             self._cache, self._java, directory, python=python if ends_with_stdin else ""
         )
-        library = wall_clock.find_library()
+        library = preload.find_library()
         if library is None:
             return command
-        variables = wall_clock.variables(library, directory, node.name)
+        variables = preload.variables(library, directory, node.name, source=_source_of(node))
         return ["/usr/bin/env", *(f"{name}={value}" for name, value in variables.items()), *command]
 
     def program_paths(self) -> Sequence[str]:
         """Returns the jars with the class-data archive, and Java."""
         self._cache.require()
         paths = [self._cache.directory, *self._java_paths]
-        if (library := wall_clock.find_library()) is not None:
+        if (library := preload.find_library()) is not None:
             paths.append(library)
         return [str(path) for path in paths]
 
     def impossible_faults(self) -> Mapping[str, str]:
         """Returns the clock faults if there is no library that moves a JVM's clock."""
-        if wall_clock.find_library() is not None:
+        if preload.find_library() is not None:
             return {}
         reason = (
             "the library that moves the clock of a JVM was not built; install a C compiler, then run "
@@ -220,6 +220,12 @@ class ApacheKafka:
         return stored_logs.stored_batches(
             files, topic, partition, bytes_max=bytes_max, log_directories=LOG_DIRS
         )
+
+
+def _source_of(node: Node) -> str:
+    """Returns the address from which a node connects; empty on loopback, which has one for all."""
+    host = node.address.rpartition(":")[0]
+    return "" if host.startswith("127.") else host
 
 
 def _log_dirs(node: Node, settings: Settings) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
-"""The library that moves the wall clock of a foreign program, with programs of this machine."""
+"""The library that makes a foreign program a node, with programs of this machine."""
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ import pytest
 
 from harness.contracts.system import EVENTS_FILE
 from harness.errors import UsageError
-from harness.systems.clock import wall_clock
+from harness.systems.preload import library as preload
 from nemesis.agent.node import SKEW_FILE
 from system_under_test.real.clock import write_skew
 from system_under_test.real.events import Event, parse_event
@@ -50,7 +51,7 @@ int main(void) {
 def library() -> Path:
     if not (shutil.which("cc") or shutil.which("gcc")):
         pytest.skip("there is no C compiler")
-    return wall_clock.build_library()
+    return preload.build_library()
 
 
 class Program:
@@ -62,7 +63,7 @@ class Program:
         # The interpreter itself: a script that starts it would be a second program with the library.
         self._process = subprocess.Popen(
             [os.path.realpath(sys.executable), "-I", "-c", CLOCKS],
-            env={**os.environ, **wall_clock.variables(library, str(directory), "b1")},
+            env={**os.environ, **preload.variables(library, str(directory), "b1")},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -150,7 +151,7 @@ def test_a_wait_for_a_moment_of_the_wall_clock_takes_as_long_as_without_skew(
     source.write_text(WAITS, encoding="utf-8")
     subprocess.run(["cc", "-o", str(waits), str(source), "-lpthread"], check=True)
     write_skew(tmp_path / SKEW_FILE, offset_ns=hours * HOUR_NS)
-    environment = {**os.environ, **wall_clock.variables(library, str(tmp_path), "b1")}
+    environment = {**os.environ, **preload.variables(library, str(tmp_path), "b1")}
     done = subprocess.run(
         [str(waits)], env=environment, capture_output=True, text=True, check=True, timeout=120
     )
@@ -176,10 +177,55 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setenv("LASTSTAND_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    with pytest.raises(UsageError, match="need a C compiler; install one"):
-        wall_clock.build_library()
+    with pytest.raises(UsageError, match="need a C compiler; install"):
+        preload.build_library()
     monkeypatch.setenv("CC", "/bin/false")
-    with pytest.raises(UsageError, match="/bin/false cannot build the clock library"):
-        wall_clock.build_library()
-    assert wall_clock.find_library() is None
+    with pytest.raises(UsageError, match="/bin/false cannot build the library"):
+        preload.build_library()
+    assert preload.find_library() is None
     assert not list((tmp_path / "cache").rglob("*.so*"))
+
+
+# --- the address from which a program connects ---
+
+CONNECTS = """
+import socket, sys
+family, host, port, own = socket.AddressFamily(int(sys.argv[1])), sys.argv[2], int(sys.argv[3]), sys.argv[4]
+with socket.socket(family, socket.SOCK_STREAM) as connection:
+    if own:
+        connection.bind((own, 0))
+    connection.connect((host, port))
+    print(connection.getsockname()[0])
+"""
+
+
+@pytest.mark.parametrize(
+    ("family", "host", "own", "source", "seen"),
+    [
+        (socket.AF_INET, "127.0.0.1", "", "127.0.0.5", "127.0.0.5"),
+        (socket.AF_INET6, "::ffff:127.0.0.1", "", "127.0.0.5", "127.0.0.5"),
+        (socket.AF_INET, "127.0.0.1", "127.0.0.7", "127.0.0.5", "127.0.0.7"),
+        (socket.AF_INET, "127.0.0.1", "", "", "127.0.0.1"),
+        (socket.AF_INET, "127.0.0.1", "", "198.51.100.9", "127.0.0.1"),
+        (socket.AF_INET, "127.0.0.1", "", "nonsense", "127.0.0.1"),
+    ],
+)
+def test_a_connection_comes_from_the_node_s_address(
+    library: Path,
+    tmp_path: Path,
+    family: socket.AddressFamily,
+    host: str,
+    own: str,
+    source: str,
+    seen: str,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        variables = preload.variables(library, str(tmp_path), "b1", source=source)
+        words = [sys.executable, "-c", CONNECTS, str(int(family)), host, str(port), own]
+        done = subprocess.run(
+            words, env={**os.environ, **variables}, capture_output=True, text=True, check=True
+        )
+        accepted, (address, _) = server.accept()
+        accepted.close()
+    assert done.stdout.strip().removeprefix("::ffff:") == seen == address
