@@ -1,6 +1,6 @@
 """The library that makes a foreign program a node, and the variables that load it.
 
-It moves the program's wall clock (`wall_clock.c`) and lets it connect from the node's address (`source_address.c`).
+It moves the program's wall clock (`wall_clock.c`) and lets it connect from its node (`source_address.c`).
 
 It is compiled once per machine, with the C compiler of this machine, and kept in the cache directory. A
 container or a host gets it as a file of the system's program; it needs glibc and the same architecture.
