@@ -177,6 +177,10 @@ def test_charts_of_one_night_many_jobs_and_missing_numbers_can_be_drawn():
     assert trends.omitted == 3
     assert "job 0: not measured" in trends.charts[3].alternative
     assert trends_of([]).charts == ()
+    rows = [{"night": "2026-11-22", "job": f"script {n}", **measured} for n in range(9)]
+    rows.append({"night": "2026-11-22", "job": "random", **measured, "runs": 2})
+    assert trends_of(rows).jobs[0] == "random", "the jobs with most runs have lines"
+    assert ">0.5<" not in trends_of(rows).charts[0].figure, "no half findings"
     nights = [{"night": f"2026-10-{n:02}", "job": "a", **measured} for n in range(1, 31)]
     assert 4 <= len(re.findall(r">10-\d\d<", trends_of(nights).charts[0].figure)) <= 7
 
