@@ -59,12 +59,22 @@ class NightTables:
             HistoryError: The root cannot be listed.
         """
         try:
-            found = self._system.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
-            names = [entry.base_name.removeprefix("night=") for entry in found]
-            nights = sorted(filter(is_night, names), key=night_order)
-            return [night for night in nights if self._has(self._place(night, "jobs"))]
+            return [night for night in self.begun() if self._has(self._place(night, "jobs"))]
         except OSError as error:
             raise HistoryError(f"{self.root} cannot be listed: {_reason(error)}") from None
+
+    def begun(self) -> list[str]:
+        """Returns the nights that wrote at least a part of their tables, oldest first.
+
+        Raises:
+            HistoryError: The root cannot be listed.
+        """
+        try:
+            found = self._system.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
+        except OSError as error:
+            raise HistoryError(f"{self.root} cannot be listed: {_reason(error)}") from None
+        names = [entry.base_name.removeprefix("night=") for entry in found]
+        return sorted(filter(is_night, names), key=night_order)
 
     def path(self, night: str, table: str) -> str:
         """Returns the path or URI of a table of a night, in the form in which the root was given."""

@@ -10,7 +10,7 @@ Failing runs of earlier nights run first. They are found in the stored rows of t
 import hashlib
 import heapq
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -184,12 +184,21 @@ def night_folders(root: Path) -> list[Path]:
     return sorted(found, key=lambda path: night_order(path.name.removeprefix(NIGHT_PREFIX)))
 
 
-def new_night_folder(root: Path, date: str) -> tuple[str, Path]:
-    """Makes the directory of a new night, and returns the night's id with it."""
+def new_night_folder(root: Path, date: str, taken: Collection[str] = ()) -> tuple[str, Path]:
+    """Makes the directory of a new night, and returns the night's id with it.
+
+    Args:
+        root: The run store.
+        date: When the night begins.
+        taken: Further nights that exist, for example in campaign tables that several run stores share.
+    """
     number = 1
     while True:
         night = date if number == 1 else f"{date}-{number}"
         folder = root / f"{NIGHT_PREFIX}{night}"
+        if night in taken:
+            number += 1
+            continue
         try:
             folder.mkdir()
         except FileExistsError:

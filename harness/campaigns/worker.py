@@ -159,7 +159,7 @@ def _findings(
 
 def run_seed_forked(request: Mapping[str, Any]) -> dict[str, Any]:
     """Runs one seed in a forked child; a child that dies or hangs gives a row with an error."""
-    ended = run_in_child(lambda: _row_text(request, run_seed), RUN_WALL_S_MAX)
+    ended = run_in_child(lambda: _row_text(request, run_seed, _lost), RUN_WALL_S_MAX)
     if ended.text is None:
         return _lost(request, f"the run took longer than {RUN_WALL_S_MAX:g} s")
     return _row_of(ended) or _lost(request, f"the run's process {ended.sentence}")
@@ -174,7 +174,10 @@ def run_real_seed_forked(request: Mapping[str, Any]) -> dict[str, Any]:
     began_s = time.perf_counter()
     experiment = experiments.from_data(request["experiment"])
     limit_s = request.get("limit_s") or hang_limit_s(experiment)
-    ended = run_in_child(lambda: _row_text(request, run_real_seed), limit_s, stop_s=STOP_S)
+    # What a real run has recorded stays, so its error is only noted there, below.
+    ended = run_in_child(
+        lambda: _row_text(request, run_real_seed, failed_row), limit_s, stop_s=STOP_S
+    )
     row = _row_of(ended)
     if row is None:
         problems = remove_rest(experiment, ended.pid, Path(request["runs"]) / request["run"])
@@ -367,12 +370,16 @@ def _lost(request: Mapping[str, Any], error: str) -> dict[str, Any]:
     return row
 
 
-def _row_text(request: Mapping[str, Any], run: Callable[[Mapping[str, Any]], Any]) -> str:
+def _row_text(
+    request: Mapping[str, Any],
+    run: Callable[[Mapping[str, Any]], Any],
+    on_error: Callable[[Mapping[str, Any], str], dict[str, Any]],
+) -> str:
     """Returns the row of a run as JSON; every error becomes a row."""
     try:
         return json.dumps(run(request), sort_keys=True)
     except BaseException as error:  # the outermost handler of a child
-        return json.dumps(_lost(request, _sentence(error)))
+        return json.dumps(on_error(request, _sentence(error)))
 
 
 def _sentence(error: BaseException) -> str:

@@ -1,5 +1,7 @@
 """Real runs that hang or whose process dies: they become rows, and nothing of them is left."""
 
+import io
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +15,7 @@ import pytest
 from harness.campaigns import real_runs, worker
 from harness.campaigns.kept_runs import stored_run
 from harness.campaigns.real_runs import hang_limit_s, planned_s
+from harness.campaigns.row_log import key_of
 from harness.campaigns.signature import finding_of_error
 from harness.campaigns.worker import failed_row, run_real_seed_forked
 from harness.runs import experiment_file as experiments
@@ -137,13 +140,21 @@ def test_a_process_that_dies_becomes_a_row(
     assert row["error"] == f"the run's process {said}"
 
 
-def test_an_unexpected_error_becomes_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_becomes_a_row_and_keeps_what_was_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = tmp_path / "runs" / RUN / "history"
+
     def broken(_: Any) -> Any:
+        history.mkdir(parents=True)
+        (history / "journal").write_text("operations")
         raise ValueError("no such thing")
 
     monkeypatch.setattr(worker, "run_real_seed", broken)
     row = run_real_seed_forked(request_of(tmp_path, limit_s=LIMIT_S))
     assert row["error"] == "ValueError: no such thing"
+    assert (history / "journal").read_text() == "operations"
+    assert stored_run(tmp_path, row) == history.parent
 
 
 def test_what_could_not_be_removed_is_reported(
@@ -166,6 +177,21 @@ def test_what_could_not_be_removed_is_reported(
     monkeypatch.setattr(real_runs, "REMOVAL_S", 0.5)
     row = run_real_seed_forked(request_of(tmp_path, limit_s=LIMIT_S, experiment=data))
     assert row["error"].endswith("what it left could not be removed; `laststand reset` removes it")
+
+
+def test_a_repeat_after_its_deadline_is_skipped_under_its_own_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "run_real_seed_forked", lambda one: failed_row(one, ""))
+    requests = [
+        request_of(tmp_path, repeat=1, repeated=["a"]),
+        request_of(tmp_path, repeat=2, repeated=["a"], start_before=time.time() - 1),
+    ]
+    answers = io.StringIO()
+    worker.main(io.StringIO("".join(json.dumps(one) + "\n" for one in requests)), answers)
+    first, second = (json.loads(line) for line in answers.getvalue().splitlines())
+    assert key_of(first) == ("real", 7, 1)
+    assert (key_of(second), second["skipped"]) == (("real", 7, 2), True)
 
 
 def test_runs_that_hang_are_one_finding_whatever_their_limits(tmp_path: Path) -> None:
