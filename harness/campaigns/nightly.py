@@ -299,7 +299,9 @@ def _likeness(row: Row) -> str:
     signatures = sorted(finding["signature"] for finding in row.get("findings", ()))
     anomalies = sorted(anomaly["id"] for anomaly in row["anomalies"])
     broken = signatures or [anomalies, row["violations"], row["error"], row["outcome"]]
-    return re.sub(r"\d+", "N", json.dumps([row["arm"], row["verdict"], row["replayed"]])) + (
+    # Repeats of one run must not take the places of other runs.
+    kind = [row["arm"], row["verdict"], row["replayed"], row.get("repeat", 0) > 0]
+    return re.sub(r"\d+", "N", json.dumps(kind)) + (
         json.dumps(broken) if signatures else re.sub(r"\d+", "N", json.dumps(broken))
     )
 

@@ -85,6 +85,7 @@ def test_a_rate_is_in_every_output(tmp_path):
     page = Page((place / "nightly.html").read_text())
     assert f"In {RATE}." in page.text
     assert "new flaky" in page.text
+    assert "containers docker 4 repeat 1" in page.text
     assert "1 of 3 6 to 79 %" in page.text, "in the table of the jobs"
     assert f"* {RATE}" in (place / "summary.md").read_text()
     (failure,) = ElementTree.fromstring((place / "junit.xml").read_text()).iter("failure")

@@ -240,6 +240,13 @@ def test_of_runs_that_fail_alike_the_first_few_are_stored(
     assert sum(bool(item["run"]) for item in result["attention"]) == 6
 
 
+def test_repeats_do_not_take_the_places_of_other_runs_that_fail_alike() -> None:
+    row = {"arm": "real", "verdict": "invalid", "replayed": "", "findings": [], "anomalies": []}
+    row |= {"violations": [], "error": "", "outcome": "", "repeat": 0}
+    assert nightly._likeness(row) != nightly._likeness({**row, "repeat": 1})
+    assert nightly._likeness({**row, "repeat": 1}) == nightly._likeness({**row, "repeat": 4})
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("2h", 7200), ("30m", 1800), ("90s", 90), ("1h30m", 5400), ("1m5s", 65)]
 )
