@@ -53,8 +53,24 @@ RUNS = pa.schema(
             "anomalies by judgement, with the number of operations or records",
         ),
         _field("marks", _list_of(mark=_STR, count=_I64), "marks and how often each was reached"),
+        _field(
+            "repeat",
+            _I64,
+            "number of a repeat of a real run with a finding, which has the same seed; 0 for all others",
+            nullable=True,
+        ),
     ]
 )
+
+_RATE = (
+    _field("recurred", _I64, "repeats of real runs that had the finding again", nullable=True),
+    _field("judged_repeats", _I64, "repeats that were judged valid or invalid", nullable=True),
+    _field(
+        "rate_low", _F64, "low end of the 95 % interval of the rate; null without", nullable=True
+    ),
+    _field("rate_high", _F64, "high end of it", nullable=True),
+)
+"""The rate at which findings occur again in real worlds. Nights of earlier versions lack these columns."""
 
 FINDINGS = pa.schema(
     [
@@ -73,8 +89,9 @@ FINDINGS = pa.schema(
         _field("marks", _TEXTS, "marks in the signature"),
         _field("seeds", pa.list_(_I64), "seeds of the first runs, at most five"),
         _field("stored", _TEXTS, "paths of those that are stored whole"),
-        _field("confirmed", _I64, "replays, in all jobs, that had the same finding"),
-        _field("replayed", _I64, "replays in all jobs"),
+        _field("confirmed", _I64, "replays of simulated runs, in all jobs, that were the same run"),
+        _field("replayed", _I64, "replays of simulated runs in all jobs"),
+        *_RATE,
     ]
 )
 
@@ -105,9 +122,11 @@ JOBS = pa.schema(
         _field("elapsed_ms", _F64, "length of all judged runs in their own time"),
         _field("wall_s", _F64, "seconds that all runs took on the machine, one after the other"),
         _field("runs_per_min", _F64, "runs per minute of one worker"),
-        _field("confirmed", _I64, "replays that had the same finding"),
-        _field("replayed", _I64, "replays"),
+        _field("confirmed", _I64, "replays of simulated runs that were the same run"),
+        _field("replayed", _I64, "replays of simulated runs"),
         _field("nondeterministic", _I64, "simulated runs that did not repeat"),
+        _field("repeats", _I64, "runs that repeat a real run with a finding", nullable=True),
+        *_RATE,
     ]
 )
 

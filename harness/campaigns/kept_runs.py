@@ -119,6 +119,18 @@ def keep_error(directory: Path, run_id: str, row: Mapping[str, Any], experiment:
         files.experiment.write_text(text, encoding="utf-8")
 
 
+def note_error(directory: Path, run_id: str, row: Mapping[str, Any]) -> None:
+    """Adds the row of a real run that did not finish as its summary, so that it counts as stored.
+
+    What the run has recorded stays, and so do the logs of its nodes; their data does not.
+    """
+    if not directory.is_dir() or RunFiles(directory).run.is_file():
+        return
+    for data in directory.glob("nodes/*/data"):
+        shutil.rmtree(data, ignore_errors=True)
+    write_json(RunFiles(directory).run, {**row, "run": run_id})
+
+
 class _Appearing:
     """A directory that is made under another name, and renamed when the block ends without an error."""
 

@@ -122,10 +122,12 @@ def _with_result(entry: CampaignEntry) -> CampaignEntry:
         done = _lines(entry.directory / ROWS_FILE)
         return replace(entry, verdict=UNFINISHED, done=done)
     arms = result["jobs" if is_night else "arms"]
+    # The planned number of runs does not include repeats of real runs.
+    repeats = 0 if entry.planned is None else result.get("repeats", 0)
     return replace(
         entry,
         verdict=worst_verdict(arms),
-        done=sum(arm["runs"] for arm in arms),
+        done=sum(arm["runs"] for arm in arms) - repeats,
         failing=result["failing"],
     )
 

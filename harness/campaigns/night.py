@@ -25,10 +25,10 @@ from results.store import read_json
 
 Row: TypeAlias = dict[str, Any]
 """One finished run: the keys of `harness.campaigns.worker.SUMMARY_KEYS`, and `job`, `arm`, `on` (the world),
-`system`, `error`, `wall_s`, `stored` (path of the stored run or ""), `replayed`, `findings`."""
+`system`, `error`, `wall_s`, `stored` (path of the stored run or ""), `replayed`, `findings`, `repeat` (the
+number of a repeat of a real run, otherwise 0), `repeated` (signatures of the run that it repeats)."""
 
 _NIGHT = re.compile(r"\d{4}-\d{2}-\d{2}(-[1-9]\d*)?")
-_CONFIRMED = re.compile(r"confirmed (\d+) of (\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,9 +153,7 @@ def rows_of(directory: Path, plan: NightPlan) -> Iterator[Row]:
 
 
 def replays(replayed: str) -> tuple[int, int]:
-    """Returns how many replays of a run confirmed its finding, and how many there were."""
-    if found := _CONFIRMED.fullmatch(replayed):
-        return int(found.group(1)), int(found.group(2))
+    """Returns how many replays of a simulated run were the same run, and how many there were."""
     return (1, 1) if replayed == "same" else (0, 1) if replayed else (0, 0)
 
 
@@ -194,4 +192,6 @@ def _row(line: bytes, jobs: Mapping[str, Job], where: str) -> Row:
         "wall_s": 0.0,
         "stored": "",
         "replayed": "",
+        "repeat": 0,
+        "repeated": [],
     } | row

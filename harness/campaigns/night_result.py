@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.campaigns.night_summary import JobSummary, NightSummary
+from harness.campaigns.night_summary import JobSummary, NightSummary, Rate
 from harness.campaigns.night_tables import job_row
 from harness.campaigns.triage import (
     KNOWN,
@@ -85,7 +85,9 @@ def _sentence(summary: NightSummary, triage: Triage) -> str:
         parts.append(f"{counts['resolved']} resolved")
     if unknown:
         parts.append(f"nothing is known of {', '.join(unknown)}")
-    return f"{', '.join(parts)} in {_count(summary.runs, 'run')}"
+    repeated = sum(job.repeats for job in summary.jobs.values())
+    noted = f" ({_count(repeated, 'repeat')} among them)" if repeated else ""
+    return f"{', '.join(parts)} in {_count(summary.runs, 'run')}{noted}"
 
 
 def _count(number: int, noun: str) -> str:
@@ -107,9 +109,24 @@ def _finding(found: Triaged, directory: Path) -> dict[str, Any]:
         "runs_by_job": dict(group.runs),
         "confirmed": group.confirmed,
         "replayed": group.replayed,
+        "rates": [rate_json(job, rate) for job, rate in group.rates.items()],
         "parts": dict(group.parts),
         "examples": [_example(example, directory) for example in group.examples],
         "story": [],
+    }
+
+
+def rate_json(job: str, rate: Rate) -> dict[str, Any]:
+    """Returns how often a finding occurred again in the repeats of a job, with the 95 % interval of the rate."""
+    low, high = rate.interval
+    return {
+        "job": job,
+        "recurred": rate.recurred,
+        "repeats": rate.repeats,
+        "rate": rate.recurred / rate.repeats,
+        "low": low,
+        "high": high,
+        "is_flaky": rate.is_flaky,
     }
 
 

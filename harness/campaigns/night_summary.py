@@ -5,11 +5,12 @@ first runs.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.campaigns.night import Job, NightPlan, Row, is_nondeterministic, replays
-from harness.campaigns.statistics import median
+from harness.campaigns.repeats import is_judged
+from harness.campaigns.statistics import median, wilson_interval
 from harness.errors import HistoryError
 
 EXAMPLES_MAX = 5
@@ -17,6 +18,33 @@ EXAMPLES_MAX = 5
 
 ALARMS_MAX = 50
 """Alarms of a night that are listed; one of them is enough to stop trusting the simulation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """How often a finding occurred again when real runs with it were repeated.
+
+    Attributes:
+        recurred: Repeats that had the finding.
+        repeats: Repeats that were judged valid or invalid.
+    """
+
+    recurred: int = 0
+    repeats: int = 0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the rate."""
+        return wilson_interval(self.recurred, self.repeats)
+
+    @property
+    def is_flaky(self) -> bool:
+        """Whether the finding was absent from a repeat."""
+        return self.recurred < self.repeats
+
+    def after(self, *, recurred: bool) -> "Rate":
+        """Returns the rate after one more repeat."""
+        return replace(self, recurred=self.recurred + recurred, repeats=self.repeats + 1)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,7 +60,9 @@ class JobSummary:
         unavailable_ms: Per judged run, the time without a leader.
         marks: In how many runs each mark was reached.
         signatures: Findings.
-        confirmed, replayed: Replays of runs with a finding, and how many of them had the same finding.
+        confirmed, replayed: Replays of simulated runs with a finding, and how many of them were the same run.
+        repeats: How many of the runs repeat a real run with a finding.
+        rate: How many of these had one of its findings again, of those that were judged.
         nondeterministic: Simulated runs that did not repeat.
     """
 
@@ -51,6 +81,8 @@ class JobSummary:
     signatures: set[str] = field(default_factory=set)
     confirmed: int = 0
     replayed: int = 0
+    repeats: int = 0
+    rate: Rate = Rate()
     nondeterministic: int = 0
 
     @property
@@ -72,7 +104,12 @@ class JobSummary:
         """Counts one run."""
         self.runs += 1
         self.wall_s += row["wall_s"]
-        self.signatures |= {finding["signature"] for finding in row["findings"]}
+        signatures = {finding["signature"] for finding in row["findings"]}
+        self.signatures |= signatures
+        if row["repeat"]:
+            self.repeats += 1
+            if is_judged(row):
+                self.rate = self.rate.after(recurred=not signatures.isdisjoint(row["repeated"]))
         confirmed, replayed = replays(row["replayed"])
         self.confirmed += confirmed
         self.replayed += replayed
@@ -98,8 +135,9 @@ class Group:
     Attributes:
         signature, title, parts: As in `harness.campaigns.signature.Finding`, of the first run.
         runs: How many runs have it, by job.
-        examples: The first of them: job, world, seed, arm, stored, replayed, at_ns (the decisive moment).
-        confirmed, replayed: Its replays in real worlds.
+        examples: The first of them: job, world, seed, arm, repeat, stored, replayed, at_ns (the decisive moment).
+        confirmed, replayed: Replays of simulated runs that have it, and how many of them were the same run.
+        rates: How often it occurred again in real worlds, by job.
     """
 
     signature: str
@@ -109,18 +147,26 @@ class Group:
     examples: list[dict[str, Any]] = field(default_factory=list)
     confirmed: int = 0
     replayed: int = 0
+    rates: dict[str, Rate] = field(default_factory=dict)
 
     def add(self, row: Row, at_ns: int) -> None:
-        """Counts one run with its decisive moment; stored runs come first among the examples."""
+        """Counts one run with its decisive moment; among the examples stored runs come first, repeats last."""
         self.runs[row["job"]] = self.runs.get(row["job"], 0) + 1
         confirmed, replayed = replays(row["replayed"])
         self.confirmed += confirmed
         self.replayed += replayed
-        keys = ("job", "seed", "arm", "stored", "replayed")
+        keys = ("job", "seed", "arm", "repeat", "stored", "replayed")
         example = {key: row[key] for key in keys}
         self.examples.append({**example, "world": row["on"], "at_ns": at_ns})
-        self.examples.sort(key=lambda example: not example["stored"])
+        self.examples.sort(key=lambda example: (example["repeat"] > 0, not example["stored"]))
         del self.examples[EXAMPLES_MAX:]
+
+    def notice_repeat(self, row: Row) -> None:
+        """Counts a repeat of a run that has this finding."""
+        if is_judged(row):
+            recurred = self.signature in {finding["signature"] for finding in row["findings"]}
+            rate = self.rates.get(row["job"], Rate())
+            self.rates[row["job"]] = rate.after(recurred=recurred)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -174,5 +220,8 @@ def _add(night: NightSummary, row: Row) -> None:
                 signature=signature, title=str(finding["title"]), parts=dict(finding["parts"])
             )
         night.groups[signature].add(row, int(finding["parts"].get("at_ns", 0)))
+    for signature in row["repeated"] if row["repeat"] else ():
+        if signature in night.groups:
+            night.groups[signature].notice_repeat(row)
     if is_nondeterministic(row) and len(night.alarms) < ALARMS_MAX:
         night.alarms.append({key: row[key] for key in ("job", "seed", "stored", "replayed")})

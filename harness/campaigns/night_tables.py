@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from harness.campaigns.night import Row, is_night, night_order
-from harness.campaigns.night_summary import JobSummary, NightSummary
+from harness.campaigns.night_summary import JobSummary, NightSummary, Rate
 from harness.errors import HistoryError
 from harness.history.filesystems import child, open_root
 from results.campaign_tables import NIGHT_TABLES, RUNS
@@ -59,12 +59,22 @@ class NightTables:
             HistoryError: The root cannot be listed.
         """
         try:
-            found = self._system.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
-            names = [entry.base_name.removeprefix("night=") for entry in found]
-            nights = sorted(filter(is_night, names), key=night_order)
-            return [night for night in nights if self._has(self._place(night, "jobs"))]
+            return [night for night in self.begun() if self._has(self._place(night, "jobs"))]
         except OSError as error:
             raise HistoryError(f"{self.root} cannot be listed: {_reason(error)}") from None
+
+    def begun(self) -> list[str]:
+        """Returns the nights that wrote at least a part of their tables, oldest first.
+
+        Raises:
+            HistoryError: The root cannot be listed.
+        """
+        try:
+            found = self._system.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
+        except OSError as error:
+            raise HistoryError(f"{self.root} cannot be listed: {_reason(error)}") from None
+        names = [entry.base_name.removeprefix("night=") for entry in found]
+        return sorted(filter(is_night, names), key=night_order)
 
     def path(self, night: str, table: str) -> str:
         """Returns the path or URI of a table of a night, in the form in which the root was given."""
@@ -97,7 +107,7 @@ class NightTables:
             ) from None
 
     def read(self, night: str, table: str) -> list[dict[str, Any]]:
-        """Returns the rows of a table of one night.
+        """Returns the rows of a table of one night; a column that nights of earlier versions lack is None.
 
         Raises:
             HistoryError: The file is missing, damaged, or has other columns.
@@ -107,7 +117,13 @@ class NightTables:
             read = pq.read_table(
                 self._place(night, table), filesystem=self._system, partitioning=None
             )
-            rows: list[dict[str, Any]] = read.select(NIGHT_TABLES[table].names).to_pylist()
+            schema = NIGHT_TABLES[table]
+            later = [field.name for field in schema if field.nullable]
+            known = [
+                name for name in schema.names if name in read.column_names or name not in later
+            ]
+            empty = dict.fromkeys(later)
+            rows = [{**empty, **row} for row in read.select(known).to_pylist()]
         except (OSError, pa.ArrowException, KeyError) as error:
             raise HistoryError(f"{path} cannot be read: {_reason(error)}") from None
         return rows
@@ -165,6 +181,18 @@ def job_row(job: JobSummary) -> dict[str, Any]:
         "confirmed": job.confirmed,
         "replayed": job.replayed,
         "nondeterministic": job.nondeterministic,
+        "repeats": job.repeats,
+        **_rate_columns(job.rate),
+    }
+
+
+def _rate_columns(rate: Rate) -> dict[str, Any]:
+    low, high = rate.interval if rate.repeats else (None, None)
+    return {
+        "recurred": rate.recurred,
+        "judged_repeats": rate.repeats,
+        "rate_low": low,
+        "rate_high": high,
     }
 
 
@@ -210,10 +238,11 @@ def finding_rows(summary: NightSummary, statuses: Mapping[str, str]) -> Iterator
                 "change": str(group.parts.get("change", "")),
                 "role": str(group.parts.get("role", "")),
                 "marks": _texts(group.parts.get("marks")),
-                "seeds": [int(one["seed"]) for one in examples],
+                "seeds": list(dict.fromkeys(int(one["seed"]) for one in examples)),
                 "stored": [one["stored"] for one in examples if one["stored"]],
                 "confirmed": group.confirmed,
                 "replayed": group.replayed,
+                **_rate_columns(group.rates.get(name, Rate())),
             }
 
 

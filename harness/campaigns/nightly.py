@@ -2,7 +2,8 @@
 
 No run starts if it would probably end after the deadline. How long a run takes is learned from the runs of the
 night, and before there are any from earlier nights. Every failing simulated run is run a second time by another
-process; if its trace hash differs, the simulation is not deterministic, and the night fails.
+process; if its trace hash differs, the simulation is not deterministic, and the night fails. Real runs with a
+finding are repeated (`harness.campaigns.repeats`).
 """
 
 import itertools
@@ -10,7 +11,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from harness.campaigns.files import JOBS_FILE, ROWS_FILE, RUNS_FOLDER
 from harness.campaigns.kept_runs import is_failing, remove_all_but, stored_run
 from harness.campaigns.nightly_plan import PlannedJob
 from harness.campaigns.nights import Night, planned_runs, runs_in_order
+from harness.campaigns.real_runs import hang_limit_s
+from harness.campaigns.repeats import Repeats
 from harness.campaigns.row_log import RowLog, whole_rows
 from harness.campaigns.totals import ArmTotals, Attention
 from harness.contracts.progress import ProgressDisplay
@@ -123,16 +126,20 @@ class NightSource:
         rows: What is done.
         budget: The time that is left.
         durations: How long runs take.
+        repeats: Repeats of real runs; they come before other real runs.
     """
 
-    def __init__(self, night: Night, rows: RowLog, budget: Budget, durations: Durations) -> None:
+    def __init__(
+        self, night: Night, rows: RowLog, budget: Budget, durations: Durations, repeats: Repeats
+    ) -> None:
         self._night = night
         self._budget = budget
         self._durations = durations
+        self._repeats = repeats
         self._jobs = {job.name: (number, job) for number, job in enumerate(night.jobs, start=1)}
         self._data = {job.name: experiments.to_data(job.experiment) for job in night.jobs}
         self._planned = planned_runs(night) if night.runs is not None else None
-        self._left = 0 if self._planned is None else len(self._planned) - len(rows)
+        self._left = sum(run not in rows for run in self._planned or ())
         self._lanes = {real: self._lane(rows, real=real) for real in (False, True)}
         self._next = {real: next(lane, None) for real, lane in self._lanes.items()}
 
@@ -145,12 +152,12 @@ class NightSource:
 
     def has_real(self) -> bool:
         """Returns whether there is a request for a real environment that fits."""
-        following = self._next[True]
+        following = self._following(real=True)
         return following is not None and self._fits(following, 0.0)
 
     def has_simulated(self) -> bool:
         """Returns whether there is a simulated request that fits."""
-        following = self._next[False]
+        following = self._following(real=False)
         return following is not None and self._fits(following, 0.0)
 
     def take(self, count: int, *, real: bool) -> list[Request]:
@@ -158,14 +165,28 @@ class NightSource:
         taken: list[Request] = []
         before_s = 0.0
         while len(taken) < count:
-            following = self._next[real]
+            following = self._following(real=real)
             if following is None or not self._fits(following, before_s):
                 break
             before_s += self._durations.expected_s(following["arm"])
             taken.append(self._dated(following))
-            self._next[real] = next(self._lanes[real], None)
-        self._left -= len(taken)
+            if "repeat" in following:
+                self._repeats.take()
+            else:
+                self._next[real] = next(self._lanes[real], None)
+                self._left -= 1
         return taken
+
+    def _following(self, *, real: bool) -> Request | None:
+        repeat = self._repeats.first if real else None
+        if repeat is None:
+            return self._next[real]
+        # They are not in the plan, and so have no number there.
+        return {
+            **self._request(repeat.job, repeat.seed, index=-1, folder=f"-repeat-{repeat.number}"),
+            "repeat": repeat.number,
+            "repeated": list(repeat.signatures),
+        }
 
     def _fits(self, request: Request, before_s: float) -> bool:
         return before_s + self._durations.expected_s(request["arm"]) <= self._budget.left_s
@@ -179,18 +200,23 @@ class NightSource:
     def _lane(self, rows: RowLog, *, real: bool) -> Iterator[Request]:
         """Yields the simulated requests, or the real ones."""
         for index, (name, seed) in self._numbered(real=real):
-            number, job = self._jobs[name]
-            if job.is_simulated == real or (name, seed) in rows:
-                continue
-            yield {
-                "experiment": self._data[name],
-                "seed": seed,
-                "arm": name,
-                "run": f"job-{number}/{self._night.started}-{seed}",
-                "index": index,
-                "keep": True,
-                "replay": job.is_simulated,
-            }
+            if self._jobs[name][1].is_simulated != real and (name, seed) not in rows:
+                yield self._request(name, seed, index=index)
+
+    def _request(self, name: str, seed: int, *, index: int, folder: str = "") -> Request:
+        number, job = self._jobs[name]
+        request = {
+            "experiment": self._data[name],
+            "seed": seed,
+            "arm": name,
+            "run": f"job-{number}{folder}/{self._night.started}-{seed}",
+            "index": index,
+            "keep": True,
+            "replay": job.is_simulated,
+        }
+        if not job.is_simulated:
+            request["limit_s"] = hang_limit_s(job.experiment, job.hang_factor)
+        return request
 
     def _numbered(self, *, real: bool) -> Iterator[tuple[int, tuple[str, int]]]:
         if self._planned is not None:
@@ -213,13 +239,21 @@ class NightLedger:
         directory: Its directory.
         budget: The time that is left.
         durations: Learns from every row.
+        repeats: Learns which runs have to be repeated.
         meter: Shows the progress.
     """
 
     def __init__(
-        self, night: Night, directory: Path, budget: Budget, durations: Durations, meter: Meter
+        self,
+        night: Night,
+        directory: Path,
+        budget: Budget,
+        durations: Durations,
+        repeats: Repeats,
+        meter: Meter,
     ) -> None:
         self.spent_s = 0.0
+        self._repeats = repeats
         self._keep = night.keep_failing
         self._root = directory / RUNS_FOLDER
         self._directory = directory
@@ -248,6 +282,7 @@ class NightLedger:
             self._alike[_likeness(row)] = self._alike.get(_likeness(row), 0) + 1
         self.spent_s = max(self.spent_s, row["at_s"])
         self._durations.add(row["arm"], row["wall_s"])
+        self._repeats.notice(row)
         self._meter.notice(row)
 
     def show(self) -> None:
@@ -264,7 +299,9 @@ def _likeness(row: Row) -> str:
     signatures = sorted(finding["signature"] for finding in row.get("findings", ()))
     anomalies = sorted(anomaly["id"] for anomaly in row["anomalies"])
     broken = signatures or [anomalies, row["violations"], row["error"], row["outcome"]]
-    return re.sub(r"\d+", "N", json.dumps([row["arm"], row["verdict"], row["replayed"]])) + (
+    # Repeats of one run must not take the places of other runs.
+    kind = [row["arm"], row["verdict"], row["replayed"], row.get("repeat", 0) > 0]
+    return re.sub(r"\d+", "N", json.dumps(kind)) + (
         json.dumps(broken) if signatures else re.sub(r"\d+", "N", json.dumps(broken))
     )
 
@@ -275,6 +312,11 @@ class NightMeter(Meter):
     def __init__(self, display: ProgressDisplay, night: Night, budget: Budget) -> None:
         super().__init__(display, night.runs or 0)
         self._budget = budget
+
+    def notice(self, row: Mapping[str, Any]) -> None:
+        """Counts a finished run; the number of runs of a night does not include repeats."""
+        if self._budget.budget_s is not None or not row.get("repeat"):
+            super().notice(row)
 
     def show(self) -> None:
         """Shows runs, rate, failing runs and the time left."""
@@ -316,15 +358,16 @@ def run_night(
         KeyboardInterrupt: It was interrupted.
     """
     durations = Durations(night)
+    repeats = Repeats(night.jobs)
     meter = NightMeter(progress, night, budget)
-    ledger = NightLedger(night, directory, budget, durations, meter)
+    ledger = NightLedger(night, directory, budget, durations, repeats, meter)
     with RowLog(directory, ledger.notice) as rows:
         if rows.damage:
             progress.message(f"{rows.damage}; those runs are repeated")
         if len(rows):
             budget.resume(ledger.spent_s)
         ledger.clean()
-        source = NightSource(night, rows, budget, durations)
+        source = NightSource(night, rows, budget, durations, repeats)
         meter.start()
         try:
             crew = _crew(night, directory, workers, source)
@@ -354,16 +397,18 @@ def night_result(night: Night, directory: Path) -> dict[str, Any]:
 
     Returns:
         `night`, `jobs` (numbers per job, with `kind` and `world`), `attention` (failing runs with commands),
-        `failing`, `alarms` (simulated runs that did not repeat), `replayed` (how many were run a second time).
+        `failing`, `alarms` (simulated runs that did not repeat), `replayed` (how many were run a second time),
+        `repeats` (how many of the runs repeat a real run).
     """
     totals = {job.name: ArmTotals() for job in night.jobs}
     attention = Attention()
     alarms: list[dict[str, Any]] = []
-    replayed = 0
+    replayed = repeats = 0
     for row in whole_rows(directory / ROWS_FILE):
         totals[row["arm"]].add(row)
         attention.add(row)
         replayed += bool(row["replayed"])
+        repeats += row.get("repeat", 0) > 0
         if row["replayed"] not in ("", SAME) and len(alarms) < ALARMS_MAX:
             alarms.append({key: row[key] for key in ("arm", "seed", "replayed", "stored")})
     files = {
@@ -384,6 +429,7 @@ def night_result(night: Night, directory: Path) -> dict[str, Any]:
         "failing": attention.count,
         "alarms": alarms,
         "replayed": replayed,
+        "repeats": repeats,
     }
 
 

@@ -10,7 +10,7 @@ Failing runs of earlier nights run first. They are found in the stored rows of t
 import hashlib
 import heapq
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -19,8 +19,9 @@ from typing import Any
 from harness.campaigns.files import NIGHT_PREFIX, NIGHTLY, PLAN_FILE, ROWS_FILE
 from harness.campaigns.kept_runs import is_failing
 from harness.campaigns.night import night_order
-from harness.campaigns.nightly_plan import RANDOM, REGRESSION, SCRIPTED, PlannedJob
+from harness.campaigns.nightly_plan import RANDOM, REGRESSION, REPEATS, SCRIPTED, PlannedJob
 from harness.campaigns.plan import PLAN_SCHEMA, store_durably
+from harness.campaigns.real_runs import HANG_FACTOR
 from harness.campaigns.row_log import whole_rows
 from harness.errors import HistoryError, UsageError
 from harness.runs import experiment_file as experiments
@@ -113,6 +114,8 @@ def _job_json(job: PlannedJob) -> dict[str, Any]:
         "kind": job.kind,
         "weight": job.weight,
         "seeds": list(job.seeds),
+        "repeats": job.repeats,
+        "hang_factor": job.hang_factor,
         "system": job.experiment.system,
         "profile": job.experiment.profile,
         "world": job.experiment.on,
@@ -153,6 +156,9 @@ def load_night(directory: Path) -> Night:
                     experiment=experiments.from_data(job["experiment"]),
                     weight=float(job["weight"]),
                     seeds=tuple(int(seed) for seed in job["seeds"]),
+                    # Nights of earlier versions lack them.
+                    repeats=int(job.get("repeats", REPEATS)),
+                    hang_factor=float(job.get("hang_factor", HANG_FACTOR)),
                 )
                 for job in data["jobs"]
             ),
@@ -178,12 +184,21 @@ def night_folders(root: Path) -> list[Path]:
     return sorted(found, key=lambda path: night_order(path.name.removeprefix(NIGHT_PREFIX)))
 
 
-def new_night_folder(root: Path, date: str) -> tuple[str, Path]:
-    """Makes the directory of a new night, and returns the night's id with it."""
+def new_night_folder(root: Path, date: str, taken: Collection[str] = ()) -> tuple[str, Path]:
+    """Makes the directory of a new night, and returns the night's id with it.
+
+    Args:
+        root: The run store.
+        date: When the night begins.
+        taken: Further nights that exist, for example in campaign tables that several run stores share.
+    """
     number = 1
     while True:
         night = date if number == 1 else f"{date}-{number}"
         folder = root / f"{NIGHT_PREFIX}{night}"
+        if night in taken:
+            number += 1
+            continue
         try:
             folder.mkdir()
         except FileExistsError:

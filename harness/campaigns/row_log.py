@@ -21,13 +21,14 @@ SYNC_INTERVAL_S = 1.0
 """An fsync per run would cost more than some runs; one per second loses at most a second to a power failure."""
 
 Row: TypeAlias = dict[str, Any]
-Key: TypeAlias = tuple[str, int]
-"""(arm, seed): identifies a run of a campaign."""
+Key: TypeAlias = tuple[str, int] | tuple[str, int, int]
+"""(arm, seed): identifies a run of a campaign. A third number identifies a repeat of that run, from 1."""
 
 
 def key_of(row: Mapping[str, Any]) -> Key:
     """Returns which run a row or a request is about."""
-    return row["arm"], row["seed"]
+    arm, seed, repeat = row["arm"], row["seed"], row.get("repeat", 0)
+    return (arm, seed, repeat) if repeat else (arm, seed)
 
 
 def whole_rows(path: Path) -> Iterator[Row]:
@@ -61,7 +62,7 @@ class RowLog:
     def __init__(self, directory: Path, notice: Callable[[Row], None] = lambda _: None) -> None:
         self.path = directory / ROWS_FILE
         self.damage = ""
-        self._offsets: dict[str, dict[int, int]] = {}
+        self._offsets: dict[tuple[str, int], dict[int, int]] = {}
         self._synced_s = time.monotonic()
         self._is_dirty = False
         try:
@@ -87,8 +88,8 @@ class RowLog:
         return sum(map(len, self._offsets.values()))
 
     def __contains__(self, key: Key) -> bool:
-        arm, seed = key
-        return seed in self._offsets.get(arm, ())
+        arm, seed, repeat = _parts(key)
+        return seed in self._offsets.get((arm, repeat), ())
 
     def append(self, row: Row) -> None:
         """Writes a row; it survives the death of this process, and soon afterwards that of the machine.
@@ -125,8 +126,8 @@ class RowLog:
     def read(self, keys: Iterable[Key]) -> Iterator[Row]:
         """Reads the rows of these runs, one at a time, in this order; leaves out runs that have none."""
         with self.path.open("rb") as file:
-            for arm, seed in keys:
-                offset = self._offsets.get(arm, {}).get(seed)
+            for arm, seed, repeat in map(_parts, keys):
+                offset = self._offsets.get((arm, repeat), {}).get(seed)
                 if offset is not None:
                     file.seek(offset)
                     row: Row = json.loads(file.readline())
@@ -157,7 +158,12 @@ class RowLog:
         return end
 
     def _add(self, row: Row, offset: int) -> None:
-        self._offsets.setdefault(row["arm"], {})[row["seed"]] = offset
+        arm, seed, repeat = _parts(key_of(row))
+        self._offsets.setdefault((arm, repeat), {})[seed] = offset
+
+
+def _parts(key: Key) -> tuple[str, int, int]:
+    return key if len(key) == 3 else (*key, 0)
 
 
 def _whole_row(line: bytes) -> Row | None:

@@ -7,31 +7,32 @@ Python and Arrow a second, and no run can leave anything behind for the next. A 
 a row with an error; nothing is lost silently. Spark tasks start this worker as a subprocess, because forking
 inside Spark's own Python worker would copy its sockets.
 
-A run in a real environment takes place in this process itself, which removes what the run made when it is
-interrupted.
+A run in a real environment takes place in a child too. If it hangs, or if this process is interrupted, the child
+first gets SIGTERM and removes what the run made (`harness.campaigns.real_runs`).
 
 A request has the keys `experiment`, `seed`, `arm`, `runs` (the folder of stored runs), `run` (the run's name
 there) and `keep` (whether to store the run there if it is failing; real runs are always stored). It may have
-`replay`, to run a failing simulated run a second time, and `start_before`, a time after which the run is not
-started: the response then is the request's key and `skipped`.
+`replay`, to run a failing simulated run a second time, `start_before`, a time after which the run is not
+started: the response then is the request's key and `skipped`, and `limit_s`, after which a real run hangs. A
+repeat of a real run has `repeat`, its number from 1, and `repeated`, the signatures of the run that it repeats.
 """
 
-import ctypes
 import gc
 import json
 import math
 import os
-import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
-from harness.campaigns.kept_runs import is_failing, keep_error, keep_run
+from harness.campaigns.forked import Ended, end_with_parent, run_in_child
+from harness.campaigns.kept_runs import is_failing, keep_error, keep_run, note_error
+from harness.campaigns.real_runs import STOP_S, hang_limit_s, remove_rest
 from harness.campaigns.signature import findings_of
 from harness.contracts.verdict import Verdict
 from harness.environments.registry import DEFAULT, ENVIRONMENTS
@@ -82,16 +83,15 @@ ROW_KEYS = (
     "predicted",
     "replayed",
     "findings",
+    "repeat",
+    "repeated",
     "wall_s",
     "cpu_s",
 )
 """Keys of a row. `outcome`, `predicted`: of a scripted scenario, otherwise empty. `replayed`: see `Replayer`.
-`findings`: see `harness.campaigns.signature`. `error`: why the run has no verdict. `not_stored`: why a run that
-had to be stored is not. `wall_s`: how long everything took. `cpu_s`: processor time of the simulation alone,
-without judging and storing."""
-
-_SET_PARENT_DEATH_SIGNAL = 1
-_LIBC = ctypes.CDLL(None)
+`findings`: see `harness.campaigns.signature`. `repeat`, `repeated`: as in the request, 0 and empty without.
+`error`: why the run has no verdict. `not_stored`: why a run that had to be stored is not. `wall_s`: how long
+everything took. `cpu_s`: processor time of the simulation alone, without judging and storing."""
 
 
 def run_seed(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,27 +159,47 @@ def _findings(
 
 def run_seed_forked(request: Mapping[str, Any]) -> dict[str, Any]:
     """Runs one seed in a forked child; a child that dies or hangs gives a row with an error."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        _be_child(request, reading, writing)
-    os.close(writing)
-    try:
-        text = _read_all(reading, time.monotonic() + RUN_WALL_S_MAX)
-        if text is None:
-            os.kill(child, signal.SIGKILL)
-    except BaseException:
-        os.kill(child, signal.SIGKILL)
-        raise
-    finally:
-        os.close(reading)
-        _, status = os.waitpid(child, 0)
-    if text is None:
+    ended = run_in_child(lambda: _row_text(request, run_seed, _lost), RUN_WALL_S_MAX)
+    if ended.text is None:
         return _lost(request, f"the run took longer than {RUN_WALL_S_MAX:g} s")
+    return _row_of(ended) or _lost(request, f"the run's process {ended.sentence}")
+
+
+def run_real_seed_forked(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Runs one seed in its real environment, in a forked child that ends after a limit.
+
+    A child that hangs first gets a signal and time to remove what it made. If it is killed, or dies, what it left
+    on this machine and on hosts is removed here.
+    """
+    began_s = time.perf_counter()
+    experiment = experiments.from_data(request["experiment"])
+    limit_s = request.get("limit_s") or hang_limit_s(experiment)
+    # What a real run has recorded stays, so its error is only noted there, below.
+    ended = run_in_child(
+        lambda: _row_text(request, run_real_seed, failed_row), limit_s, stop_s=STOP_S
+    )
+    row = _row_of(ended)
+    if row is None:
+        problems = remove_rest(experiment, ended.pid, Path(request["runs"]) / request["run"])
+        what = f"the run's process {ended.sentence}"
+        if ended.text is None:
+            what = f"the run did not end within {limit_s:g} s, the limit for a run that hangs"
+            if ended.was_killed:
+                what += f", nor within {STOP_S:g} s after SIGTERM, and was killed"
+        row = failed_row(request, "; ".join([what, *problems]))
+    if row["error"]:
+        row["wall_s"] = time.perf_counter() - began_s
+    if row["error"] and request["keep"]:
+        note_error(Path(request["runs"]) / request["run"], request["run"], row)
+    return row
+
+
+def _row_of(ended: Ended) -> dict[str, Any] | None:
+    """Returns the row that a child returned, None if it is missing or incomplete."""
     try:
-        row: dict[str, Any] = json.loads(text)
+        row: dict[str, Any] = json.loads(ended.text or "")
     except ValueError:
-        return _lost(request, f"the run's process {_how_it_ended(status)}")
+        return None
     return row
 
 
@@ -211,6 +231,8 @@ def failed_row(request: Mapping[str, Any], error: str) -> dict[str, Any]:
         "predicted": "",
         "replayed": "",
         "findings": [],
+        "repeat": request.get("repeat", 0),
+        "repeated": list(request.get("repeated", ())),
         "wall_s": 0.0,
         "cpu_s": 0.0,
     }
@@ -227,13 +249,14 @@ def main(requests: TextIO, responses: TextIO) -> None:
                 warm_up()
                 is_warm = True
             if time.time() > request.get("start_before", math.inf):
-                row = {"arm": request["arm"], "seed": request["seed"], "skipped": True}
+                row = {key: request[key] for key in ("arm", "seed", "repeat") if key in request}
+                row["skipped"] = True
             elif is_simulated:
                 row = run_seed_forked(request)
                 if request.get("replay") and is_failing(row) and row["trace_hash"]:
                     row["replayed"] = replayer.compare(request, row)
             else:
-                row = run_real_seed(request)
+                row = run_real_seed_forked(request)
             responses.write(json.dumps(row, sort_keys=True) + "\n")
             responses.flush()
 
@@ -303,6 +326,8 @@ def _is_simulated(request: Mapping[str, Any]) -> bool:
 def _row(request: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Any]:
     row = {key: summary[key] for key in SUMMARY_KEYS}
     empty = dict.fromkeys(("error", "not_stored", "replayed"), "")
+    row["repeat"] = request.get("repeat", 0)
+    row["repeated"] = list(request.get("repeated", ()))
     return {**row, **empty, "arm": request["arm"], "run": request["run"]}
 
 
@@ -348,48 +373,20 @@ def _lost(request: Mapping[str, Any], error: str) -> dict[str, Any]:
     return row
 
 
-def _be_child(request: Mapping[str, Any], reading: int, writing: int) -> NoReturn:
-    """Runs the seed, writes the row and leaves without any clean-up of the parent's."""
+def _row_text(
+    request: Mapping[str, Any],
+    run: Callable[[Mapping[str, Any]], Any],
+    on_error: Callable[[Mapping[str, Any], str], dict[str, Any]],
+) -> str:
+    """Returns the row of a run as JSON; every error becomes a row."""
     try:
-        _end_with_parent(signal.SIGKILL)
-        os.close(reading)
-        try:
-            text = json.dumps(run_seed(request), sort_keys=True)
-        except BaseException as error:  # the outermost handler: every error becomes a row
-            text = json.dumps(_lost(request, _sentence(error)))
-        data = text.encode()
-        while data:
-            data = data[os.write(writing, data) :]
-    finally:
-        # Whatever happens, the child must never continue as if it were the parent.
-        os._exit(0)
+        return json.dumps(run(request), sort_keys=True)
+    except BaseException as error:  # the outermost handler of a child
+        return json.dumps(on_error(request, _sentence(error)))
 
 
 def _sentence(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-def _how_it_ended(status: int) -> str:
-    code = os.waitstatus_to_exitcode(status)
-    return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-
-
-def _read_all(descriptor: int, deadline_s: float) -> str | None:
-    """Returns everything until the other end closes, None when the deadline passes first."""
-    chunks: list[bytes] = []
-    while True:
-        remaining_s = deadline_s - time.monotonic()
-        if remaining_s <= 0 or not select.select([descriptor], [], [], remaining_s)[0]:
-            return None
-        chunk = os.read(descriptor, 65536)
-        if not chunk:
-            return b"".join(chunks).decode()
-        chunks.append(chunk)
-
-
-def _end_with_parent(number: int) -> None:
-    """Makes the kernel send this signal when the parent process dies, even of SIGKILL."""
-    _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, number, 0, 0, 0)
 
 
 def _interrupted(_: int, __: FrameType | None) -> None:
@@ -412,7 +409,7 @@ def _serve(arguments: Sequence[str] = ()) -> int:
         )
         return 1
     signal.signal(signal.SIGTERM, _interrupted)
-    _end_with_parent(signal.SIGTERM)
+    end_with_parent(signal.SIGTERM)
     # Libraries that print must not print among the rows.
     responses = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

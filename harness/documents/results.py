@@ -30,7 +30,8 @@ keys of `run.json` that describe the result, and `arm`, `run` (where the run is 
 `index` (its number in the plan), `error` (why it has no verdict), `not_stored` (why it could not be stored),
 `wall_s` and `cpu_s` (of the simulation alone), `outcome` and `predicted` of a scripted scenario, and `replayed`
 (whether a second run had the same trace hash). Rows of a night also have `job`, `stored` (where the run is,
-relative to the night) and `at_s` (time spent when it ended). Rows are in the order in which runs ended.
+relative to the night), `at_s` (time spent when it ended), and, if they repeat a real run with a finding, `repeat`
+(a number from 1) and `repeated` (the signatures of that run). Rows are in the order in which runs ended.
 
 | file | content |
 |---|---|

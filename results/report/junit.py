@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree
 
+from results.report.night_text import rate_text
 from results.text import plain
 
 HOST = "localhost"
@@ -78,13 +79,17 @@ def _finding_case(finding: Mapping[str, Any]) -> ElementTree.Element:
     case = _case("findings", _name(finding))
     if not finding["fails"]:
         known = finding["known"]
-        message = f"known until {known['expiry']}: {known['reason']}"
+        rates = [rate_text(rate) for rate in finding["rates"]]
+        message = "; ".join([f"known until {known['expiry']}: {known['reason']}", *rates])
         _add(case, "skipped", "", message)
         return case
     commands = [example["command"] for example in finding["examples"] if example["command"]]
-    text = "\n".join([str(finding["parts"].get("sentence", "")), *commands])
+    rates = [rate_text(rate) for rate in finding["rates"]]
+    text = "\n".join([str(finding["parts"].get("sentence", "")), *rates, *commands])
     runs = finding["runs"]
-    message = f"{finding['status']}, {runs} {'run' if runs == 1 else 'runs'}"
+    words = [finding["status"], f"{runs} {'run' if runs == 1 else 'runs'}"]
+    words += ["flaky"] if any(rate["is_flaky"] for rate in finding["rates"]) else []
+    message = ", ".join(words)
     _add(case, "failure", str(finding["parts"].get("what", "finding")), message, text)
     return case
 

@@ -1,5 +1,6 @@
 """Trend charts of a night's page: one line per job over the nights, each chart with its numbers as a table."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,8 @@ from markupsafe import Markup
 from results.report.svg import element, joined, ticks, titled
 
 JOBS_MAX = 8
-"""Lines of a chart: there are eight colours. The table below the charts has every job."""
+"""Lines of a chart: there are eight colours. They are the jobs with most runs: a scripted scenario has one run
+per night and shows no trend. The table below the charts has every job."""
 
 WIDTH, HEIGHT = 560, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 12, 42
@@ -25,17 +27,19 @@ class Measure:
         key: Its key in the rows of the trends.
         title: Of the chart.
         unit: What is counted or measured; stands at the vertical axis.
+        is_count: Whether it is a whole number.
     """
 
     key: str
     title: str
     unit: str
+    is_count: bool = False
 
 
 MEASURES = (
-    Measure(key="findings", title="Findings", unit="different signatures"),
-    Measure(key="runs", title="Runs", unit="finished runs"),
-    Measure(key="marks", title="Coverage", unit="kinds of marks that runs reached"),
+    Measure(key="findings", title="Findings", unit="different signatures", is_count=True),
+    Measure(key="runs", title="Runs", unit="finished runs", is_count=True),
+    Measure(key="marks", title="Coverage", unit="kinds of marks that runs reached", is_count=True),
     Measure(key="unavailable_ms_median", title="Unavailability", unit="median per run, ms"),
     Measure(key="runs_per_min", title="Speed", unit="runs per minute of one worker"),
 )
@@ -69,8 +73,11 @@ def trends_of(rows: Sequence[Mapping[str, Any]]) -> Trends:
         rows: One per night and job: `night`, `job` and the keys of `MEASURES`; oldest night first.
     """
     nights = list(dict.fromkeys(str(row["night"]) for row in rows))
-    jobs = sorted({str(row["job"]) for row in rows if str(row["night"]) in nights[-1:]})
-    jobs += sorted({str(row["job"]) for row in rows} - set(jobs))
+    runs: Counter[str] = Counter()
+    for row in rows:
+        runs[str(row["job"])] += row["runs"]
+    tonight = {str(row["job"]) for row in rows if str(row["night"]) in nights[-1:]}
+    jobs = sorted(runs, key=lambda job: (job not in tonight, -runs[job], job))
     shown = jobs[:JOBS_MAX]
     return Trends(
         charts=tuple(_chart(measure, rows, nights, shown) for measure in MEASURES)
@@ -104,7 +111,7 @@ def _chart(
         for job in jobs
     }
     high = max([value for line in lines.values() for _, value in line], default=0.0)
-    axes = _Axes(len(nights), max(high, 1.0) * 1.08)
+    axes = _Axes(len(nights), max(high, 1.0) * 1.08, is_count=measure.is_count)
     parts = [axes.draw(nights)]
     for index, (job, points) in enumerate(lines.items()):
         parts.append(_line(axes, f"c{index}", job, points, nights))
@@ -124,8 +131,9 @@ def _chart(
 class _Axes:
     """Maps nights and values to the plane of a chart."""
 
-    def __init__(self, nights: int, high: float) -> None:
+    def __init__(self, nights: int, high: float, *, is_count: bool) -> None:
         self._nights = nights
+        self._is_count = is_count
         self._high = high
 
     def x(self, index: int) -> float:
@@ -142,6 +150,8 @@ class _Axes:
         """Returns grid, labels of values, and labels of nights."""
         parts = []
         for tick in ticks(0, self._high, _TICKS):
+            if self._is_count and not float(tick).is_integer():
+                continue
             y = self.y(tick)
             parts.append(element("line", class_="grid", x1=_LEFT, x2=WIDTH - _RIGHT, y1=y, y2=y))
             label = number_text(tick)

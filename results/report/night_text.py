@@ -62,6 +62,11 @@ def night_parts(result: Mapping[str, Any]) -> list[RenderableType]:
         cells = [(status, _cut(title), *others) for status, title, *others in rows]
         names = ("", "finding", "runs", "since", "signature")
         parts += [line(""), table(names, cells, right={"runs"}, folding={"finding"})]
+    parts += [
+        line(f"{finding['signature']} in {rate_text(rate)}")
+        for finding in result["findings"]
+        for rate in finding["rates"]
+    ]
     failing = [finding for finding in result["findings"] if finding["fails"]]
     commands = [
         next((e["command"] for e in finding["examples"] if e["command"]), "") for finding in failing
@@ -75,6 +80,17 @@ def night_parts(result: Mapping[str, Any]) -> list[RenderableType]:
         for entry in result["expired"]
     ]
     return parts
+
+
+def rate_text(rate: Mapping[str, Any]) -> str:
+    """Returns how often a finding occurred again in the repeats of a job, as a sentence without a full stop."""
+    low, high = (f"{100 * rate[end]:.0f}" for end in ("low", "high"))
+    repeats = rate["repeats"]
+    flaky = ", so it is flaky" if rate["is_flaky"] else ""
+    return (
+        f"{rate['job']}: it occurred again in {rate['recurred']} of {repeats} "
+        f"{'repeat' if repeats == 1 else 'repeats'} (95 % interval {low} to {high} %){flaky}"
+    )
 
 
 def _rows(result: Mapping[str, Any]) -> list[tuple[str, str, str, str, str, bool]]:
@@ -101,11 +117,13 @@ def _markdown_details(finding: Mapping[str, Any]) -> list[str]:
     if not finding["fails"]:
         known = finding["known"]
         ticket = f" ({md(known['ticket'])})" if known["ticket"] else ""
-        return [f"* `{finding['signature']}` is known{ticket}: {md(known['reason'])}", ""]
+        text = f"* `{finding['signature']}` is known{ticket}: {md(known['reason'])}"
+        return [text, "", *_markdown_rates(finding)]
     lines = [f"## {md(finding['title'])}", "", md(str(finding["parts"].get("sentence", "")))]
     if finding["note"]:
         lines.append(f"({md(finding['note'])})")
     lines.append("")
+    lines += _markdown_rates(finding)
     lines += [f"* {entry['at_s']:.3f} s: {md(entry['title'])}" for entry in finding["story"]] + (
         [""] if finding["story"] else []
     )
@@ -113,6 +131,11 @@ def _markdown_details(finding: Mapping[str, Any]) -> list[str]:
     if commands:
         lines += ["```", *commands[:COMMANDS_MAX], "```", ""]
     return lines
+
+
+def _markdown_rates(finding: Mapping[str, Any]) -> list[str]:
+    lines = [f"* {md(rate_text(rate))}" for rate in finding["rates"]]
+    return [*lines, ""] if lines else []
 
 
 def _markdown_jobs(result: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from results.report.build import environment, write_text
 from results.report.night_charts import number_text, trends_of
+from results.report.night_text import rate_text
 
 TONES = {0: "valid", 1: "invalid", 2: "unknown", 255: "invalid"}
 """Tone of the banner by the exit code of the night."""
@@ -34,6 +35,7 @@ def build_night_page(path: Path, result: Mapping[str, Any]) -> Path:
             known=[finding for finding in findings if not finding["fails"]],
             trends=trends_of(result["trends"]),
             number=number_text,
+            rate_text=rate_text,
             link=lambda report: _link(report, path.parent),
         )
     )

@@ -186,6 +186,43 @@ def test_a_resumed_night_keeps_its_plan_and_its_budget(
     assert f"is a night; `laststand nightly --resume {night}` continues it" in said
 
 
+@pytest.mark.long
+def test_the_three_nights_of_the_guide_show_a_finding_as_new_known_and_resolved(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (Path(__file__).parents[2] / "docs/how-to/nightly.md").read_text(encoding="utf-8")
+    section = text.partition("### Try it")[2].partition("\n## Known failures")[0]
+    plan = section.partition("```toml\n")[2].partition("```")[0]
+    commands = [line.strip() for line in section.splitlines() if line.startswith("    laststand")]
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "fine.toml", plan)
+    write(tmp_path / "broken.toml", plan.replace("# disabled_rules", "disabled_rules"))
+
+    def hold_night(command: str) -> Outcome:
+        words = shlex.split(command)[1:]
+        return call(capsys, *words, "--json", "--no-spark", "--jobs", 2, "--quiet")
+
+    def signatures(outcome: Outcome, status: str) -> list[str]:
+        return [one["signature"] for one in outcome.data["findings"] if one["status"] == status]
+
+    first, second, third = commands
+    night = hold_night(first)
+    (listed,) = signatures(night, "new")
+    assert (night.code, night.data["runs"]) == (1, 3)
+    entry = f'signature = "{listed}"\nreason = "no ELR"\nexpiry = 2999-01-01\n'
+    write(tmp_path / "known-failures.toml", f"[[failure]]\n{entry}")
+    night = hold_night(second)
+    new = signatures(night, "new")
+    assert (night.code, signatures(night, "known"), signatures(night, "open")) == (1, [listed], [])
+    assert new
+    night = hold_night(third)
+    assert (night.code, night.data["counts"]["new"], night.data["counts"]["open"]) == (0, 0, 0)
+    assert signatures(night, "known") == [listed]
+    assert sorted(one["signature"] for one in night.data["resolved"]) == sorted(new)
+    nights = [path.name for path in sorted((tmp_path / "tables").iterdir())]
+    assert len(nights) == 3, "nights of one date that share tables have different numbers"
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

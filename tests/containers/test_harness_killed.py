@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 
+from harness.campaigns import worker
 from harness.environments.hosts import docker
 from harness.environments.hosts.docker import LABEL_OWNER, LABEL_RUN, STATE_ROOT, is_owned
 from harness.errors import HistoryError
+from harness.runs import experiment_file as experiments
 from harness.runs.check import check_locally
 from nemesis.agent import state
 from results.history_files import read_tables
@@ -91,6 +93,34 @@ def test_a_killed_harness_loses_no_completed_operation_and_the_next_start_heals(
     left = docker.remove_leftovers(engine)  # of the last kill; the next start does the same
     subprocess.run([sys.executable, "-m", "harness.cli", "reset"], check=True, capture_output=True)
     print(f"{KILLS} kills, {completed} completed operations, last left {len(left)} containers")
+    assert what_is_left(engine) == []
+
+
+@pytest.mark.slow
+def test_a_run_of_a_campaign_that_hangs_and_is_killed_leaves_nothing(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit ends it in the middle of its faults, and it gets no time to clean up."""
+    monkeypatch.setattr(worker, "STOP_S", 0.001)
+    before = signal.signal(signal.SIGTERM, worker._interrupted)
+    try:
+        row = worker.run_real_seed_forked(
+            {
+                "experiment": experiments.to_data(experiments.loads(EXPERIMENT, origin="killed")),
+                "seed": SEED,
+                "arm": "hangs",
+                "run": f"job-1/20260301T220000Z-{SEED}",
+                "runs": str(tmp_path),
+                "keep": True,
+                "limit_s": 14.0,
+            }
+        )
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert row["error"] == (
+        "the run did not end within 14 s, the limit for a run that hangs, nor within 0.001 s after SIGTERM, "
+        "and was killed"
+    )
     assert what_is_left(engine) == []
 
 

@@ -124,6 +124,7 @@ def budget_s(text: str) -> float:
 
 def _new(options: argparse.Namespace) -> "tuple[Night, Path, RunStore]":
     """Plans a new night and stores its plan."""
+    from harness.campaigns.night_tables import NightTables
     from harness.campaigns.nightly_plan import load_nightly
     from harness.campaigns.nights import (
         EARLIER_NIGHTS,
@@ -147,7 +148,9 @@ def _new(options: argparse.Namespace) -> "tuple[Night, Path, RunStore]":
     store = open_store(options, to_write=True)
     root = store.root
     now = datetime.now(UTC)
-    name, directory = new_night_folder(root, now.date().isoformat())
+    # Stores that share tables must not write the same night: the second would replace the first.
+    taken = NightTables(options.tables or tables_root(store)).begun()
+    name, directory = new_night_folder(root, now.date().isoformat(), taken)
     night = Night(
         night=name,
         started=utc_stamp(now),

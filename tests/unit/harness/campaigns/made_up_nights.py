@@ -65,6 +65,8 @@ def row(job: str, seed: int, *findings: dict[str, Any], **others: Any) -> dict[s
         "wall_s": 1.5,
         "stored": "",
         "replayed": "",
+        "repeat": 0,
+        "repeated": [],
         "findings": list(findings),
         **others,
     }

@@ -11,6 +11,7 @@ import pytest
 
 from harness.campaigns.known_failures import KnownFailure
 from harness.campaigns.night_outputs import append_step_summary, close_night
+from harness.campaigns.night_tables import NightTables
 from harness.errors import HistoryError, UsageError
 from results.report.build import build_report
 from results.report.night_charts import MEASURES, trends_of
@@ -58,8 +59,53 @@ def closed(tmp_path) -> tuple[Path, dict]:
         row("random", 1, LOSS, BROKEN),
         row("random", 2, EVIL, stored="runs/missing"),
         row("random", 3),
-        row("containers", 4, EVIL, on="docker", replayed="confirmed 1 of 3"),
+        row("containers", 4, EVIL, on="docker"),
     )
+
+
+RATE = "containers: it occurred again in 1 of 3 repeats (95 % interval 6 to 79 %), so it is flaky"
+
+
+def test_a_rate_is_in_every_output(tmp_path):
+    again = {"on": "docker", "repeated": [LOSS["signature"]]}
+    rows = [
+        row("random", 1),
+        row("containers", 4, LOSS, on="docker"),
+        row("containers", 4, LOSS, repeat=1, **again),
+        *(row("containers", 4, repeat=number, **again) for number in (2, 3)),
+    ]
+    place = write_night(tmp_path / "nights", "2026-11-22", rows, JOBS)
+    result = close_night(place, root=str(tmp_path / "tables"), known={})
+    assert result["sentence"] == "1 new finding in 5 runs (3 repeats among them)"
+    (stored,) = read_json(place / "nightly.json")["findings"]
+    (rate,) = stored["rates"]
+    assert (rate["job"], rate["recurred"], rate["repeats"]) == ("containers", 1, 3)
+    assert (rate["low"], rate["high"]) == pytest.approx((0.0615, 0.7923), abs=1e-4)
+    assert rate["is_flaky"]
+    page = Page((place / "nightly.html").read_text())
+    assert f"In {RATE}." in page.text
+    assert "new flaky" in page.text
+    assert "containers docker 4 repeat 1" in page.text
+    assert "1 of 3 6 to 79 %" in page.text, "in the table of the jobs"
+    assert f"* {RATE}" in (place / "summary.md").read_text()
+    (failure,) = ElementTree.fromstring((place / "junit.xml").read_text()).iter("failure")
+    assert failure.get("message") == "new, 2 runs, flaky"
+    assert RATE in (failure.text or "")
+    shown = " ".join(as_text(*night_parts(result)).split())
+    assert f"{LOSS['signature']} in {RATE}" in shown
+    tables = NightTables(str(tmp_path / "tables"))
+    (finding,) = tables.read("2026-11-22", "findings")
+    job = tables.read("2026-11-22", "jobs")[1]
+    for one in (finding, job):
+        assert (one["recurred"], one["judged_repeats"]) == (1, 3)
+        assert (one["rate_low"], one["rate_high"]) == (rate["low"], rate["high"])
+    assert job["repeats"] == 3
+    assert [one["repeat"] for one in tables.read("2026-11-22", "runs")] == [0, 0, 1, 2, 3]
+    listed = KnownFailure(signature=LOSS["signature"], reason="slow", expiry=date(2026, 12, 31))
+    close_night(place, root=str(tmp_path / "tables"), known={listed.signature: listed})
+    (skipped,) = ElementTree.fromstring((place / "junit.xml").read_text()).iter("skipped")
+    assert RATE in skipped.get("message")
+    assert f"* {RATE}" in (place / "summary.md").read_text()
 
 
 def test_the_result_holds_every_finding_with_its_status(closed):
@@ -97,7 +143,7 @@ def test_the_page_shows_new_known_and_resolved_findings_first(closed):
         "Trends",
     ):
         position = page.text.index(part, position)
-    assert "confirmed by 1 of 3 replays" in page.text
+    assert "flaky" not in page.text, "nothing was repeated"
 
 
 def test_the_page_opens_without_network_and_escapes_what_was_recorded(closed):
@@ -132,6 +178,10 @@ def test_charts_of_one_night_many_jobs_and_missing_numbers_can_be_drawn():
     assert trends.omitted == 3
     assert "job 0: not measured" in trends.charts[3].alternative
     assert trends_of([]).charts == ()
+    rows = [{"night": "2026-11-22", "job": f"script {n}", **measured} for n in range(9)]
+    rows.append({"night": "2026-11-22", "job": "random", **measured, "runs": 2})
+    assert trends_of(rows).jobs[0] == "random", "the jobs with most runs have lines"
+    assert ">0.5<" not in trends_of(rows).charts[0].figure, "no half findings"
     nights = [{"night": f"2026-10-{n:02}", "job": "a", **measured} for n in range(1, 31)]
     assert 4 <= len(re.findall(r">10-\d\d<", trends_of(nights).charts[0].figure)) <= 7
 

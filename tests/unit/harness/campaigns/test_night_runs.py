@@ -12,6 +12,7 @@ from harness.campaigns.compare import Workers
 from harness.campaigns.crew import Crew
 from harness.campaigns.nightly import Budget, Durations, NightSource, run_night
 from harness.campaigns.nights import Night, planned_runs, store_night
+from harness.campaigns.repeats import Repeats
 from harness.campaigns.row_log import RowLog, whole_rows
 from harness.cli.commands.nightly import budget_s
 from harness.cli.progress import StandardErrorProgress
@@ -87,7 +88,7 @@ def test_no_run_starts_that_would_end_too_late(tmp_path: Path) -> None:
     night = made_up_night(budget_s=100.0, expected_s={"much": 40.0, "old": 4.0, "real": 10.0})
     with RowLog(tmp_path) as rows:
         budget, durations = Budget(100.0, clock=clock), Durations(night)
-        source = NightSource(night, rows, budget, durations)
+        source = NightSource(night, rows, budget, durations, Repeats(night.jobs))
         assert budget.left_s == 98
         assert [one["arm"] for one in source.take(3, real=False)] == ["old", "old", "script"]
         clock.now_s += 47
@@ -106,7 +107,8 @@ def test_a_deadline_is_passed_to_workers(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(nightly.time, "time", lambda: 5000.0)
     night = made_up_night(budget_s=100.0, expected_s={"old": 8.0})
     with RowLog(tmp_path) as rows:
-        source = NightSource(night, rows, Budget(100.0, clock=Clock()), Durations(night))
+        budget = Budget(100.0, clock=Clock())
+        source = NightSource(night, rows, budget, Durations(night), Repeats(night.jobs))
         (request,) = source.take(1, real=False)
         assert request["start_before"] == 5000 + 98 - 10
         assert (request["keep"], request["replay"]) == (True, True)
@@ -114,7 +116,7 @@ def test_a_deadline_is_passed_to_workers(tmp_path: Path, monkeypatch: pytest.Mon
         assert (real["experiment"]["on"], real["replay"]) == ("local", False)
     counted = made_up_night(budget_s=None, runs=9)
     with RowLog(tmp_path) as rows:
-        source = NightSource(counted, rows, Budget(None), Durations(counted))
+        source = NightSource(counted, rows, Budget(None), Durations(counted), Repeats(counted.jobs))
         assert "start_before" not in source.take(1, real=False)[0]
 
 
@@ -236,6 +238,13 @@ def test_of_runs_that_fail_alike_the_first_few_are_stored(
         (tmp_path / "runs/job-9").iterdir()
     )
     assert sum(bool(item["run"]) for item in result["attention"]) == 6
+
+
+def test_repeats_do_not_take_the_places_of_other_runs_that_fail_alike() -> None:
+    row = {"arm": "real", "verdict": "invalid", "replayed": "", "findings": [], "anomalies": []}
+    row |= {"violations": [], "error": "", "outcome": "", "repeat": 0}
+    assert nightly._likeness(row) != nightly._likeness({**row, "repeat": 1})
+    assert nightly._likeness({**row, "repeat": 1}) == nightly._likeness({**row, "repeat": 4})
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,13 @@ def test_a_stored_night_is_the_night(tmp_path: Path) -> None:
         load_night(tmp_path)
 
 
+def test_a_night_that_shared_tables_have_is_not_begun_again(tmp_path: Path) -> None:
+    taken = ["2026-03-01", "2026-03-01-2", "2026-02-28"]
+    assert new_night_folder(tmp_path, "2026-03-01", taken)[0] == "2026-03-01-3"
+    assert new_night_folder(tmp_path, "2026-03-01", taken)[0] == "2026-03-01-4"
+    assert [path.name for path in tmp_path.iterdir()].count("nightly-2026-03-01") == 0
+
+
 def test_nights_of_one_date_are_numbered_and_sorted_by_their_numbers(tmp_path: Path) -> None:
     for _ in range(11):
         night, folder = new_night_folder(tmp_path, "2026-03-01")

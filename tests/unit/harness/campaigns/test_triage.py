@@ -7,14 +7,16 @@ import pytest
 
 from harness.campaigns.known_failures import KnownFailure
 from harness.campaigns.night import plan_from_json
-from harness.campaigns.night_summary import EXAMPLES_MAX, summarize_night
+from harness.campaigns.night_summary import EXAMPLES_MAX, Rate, summarize_night
 from harness.campaigns.night_tables import PastNight, finding_rows, job_row
 from harness.campaigns.signature import finding_of_error
+from harness.campaigns.statistics import wilson_interval
 from harness.campaigns.triage import KNOWN, NEW, OPEN, exit_code_of, triage_night
 from harness.errors import HistoryError
 from tests.unit.harness.campaigns.made_up_nights import BROKEN, LOSS, row
 
 SIGNATURE = LOSS["signature"]
+OTHER = {**LOSS, "signature": "00000000000c"}
 LISTED = KnownFailure(signature=SIGNATURE, reason="known", expiry=date(2026, 12, 31))
 JOBS = ({"name": "random"}, {"name": "containers", "world": "docker"})
 
@@ -151,17 +153,41 @@ def test_a_flaky_run_is_an_alarm_in_the_simulation_and_a_rate_elsewhere():
     rows = [
         row("random", 4, LOSS, replayed="different hash", stored="runs/4"),
         row("random", 5, LOSS, replayed="same"),
-        row("containers", 6, LOSS, on="docker", replayed="confirmed 2 of 3"),
-        row("containers", 7, LOSS, on="docker", replayed="different verdict"),
+        row("containers", 6, LOSS, BROKEN, on="docker"),
+        repeat(1, LOSS),
+        repeat(2, LOSS, OTHER),
+        repeat(3),
+        repeat(4, verdict="unknown"),
+        repeat(5, error="the engine is gone"),
     ]
     tonight = summary(TONIGHT, *rows)
     assert tonight.alarms == [
         {"job": "random", "seed": 4, "stored": "runs/4", "replayed": "different hash"}
     ]
     assert tonight.jobs["containers"].nondeterministic == 0
-    assert (tonight.jobs["containers"].confirmed, tonight.jobs["containers"].replayed) == (2, 4)
+    job = tonight.jobs["containers"]
+    assert (job.runs, job.repeats, job.replayed) == (6, 5, 0)
+    assert job.rate == Rate(recurred=2, repeats=3), "what could not be judged shows nothing"
     group = tonight.groups[SIGNATURE]
-    assert (group.confirmed, group.replayed) == (3, 6)
+    assert (group.confirmed, group.replayed) == (1, 2), "of the simulation"
+    assert group.rates == {"containers": Rate(recurred=2, repeats=3)}
+    assert group.rates["containers"].is_flaky
+    assert tonight.groups[BROKEN["signature"]].rates["containers"].recurred == 0
+    other = tonight.groups[OTHER["signature"]]
+    assert (other.runs, other.rates) == ({"containers": 1}, {}), "found by a repeat, not repeated"
+
+
+def test_a_finding_that_every_repeat_has_is_not_flaky():
+    rows = [row("containers", 6, LOSS, BROKEN, on="docker"), *(repeat(n, LOSS) for n in (1, 2, 3))]
+    rate = summary(TONIGHT, *rows).groups[SIGNATURE].rates["containers"]
+    assert not rate.is_flaky
+    assert rate.interval == wilson_interval(3, 3)
+
+
+def repeat(number, *findings, **values):
+    signatures = [LOSS["signature"], BROKEN["signature"]]
+    values = {"on": "docker", "repeat": number, "repeated": signatures, **values}
+    return row("containers", 6, *findings, **values)
 
 
 def test_a_group_keeps_its_first_runs_and_prefers_stored_ones():
