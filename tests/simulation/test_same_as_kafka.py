@@ -51,7 +51,10 @@ def metadata(cluster: Cluster, *topics: tuple[str | None, UUID | None]) -> Any:
         metadata_request.MetadataRequestTopic(name=name, topic_id=topic_id)
         for name, topic_id in topics
     )
-    return ask(cluster, metadata_request.MetadataRequest(topics=wanted)).topics
+    request = metadata_request.MetadataRequest(
+        topics=wanted, include_topic_authorized_operations=False
+    )
+    return ask(cluster, request).topics
 
 
 def test_a_topic_that_is_named_twice_is_described_once(cluster: Cluster) -> None:
@@ -226,7 +229,9 @@ def test_changes_of_settings_that_are_refused(
 )
 def test_a_broker_describes_brokers_only(cluster: Cluster, kind: int, error: ErrorCode) -> None:
     request = describe_cluster_request.DescribeClusterRequest(
-        include_cluster_authorized_operations=False, endpoint_type=kind
+        include_cluster_authorized_operations=False,
+        endpoint_type=kind,
+        include_fenced_brokers=False,
     )
     response = ask(cluster, request)
     assert (response.error_code, response.endpoint_type) == (error, 1)
