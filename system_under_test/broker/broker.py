@@ -184,7 +184,6 @@ class BrokerNode:
 
         services: dict[type, Callable[[Any], Any]] = {
             metadata_request.MetadataRequest: metadata,
-            fetch_by_name_request.FetchRequest: by_name.handle,
             init_producer_id_request.InitProducerIdRequest: self.producer_ids.handle,
             describe_cluster_request.DescribeClusterRequest: describer.describe_cluster,
             describe_configs_request.DescribeConfigsRequest: describer.describe_configs,
@@ -195,6 +194,9 @@ class BrokerNode:
         }
         return {
             **{kind: _without_context(service) for kind, service in services.items()},
+            fetch_by_name_request.FetchRequest: lambda message, context: by_name.handle(
+                message, context.api_version
+            ),
             **self.groups.services(),
         }
 

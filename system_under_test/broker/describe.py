@@ -15,7 +15,9 @@ from system_under_test.metadata.image import (
     TOPIC_RESOURCE,
     UNCLEAN_ELECTION_CONFIG,
     ClusterImage,
+    is_legal_topic_name,
 )
+from system_under_test.metadata.records import NO_LEADER
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
     NO_THROTTLE,
@@ -28,7 +30,7 @@ TOPIC_CONFIG, DEFAULT_BROKER_CONFIG, STATIC_CONFIG, DEFAULT_CONFIG = 1, 3, 4, 5
 """Kafka's ConfigSource codes: the topic's own, the cluster's default, the node's file, Kafka's default."""
 BOOLEAN, STRING, INT, LONG = 1, 2, 3, 5
 """Kafka's ConfigType codes."""
-BROKER_ENDPOINTS = 1
+BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
 PARTITION_LIMIT_MAX = 2000
 """Kafka's max.request.partition.size.limit."""
 
@@ -61,6 +63,11 @@ class Describer:
     def describe_cluster(self, request: Any) -> Any:
         """Serves a DescribeClusterRequest. A broker knows brokers only, no controllers."""
         is_known_type = request.endpoint_type == BROKER_ENDPOINTS
+        error = ErrorCode.NONE
+        if request.endpoint_type == CONTROLLER_ENDPOINTS:
+            error = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        elif not is_known_type:
+            error = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         brokers = []
         for _, broker in sorted(self._image.brokers.items()):
             if is_known_type and (request.include_fenced_brokers or not broker.fenced):
@@ -75,11 +82,11 @@ class Describer:
                 )
         return describe_cluster_response.DescribeClusterResponse(
             throttle_time=NO_THROTTLE,
-            error_code=ErrorCode.NONE if is_known_type else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_code=error,
             error_message=None if is_known_type else "a broker describes broker endpoints (1) only",
-            endpoint_type=request.endpoint_type,
+            endpoint_type=BROKER_ENDPOINTS,
             cluster_id=self._config.cluster_id,
-            controller_id=self._metadata.controller_id(),
+            controller_id=self._metadata.controller_id() if is_known_type else NO_LEADER,
             brokers=tuple(brokers),
         )
 
@@ -102,13 +109,13 @@ class Describer:
                 next_cursor = messages.Cursor(topic_name=name, partition_index=0)
                 break
             topic = self._image.topics_by_name.get(name)
-            if topic is None:
+            error = _missing_topic(name) if topic is None else ErrorCode.NONE
+            if cursor is not None and cursor.partition_index < 0 and name == cursor.topic_name:
+                error = ErrorCode.INVALID_REQUEST
+            if topic is None or error is not ErrorCode.NONE:
                 topics.append(
                     messages.DescribeTopicPartitionsResponseTopic(
-                        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                        name=name,
-                        topic_id=None,
-                        partitions=(),
+                        error_code=error, name=name, topic_id=None, partitions=()
                     )
                 )
                 continue
@@ -167,7 +174,7 @@ class Describer:
             if name in self._image.topics_by_name:
                 configs = self._dynamic(name, request)
             else:
-                error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}"
+                error, message = _missing_topic(name), f"there is no topic {name!r}"
         elif resource.resource_type == BROKER_RESOURCE and name == CLUSTER_DEFAULT:
             configs = self._dynamic(None, request)
         elif resource.resource_type == BROKER_RESOURCE and name == str(self._config.node_id):
@@ -177,7 +184,8 @@ class Describer:
             message = f"send this request to broker {name!r}; this is broker {self._config.node_id}"
         else:
             error, message = ErrorCode.INVALID_REQUEST, "only topics and brokers have settings here"
-        wanted = resource.configuration_keys
+        # An empty list means all of them, as none does.
+        wanted = resource.configuration_keys or None
         return describe_configs_response.DescribeConfigsResult(
             error_code=error,
             error_message=message,
@@ -250,6 +258,13 @@ class Describer:
             )
             for name, value, default in _broker_settings(self._config)
         ]
+
+
+def _missing_topic(name: str) -> ErrorCode:
+    """Returns the error about a topic that does not exist; some names no topic can have."""
+    if is_legal_topic_name(name):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def _broker_settings(config: NodeConfig) -> list[tuple[str, Any, Any]]:

@@ -1,4 +1,7 @@
-"""Fetch on the leader, for followers and consumers.
+"""Fetch for followers and consumers, by the leader; consumers may also read from followers (KIP-392).
+
+A follower serves a consumer below its own high watermark, which is never above the leader's. Replicas fetch from
+the leader only, and so do consumers with a version before 11, which do not know that followers can serve them.
 
 FETCH-0: a stale fetch must never be processed after a newer one of the same follower. Kafka has fetch sessions
 for it. This broker declines them, like a Kafka broker whose session cache is full: the response to a full fetch
@@ -20,6 +23,7 @@ from system_under_test.broker.local_replica import LocalReplica
 from system_under_test.broker.partition import Partition
 from system_under_test.broker.purgatory import Purgatory
 from system_under_test.broker.replica_context import ReplicaContext
+from system_under_test.broker.replica_state import ReplicaState
 from system_under_test.log.log import Log
 from system_under_test.protocol.entities import fetch_response_of, fetched_data, fetched_topic
 from system_under_test.protocol.errors import ErrorCode
@@ -79,6 +83,7 @@ class _Fetch:
     Attributes:
         topics: (topic id, entries) in the order of the request.
         is_follower: Whether the requester is a replica, as opposed to a consumer.
+        needs_leader: Whether only the leader may serve it.
         must_respond: Whether there is an error or a divergence, which is never parked.
     """
 
@@ -89,6 +94,7 @@ class _Fetch:
         "is_done",
         "is_follower",
         "must_respond",
+        "needs_leader",
         "number",
         "request",
         "size_bytes",
@@ -97,7 +103,9 @@ class _Fetch:
 
     future: "asyncio.Future[Any]"
 
-    def __init__(self, handler: "FetchHandler", request: Any) -> None:
+    def __init__(
+        self, handler: "FetchHandler", request: Any, *, knows_followers_serve: bool
+    ) -> None:
         self._handler = handler
         self.request = request
         self.topics: list[tuple[UUID | None, list[_Entry]]] = []
@@ -106,6 +114,7 @@ class _Fetch:
         self.is_done = False
         self.number = 0
         self.is_follower = request.replica_state.replica_id > CONSUMER
+        self.needs_leader = self.is_follower or not knows_followers_serve
         self._watched: list[dict[int, Any]] = []
 
     @property
@@ -205,8 +214,12 @@ class FetchHandler:
         self._number = 0
         self.purgatory = Purgatory()
 
-    def handle(self, request: Any) -> Any:
+    def handle(self, request: Any, *, knows_followers_serve: bool = True) -> Any:
         """Reads, and responds now or when there is more (FETCH-7).
+
+        Args:
+            request: The canonical request.
+            knows_followers_serve: Whether a consumer with the version of the request may read from followers.
 
         Returns:
             The response or a future of it.
@@ -214,7 +227,7 @@ class FetchHandler:
         if request.session_epoch not in FULL_FETCH_EPOCHS:
             # An incremental fetch in a session that was never granted. The client then sends a full fetch.
             return fetch_response_of(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ())
-        fetch = _Fetch(self, request)
+        fetch = _Fetch(self, request, knows_followers_serve=knows_followers_serve)
         arrival_ns = self._context.monotonic_ns() if fetch.is_follower else None
         for topic in request.topics:
             topic_id = topic.topic_id
@@ -288,11 +301,11 @@ class FetchHandler:
         if error is None:
             if leadership is None:
                 # FETCH-3.
-                error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                if fetch.needs_leader or replica.state is not ReplicaState.FOLLOWER:
+                    error = ErrorCode.NOT_LEADER_OR_FOLLOWER
             elif fetch.is_follower:
                 follower = leadership.followers.get(requester.replica_id)
-                # FETCH-4: our metadata may be behind; the follower tries again.
-                error = ErrorCode.UNKNOWN_LEADER_EPOCH if follower is None else None
+                error = _not_assigned(wanted) if follower is None else None
         if error is not None:
             entry.data = _error(wanted.partition, error, partition=partition)
             fetch.must_respond = True
@@ -365,6 +378,15 @@ class FetchHandler:
         limit = min(wanted.partition_max_bytes, request.max_bytes - taken, FETCH_MAX_BYTES - taken)
         if limit <= 0 and taken:
             return None
+        if partition.leadership is None:
+            # A follower may truncate its log within a leader epoch, so that no key determines the bytes.
+            records = log.read(offset, max(limit, 1), bound)
+            if not records or (len(records) > limit and taken):
+                return None
+            fetch.size_bytes = taken + len(records)
+            return fetched_data(
+                wanted.partition, _NONE, high_watermark, log.log_start_offset, records
+            )
         # Within one leader epoch a leader's log only grows, so that the key determines the bytes.
         key = (replica.leader_epoch, offset, bound, high_watermark, limit, not taken)
         if key == partition.last_read_key:
@@ -382,6 +404,13 @@ class FetchHandler:
             partition.last_response = None
         fetch.size_bytes = taken + len(data.records)
         return data
+
+
+def _not_assigned(wanted: Any) -> ErrorCode:
+    """Returns the error for a broker that is no replica (FETCH-4): our metadata may be behind; it tries again."""
+    if wanted.current_leader_epoch >= 0:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def leader_epoch_error(

@@ -2,7 +2,7 @@
 
 The topic may be deleted and created again while the request is parked; the response is about the topic that had
 the name when the request arrived. Forgotten topics belong to sessions, which are declined (`fetch.py`). The rack
-of the client is ignored, because only leaders serve fetches.
+of the client is ignored: no broker has one.
 """
 
 import asyncio
@@ -22,6 +22,9 @@ from system_under_test.protocol.messages import (
 TopicIdOf = Callable[[str], UUID | None]
 """Returns the id of a topic, None for one that is unknown here."""
 
+FOLLOWERS_SERVE_SINCE = 11
+"""The version since which consumers may read from followers (KIP-392)."""
+
 _NO_OFFSET = -1
 _NO_TIME = timedelta(0)
 
@@ -34,12 +37,17 @@ class FetchByName:
         fetch: Serves the canonical request, now or later.
     """
 
-    def __init__(self, topic_id_of: TopicIdOf, fetch: Callable[[Any], Any]) -> None:
+    def __init__(self, topic_id_of: TopicIdOf, fetch: Callable[..., Any]) -> None:
         self._topic_id_of = topic_id_of
         self._fetch = fetch
 
-    def handle(self, request: fetch_by_name_request.FetchRequest) -> Any:
-        """Returns the response, or a future of it."""
+    def handle(self, request: fetch_by_name_request.FetchRequest, api_version: int = -1) -> Any:
+        """Returns the response, or a future of it.
+
+        Args:
+            request: What to fetch.
+            api_version: The version of the request on the wire, -1 if it did not cross one.
+        """
         names: dict[UUID, str] = {}
         unknown = []
         topics = []
@@ -65,7 +73,9 @@ class FetchByName:
             forgotten_topics_data=(),
             rack_id=request.rack_id,
         )
-        response = self._fetch(canonical)
+        response = self._fetch(
+            canonical, knows_followers_serve=not 0 <= api_version < FOLLOWERS_SERVE_SINCE
+        )
         if not isinstance(response, asyncio.Future):
             return _named(response, names, unknown)
         later: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -154,8 +164,6 @@ def _partition(one: Any) -> Any:
         diverging_epoch=fetch_by_name_response.EpochEndOffset(
             epoch=one.diverging_epoch.epoch, end_offset=one.diverging_epoch.end_offset
         ),
-        current_leader=fetch_by_name_response.LeaderIdAndEpoch(
-            leader_id=one.current_leader.leader_id, leader_epoch=one.current_leader.leader_epoch
-        ),
+        # The current leader is for versions from 16 on, though version 12 has the field (KIP-951).
         records=one.records,
     )

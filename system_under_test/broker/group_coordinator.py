@@ -265,9 +265,14 @@ class GroupCoordinator:
         )
         self._creation = response if isinstance(response, asyncio.Future) else None
 
-    def _shard_of(self, group_id: str) -> _Shard | ErrorCode:
-        """Returns the loaded partition that holds a group, or why this broker does not coordinate it."""
-        if not group_id:
+    def _shard_of(self, group_id: str, *, for_offsets: bool = False) -> _Shard | ErrorCode:
+        """Returns the loaded partition that holds a group, or why this broker does not coordinate it.
+
+        Args:
+            group_id: The group. The empty one has offsets, from times when that was its default, but no members.
+            for_offsets: Whether the request is about offsets, not about membership.
+        """
+        if not group_id and not for_offsets:
             return ErrorCode.INVALID_GROUP_ID
         topic = self._metadata.image.topics_by_name.get(OFFSETS_TOPIC)
         if topic is None:
@@ -354,8 +359,11 @@ class GroupCoordinator:
 
     def _leave(self, request: Any, _context: RequestContext) -> Any:
         shard, group = self._known_group(request.group_id)
-        if isinstance(group, ErrorCode) or isinstance(shard, ErrorCode):
-            return responses.leave_refused(group if isinstance(group, ErrorCode) else shard)
+        if isinstance(shard, ErrorCode):
+            return responses.leave_refused(shard)
+        if isinstance(group, ErrorCode):
+            # A group that is not known has no members: each of them gets the error, not the request.
+            return responses.leave((one, group) for one in request.members)
         was = group.generation, group.state
         results = [
             (one, group.leave(one.member_id, one.group_instance_id, self._now_ms()))
@@ -447,7 +455,7 @@ class GroupCoordinator:
     # --- offsets ---------------------------------------------------------------------------------------
 
     def _commit(self, request: Any, _context: RequestContext) -> Any:
-        shard = self._shard_of(request.group_id)
+        shard = self._shard_of(request.group_id, for_offsets=True)
         if isinstance(shard, ErrorCode):
             return responses.commit(request, lambda *_: shard)
         group = shard.groups.get(request.group_id)
@@ -513,7 +521,7 @@ class GroupCoordinator:
     def _fetch(self, request: Any, _context: RequestContext) -> Any:
         found = []
         for wanted in request.groups:
-            shard = self._shard_of(wanted.group_id)
+            shard = self._shard_of(wanted.group_id, for_offsets=True)
             if isinstance(shard, ErrorCode):
                 found.append(responses.fetched_group(wanted, shard, {}))
             else:

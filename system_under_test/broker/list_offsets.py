@@ -1,5 +1,6 @@
 """ListOffsets and OffsetForLeaderEpoch. Both respond at once."""
 
+from collections import Counter
 from typing import Any, NamedTuple
 
 from system_under_test.broker.fetch import leader_epoch_error
@@ -61,10 +62,7 @@ class OffsetsHandler:
             topics=tuple(
                 list_offsets_response.ListOffsetsTopicResponse(
                     name=topic.name,
-                    partitions=tuple(
-                        self._list_one(topic.name, wanted, is_replica=is_replica)
-                        for wanted in topic.partitions
-                    ),
+                    partitions=self._list_topic(topic, is_replica=is_replica),
                 )
                 for topic in request.topics
             ),
@@ -97,6 +95,22 @@ class OffsetsHandler:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         replica = partition.replica
         return _Led(replica, partition.leadership, replica.online_log())
+
+    def _list_topic(self, topic: Any, *, is_replica: bool) -> tuple[Any, ...]:
+        """Returns one response per partition; one that the request names twice is refused."""
+        by_index = {wanted.partition_index: wanted for wanted in topic.partitions}
+        if len(by_index) == len(topic.partitions):
+            return tuple(
+                self._list_one(topic.name, wanted, is_replica=is_replica)
+                for wanted in topic.partitions
+            )
+        counts = Counter(wanted.partition_index for wanted in topic.partitions)
+        return tuple(
+            self._list_one(topic.name, wanted, is_replica=is_replica)
+            if counts[index] == 1
+            else _offset_response(index, ErrorCode.INVALID_REQUEST)
+            for index, wanted in by_index.items()
+        )
 
     def _list_one(self, topic: str, wanted: Any, *, is_replica: bool) -> Any:
         index = wanted.partition_index

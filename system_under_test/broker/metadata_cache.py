@@ -20,6 +20,7 @@ from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import NO_THROTTLE, metadata_request, metadata_response
 
 OFFSETS_TOPIC = "__consumer_offsets"
+NO_ID = UUID(int=0)
 
 
 class MetadataCache:
@@ -89,7 +90,9 @@ class MetadataCache:
                 for _, topic in sorted(self.image.topics_by_name.items())
             ]
         else:
-            topics = [self._describe_wanted(wanted, by_topic) for wanted in request.topics]
+            # A topic that the request names twice is described once.
+            wanted = {(one.name, one.topic_id): one for one in request.topics}
+            topics = [self._describe_wanted(one, by_topic) for one in wanted.values()]
         return metadata_response.MetadataResponse(
             throttle_time=NO_THROTTLE,
             brokers=tuple(_broker(broker) for broker in alive),
@@ -114,22 +117,21 @@ class MetadataCache:
         wanted: metadata_request.MetadataRequestTopic,
         by_topic: dict[UUID, list[PartitionRegistration]],
     ) -> metadata_response.MetadataResponseTopic:
-        if wanted.name is not None:
-            topic = self.image.topics_by_name.get(wanted.name)
+        # The zero id and no id are the same on the wire; kio reads both as None. An id wins over a name.
+        topic_id = wanted.topic_id if wanted.topic_id != NO_ID else None
+        name = wanted.name if topic_id is None else None
+        if name is not None:
+            topic = self.image.topics_by_name.get(name)
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:
-            topic = self.image.topics.get(wanted.topic_id)
+            topic = None if topic_id is None else self.image.topics.get(topic_id)
             error = ErrorCode.UNKNOWN_TOPIC_ID
         if topic is not None:
             return self._describe(topic, by_topic)
-        if wanted.name is not None and not is_legal_topic_name(wanted.name):
+        if name is not None and not is_legal_topic_name(name):
             error = ErrorCode.INVALID_TOPIC_EXCEPTION
         return metadata_response.MetadataResponseTopic(
-            error_code=error,
-            name=wanted.name,
-            # The zero id and no id are the same on the wire; kio reads both as None.
-            topic_id=wanted.topic_id if wanted.name is None else None,
-            partitions=(),
+            error_code=error, name=name, topic_id=topic_id, partitions=()
         )
 
     def _describe(

@@ -17,7 +17,7 @@ from system_under_test.broker.produce_wait import (
     ProduceWait,
     produce_response,
 )
-from system_under_test.broker.produced_batch import validate
+from system_under_test.broker.produced_batch import AT_THE_LOG, sole_batch, validate
 from system_under_test.broker.purgatory import Purgatory
 from system_under_test.broker.replica_context import ReplicaContext
 from system_under_test.log.errors import BatchTooLargeError
@@ -66,7 +66,7 @@ class ProduceHandler:
             topic_parts = []
             for data in topic.partition_data:
                 if are_acks_valid:
-                    part = self._append(topic.name, data.index, data.records, acks, api_version)
+                    part = self._append(request, topic.name, data, api_version)
                     pending_count += not part.is_done
                 else:
                     part = ProduceWait(data.index, ErrorCode.INVALID_REQUIRED_ACKS)
@@ -80,24 +80,26 @@ class ProduceHandler:
             return None
         return produce_response(parts)
 
-    def _append(
-        self, topic: str, index: int, records: bytes | None, acks: int, api_version: int
-    ) -> ProduceWait:
+    def _append(self, request: Any, topic: str, data: Any, api_version: int) -> ProduceWait:
         """Validates and appends the records for one partition (PROD-4)."""
+        index, acks = data.index, request.acks
         partition = self._lookup(topic, index)
         if isinstance(partition, ErrorCode):
             return ProduceWait(index, partition)
         context = self._context
+        records = sole_batch(data.records or b"")
+        if isinstance(records, ErrorCode):
+            return ProduceWait(index, _damage_refusal(partition, acks, records) or records)
         batch = validate(
             topic,
             records,
             api_version=api_version,
             newest_allowed_ms=context.wall_ms() + context.features.message_timestamp_after_max_ms,
+            has_transactional_id=request.transactional_id is not None,
         )
         if isinstance(batch, ErrorCode):
-            # PROD-1: only the leader reports a damaged batch; any other broker reports that it does not lead.
-            refusal = partition.refusal_to_append(acks) if batch is _DAMAGED else None
-            return ProduceWait(index, refusal or batch)
+            refusal = _damage_refusal(partition, acks, batch)
+            return _refused(partition, index, refusal or batch)
         info: AppendInfo | ErrorCode
         try:
             info = partition.append_as_leader(batch, acks)
@@ -109,7 +111,7 @@ class ProduceHandler:
             context.on_disk_error(topic, index, error)
             info = ErrorCode.KAFKA_STORAGE_ERROR
         if isinstance(info, ErrorCode):
-            return ProduceWait(index, info)
+            return _refused(partition, index, info)
         part = ProduceWait(index, ErrorCode.NONE)
         part.base_offset = info.first_offset
         part.log_start_offset = partition.replica.log_start_offset
@@ -152,3 +154,19 @@ class ProduceHandler:
                     partition=part.index,
                     required_offset=part.required_offset,
                 )
+
+
+def _refused(partition: Partition, index: int, error: ErrorCode) -> ProduceWait:
+    """Returns the part of a partition whose records were refused, by the log or before."""
+    part = ProduceWait(index, error)
+    if error in AT_THE_LOG:
+        part.log_start_offset = partition.replica.log_start_offset
+    return part
+
+
+def _damage_refusal(partition: Partition, acks: int, error: ErrorCode) -> ErrorCode | None:
+    """Returns why a damaged batch would not be appended even if it were sound.
+
+    PROD-1: only the leader reports a damaged batch; any other broker reports that it does not lead.
+    """
+    return partition.refusal_to_append(acks) if error is _DAMAGED else None

@@ -1,85 +1,156 @@
 """Validates what a client produces to one partition: the only place that does.
 
-In this order: what the header of the batch claims, the records inside (lengths, offsets, timestamps), the
-checksum. The result is a `VerifiedBatches`; partition and log rely on it and verify nothing again.
+In this order: that there is exactly one batch, what its header claims, the records inside (lengths, offsets,
+timestamps), the checksum. The result is a `VerifiedBatches`; partition and log rely on it and verify nothing
+again.
 
 Source:
-    Kafka's `ProduceRequest.validateRecords`, `LogValidator` and `ReplicaManager.appendRecords`.
+    Kafka's `ProduceRequest.validateRecords`, `UnifiedLog.analyzeAndValidateRecords` and `LogValidator`.
 """
 
 import struct
 
+from crc32c import crc32c
+
 from system_under_test.broker.metadata_cache import OFFSETS_TOPIC
 from system_under_test.log.verified import VerifiedBatches
 from system_under_test.protocol.errors import ErrorCode
-from system_under_test.protocol.record_batch import CorruptBatchError, header_at, verify
-from system_under_test.protocol.record_check import UnsoundRecordsError, newest_timestamp_ms
+from system_under_test.protocol.record_batch import HEADER_BYTES, MAGIC, CorruptBatchError
+from system_under_test.protocol.record_check import (
+    UnreadableRecordsError,
+    UnsoundRecordsError,
+    newest_timestamp_ms,
+)
 
 ZSTD_SINCE = 7
 """The version of Produce from which on clients are known to understand zstd (KIP-110)."""
+AT_THE_LOG = (
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.INVALID_TIMESTAMP,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+)
+"""Errors that Kafka finds at the log, whose start it then returns with the error."""
 
-_LENGTH_AND_ATTRIBUTES = struct.Struct(">8xi9xh")
-_LENGTH_END = 12
+_LENGTH = struct.Struct(">i")
+_LENGTH_PLACE, _LENGTH_END = 8, 12
+_LENGTH_MIN = 14
+"""Of a message of format 0; no batch of any format is shorter."""
+_MAGIC_PLACE, _MAGIC_END = 16, 17
+_ATTRIBUTES = struct.Struct(">h")
+_ATTRIBUTES_PLACE = 21
+_CRC = struct.Struct(">I")
+_CRC_PLACE, _CRC_START = 17, 21
+_BASE_OFFSET_BYTES = 8
 _CODEC_BITS, _LOG_APPEND_TIME_BIT, _TRANSACTIONAL_BIT, _CONTROL_BIT = 0x07, 0x08, 0x10, 0x20
 _ZSTD = 4
 
 
 def validate(
-    topic: str, records: bytes | None, *, api_version: int, newest_allowed_ms: int
+    topic: str,
+    batch: bytes,
+    *,
+    api_version: int,
+    newest_allowed_ms: int,
+    has_transactional_id: bool = False,
 ) -> VerifiedBatches | ErrorCode:
-    """Validates one partition's records of a produce request (PROD-1).
+    """Validates one partition's batch of a produce request (PROD-1).
 
     Args:
         topic: Name of the topic.
-        records: As received.
+        batch: From `sole_batch`.
         api_version: The version of the request on the wire, -1 if it did not cross one.
         newest_allowed_ms: The largest timestamp that a record may have, in milliseconds since the epoch.
+        has_transactional_id: Whether the request has one.
 
     Returns:
         The batch, or why it must not be appended.
     """
-    if not records:
-        return ErrorCode.CORRUPT_MESSAGE
-    refusal = _refusal_by_header(topic, records, api_version)
-    if refusal is not None:
-        return refusal
-    try:
-        newest_ms = newest_timestamp_ms(records)
-    except UnsoundRecordsError:
-        # An intact batch was malformed on purpose and must be rejected; a damaged one is worth another attempt.
-        return ErrorCode.INVALID_RECORD if _is_intact(records) else ErrorCode.CORRUPT_MESSAGE
-    try:
-        batch = VerifiedBatches.verify(records)
-    except CorruptBatchError:
-        return ErrorCode.CORRUPT_MESSAGE
-    return batch if newest_ms <= newest_allowed_ms else ErrorCode.INVALID_TIMESTAMP
-
-
-def _refusal_by_header(topic: str, records: bytes, api_version: int) -> ErrorCode | None:
-    """Returns what is wrong with a client's batch by its header, None if nothing is."""
     if topic == OFFSETS_TOPIC:
         return ErrorCode.INVALID_TOPIC_EXCEPTION  # only the coordinator writes to it
-    if len(records) < _LENGTH_AND_ATTRIBUTES.size:
-        return ErrorCode.CORRUPT_MESSAGE
-    length, attributes = _LENGTH_AND_ATTRIBUTES.unpack_from(records)
+    (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_PLACE)
     if attributes:
-        codec = attributes & _CODEC_BITS
-        if codec > _ZSTD or (codec == _ZSTD and 0 <= api_version < ZSTD_SINCE):
-            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-        if attributes & _CONTROL_BIT:
-            return ErrorCode.INVALID_RECORD
-        if attributes & _TRANSACTIONAL_BIT:
-            return ErrorCode.INVALID_TXN_STATE  # transactions are not supported
-        if attributes & _LOG_APPEND_TIME_BIT:
-            return ErrorCode.INVALID_TIMESTAMP  # only a broker sets this bit
-    if 0 <= length < len(records) - _LENGTH_END:
-        return ErrorCode.INVALID_RECORD  # exactly one batch per partition
-    return None
-
-
-def _is_intact(records: bytes) -> bool:
+        refusal = _refusal_by_attributes(attributes, api_version, has_transactional_id)
+        if refusal is not None:
+            return refusal
+    if any(batch[:_BASE_OFFSET_BYTES]):
+        return ErrorCode.INVALID_RECORD  # the leader assigns offsets, a producer begins at 0
     try:
-        verify(records, 0, header_at(records, 0))
+        newest_ms = newest_timestamp_ms(batch)
+    except UnsoundRecordsError:
+        # An intact batch was malformed on purpose and must be rejected; a damaged one is worth another attempt.
+        return ErrorCode.INVALID_RECORD if _is_intact(batch) else ErrorCode.CORRUPT_MESSAGE
+    except UnreadableRecordsError:
+        # Kafka has no error for it either: its decompression fails with an exception that has no code.
+        return ErrorCode.UNKNOWN_SERVER_ERROR if _is_intact(batch) else ErrorCode.CORRUPT_MESSAGE
+    try:
+        verified = VerifiedBatches.verify(batch)
+        if attributes & _LOG_APPEND_TIME_BIT:
+            verified = VerifiedBatches.verify(_with_create_time(batch, attributes))
     except CorruptBatchError:
-        return False
-    return True
+        return ErrorCode.CORRUPT_MESSAGE
+    return verified if newest_ms <= newest_allowed_ms else ErrorCode.INVALID_TIMESTAMP
+
+
+def sole_batch(records: bytes) -> bytes | ErrorCode:
+    """Returns the only batch of a partition, or what is wrong.
+
+    A batch that is incomplete at the end is ignored, as a fetch response may have one; what is too short to be
+    one, and another whole batch, are refused.
+    """
+    size_bytes = _whole_batch(records, 0)
+    if isinstance(size_bytes, ErrorCode):
+        return size_bytes
+    if not size_bytes or records[_MAGIC_PLACE] != MAGIC or size_bytes < HEADER_BYTES:
+        return ErrorCode.INVALID_RECORD
+    if size_bytes == len(records):
+        return records
+    more = _whole_batch(records, size_bytes)
+    if isinstance(more, ErrorCode):
+        return more
+    return ErrorCode.INVALID_RECORD if more else records[:size_bytes]
+
+
+def _whole_batch(records: bytes, position: int) -> int | ErrorCode:
+    """Returns the size of the batch or message that begins at a position, 0 if it is incomplete."""
+    left = len(records) - position
+    if left < _LENGTH_END:
+        return 0
+    (length,) = _LENGTH.unpack_from(records, position + _LENGTH_PLACE)
+    if length < _LENGTH_MIN:
+        return ErrorCode.CORRUPT_MESSAGE
+    if left < _MAGIC_END:
+        return 0
+    if records[position + _MAGIC_PLACE] > MAGIC:
+        return ErrorCode.CORRUPT_MESSAGE
+    size_bytes: int = _LENGTH_END + length
+    return size_bytes if size_bytes <= left else 0
+
+
+def _refusal_by_attributes(
+    attributes: int, api_version: int, has_transactional_id: bool
+) -> ErrorCode | None:
+    """Returns what is wrong with a client's batch by its attributes, None if nothing is."""
+    if attributes & _TRANSACTIONAL_BIT:
+        # Transactions are not supported: no transactional id was ever initialized.
+        if has_transactional_id:
+            return ErrorCode.INVALID_TXN_STATE
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    codec = attributes & _CODEC_BITS
+    if codec > _ZSTD or (codec == _ZSTD and 0 <= api_version < ZSTD_SINCE):
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    return ErrorCode.INVALID_RECORD if attributes & _CONTROL_BIT else None
+
+
+def _with_create_time(batch: bytes, attributes: int) -> bytes:
+    """Returns the batch without the log-append-time bit, which only a broker may set; the records keep theirs."""
+    changed = bytearray(batch)
+    _ATTRIBUTES.pack_into(changed, _ATTRIBUTES_PLACE, attributes & ~_LOG_APPEND_TIME_BIT)
+    _CRC.pack_into(changed, _CRC_PLACE, crc32c(bytes(changed[_CRC_START:])))
+    return bytes(changed)
+
+
+def _is_intact(batch: bytes) -> bool:
+    (checksum,) = _CRC.unpack_from(batch, _CRC_PLACE)
+    return bool(crc32c(batch[_CRC_START:]) == checksum)

@@ -3,8 +3,9 @@
 Ids come from a block that the active controller has given to this broker (KIP-730); the next block is
 requested before the present one is used up. A restart discards the rest of a block.
 
-There are no transactions here: a transactional id is refused, and the earlier id that a producer names is
-ignored. It gets a new one, as in Kafka, whose brokers do not know the ids of producers without a transactional id.
+There are no transactions here: a transactional id is refused, and the earlier id and epoch that a producer names
+are ignored. It gets a new id, as in Kafka, whose brokers do not know the ids of producers without a transactional
+id. An id without an epoch, or the reverse, is refused.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from system_under_test.protocol.messages import (
 )
 
 NO_PRODUCER_ID = -1
+NO_EPOCH = -1
 PREFETCH_AT = 100
 """The next block is requested when this many ids are left."""
 WAITING_MAX = 10_000
@@ -60,6 +62,8 @@ class ProducerIds:
     def handle(self, request: Any) -> Any:
         """Serves an InitProducerIdRequest, now or when a block has arrived."""
         if request.transactional_id is not None:
+            return _response(ErrorCode.INVALID_REQUEST, NO_PRODUCER_ID)
+        if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
             return _response(ErrorCode.INVALID_REQUEST, NO_PRODUCER_ID)
         producer_id = self._next()
         if producer_id is not None:

@@ -14,6 +14,7 @@ from system_under_test.metadata.image import (
     TOPIC_RESOURCE,
     UNCLEAN_ELECTION_CONFIG,
     ClusterImage,
+    is_legal_topic_name,
 )
 from system_under_test.metadata.records import (
     ClearElrRecord,
@@ -26,6 +27,9 @@ from system_under_test.protocol.messages import NO_THROTTLE, incremental_alter_c
 
 SET = 0
 DELETE = 1
+OTHER_RESOURCES = (8, 32)
+"""Kafka's types of resources that have settings there: broker loggers and groups."""
+INT32_MAX = 2**31 - 1
 SETTINGS = (MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG)
 """All supported settings of topics, and of the cluster as defaults for topics."""
 
@@ -45,10 +49,11 @@ def checked_config(name: str, value: str | None) -> str:
     Raises:
         ConfigRefusedError: The setting does not exist, or the value is invalid.
     """
-    if name == MIN_ISR_CONFIG and value is not None and value.isdecimal() and int(value) >= 1:
-        return str(int(value))
-    if name == UNCLEAN_ELECTION_CONFIG and value is not None and value.lower() in ("true", "false"):
-        return value.lower()
+    text = "" if value is None else value.strip()
+    if name == MIN_ISR_CONFIG and text.isdecimal() and 1 <= int(text) <= INT32_MAX:
+        return str(int(text))
+    if name == UNCLEAN_ELECTION_CONFIG and text.lower() in ("true", "false"):
+        return text.lower()
     if name in SETTINGS:
         message = f"{value!r} is not a valid value of {name}"
     else:
@@ -122,9 +127,18 @@ def _check_resource(image: ClusterImage, resource: Any) -> None:
     if resource.resource_type == TOPIC_RESOURCE:
         if resource.resource_name not in image.topics_by_name:
             raise ConfigRefusedError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                _missing_topic(resource.resource_name),
                 f"there is no topic {resource.resource_name!r}",
             )
+    elif resource.resource_type == BROKER_RESOURCE and _is_broker(image, resource.resource_name):
+        raise ConfigRefusedError(
+            ErrorCode.INVALID_CONFIG,
+            "a single broker has no settings of its own that can be altered",
+        )
+    elif resource.resource_type in OTHER_RESOURCES:
+        raise ConfigRefusedError(
+            ErrorCode.INVALID_CONFIG, "broker loggers and groups have no settings here"
+        )
     elif resource.resource_type != BROKER_RESOURCE or resource.resource_name != CLUSTER_DEFAULT:
         raise ConfigRefusedError(
             ErrorCode.INVALID_REQUEST,
@@ -132,8 +146,24 @@ def _check_resource(image: ClusterImage, resource: Any) -> None:
         )
 
 
+def _missing_topic(name: str) -> ErrorCode:
+    if not name:
+        return ErrorCode.INVALID_REQUEST
+    if not is_legal_topic_name(name):
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _is_broker(image: ClusterImage, name: str) -> bool:
+    return name.isdecimal() and int(name) in image.brokers
+
+
 def _record(image: ClusterImage, resource: Any, config: Any) -> ConfigRecord:
     if config.config_operation == SET:
+        if config.value is None:
+            raise ConfigRefusedError(
+                ErrorCode.INVALID_REQUEST, f"{config.name} cannot be set to null; delete it instead"
+            )
         value: str | None = checked_config(config.name, config.value)
     elif config.config_operation == DELETE:
         if config.name not in SETTINGS:

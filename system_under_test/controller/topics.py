@@ -4,6 +4,7 @@ A topic is created by one atomic batch: its configurations, the topic, its parti
 first, so that no image has a partition with another min ISR than the requested one.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +71,8 @@ def create_topics(
     records: list[MetadataRecord] = []
     results = []
     created = []
-    for topic in request.topics:
+    # A name that occurs twice gets one result.
+    for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if names.count(topic.name) > 1:
                 raise TopicRefusedError(
@@ -112,7 +114,13 @@ def delete_topics(image: ClusterImage, request: Any) -> Decision:
     ids = [topic.topic_id for topic in found if isinstance(topic, TopicImage)]
     records = []
     results = []
+    counts = Counter((wanted.name, wanted.topic_id) for wanted in request.topics)
     for wanted, topic in zip(request.topics, found, strict=True):
+        count = counts.pop((wanted.name, wanted.topic_id), 0)
+        if not count:
+            continue  # it has its result
+        if count > 1 and not isinstance(topic, TopicImage):
+            topic = (ErrorCode.INVALID_REQUEST, "the request names the topic twice")
         if isinstance(topic, TopicImage) and ids.count(topic.topic_id) > 1:
             topic = (ErrorCode.INVALID_REQUEST, "the request names the topic twice")
         if isinstance(topic, TopicImage):
@@ -148,7 +156,9 @@ def _topic_to_delete(image: ClusterImage, wanted: Any) -> TopicImage | tuple[Err
         named = image.topics_by_name.get(wanted.name)
         missing = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {wanted.name!r}")
         return missing if named is None else named
-    topic = None if wanted.topic_id is None else image.topics.get(wanted.topic_id)
+    if wanted.topic_id is None:
+        return ErrorCode.INVALID_REQUEST, "give the topic's name or its id"
+    topic = image.topics.get(wanted.topic_id)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {wanted.topic_id}"
     return topic

@@ -427,11 +427,12 @@ class Group:
         self, member_id: str, instance_id: str | None, generation: int, now_ms: int
     ) -> ErrorCode:
         """Returns why an offset commit is refused, `NONE` if it is acceptable now."""
-        if generation < 0 and not member_id and instance_id is None:
+        if generation < 0 and self.state is GroupState.EMPTY:
             # A consumer that assigns its own partitions may use the group's offsets while the group has no
-            # members.
-            is_free = self.state is GroupState.EMPTY
-            return ErrorCode.NONE if is_free else ErrorCode.UNKNOWN_MEMBER_ID
+            # members; what it calls itself does not matter.
+            return ErrorCode.NONE
+        if generation < 0 and not member_id and instance_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
         error = self._generation_error(member_id, instance_id, generation)
         if error is not ErrorCode.NONE:
             return error

@@ -82,10 +82,11 @@ APIS: tuple[Api, ...] = (
         notes=(
             "Versions 0 to 2 are advertised and refused, as by Kafka 4: without them old "
             "librdkafka silently stops compressing. The records of a partition are exactly one "
-            "batch of format 2, which is stored unchanged. Its checksum is verified, and its "
-            "records are compared with its header; compressed records are not decompressed. "
-            "zstd needs version 7. These are refused: control and transactional batches, writes "
-            "to `__consumer_offsets`, batches with the timestamp type LogAppendTime, and, from "
+            "batch of format 2, which is stored unchanged, except that the timestamp type becomes "
+            "CreateTime; an incomplete batch behind it is ignored. Its checksum is verified, and its "
+            "records are compared with its header. gzip is decompressed for that, up to 64 MiB; "
+            "other codecs are not. zstd needs version 7. These are refused: control and "
+            "transactional batches, writes to `__consumer_offsets`, and, from "
             "profile `kafka-4.0` on, records more than an hour ahead of the broker's clock. "
             "With acks=0 an error closes the connection."
         ),
@@ -113,11 +114,12 @@ APIS: tuple[Api, ...] = (
         notes=(
             "Versions up to 12 identify topics by name, later ones by id. Sessions (KIP-227) "
             "are declined as by a broker whose session cache is full: a full fetch gets session "
-            "id 0, an incremental one FETCH_SESSION_ID_NOT_FOUND. Only leaders serve fetches; "
-            "the client's rack is ignored. There are no transactions, so both isolation levels "
-            "read up to the high watermark, and no transaction is ever aborted. A response has "
-            "at most 55 MiB (fetch.max.bytes). Versions 4 and 5 get NOT_LEADER_OR_FOLLOWER "
-            "instead of KAFKA_STORAGE_ERROR."
+            "id 0, an incremental one FETCH_SESSION_ID_NOT_FOUND. From version 11 on, a consumer "
+            "may fetch from a follower, which serves it below its own high watermark (KIP-392). No "
+            "broker has a rack, so no response names a preferred replica. There are no "
+            "transactions, so both isolation levels read up to the high watermark, and no "
+            "transaction is ever aborted. A response has at most 55 MiB (fetch.max.bytes). Versions "
+            "4 and 5 get NOT_LEADER_OR_FOLLOWER instead of KAFKA_STORAGE_ERROR."
         ),
     ),
     Api(

@@ -52,6 +52,7 @@ from system_under_test.protocol.metadata_fields import (
     INT32_FORM,
     INTS,
     LONG,
+    NEVER_TRUE,
     NOTHING_KNOWN,
     NULLABLE_STRING,
     SHORT,
@@ -274,6 +275,7 @@ _SCHEMAS: dict[type[Any], _Schema] = {
         version=3,
         plain=(
             _plain("broker_id", INT),
+            _plain(_NOT_A_FIELD, NEVER_TRUE),
             _plain("incarnation_id", UUID_),
             _plain("broker_epoch", LONG),
             _plain("address", ENDPOINTS),
@@ -281,7 +283,7 @@ _SCHEMAS: dict[type[Any], _Schema] = {
             _plain("fenced", BOOL),
             _plain("in_controlled_shutdown", BOOL),
         ),
-        tagged=(_tagged(1, "log_dirs", UUIDS, ()),),
+        tagged=(_tagged(0, "log_dirs", UUIDS, ()),),
     ),
     UnregisterBrokerRecord: _Schema(
         type_id=1,

@@ -222,6 +222,16 @@ def _read_nothing_known(reader: Reader, name: str) -> None:
         raise ValueError(f"{name}: features and racks are not known here")
 
 
+def _write_false(out: bytearray, value: Any) -> None:
+    # IsMigratingZkBroker of RegisterBrokerRecord: no broker here comes from ZooKeeper.
+    out.append(0)
+
+
+def _read_false(reader: Reader, name: str) -> None:
+    if reader.take(1) != b"\x00":
+        raise ValueError(f"{name}: a migration from ZooKeeper is not known here")
+
+
 BYTE = _integer(_INT8_FORM)
 SHORT = _integer(INT16_FORM)
 INT = _integer(INT32_FORM)
@@ -233,6 +243,7 @@ UUID_ = FieldType(write=_write_uuid, read=_read_uuid)
 INTS = _array(INT)
 UUIDS = _array(UUID_)
 ENDPOINTS = FieldType(write=_write_endpoints, read=_read_endpoints)
+NEVER_TRUE = FieldType(write=_write_false, read=_read_false)
 NOTHING_KNOWN = FieldType(write=_write_nothing_known, read=_read_nothing_known)
 FENCED_CHANGE = FieldType(write=_write_fenced_change, read=_read_fenced_change)
 SHUTDOWN_CHANGE = FieldType(write=_write_shutdown_change, read=_read_fenced_change)

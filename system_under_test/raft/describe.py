@@ -37,12 +37,7 @@ def describe_quorum(
     """
     schema = describe_quorum_response
     if only_partition(request) is None:
-        return schema.DescribeQuorumResponse(
-            error_code=ErrorCode.INVALID_REQUEST,
-            error_message=f"the only quorum is that of {METADATA_TOPIC}-0",
-            topics=(),
-            nodes=(),
-        )
+        return _unknown(request)
     voters: list[Any] = []
     observers: list[Any] = []
     if leadership is not None:
@@ -69,6 +64,38 @@ def describe_quorum(
         error_message=None,
         topics=(schema.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),),
         nodes=tuple(_node(voter.node_id, voter.address) for voter in config.voters),
+    )
+
+
+def _unknown(request: Any) -> Any:
+    """Returns the response to a request about partitions of which none, or not only one, has a quorum."""
+    schema = describe_quorum_response
+    return schema.DescribeQuorumResponse(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        topics=tuple(
+            schema.TopicData(
+                topic_name=topic.topic_name,
+                partitions=tuple(
+                    _unknown_partition(one.partition_index) for one in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        ),
+        nodes=(),
+    )
+
+
+def _unknown_partition(index: int) -> Any:
+    return describe_quorum_response.PartitionData(
+        partition_index=index,
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        error_message=f"the only quorum is that of {METADATA_TOPIC}-0",
+        leader_id=0,
+        leader_epoch=0,
+        high_watermark=0,
+        current_voters=(),
+        observers=(),
     )
 
 

@@ -152,12 +152,13 @@ _FETCH = (
     ),
     always(
         "FETCH-3",
-        "Only the leader of a partition serves fetches.",
+        "Only the leader of a partition serves replicas and lists offsets. A consumer may also fetch from a "
+        "follower, below the follower's high watermark (KIP-392).",
     ),
     always(
         "FETCH-4",
         "A fetch of a broker that is not an assigned replica is refused with UNKNOWN_LEADER_EPOCH, because "
-        "the leader's metadata may lag.",
+        "the leader's metadata may lag; without an epoch in the request, with NOT_LEADER_OR_FOLLOWER.",
         "`Partition`",
     ),
     switchable(

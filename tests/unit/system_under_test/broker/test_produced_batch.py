@@ -1,12 +1,14 @@
 """What a client may produce: one validation, its order, and the value that the partition gets."""
 
+import gzip
 import struct
 
 import pytest
 from crc32c import crc32c
 
-from system_under_test.broker.produced_batch import validate
+from system_under_test.broker.produced_batch import sole_batch, validate
 from system_under_test.log.verified import VerifiedBatches
+from system_under_test.protocol import record_check
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.record_batch import encode_batch
 from tests.unit.system_under_test.broker.replica_fakes import Broker, only_produced
@@ -18,8 +20,11 @@ def batch(timestamp_ms=1, count=2):
     return encode_batch([(b"k", b"v")] * count, timestamp_ms=timestamp_ms)
 
 
-def outcome(records, *, topic="t", api_version=-1):
-    return validate(topic, records, api_version=api_version, newest_allowed_ms=NEWEST_MS)
+def outcome(records, *, topic="t", api_version=-1, **options):
+    found = sole_batch(records or b"")
+    if isinstance(found, ErrorCode):
+        return found
+    return validate(topic, found, api_version=api_version, newest_allowed_ms=NEWEST_MS, **options)
 
 
 def sealed(damaged):
@@ -32,6 +37,30 @@ def with_attributes(attributes):
     changed = bytearray(batch())
     struct.pack_into(">h", changed, 21, attributes)
     return sealed(changed)
+
+
+def with_payload(payload, attributes):
+    """Returns a batch whose records are replaced."""
+    changed = bytearray(batch()[:61]) + payload
+    struct.pack_into(">i", changed, 8, len(changed) - 12)
+    struct.pack_into(">h", changed, 21, attributes)
+    return sealed(changed)
+
+
+def gzipped(records):
+    return with_payload(gzip.compress(records, mtime=0), 1)
+
+
+def with_magic(magic):
+    changed = bytearray(batch())
+    changed[16] = magic
+    return bytes(changed)
+
+
+def with_length(length):
+    changed = bytearray(batch())
+    struct.pack_into(">i", changed, 8, length)
+    return bytes(changed)
 
 
 def with_count(count):
@@ -50,15 +79,30 @@ def test_a_sound_batch_becomes_a_verified_one():
 @pytest.mark.parametrize(
     ("records", "error"),
     [
-        (None, ErrorCode.CORRUPT_MESSAGE),
-        (b"", ErrorCode.CORRUPT_MESSAGE),
-        (batch()[:20], ErrorCode.CORRUPT_MESSAGE),
-        (batch()[:-1], ErrorCode.CORRUPT_MESSAGE),
+        (None, ErrorCode.INVALID_RECORD),
+        (b"", ErrorCode.INVALID_RECORD),
+        (batch()[:5], ErrorCode.INVALID_RECORD),
+        (batch()[:12], ErrorCode.INVALID_RECORD),
+        (batch()[:20], ErrorCode.INVALID_RECORD),
+        (batch()[:-1], ErrorCode.INVALID_RECORD),
+        (with_magic(0), ErrorCode.INVALID_RECORD),
+        (with_magic(1), ErrorCode.INVALID_RECORD),
+        (with_magic(3), ErrorCode.CORRUPT_MESSAGE),
+        (with_magic(0x80), ErrorCode.CORRUPT_MESSAGE),
+        (with_length(0), ErrorCode.CORRUPT_MESSAGE),
+        (with_length(-1), ErrorCode.CORRUPT_MESSAGE),
+        (with_length(20), ErrorCode.INVALID_RECORD),
+        (bytes(100), ErrorCode.CORRUPT_MESSAGE),
+        (batch() + bytes(20), ErrorCode.CORRUPT_MESSAGE),
+        (b"\0" * 7 + b"\x4d" + batch()[8:], ErrorCode.INVALID_RECORD),
         (batch()[:-1] + b"\x05", ErrorCode.CORRUPT_MESSAGE),
         (batch() * 2, ErrorCode.INVALID_RECORD),
         (with_attributes(0x20), ErrorCode.INVALID_RECORD),
-        (with_attributes(0x10), ErrorCode.INVALID_TXN_STATE),
-        (with_attributes(0x08), ErrorCode.INVALID_TIMESTAMP),
+        (with_attributes(0x10), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (with_attributes(0x01), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (with_payload(gzip.compress(batch()[61:])[:-9], 1), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (gzipped(batch(count=1)[61:]), ErrorCode.INVALID_RECORD),
+        (gzipped(batch()[61:] + b"\0\0"), ErrorCode.INVALID_RECORD),
         (with_attributes(0x07), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
         (sealed(with_count(3)), ErrorCode.INVALID_RECORD),
         (bytes(with_count(3)), ErrorCode.CORRUPT_MESSAGE),
@@ -67,6 +111,40 @@ def test_a_sound_batch_becomes_a_verified_one():
 )
 def test_other_batches_are_refused_with_a_reason(records, error):
     assert outcome(records) is error
+
+
+def test_a_damaged_gzip_batch_is_reported_as_damaged():
+    damaged = bytearray(with_attributes(0x01))
+    damaged[-1] ^= 1
+    assert outcome(bytes(damaged)) is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_sound_gzip_is_stored_as_it_is_and_its_records_count():
+    compressed = gzipped(batch()[61:])
+    assert outcome(compressed).data == compressed
+    late = gzipped(batch(timestamp_ms=1)[61:])
+    ahead = bytearray(late)
+    struct.pack_into(">q", ahead, 27, NEWEST_MS + 1)
+    assert outcome(sealed(ahead)) is ErrorCode.INVALID_TIMESTAMP
+
+
+def test_gzip_that_would_not_fit_into_memory_is_refused(monkeypatch):
+    monkeypatch.setattr(record_check, "DECOMPRESSED_BYTES_MAX", 10)
+    assert outcome(gzipped(batch()[61:])) is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_a_transactional_id_that_was_never_initialized_has_no_transaction():
+    found = outcome(with_attributes(0x10), has_transactional_id=True)
+    assert found is ErrorCode.INVALID_TXN_STATE
+
+
+def test_the_log_append_time_bit_of_a_client_is_cleared():
+    assert outcome(with_attributes(0x08)).data == batch()
+
+
+@pytest.mark.parametrize("more", [b"\0", batch()[:12], batch()[:40], batch()[:-1]])
+def test_an_incomplete_batch_at_the_end_is_ignored(more):
+    assert outcome(batch() + more).data == batch()
 
 
 def test_a_record_timestamp_may_be_at_the_limit():

@@ -257,10 +257,14 @@ def test_other_acks_values_are_refused(acks):
     assert broker.log_end == 0
 
 
-@pytest.mark.parametrize("data", [b"", b"no batch", batch("a")[:-1], batch("a")[:-1] + b"\xff"])
-def test_damaged_records_are_refused(data):
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [(b"", 87), (b"no batch", 87), (batch("a")[:-1], 87), (batch("a")[:-1] + b"\xff", 2)],
+)
+def test_damaged_records_are_refused(data, error):
     broker = lead_with_followers_at(0)
-    assert only_produced(broker.produce(data=data)).error_code == 2
+    response = only_produced(broker.produce(data=data))
+    assert (response.error_code, response.log_start_offset) == (error, -1)
     assert broker.log_end == 0
 
 

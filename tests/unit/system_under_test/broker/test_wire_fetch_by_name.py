@@ -63,8 +63,9 @@ class Handler:
         self.answer = answer
         self.request: Any = None
 
-    def __call__(self, request: Any) -> Any:
+    def __call__(self, request: Any, *, knows_followers_serve: bool = True) -> Any:
         self.request = request
+        self.knows_followers_serve = knows_followers_serve
         if self.answer is not None:
             return self.answer
         return fetch_response_of(
@@ -115,6 +116,15 @@ def test_every_request_field_reaches_the_handler():
     )
 
 
+@pytest.mark.parametrize(
+    ("version", "is_known"), [(4, False), (10, False), (11, True), (12, True), (-1, True)]
+)
+def test_consumers_may_read_from_followers_from_version_11_on(version, is_known):
+    handler = Handler()
+    FetchByName(IDS.get, handler).handle(asked(("a", 0)), version)
+    assert handler.knows_followers_serve is is_known
+
+
 def test_the_response_names_the_topics():
     response = FetchByName(IDS.get, Handler()).handle(asked(("b", 5), ("a", 0)))
     assert [(topic.topic, topic.partitions[0].partition_index) for topic in response.responses] == [
@@ -145,7 +155,7 @@ def test_errors_about_ids_are_not_sent_to_clients_that_use_names(error):
     assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_divergence_and_the_current_leader_are_passed_on():
+def test_a_divergence_is_passed_on_and_the_current_leader_is_for_later_versions():
     data = fetched_data(
         0,
         ErrorCode.NONE,
@@ -158,7 +168,7 @@ def test_divergence_and_the_current_leader_are_passed_on():
     handler = Handler(fetch_response_of(ErrorCode.NONE, (fetched_topic(IDS["a"], (data,)),)))
     (reported,) = FetchByName(IDS.get, handler).handle(asked(("a", 0))).responses[0].partitions
     assert (reported.diverging_epoch.epoch, reported.diverging_epoch.end_offset) == (2, 6)
-    assert (reported.current_leader.leader_id, reported.current_leader.leader_epoch) == (3, 8)
+    assert (reported.current_leader.leader_id, reported.current_leader.leader_epoch) == (-1, -1)
 
 
 @pytest.mark.parametrize("ending", ["answer", "cancelled", "error"])
@@ -207,7 +217,7 @@ def led() -> tuple[Broker, FetchByName]:
     broker.send(produce_of(TOPIC, 0, batch("r0"), 1, millis(100)))
     names = {TOPIC: broker.registration.topic_id}
     return broker, FetchByName(
-        names.get, lambda message: broker.manager.handle_request(message, NATIVE)
+        names.get, lambda message, **_: broker.manager.handle_request(message, NATIVE)
     )
 
 

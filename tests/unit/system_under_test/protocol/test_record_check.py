@@ -1,5 +1,6 @@
 """The walk over a producer's records: it takes what can be read, and nothing else."""
 
+import gzip
 import struct
 
 import pytest
@@ -12,7 +13,11 @@ from system_under_test.protocol.record_batch import (
     decode_records,
     encode_batch,
 )
-from system_under_test.protocol.record_check import UnsoundRecordsError, newest_timestamp_ms
+from system_under_test.protocol.record_check import (
+    UnreadableRecordsError,
+    UnsoundRecordsError,
+    newest_timestamp_ms,
+)
 
 HEADER = 61
 some_bytes = st.one_of(st.none(), st.binary(max_size=200))
@@ -91,8 +96,28 @@ def test_records_that_end_too_early_are_refused(cut: int) -> None:
         newest_timestamp_ms(batch[:-cut])
 
 
-def test_compressed_records_are_not_decompressed() -> None:
+@pytest.mark.parametrize("codec", [2, 3, 4])
+def test_records_of_codecs_other_than_gzip_are_not_decompressed(codec: int) -> None:
     batch = bytearray(whole(1, b"whatever"))
-    struct.pack_into(">h", batch, 21, 1)
+    struct.pack_into(">h", batch, 21, codec)
     struct.pack_into(">q", batch, 35, 4711)
     assert newest_timestamp_ms(bytes(batch)) == 4711
+
+
+def test_gzip_is_decompressed_and_its_records_are_checked() -> None:
+    plain = encode_batch([(b"k", b"value")], timestamp_ms=4711)
+    batch = bytearray(whole(1, gzip.compress(plain[61:])))
+    struct.pack_into(">h", batch, 21, 1)
+    struct.pack_into(">q", batch, 27, 4711)
+    assert newest_timestamp_ms(bytes(batch)) == 4711
+    struct.pack_into(">i", batch, 57, 2)
+    struct.pack_into(">i", batch, 23, 1)
+    with pytest.raises(UnsoundRecordsError):
+        newest_timestamp_ms(bytes(batch))
+
+
+def test_what_is_no_gzip_cannot_be_read() -> None:
+    batch = bytearray(whole(1, b"whatever"))
+    struct.pack_into(">h", batch, 21, 1)
+    with pytest.raises(UnreadableRecordsError):
+        newest_timestamp_ms(bytes(batch))

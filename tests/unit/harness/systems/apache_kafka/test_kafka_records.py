@@ -31,6 +31,7 @@ from system_under_test.metadata.records import (
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
+    ProducerIdsRecord,
     RegisterBrokerRecord,
     TopicRecord,
     UnregisterBrokerRecord,
@@ -65,6 +66,19 @@ SAME_AS_OURS = (
     ConfigRecord(resource_type=2, resource_name="t", name="min.insync.replicas", value=None),
     FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1),
     ClearElrRecord(topic_name="t"),
+    RegisterBrokerRecord(
+        broker_id=1,
+        incarnation_id=UUID(int=3),
+        broker_epoch=42,
+        address="127.0.0.1:9092",
+        fenced=True,
+        in_controlled_shutdown=True,
+        log_dirs=(UUID(int=8), UUID(int=9)),
+    ),
+    RegisterBrokerRecord(
+        broker_id=1, incarnation_id=UUID(int=3), broker_epoch=42, address="b1:9092", fenced=False
+    ),
+    ProducerIdsRecord(broker_id=1, broker_epoch=42, next_producer_id=1000),
     NoOpRecord(),
 )
 
