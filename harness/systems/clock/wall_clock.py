@@ -13,9 +13,9 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from checkers.java import cache_directory
 from harness.contracts.system import EVENTS_FILE
 from harness.errors import UsageError
+from harness.java import cache_directory
 
 SOURCE = Path(__file__).with_name("wall_clock.c")
 SKEW_FILE = "skew"
