@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 import tomli_w
 
-from harness.contracts.system import System
+from harness.contracts.system import ElrSwitch, System
 from harness.contracts.workload import WorkloadConfig
 from harness.errors import UsageError
 from harness.names import unknown_name
@@ -41,6 +41,8 @@ TABLES: dict[str, type[Any]] = {
 
 NAME_KEY = "name"
 CLIENT_KEY = "client"
+ELR_KEY = "elr"
+"""A key that only `vary` knows."""
 
 
 def load(path: Path, **overrides: Any) -> Experiment:
@@ -72,16 +74,23 @@ def loads(
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{origin} is not valid TOML: {error}") from None
     data.setdefault("name", default_name)
-    overrides = given(overrides)
-    if "system" in overrides:
-        _choose_system(
-            data, {key: overrides.pop(key) for key in DECIDES_PROFILE if key in overrides}
-        )
-    data.update(overrides)
     try:
-        return from_data(data)
+        return from_data(_overridden(data, overrides))
     except UsageError as error:
         raise UsageError(f"{origin}: {error}") from None
+
+
+def changed(experiment: Experiment, **overrides: Any) -> Experiment:
+    """Returns the experiment with other top-level values, unless they are None; see `load`."""
+    return from_data(_overridden(to_data(experiment), overrides))
+
+
+def _overridden(data: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    values = given(overrides)
+    if "system" in values:
+        _choose_system(data, {key: values.pop(key) for key in DECIDES_PROFILE if key in values})
+    data.update(values)
+    return data
 
 
 def from_data(data: Mapping[str, Any]) -> Experiment:
@@ -134,9 +143,16 @@ def dumps(experiment: Experiment) -> str:
 def vary(experiment: Experiment, key: str, value: str) -> Experiment:
     """Returns the experiment with one key (dotted for tables) set from text, as `--vary` does.
 
+    Args:
+        experiment: What is varied.
+        key: A key of an experiment, or `ELR_KEY`, which stands for those that switch eligible leader replicas.
+        value: Its value.
+
     Raises:
         UsageError: There is no such key, or it cannot have that value.
     """
+    if key == ELR_KEY:
+        return _with_elr(experiment, value)
     data = to_data(experiment)
     first, _, rest = key.partition(".")
     if first in OPEN_TABLES and rest:
@@ -154,6 +170,23 @@ def vary(experiment: Experiment, key: str, value: str) -> Experiment:
     if last not in table:
         raise UsageError(unknown_name("key of an experiment", key, _all_keys(data)))
     table[last] = _parse_scalar(key, value, table[last])
+    return from_data(data)
+
+
+def _with_elr(experiment: Experiment, value: str) -> Experiment:
+    """Returns the experiment with eligible leader replicas "on" or "off"."""
+    system = experiment.system_under_test
+    if value not in ("on", "off"):
+        raise UsageError(f"{ELR_KEY} is {value!r}; choose off or on, as in --vary {ELR_KEY}=off,on")
+    if not isinstance(system, ElrSwitch):
+        raise UsageError(
+            f"the system {experiment.system!r} has no eligible leader replicas to switch; vary another key"
+        )
+    data = to_data(experiment)
+    for key, new in system.elr_keys(experiment.profile, is_on=value == "on").items():
+        data[key] = {**data[key], **new} if key in OPEN_TABLES else new
+        if key in OPEN_TABLES:
+            data["profile"] = ""
     return from_data(data)
 
 
@@ -258,6 +291,10 @@ def _choose_system(data: dict[str, Any], keys: Mapping[str, str]) -> None:
     if keys.get("system", former) != former:
         for key in ("time_scale", *OPEN_TABLES):
             data.pop(key, None)
+        workload = data.get("workload")
+        client = workload.get(CLIENT_KEY) if isinstance(workload, Mapping) else None
+        if client is not None and client == SYSTEMS.get(former).default_client:
+            data["workload"] = {key: workload[key] for key in workload if key != CLIENT_KEY}
     data.update(system=keys.get("system", former), version=keys["version"])
 
 

@@ -25,6 +25,28 @@ def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
     return _scaled(drawn, experiment.time_scale)
 
 
+def has_same_schedules(experiments: Sequence[Experiment]) -> bool:
+    """Returns whether several experiments run the same faults at the same times for every seed.
+
+    So they also have the same topics. Which node a target such as "leader:t-0" is, a run decides.
+    """
+    return all(_deciding(one) == _deciding(experiments[0]) for one in experiments[1:])
+
+
+def _deciding(experiment: Experiment) -> tuple[object, ...]:
+    """Returns everything but the seed that decides the schedule of a run, and what the schedule refers to."""
+    return (
+        experiment.scenario,
+        experiment.schedule,
+        experiment.nemesis,
+        experiment.duration_ms,
+        experiment.time_scale,
+        experiment.topic,
+        experiment.cluster.brokers,
+        experiment.cluster.controllers,
+    )
+
+
 def _scaled(faults: Sequence[Fault], scale: float) -> tuple[Fault, ...]:
     """Returns the faults at times that are multiplied by a factor."""
     if scale == 1:
