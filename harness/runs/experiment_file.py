@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 import tomli_w
 
-from harness.contracts.system import ElrSwitch, System
+from harness.contracts.system import ElrSwitch, System, VersionedSystem
 from harness.contracts.workload import WorkloadConfig
 from harness.errors import UsageError
 from harness.names import unknown_name
@@ -284,18 +284,42 @@ def split_system(text: str) -> dict[str, str]:
     return {"system": name, "version": version}
 
 
+def find_system(system: str, version: str) -> System:
+    """Returns a system, in one version if it has several; the default one if `version` is empty.
+
+    Raises:
+        UsageError: There is no such system or version.
+    """
+    found = SYSTEMS.get(system)
+    if isinstance(found, VersionedSystem):
+        return found.of_version(version or found.default_version, {})
+    if version:
+        raise UsageError(f"the system {system!r} has no versions; leave {version!r} out")
+    return found
+
+
 def _choose_system(data: dict[str, Any], keys: Mapping[str, str]) -> None:
-    """Puts another system or version into an experiment's data, without what only the former one can have."""
-    former = split_system(str(data.get("system", REFERENCE)))["system"]
-    data.pop("profile", None)
-    if keys.get("system", former) != former:
-        for key in ("time_scale", *OPEN_TABLES):
-            data.pop(key, None)
-        workload = data.get("workload")
-        client = workload.get(CLIENT_KEY) if isinstance(workload, Mapping) else None
-        if client is not None and client == SYSTEMS.get(former).default_client:
-            data["workload"] = {key: workload[key] for key in workload if key != CLIENT_KEY}
-    data.update(system=keys.get("system", former), version=keys["version"])
+    """Puts another system or version into an experiment's data, without what only the former one can have.
+
+    The profile stays if the new system has it: so the reference system behaves like the version that it replaces.
+    """
+    former = _system(data)
+    chosen = {"system": keys.get("system", former["system"]), "version": keys["version"]}
+    if chosen == former:
+        return
+    data.update(chosen)
+    system = SYSTEMS.get(chosen["system"])
+    if isinstance(system, VersionedSystem) or data.get("profile") not in system.profiles:
+        data.pop("profile", None)
+    if chosen["system"] == former["system"]:
+        return
+    for key in ("time_scale", *OPEN_TABLES):
+        data.pop(key, None)
+    workload = data.get("workload")
+    if isinstance(workload, Mapping) and CLIENT_KEY in workload:
+        rest = {key: value for key, value in workload.items() if key != CLIENT_KEY}
+        if workload[CLIENT_KEY] == SYSTEMS.get(former["system"]).default_client:
+            data["workload"] = rest
 
 
 def _system(values: Mapping[str, Any]) -> dict[str, str]:

@@ -61,6 +61,21 @@ def _scaled(faults: Sequence[Fault], scale: float) -> tuple[Fault, ...]:
     )
 
 
+def unscaled(faults: Sequence[Fault], experiment: Experiment) -> tuple[Fault, ...]:
+    """Returns the faults of a run as its experiment would list them: planned again, they have the same times."""
+    scale = experiment.time_scale
+    if scale == 1:
+        return tuple(faults)
+    return tuple(
+        replace(
+            fault,
+            at_ms=min(round(fault.at_ms / scale), experiment.duration_ms - 1),
+            for_ms=None if fault.for_ms is None else max(round(fault.for_ms / scale), 1),
+        )
+        for fault in faults
+    )
+
+
 def planned_faults(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
     """Returns every fault that a run may inject, those of a scripted scenario included."""
     if experiment.scenario:

@@ -131,6 +131,12 @@ def check_possible(experiment: Experiment, seeds: Iterable[int]) -> None:
                 raise UsageError(
                     f"fault {fault.id}: {fault.fault!r} is not possible here: {impossible[fault.fault]}"
                 )
+    check_programs(experiment)
+
+
+def check_programs(experiment: Experiment) -> None:
+    """Raises `UsageError` if this machine lacks the system's program, or that of the client."""
+    system = experiment.system_under_test
     if isinstance(system, ProgramFiles):
         system.program_paths()
     client_versions(experiment)
