@@ -20,7 +20,7 @@ from harness.contracts.system import (
 from harness.contracts.violation import Violation
 from harness.errors import UsageError
 from harness.systems.reference.node_files import NODE_FILE, node_toml
-from system_under_test.config import DEFAULT_PROFILE, PROFILES, TIMINGS, Features
+from system_under_test.config import DEFAULT_PROFILE, PROFILES, TIMINGS, Features, switches
 from system_under_test.rules import SWITCHABLE_RULES
 
 
@@ -48,9 +48,9 @@ class ReferenceSystem:
         """
         if PROFILES[profile].elr_on == is_on:
             return {"profile": profile}
-        same = replace(PROFILES[profile], profile="", elr_version=int(is_on))
+        wanted = replace(PROFILES[profile], elr_version=int(is_on))
         for name, features in PROFILES.items():
-            if replace(features, profile="") == same:
+            if switches(features) == switches(wanted):
                 return {"profile": name}
         raise UsageError(
             f"no profile is {profile!r} with eligible leader replicas {'on' if is_on else 'off'}; "
