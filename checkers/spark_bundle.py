@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
 from pathlib import Path
 
-from checkers.java import cache_directory
 from harness.errors import HarnessFailure
+from harness.java import cache_directory
 
 PROJECT = "laststand"
 PACKAGES = ("harness", "nemesis", "workloads", "checkers", "system_under_test", "results")

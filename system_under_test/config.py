@@ -15,9 +15,14 @@ NEVER_MS = 2**53
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """Feature switches; each stands for a difference between Kafka releases."""
+    """Feature switches; each stands for a difference between Kafka releases (`docs/profiles.md`)."""
 
     profile: str
+    metadata_version: int = 27
+    """The newest level of `metadata.version` in the release, which is reported; behaviour follows the switches.
+
+    Source: `MetadataVersion.LATEST_PRODUCTION` of the last patch release.
+    """
     elr_version: int = 1
     hw_min_isr_gate: bool = True
     isr_broker_epoch_check: bool = True
@@ -39,6 +44,7 @@ class Features:
 PROFILES: dict[str, Features] = {
     "kafka-3.4": Features(
         profile="kafka-3.4",
+        metadata_version=8,
         elr_version=0,
         hw_min_isr_gate=False,
         isr_broker_epoch_check=False,
@@ -49,6 +55,7 @@ PROFILES: dict[str, Features] = {
     ),
     "kafka-3.6": Features(
         profile="kafka-3.6",
+        metadata_version=14,
         elr_version=0,
         hw_min_isr_gate=False,
         shutdown_detection="none",
@@ -57,14 +64,20 @@ PROFILES: dict[str, Features] = {
     ),
     "kafka-3.9": Features(
         profile="kafka-3.9",
+        metadata_version=21,
         elr_version=0,
         shutdown_detection="always_unclean",
         pre_vote=False,
         message_timestamp_after_max_ms=NEVER_MS,
     ),
-    "kafka-4.0": Features(profile="kafka-4.0", elr_version=0),
+    "kafka-4.0": Features(profile="kafka-4.0", metadata_version=25, elr_version=0),
     "kafka-4.1": Features(profile="kafka-4.1"),
+    "kafka-4.2": Features(profile="kafka-4.2", metadata_version=29),
+    "kafka-4.3": Features(profile="kafka-4.3", metadata_version=30),
+    "kafka-4.4": Features(profile="kafka-4.4", metadata_version=33),
 }
+"""Every profile, the oldest first. All that lists profiles follows from this table."""
+
 DEFAULT_PROFILE = "kafka-4.1"
 
 
@@ -79,6 +92,11 @@ def profile_features(name: str) -> Features:
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ValueError(f"no profile is called {name!r}{hint} (known: {', '.join(PROFILES)})")
     return PROFILES[name]
+
+
+def switches(features: Features) -> Features:
+    """Returns the features without what is only reported: equal ones behave alike."""
+    return replace(features, profile="", metadata_version=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from checkers.java import JavaRuntime
 from harness.errors import UsageError
+from harness.java import JavaRuntime
 from harness.systems.apache_kafka.cache import VersionCache, fetch_command, version_cache
 from harness.systems.apache_kafka.java import find_kafka_java
 from harness.systems.apache_kafka.versions import parse_version

@@ -192,7 +192,7 @@ class Follower:
             lambda table, row: self.rows.append((table, row)),
             self.problems.append,
         )
-        self.events = KafkaEvents(running, self.host.network)
+        self.events = KafkaEvents(running, self.host)
         self.tail = EventTail(self.events, self.observation.parse)
 
     async def until(self, what: str, condition: Callable[[], bool]) -> None:

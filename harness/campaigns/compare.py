@@ -1,14 +1,15 @@
 """Campaigns: many seeds, one setting (`swarm`) or several on the same seeds (`compare`).
 
 The same seed means the same weather, the same fault schedule and the same client decisions in every arm, so the
-arms are compared pair by pair (McNemar's exact test on the seeds on which they differ). Each run is one row in
-`rows.jsonl`, from which everything else is computed. Runs worth a closer look are listed with the command that
-repeats them, and the first of them are stored whole.
+other arms are compared with the first one pair by pair (McNemar's exact test on the seeds on which they differ).
+If systems differ in speed, all arms get the times of the slowest one: other schedules would not be pairs.
+Each run is one row in `rows.jsonl`, from which everything else is computed. Runs worth a closer look are listed
+with the command that repeats them, and the first of them are stored whole.
 """
 
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from harness.errors import HarnessFailure, UsageError
 from harness.runs import experiment_file as experiments
 from harness.runs.code_version import code_version
 from harness.runs.experiment import Experiment
+from harness.runs.planned import has_same_schedules
+from harness.runs.promises import promises_of
 from results.layout import RunFiles, utc_stamp
 from results.store import write_json
 
@@ -71,6 +74,9 @@ def compare_plan(
             f"profile=kafka-4.0,kafka-4.1, not {vary!r}"
         )
     arms = {f"{key}={name}": experiments.vary(experiment, key, name) for name in names}
+    if key != "time_scale":
+        slowest = max(arm.time_scale for arm in arms.values())
+        arms = {name: replace(arm, time_scale=slowest) for name, arm in arms.items()}
     if len({arm.on for arm in arms.values()}) > 1:
         raise UsageError(
             "the arms of a comparison run in one environment; to compare environments, replay a run in another "
@@ -121,8 +127,9 @@ def run_campaign(
         on_interrupt: Called with the result so far when the campaign is interrupted.
 
     Returns:
-        The result, which is also stored: `arms`, `attention`, and for a comparison `mcnemar_p` and
-        `difference_interval` of the first two arms, and `discordant` seeds.
+        The result, which is also stored: `arms`, `attention`, and for a comparison `comparisons` of every
+        other arm with the first one, `mcnemar_p` and `difference_interval` of the first two arms, the `discordant`
+        seeds, and `same_schedules`.
 
     Raises:
         UsageError: Another process is running the campaign.
@@ -210,7 +217,7 @@ def requests_of(plan: CampaignPlan, kept: KeptRuns) -> Iterator[Request]:
 def result_of(plan: CampaignPlan, directory: Path, rows: RowLog) -> dict[str, Any]:
     """Returns the result of the runs that have a row, in one pass over them."""
     totals = {name: ArmTotals() for name in plan.arms}
-    pairs = Pairs(*list(plan.arms)[:2]) if len(plan.arms) >= 2 else None
+    pairs = Pairs(list(plan.arms)) if len(plan.arms) >= 2 else None
     attention = Attention()
     for row in rows.read(plan.keys()):
         totals[row["arm"]].add(row)
@@ -221,7 +228,10 @@ def result_of(plan: CampaignPlan, directory: Path, rows: RowLog) -> dict[str, An
         "experiment": next(iter(plan.arms.values())).name,
         "seeds": plan.seeds,
         "first_seed": plan.first_seed,
-        "arms": [numbers.to_json(name) for name, numbers in totals.items()],
+        "arms": [
+            {**numbers.to_json(name), **_system_of(plan.arms[name])}
+            for name, numbers in totals.items()
+        ],
         "mcnemar_p": None,
         "discordant": [],
         "attention": attention.to_json(),
@@ -231,8 +241,18 @@ def result_of(plan: CampaignPlan, directory: Path, rows: RowLog) -> dict[str, An
         result["vary"] = plan.vary
     if pairs is not None:
         result.update(pairs.to_json())
+        result["same_schedules"] = has_same_schedules(list(plan.arms.values()))
     _add_commands(result, plan, directory)
     return result
+
+
+def _system_of(experiment: Experiment) -> dict[str, Any]:
+    """Returns what runs in an arm, and where."""
+    keys = ("system", "version", "profile", "on", "time_scale")
+    return {
+        **{key: getattr(experiment, key) for key in keys},
+        "elr": promises_of(experiment).elr_on,
+    }
 
 
 def _add_commands(result: dict[str, Any], plan: CampaignPlan, directory: Path) -> None:

@@ -40,6 +40,20 @@ def mcnemar_exact_p(only_first: int, only_second: int) -> float:
     return min(1.0, 2 * tail / (1 << discordant))
 
 
+def holm_adjusted(p_values: Sequence[float]) -> list[float]:
+    """Returns p-values adjusted for how many tests there are, in the same order.
+
+    Source:
+        Holm (1979), step-down method: keeps the chance of any false rejection, whatever the dependence.
+    """
+    adjusted = [1.0] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
 def wilson_interval(events: int, runs: int) -> tuple[float, float]:
     """Returns the 95 % Wilson score interval of a rate; (0, 1) without runs.
 

@@ -1,11 +1,12 @@
 """The numbers of a campaign, counted row by row: nothing here keeps a row."""
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.campaigns.kept_runs import is_failing
 from harness.campaigns.statistics import (
+    holm_adjusted,
     mcnemar_exact_p,
     median,
     paired_difference_interval,
@@ -14,6 +15,9 @@ from harness.campaigns.statistics import (
 
 LISTED_MAX = 100
 """A longer list would not be read; the file of rows has every run."""
+
+_CELLS = ((True, True), (True, False), (False, True), (False, False))
+"""Whether the first arm and whether the second one lost records, as `paired_difference_interval` takes them."""
 
 Row = Mapping[str, Any]
 
@@ -77,42 +81,71 @@ class ArmTotals:
 
 
 class Pairs:
-    """Compares two arms seed by seed. Mutable: it keeps the losses of a seed until both arms have come.
+    """Compares every other arm with the first one, seed by seed. Mutable: it keeps the losses of one seed.
+
+    A seed counts for two arms if both of its runs were judged.
 
     Args:
-        first, second: Names of the arms.
+        names: Of the arms, at least two.
     """
 
-    def __init__(self, first: str, second: str) -> None:
-        self._names = (first, second)
-        self._counts = {(True, True): 0, (True, False): 0, (False, True): 0, (False, False): 0}
-        self._waiting: dict[str, tuple[int, int]] = {}
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(names)
+        self._counts = {name: dict.fromkeys(_CELLS, 0) for name in self._names[1:]}
+        self._seed = -1
+        self._losses: dict[str, int] = {}
         self._discordant: list[dict[str, Any]] = []
 
     def add(self, row: Row) -> None:
         """Counts a run; rows come in the order of seeds."""
-        if row["arm"] not in self._names or row["error"]:
-            return
-        self._waiting[row["arm"]] = (row["seed"], row["unexcused_lost_records"])
-        (first, second) = (self._waiting.get(name, (-1, 0)) for name in self._names)
-        if first[0] != second[0]:
-            return
-        self._counts[(first[1] > 0, second[1] > 0)] += 1
-        if (first[1] > 0) != (second[1] > 0) and len(self._discordant) < LISTED_MAX:
-            losses = dict(zip(self._names, (first[1], second[1]), strict=True))
-            self._discordant.append({"seed": row["seed"], "losses": losses})
+        if row["seed"] != self._seed:
+            self._finish_seed()
+            self._seed = row["seed"]
+        if not row["error"]:
+            self._losses[row["arm"]] = row["unexcused_lost_records"]
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the test's result, the interval of the difference, and seeds on which the arms differ."""
-        counts = self._counts
-        cells = ((True, True), (True, False), (False, True), (False, False))
+        """Returns the tests' results, the intervals of the differences, and seeds on which arms differ."""
+        self._finish_seed()
+        p_values = [
+            mcnemar_exact_p(counts[(True, False)], counts[(False, True)])
+            for counts in self._counts.values()
+        ]
+        comparisons = [
+            {
+                "arms": [self._names[0], name],
+                "pairs": sum(counts.values()),
+                "only_first": counts[(True, False)],
+                "only_second": counts[(False, True)],
+                "mcnemar_p": p_value,
+                "adjusted_p": adjusted,
+                "difference_interval": list(
+                    paired_difference_interval(*(counts[cell] for cell in _CELLS))
+                ),
+            }
+            for (name, counts), p_value, adjusted in zip(
+                self._counts.items(), p_values, holm_adjusted(p_values), strict=True
+            )
+        ]
         return {
-            "mcnemar_p": mcnemar_exact_p(counts[(True, False)], counts[(False, True)]),
-            "difference_interval": list(
-                paired_difference_interval(*(counts[cell] for cell in cells))
-            ),
+            "mcnemar_p": comparisons[0]["mcnemar_p"],
+            "difference_interval": comparisons[0]["difference_interval"],
+            "comparisons": comparisons,
             "discordant": self._discordant,
         }
+
+    def _finish_seed(self) -> None:
+        losses, self._losses = self._losses, {}
+        first = losses.get(self._names[0])
+        if first is None:
+            return
+        for name, counts in self._counts.items():
+            if name in losses:
+                counts[(first > 0, losses[name] > 0)] += 1
+        differs = any((lost > 0) != (first > 0) for lost in losses.values())
+        if differs and len(self._discordant) < LISTED_MAX:
+            in_order = {name: losses[name] for name in self._names if name in losses}
+            self._discordant.append({"seed": self._seed, "losses": in_order})
 
 
 class Attention:

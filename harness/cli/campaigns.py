@@ -50,7 +50,6 @@ def start_or_resume(
     from harness.campaigns.listing import find_campaign
     from harness.campaigns.plan import KEEP_FAILING, load_plan, store_plan
     from harness.campaigns.remote import fetch_campaign
-    from harness.runs.record import check_world
 
     workers = parse_workers(options)
     if options.resume is not None:
@@ -66,6 +65,7 @@ def start_or_resume(
                     f"the campaign {directory} runs another experiment than the one given; leave out EXPERIMENT "
                     "and the options that change it"
                 )
+        _check_arms(plan)
         return _run(options, plan, directory, workers, store)
     numbers = {
         "seeds": default_seeds if options.seeds is None else options.seeds,
@@ -74,12 +74,23 @@ def start_or_resume(
     }
     experiment = load_experiment()
     check_seed(numbers["first_seed"] + numbers["seeds"] - 1)
-    check_world(experiment, numbers["first_seed"])
     plan = make_plan(experiment, numbers, getattr(options, "vary", None) or "")
+    _check_arms(plan)
     store = open_store(options, to_write=True)
     directory = new_folder(store.root, kind)
     store_plan(plan, directory)
     return _run(options, plan, directory, workers, store)
+
+
+def _check_arms(plan: "CampaignPlan") -> None:
+    """Raises `UsageError` if an arm cannot run here; nothing was started or stored."""
+    from harness.runs.record import check_world
+
+    for name, arm in plan.arms.items():
+        try:
+            check_world(arm, plan.first_seed, plan.seeds)
+        except UsageError as error:
+            raise UsageError(f"{name}: {error}" if plan.vary else str(error)) from None
 
 
 def _numbers_of(plan: "CampaignPlan") -> dict[str, int]:
@@ -200,16 +211,32 @@ def campaign_parts(result: Mapping[str, Any]) -> "list[RenderableType]":
             )
         )
     parts: list[RenderableType] = [table(("arm", *names), rows, right=names)]
-    if result.get("mcnemar_p") is not None:
-        parts.append(
-            line(f"McNemar's exact test, same seeds in every arm: p = {result['mcnemar_p']:.3g}")
-        )
+    parts += [line(sentence) for sentence in comparison_sentences(result)]
     attention = result.get("attention", ())
     if attention:
         number = result.get("failing", len(attention))
         parts += [line(""), line(f"runs to investigate: {number}, for example")]
         parts += [line(f"  {run['command']}") for run in attention[:ATTENTION_SHOWN_MAX]]
     return parts
+
+
+def comparison_sentences(result: Mapping[str, Any]) -> list[str]:
+    """Returns what the tests of a comparison found; nothing for a swarm."""
+    if result.get("mcnemar_p") is None:
+        return []
+    schedules = "" if result.get("same_schedules", True) else ", but not the same schedules"
+    heading = f"McNemar's exact test, same seeds in every arm{schedules}:"
+    comparisons = result.get("comparisons", ())
+    if len(comparisons) < 2:
+        return [f"{heading} p = {result['mcnemar_p']:.3g}"]
+    return [
+        heading,
+        *(
+            f"  {one['arms'][1]} against {one['arms'][0]}: p = {one['mcnemar_p']:.3g}, "
+            f"{one['adjusted_p']:.3g} adjusted for {len(comparisons)} tests"
+            for one in comparisons
+        ),
+    ]
 
 
 def _stored_parts(result: Mapping[str, Any], directory: Path) -> "list[RenderableType]":

@@ -149,7 +149,7 @@ def add_profile_option(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
         "--profile",
         metavar="NAME",
-        help="behave like kafka-3.4, kafka-3.6, kafka-3.9, kafka-4.0 or kafka-4.1 "
+        help="behave like this release of Kafka: kafka-3.4, kafka-3.6, kafka-3.9, or kafka-4.0 to kafka-4.4 "
         f"(default: {default})",
     )
 

@@ -6,7 +6,7 @@ client that calls an indeterminate append a failure makes the checkers report ph
 success makes them report losses.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -113,11 +113,14 @@ class ClientType:
         name: As in `[workload] client`.
         make: Makes one.
         runs_in_simulation: Whether it uses only its host. A client with its own sockets or threads does not.
+        versions: Returns the versions of the programs that the client is made of, by name, for the run's record;
+            raises `UsageError` if the client cannot be used on this machine. None if it is made of nothing else.
     """
 
     name: str
     make: MakeClient
     runs_in_simulation: bool = False
+    versions: Callable[[], Mapping[str, str]] | None = None
 
 
 KeepGoing = Callable[[], bool]

@@ -453,3 +453,20 @@ class Administrable(Protocol):
             action: What is requested.
         """
         ...
+
+
+@runtime_checkable
+class ElrSwitch(Protocol):
+    """What a system may have besides: eligible leader replicas (KIP-966) can be switched on and off."""
+
+    def elr_keys(self, profile: str, *, is_on: bool) -> Mapping[str, Any]:
+        """Returns the keys of an experiment that switch them, and nothing else if that is possible.
+
+        Args:
+            profile: The experiment's.
+            is_on: Whether they are to be on.
+
+        Raises:
+            UsageError: The version or the profile has no such switch.
+        """
+        ...

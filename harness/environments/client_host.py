@@ -1,10 +1,50 @@
-"""A client host for systems whose clients open sockets of their own."""
+"""Client hosts on a real machine: with the random streams of a seed, and one without a network."""
 
 import random
 import secrets
 import time
+from typing import Any
 
-from harness.contracts.host import Connection, RandomStream
+from harness.contracts.host import Clock, Connection, Network, RandomSource, RandomStream
+from harness.contracts.system import RealClientHost
+
+
+class SeededClientHost:
+    """A system's client host whose random streams are those of the run's seed, as in the simulation.
+
+    So clients of a real run draw the same operations for the same seed, whatever they run against.
+
+    Args:
+        host: The system's host, which does everything else.
+        random: The streams.
+    """
+
+    def __init__(self, host: RealClientHost, random: RandomSource) -> None:
+        self._host = host
+        self.random = random
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns what a system's own host offers to its own clients."""
+        return getattr(self._host, name)
+
+    @property
+    def name(self) -> str:
+        """Its name, for example "client-0"."""
+        return self._host.name
+
+    @property
+    def clock(self) -> Clock:
+        """Its clock."""
+        return self._host.clock
+
+    @property
+    def network(self) -> Network:
+        """Its network."""
+        return self._host.network
+
+    def close(self) -> None:
+        """Closes its connections."""
+        self._host.close()
 
 
 class PlainClientHost:

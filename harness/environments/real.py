@@ -25,13 +25,14 @@ from harness.contracts.system import (
     HasEventSource,
     Node,
     NodeFiles,
-    RealClientHost,
     RunningNodes,
     System,
 )
 from harness.contracts.violation import Violation
+from harness.environments.client_host import SeededClientHost
 from harness.environments.observation.event_tail import EventTail, JoinedSources
 from harness.environments.request import ClusterRequest
+from harness.simulation.randomness import RandomTree
 
 READ_EVERY_S = 0.02
 HOLD_BACK_NS = 30_000_000
@@ -75,7 +76,8 @@ class RealCluster:
             nodes, self.metadata, request.add_row, request.on_violation
         )
         self._began_ns = time.monotonic_ns()
-        self._hosts: dict[str, RealClientHost] = {}
+        self._random = RandomTree(request.seed)
+        self._hosts: dict[str, SeededClientHost] = {}
         self._own_source: object = None
         self._tail: EventTail | None = None
         self._changes: list[tuple[int, str, bool]] = []
@@ -108,7 +110,10 @@ class RealCluster:
     def open_client_hosts(self, sources: Mapping[str, str]) -> None:
         """Makes the client hosts; `sources` are addresses from which some of them connect, by name."""
         self._hosts = {
-            name: self._system.client_host(name, source=sources.get(name))
+            name: SeededClientHost(
+                self._system.client_host(name, source=sources.get(name)),
+                self._random.for_node(name),
+            )
             for name in (*self.clients, HARNESS_HOST)
         }
 

@@ -35,7 +35,7 @@ class ClusterRequest(EnvironmentRequest):
         logs_to: Where the nodes' files and logs go.
         add_row: Takes history rows.
         on_violation: Called with every violation by a node: it ended by itself, or contradicted another.
-        seed: For draws inside a fault; the same for the same seed.
+        seed: Of the draws of clients and inside a fault; the same for the same seed.
     """
 
     system: System

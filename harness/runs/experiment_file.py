@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 import tomli_w
 
-from harness.contracts.system import System
+from harness.contracts.system import ElrSwitch, System, VersionedSystem
 from harness.contracts.workload import WorkloadConfig
 from harness.errors import UsageError
 from harness.names import unknown_name
@@ -41,6 +41,8 @@ TABLES: dict[str, type[Any]] = {
 
 NAME_KEY = "name"
 CLIENT_KEY = "client"
+ELR_KEY = "elr"
+"""A key that only `vary` knows."""
 
 
 def load(path: Path, **overrides: Any) -> Experiment:
@@ -72,16 +74,23 @@ def loads(
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{origin} is not valid TOML: {error}") from None
     data.setdefault("name", default_name)
-    overrides = given(overrides)
-    if "system" in overrides:
-        _choose_system(
-            data, {key: overrides.pop(key) for key in DECIDES_PROFILE if key in overrides}
-        )
-    data.update(overrides)
     try:
-        return from_data(data)
+        return from_data(_overridden(data, overrides))
     except UsageError as error:
         raise UsageError(f"{origin}: {error}") from None
+
+
+def changed(experiment: Experiment, **overrides: Any) -> Experiment:
+    """Returns the experiment with other top-level values, unless they are None; see `load`."""
+    return from_data(_overridden(to_data(experiment), overrides))
+
+
+def _overridden(data: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    values = given(overrides)
+    if "system" in values:
+        _choose_system(data, {key: values.pop(key) for key in DECIDES_PROFILE if key in values})
+    data.update(values)
+    return data
 
 
 def from_data(data: Mapping[str, Any]) -> Experiment:
@@ -134,9 +143,16 @@ def dumps(experiment: Experiment) -> str:
 def vary(experiment: Experiment, key: str, value: str) -> Experiment:
     """Returns the experiment with one key (dotted for tables) set from text, as `--vary` does.
 
+    Args:
+        experiment: What is varied.
+        key: A key of an experiment, or `ELR_KEY`, which stands for those that switch eligible leader replicas.
+        value: Its value.
+
     Raises:
         UsageError: There is no such key, or it cannot have that value.
     """
+    if key == ELR_KEY:
+        return _with_elr(experiment, value)
     data = to_data(experiment)
     first, _, rest = key.partition(".")
     if first in OPEN_TABLES and rest:
@@ -154,6 +170,23 @@ def vary(experiment: Experiment, key: str, value: str) -> Experiment:
     if last not in table:
         raise UsageError(unknown_name("key of an experiment", key, _all_keys(data)))
     table[last] = _parse_scalar(key, value, table[last])
+    return from_data(data)
+
+
+def _with_elr(experiment: Experiment, value: str) -> Experiment:
+    """Returns the experiment with eligible leader replicas "on" or "off"."""
+    system = experiment.system_under_test
+    if value not in ("on", "off"):
+        raise UsageError(f"{ELR_KEY} is {value!r}; choose off or on, as in --vary {ELR_KEY}=off,on")
+    if not isinstance(system, ElrSwitch):
+        raise UsageError(
+            f"the system {experiment.system!r} has no eligible leader replicas to switch; vary another key"
+        )
+    data = to_data(experiment)
+    for key, new in system.elr_keys(experiment.profile, is_on=value == "on").items():
+        data[key] = {**data[key], **new} if key in OPEN_TABLES else new
+        if key in OPEN_TABLES:
+            data["profile"] = ""
     return from_data(data)
 
 
@@ -251,14 +284,42 @@ def split_system(text: str) -> dict[str, str]:
     return {"system": name, "version": version}
 
 
+def find_system(system: str, version: str) -> System:
+    """Returns a system, in one version if it has several; the default one if `version` is empty.
+
+    Raises:
+        UsageError: There is no such system or version.
+    """
+    found = SYSTEMS.get(system)
+    if isinstance(found, VersionedSystem):
+        return found.of_version(version or found.default_version, {})
+    if version:
+        raise UsageError(f"the system {system!r} has no versions; leave {version!r} out")
+    return found
+
+
 def _choose_system(data: dict[str, Any], keys: Mapping[str, str]) -> None:
-    """Puts another system or version into an experiment's data, without what only the former one can have."""
-    former = split_system(str(data.get("system", REFERENCE)))["system"]
-    data.pop("profile", None)
-    if keys.get("system", former) != former:
-        for key in ("time_scale", *OPEN_TABLES):
-            data.pop(key, None)
-    data.update(system=keys.get("system", former), version=keys["version"])
+    """Puts another system or version into an experiment's data, without what only the former one can have.
+
+    The profile stays if the new system has it: so the reference system behaves like the version that it replaces.
+    """
+    former = _system(data)
+    chosen = {"system": keys.get("system", former["system"]), "version": keys["version"]}
+    if chosen == former:
+        return
+    data.update(chosen)
+    system = SYSTEMS.get(chosen["system"])
+    if isinstance(system, VersionedSystem) or data.get("profile") not in system.profiles:
+        data.pop("profile", None)
+    if chosen["system"] == former["system"]:
+        return
+    for key in ("time_scale", *OPEN_TABLES):
+        data.pop(key, None)
+    workload = data.get("workload")
+    if isinstance(workload, Mapping) and CLIENT_KEY in workload:
+        rest = {key: value for key, value in workload.items() if key != CLIENT_KEY}
+        if workload[CLIENT_KEY] == SYSTEMS.get(former["system"]).default_client:
+            data["workload"] = rest
 
 
 def _system(values: Mapping[str, Any]) -> dict[str, str]:

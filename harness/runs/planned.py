@@ -28,6 +28,28 @@ def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
     return _scaled(drawn, experiment.time_scale)
 
 
+def has_same_schedules(experiments: Sequence[Experiment]) -> bool:
+    """Returns whether several experiments run the same faults at the same times for every seed.
+
+    So they also have the same topics. Which node a target such as "leader:t-0" is, a run decides.
+    """
+    return all(_deciding(one) == _deciding(experiments[0]) for one in experiments[1:])
+
+
+def _deciding(experiment: Experiment) -> tuple[object, ...]:
+    """Returns everything but the seed that decides the schedule of a run, and what the schedule refers to."""
+    return (
+        experiment.scenario,
+        experiment.schedule,
+        experiment.nemesis,
+        experiment.duration_ms,
+        experiment.time_scale,
+        experiment.topic,
+        experiment.cluster.brokers,
+        experiment.cluster.controllers,
+    )
+
+
 def _scaled(faults: Sequence[Fault], scale: float) -> tuple[Fault, ...]:
     """Returns the faults at times that are multiplied by a factor."""
     if scale == 1:
@@ -37,6 +59,21 @@ def _scaled(faults: Sequence[Fault], scale: float) -> tuple[Fault, ...]:
             fault,
             at_ms=round(fault.at_ms * scale),
             for_ms=None if fault.for_ms is None else max(round(fault.for_ms * scale), 1),
+        )
+        for fault in faults
+    )
+
+
+def unscaled(faults: Sequence[Fault], experiment: Experiment) -> tuple[Fault, ...]:
+    """Returns the faults of a run as its experiment would list them: planned again, they have the same times."""
+    scale = experiment.time_scale
+    if scale == 1:
+        return tuple(faults)
+    return tuple(
+        replace(
+            fault,
+            at_ms=min(round(fault.at_ms / scale), experiment.duration_ms - 1),
+            for_ms=None if fault.for_ms is None else max(round(fault.for_ms / scale), 1),
         )
         for fault in faults
     )

@@ -9,14 +9,14 @@ verdict.
 
 import asyncio
 import shutil
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from checkers.kernels.consumer_group import group_counters
 from harness.contracts.cluster import AddRow, Deployment
-from harness.contracts.system import EVENTS_FILE, FaultLimits, NodeFiles
+from harness.contracts.system import EVENTS_FILE, FaultLimits, NodeFiles, ProgramFiles
 from harness.contracts.violation import Violation
 from harness.environments.request import ClusterRequest, EnvironmentRequest
 from harness.errors import UsageError
@@ -34,6 +34,7 @@ from harness.scenarios.steps import Scenario, ScenarioStuck
 from harness.simulation.randomness import RandomTree
 from nemesis.driver import Nemesis
 from nemesis.mechanism import Injector
+from workloads.registry import CLIENTS
 
 START_LIMIT_MS = 60_000
 SCENARIO_LIMIT_MS = 300_000
@@ -104,8 +105,13 @@ class InjectorModule(Protocol):
         ...
 
 
-def check_possible(experiment: Experiment, seed: int) -> None:
-    """Raises `UsageError` if the environment cannot run this experiment; starts and stores nothing."""
+def check_possible(experiment: Experiment, seeds: Iterable[int]) -> None:
+    """Raises `UsageError` if the environment cannot run this experiment; starts and stores nothing.
+
+    Args:
+        experiment: What is to be run.
+        seeds: With which seeds; each has its own faults.
+    """
     environment, injectors = _modules(experiment)
     cluster = experiment.cluster
     found = environment.find_mechanisms(
@@ -119,11 +125,31 @@ def check_possible(experiment: Experiment, seed: int) -> None:
     system = experiment.system_under_test
     if isinstance(system, FaultLimits):
         impossible |= system.impossible_faults()
-    for fault in planned_faults(experiment, seed):
-        if fault.fault in impossible:
-            raise UsageError(
-                f"fault {fault.id}: {fault.fault!r} is not possible here: {impossible[fault.fault]}"
-            )
+    for seed in seeds:
+        for fault in planned_faults(experiment, seed):
+            if fault.fault in impossible:
+                raise UsageError(
+                    f"fault {fault.id}: {fault.fault!r} is not possible here: {impossible[fault.fault]}"
+                )
+    check_programs(experiment)
+
+
+def check_programs(experiment: Experiment) -> None:
+    """Raises `UsageError` if this machine lacks the system's program, or that of the client."""
+    system = experiment.system_under_test
+    if isinstance(system, ProgramFiles):
+        system.program_paths()
+    client_versions(experiment)
+
+
+def client_versions(experiment: Experiment) -> Mapping[str, str]:
+    """Returns the versions of the programs that the workload's client is made of; none for the native client.
+
+    Raises:
+        UsageError: The client cannot be used on this machine.
+    """
+    versions = CLIENTS.get(experiment.workload.client).versions
+    return {} if versions is None else versions()
 
 
 def _modules(experiment: Experiment) -> tuple[EnvironmentModule, InjectorModule]:
@@ -191,6 +217,8 @@ class _RealRun:
             RandomTree(seed).stream("selectors"),
         )
         self.phases = Phases(experiment, seed, self.cluster, self.nemesis, history, progress)
+        # Now, because the clients were made: a process that serves them has started.
+        self._client_versions = client_versions(experiment)
         self.progress = progress
 
     async def run(self) -> RunResult:
@@ -229,6 +257,8 @@ class _RealRun:
         result.stopped_early = self.phases.stopped_early
         result.resolved = dict(self.nemesis.resolved)
         result.environment = {**self.injector.describe(), **self.cluster.describe()}
+        if self._client_versions:
+            result.environment["client"] = dict(self._client_versions)
         if unread:
             result.environment["logs_not_read"] = unread
         result.counters = {"operations": result.tables["operations"].num_rows}

@@ -27,10 +27,18 @@ from results.report.build import build_report
 from results.store import RunStore, read_json, write_json
 
 
-def check_world(experiment: Experiment, seed: int) -> None:
-    """Raises `UsageError` if the experiment is not possible in its environment; starts and stores nothing."""
-    is_simulated = experiment.environment.is_simulated
-    (check_possible if is_simulated else real.check_possible)(experiment, seed)
+def check_world(experiment: Experiment, first_seed: int, seeds: int = 1) -> None:
+    """Raises `UsageError` if the experiment is not possible in its environment; starts and stores nothing.
+
+    Args:
+        experiment: What is to be run.
+        first_seed: The first seed.
+        seeds: How many seeds. In the simulation every fault is possible, so one seed represents all.
+    """
+    if experiment.environment.is_simulated:
+        check_possible(experiment, first_seed)
+    else:
+        real.check_possible(experiment, range(first_seed, first_seed + seeds))
 
 
 def record_run(

@@ -8,6 +8,7 @@ from harness.errors import HistoryError, UsageError
 from harness.runs import experiment_file as experiments
 from harness.runs.code_version import code_version
 from harness.runs.experiment import Experiment
+from harness.runs.planned import unscaled
 from harness.runs.result import RunResult
 from harness.scenarios import find_by_name
 from harness.seeds import check_seed
@@ -64,7 +65,7 @@ def load_replay(directory: Path) -> tuple[Experiment, int, dict[str, Any]]:
             for index, entry in enumerate(data["schedule"])
         )
         if not experiment.scenario:
-            experiment = replace(experiment, schedule=schedule)
+            experiment = replace(experiment, schedule=unscaled(schedule, experiment))
     except (KeyError, TypeError, AttributeError, UsageError) as error:
         raise HistoryError(f"{path} is damaged: {error}") from None
     return experiment, data["seed"], data

@@ -157,6 +157,7 @@ def facts_of(run: RunData) -> list[tuple[str, str]]:
     """Returns what identifies the run."""
     facts = [
         ("seed", run.fact("seed")),
+        ("system", f"{run.fact('system')} {run.fact('version', '')}".strip()),
         ("profile", run.fact("profile")),
         ("world", run.world),
         ("trace hash", run.fact("trace_hash", run.fact("trace", "none"))),
@@ -194,6 +195,10 @@ def world_of(run: RunData) -> list[tuple[str, list[tuple[str, str]]]]:
                 for name, value in (settings if isinstance(settings, dict) else {}).items()
             ]
             tables.append((f"kernel of {host}", rows))
+    client = world.get("client")
+    if isinstance(client, dict) and client:
+        rows = [(str(name), str(version)) for name, version in client.items()]
+        tables.append(("programs of the client", rows))
     left = world.get("left_behind")
     if isinstance(left, list) and left:
         tables.append(("could not be removed", [("", str(thing)) for thing in left]))

@@ -19,8 +19,12 @@ DISCORDANT_MAX = 200
 SIGNIFICANT = 0.05
 """Below this p-value the page states that the arms differ."""
 
+NAME_MAX = 22
+"""Characters of an arm's name that fit beside a figure."""
+
 _ROUNDING = 1e-9
 _OTHERS = ("invalid", "unknown", "errors", "violations")
+_FACTS = ("system", "profile", "eligible leader replicas", "environment", "times multiplied by")
 _WIDTH, _LEFT, _RIGHT, _ROW = 900, 150, 70, 44
 
 
@@ -37,6 +41,7 @@ class Arm:
         unexcused_lost_records: Sum over the runs.
         unavailable_ms_median: Median time without a leader; None if not measured.
         others: Further counts (invalid, unknown, errors), as far as the result has them.
+        facts: What ran and where, as far as the result has it: names and values.
     """
 
     name: str
@@ -47,6 +52,7 @@ class Arm:
     unexcused_lost_records: int
     unavailable_ms_median: float | None
     others: Mapping[str, int]
+    facts: Mapping[str, str]
 
     @property
     def rate(self) -> float:
@@ -61,6 +67,27 @@ class DiscordantSeed:
     seed: str
     losses: tuple[tuple[str, str], ...]
     commands: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One arm compared with the first one, seed by seed.
+
+    Attributes:
+        name: Of the arm.
+        pairs: Seeds of which both runs were judged.
+        only_first: Seeds on which only the first arm lost records.
+        only_second: Seeds on which only this arm did.
+        p_value: Of McNemar's exact test.
+        adjusted_p: The same, adjusted for the number of comparisons.
+    """
+
+    name: str
+    pairs: int
+    only_first: int
+    only_second: int
+    p_value: float
+    adjusted_p: float
 
 
 def build_compare_report(path: Path, result: Mapping[str, Any]) -> Path:
@@ -79,9 +106,11 @@ def build_compare_report(path: Path, result: Mapping[str, Any]) -> Path:
     Shape:
         arms: list of {name, runs, runs_with_unexcused_loss, loss_rate_interval (low, high: 95 %, shares),
         unexcused_lost_records, unavailable_ms_median (or null), and optionally invalid, unknown, errors,
-        violations}, the reference first.
+        violations, system, version, profile, elr, on, time_scale}, the one that others are compared with first.
         title, experiment (a name, or a table that has one), vary, command: str, optional.
         mcnemar_p: float or null, optional; of the first two arms.
+        comparisons: optional list of {arms (two names), pairs, only_first, only_second, mcnemar_p, adjusted_p}.
+        same_schedules: bool, optional; whether every arm had the same faults for the same seed.
         discordant: optional list of seeds, or of {seed, losses: {arm: lost records}, commands: {arm: command},
         or command}.
         attention: optional list of {seed, arm, reason, command, report}: runs to inspect; the path of a run's
@@ -89,6 +118,7 @@ def build_compare_report(path: Path, result: Mapping[str, Any]) -> Path:
     """
     try:
         arms = [_arm(data) for data in result["arms"]]
+        comparisons = [_comparison(data) for data in result.get("comparisons") or ()]
         discordant = [_discordant(data) for data in result.get("discordant") or ()]
         attention = [
             {key: str(data[key]) for key in ("seed", "arm", "reason", "command")}
@@ -112,8 +142,11 @@ def build_compare_report(path: Path, result: Mapping[str, Any]) -> Path:
             vary=str(result.get("vary", "")),
             command=str(result.get("command", "")),
             arms=arms,
+            facts=[name for name in _FACTS if any(arm.facts.get(name) for arm in arms)],
             others=[name for name in _OTHERS if any(name in arm.others for arm in arms)],
-            sentence=_sentence(arms, p_value),
+            sentence=_sentence(arms, p_value, comparisons),
+            comparisons=comparisons,
+            same_schedules=result.get("same_schedules"),
             p_value=p_value,
             rates=_rate_figure(arms),
             losses=_bar_figure(
@@ -149,6 +182,7 @@ def _arm(data: Mapping[str, Any]) -> Arm:
         unexcused_lost_records=int(data["unexcused_lost_records"]),
         unavailable_ms_median=_measured(unavailable),
         others={name: int(data[name]) for name in _OTHERS if data.get(name) is not None},
+        facts=_facts(data),
     )
     # The interval was computed elsewhere: a rounding error is accepted, a wrong count is not.
     if arm.runs and not arm.low - _ROUNDING <= arm.rate <= arm.high + _ROUNDING:
@@ -158,10 +192,32 @@ def _arm(data: Mapping[str, Any]) -> Arm:
     return arm
 
 
+def _facts(data: Mapping[str, Any]) -> dict[str, str]:
+    elr, scale = data.get("elr"), data.get("time_scale", 1)
+    return {
+        "system": f"{data.get('system', '')} {data.get('version', '')}".strip(),
+        "profile": str(data.get("profile", "")),
+        "eligible leader replicas": "" if elr is None else "on" if elr else "off",
+        "environment": str(data.get("on", "")),
+        "times multiplied by": "" if scale == 1 else f"{scale:g}",
+    }
+
+
 def _measured(value: Any) -> float | None:
     """Returns a number, or None for null and not-a-number (the median of nothing)."""
     number = math.nan if value is None else float(value)
     return None if math.isnan(number) else number
+
+
+def _comparison(data: Mapping[str, Any]) -> Comparison:
+    return Comparison(
+        name=str(data["arms"][1]),
+        pairs=int(data["pairs"]),
+        only_first=int(data["only_first"]),
+        only_second=int(data["only_second"]),
+        p_value=float(data["mcnemar_p"]),
+        adjusted_p=float(data["adjusted_p"]),
+    )
 
 
 def _discordant(data: Any) -> DiscordantSeed:
@@ -178,7 +234,7 @@ def _discordant(data: Any) -> DiscordantSeed:
     )
 
 
-def _sentence(arms: Sequence[Arm], p_value: float | None) -> str:
+def _sentence(arms: Sequence[Arm], p_value: float | None, comparisons: Sequence[Comparison]) -> str:
     parts = [
         f"{arm.name} lost acknowledged records in {arm.runs_with_loss:,} of {arm.runs:,} runs"
         for arm in arms
@@ -186,6 +242,11 @@ def _sentence(arms: Sequence[Arm], p_value: float | None) -> str:
     sentence = "; ".join(parts) + "."
     if p_value is None or len(arms) < 2:
         return sentence
+    if len(comparisons) > 1:
+        differing = [one.name for one in comparisons if one.adjusted_p < SIGNIFICANT]
+        if not differing:
+            return f"{sentence} Chance alone can explain every difference from {arms[0].name}."
+        return f"{sentence} On the same seeds {', '.join(differing)} differ from {arms[0].name}."
     if p_value < SIGNIFICANT:
         return f"{sentence} On the same seeds the first two arms differ (p = {p_value:.2g})."
     return f"{sentence} Chance alone can explain the difference (p = {p_value:.2g})."
@@ -259,9 +320,16 @@ def _bar_figure(name: str, values: Sequence[tuple[str, float | None]]) -> Markup
 
 
 def _name(text: str, y: float) -> Markup:
-    shown = text if len(text) <= 22 else text[:21] + "…"
-    content = Markup("{}{}").format(shown, element("title", text))
+    content = Markup("{}{}").format(_short(text), element("title", text))
     return element("text", content, class_="lane", x=2, y=y + 4)
+
+
+def _short(name: str) -> str:
+    """Returns an arm's name as it fits beside a figure: without its key if need be, and its end in any case."""
+    if len(name) <= NAME_MAX:
+        return name
+    value = name.partition("=")[2] or name
+    return value if len(value) <= NAME_MAX else "…" + value[-(NAME_MAX - 1) :]
 
 
 def _figure(body: Markup, height: float, name: str) -> Markup:

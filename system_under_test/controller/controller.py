@@ -67,14 +67,6 @@ from system_under_test.protocol.messages import (
 from system_under_test.raft.quorum import NotLeaderError
 from system_under_test.runtime import Host, RequestContext
 
-METADATA_VERSIONS = {
-    "kafka-3.4": 8,
-    "kafka-3.6": 14,
-    "kafka-3.9": 21,
-    "kafka-4.0": 25,
-    "kafka-4.1": 27,
-}
-"""The last metadata version of each release, for display only; behaviour follows the feature switches."""
 NO_EPOCH = -1
 
 
@@ -400,9 +392,10 @@ class Controller:
 
     def _bootstrap_records(self) -> tuple[MetadataRecord, ...]:
         features = self._config.features
-        version = METADATA_VERSIONS.get(features.profile, max(METADATA_VERSIONS.values()))
         records: list[MetadataRecord] = [
-            FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=version),
+            FeatureLevelRecord(
+                name=METADATA_VERSION_FEATURE, feature_level=features.metadata_version
+            ),
             FeatureLevelRecord(name=ELR_FEATURE, feature_level=features.elr_version),
         ]
         if features.elr_on:

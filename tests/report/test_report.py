@@ -367,6 +367,17 @@ def test_the_terminal_summary_is_a_table(run_dir):
     assert as_text(*terminal_summary(run_dir)) == TERMINAL
 
 
+def test_the_page_names_the_system_its_version_and_the_programs_of_the_client(run_dir):
+    path = RunFiles(run_dir).run
+    summary = json.loads(path.read_text(encoding="utf-8"))
+    client = {"kafka-clients": "4.1.2", "java": "17.0.15"}
+    more = {"system": "apache-kafka", "version": "4.0.2", "environment": {"client": client}}
+    write_json(path, {**summary, **more})
+    text = page_of(run_dir).text
+    assert "system apache-kafka 4.0.2" in text
+    assert "programs of the client java 17.0.15 kafka-clients 4.1.2" in text
+
+
 def test_the_same_run_gives_the_same_page(tmp_path):
     pages = [build_report(make_lost_run(tmp_path / name)).read_bytes() for name in ("a", "b")]
     assert pages[0] == pages[1]

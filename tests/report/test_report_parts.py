@@ -140,6 +140,42 @@ def test_a_comparison_shows_both_arms_side_by_side(tmp_path):
     assert sum(1 for _, a in page.tags if str(a.get("class")).startswith("dot ")) == 2
 
 
+def version_arm(version: str, elr: bool, lost: int) -> dict[str, object]:
+    facts = {"system": "apache-kafka", "version": version, "profile": f"kafka-{version[:3]}"}
+    return {
+        **comparison()["arms"][1 - bool(lost)],
+        **facts,
+        "name": f"features.eligible.leader.replicas.version={version}",
+        "elr": elr,
+        "on": "docker",
+        "time_scale": 4.0,
+    }
+
+
+def test_several_arms_are_each_compared_with_the_first_and_named_by_their_values(tmp_path):
+    arms = [version_arm("4.0.2", False, 31), version_arm("4.1.2", True, 0)]
+    names = [arm["name"] for arm in arms]
+    compared = {"arms": names, "pairs": 199, "only_first": 31, "only_second": 0}
+    compared |= {"mcnemar_p": 0.001, "adjusted_p": 0.002}
+    result = {**comparison(), "title": "", "arms": arms, "same_schedules": True}
+    result["comparisons"] = [compared, {**compared, "arms": [names[0], "third"], "adjusted_p": 0.6}]
+    page = Page(build_compare_report(tmp_path / "c.html", result).read_text(encoding="utf-8"))
+    for text in (
+        f"On the same seeds {names[1]} differ from {names[0]}.",
+        "For the same seed, every arm had the same schedule of faults on the same topics.",
+        "system apache-kafka 4.0.2 apache-kafka 4.1.2",
+        "profile kafka-4.0 kafka-4.1",
+        "eligible leader replicas off on",
+        "environment docker docker",
+        "times multiplied by 4 4",
+        f"{names[1]} 199 31 0 0.001 0.002",
+        "third 199 31 0 0.001 0.6",
+    ):
+        assert text in page.text, text
+    figure = (tmp_path / "c.html").read_text(encoding="utf-8")
+    assert ">4.0.2<title>" in figure and ">4.1.2<title>" in figure
+
+
 def test_a_comparison_that_cannot_be_rendered_is_one_sentence(tmp_path):
     path = tmp_path / "compare.html"
     arm = comparison()["arms"][0]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from checkers.java import JavaRuntime
 from harness.contracts.system import Node, Settings
+from harness.java import JavaRuntime
 from harness.systems.apache_kafka.archive import STARTED
 from harness.systems.apache_kafka.cache import VersionCache
 from harness.systems.apache_kafka.command import node_command

@@ -31,7 +31,7 @@ Nothing here can run in the simulation: librdkafka has its own threads and socke
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
@@ -475,4 +475,14 @@ def _epoch_of(message: Any) -> int:
     return -1 if epoch is None else int(epoch)
 
 
-CONFLUENT = ClientType(name="confluent", make=ConfluentClient)
+def confluent_versions() -> Mapping[str, str]:
+    """Returns the versions of the package and of librdkafka.
+
+    Raises:
+        UsageError: The package is not installed.
+    """
+    package = library()
+    return {"confluent-kafka": package.version()[0], "librdkafka": package.libversion()[0]}
+
+
+CONFLUENT = ClientType(name="confluent", make=ConfluentClient, versions=confluent_versions)

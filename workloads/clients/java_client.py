@@ -43,7 +43,7 @@ from harness.contracts.client import (
 )
 from harness.contracts.host import ClientHost
 from harness.history.op import Completion, Outcome
-from workloads.clients.java_process import JavaEndedError, java_process
+from workloads.clients.java_process import JavaEndedError, java_process, java_versions
 
 ACKS_ALL = -1
 ATTEMPTS = 4
@@ -285,4 +285,4 @@ def _decoded(field: str) -> bytes | None:
     return None if field == "-" else base64.b64decode(field)
 
 
-JAVA = ClientType(name="java", make=JavaClient)
+JAVA = ClientType(name="java", make=JavaClient, versions=java_versions)

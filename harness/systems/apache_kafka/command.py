@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from checkers.java import JavaRuntime
+from harness.java import JavaRuntime
 from harness.systems.apache_kafka.cache import VersionCache
 from harness.systems.apache_kafka.properties import PROPERTIES_FILE, logging_file
 from harness.systems.apache_kafka.versions import Version

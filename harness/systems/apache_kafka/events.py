@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
 from harness.contracts.system import UNOBSERVED_EVENT, UNREAD_EVENT, Node, RunningNodes
 from harness.systems.apache_kafka.controller_logs import ReadBatches, compare_logs
@@ -99,12 +99,25 @@ class Leaders:
         known[registration.leader_epoch] = registration.leader
 
 
+class EventsHost(Protocol):
+    """What connections are opened from."""
+
+    @property
+    def network(self) -> Connector:
+        """Its network."""
+        ...
+
+    def close(self) -> None:
+        """Closes all connections."""
+        ...
+
+
 class KafkaEvents:
     """Implements `EventSource` and `ChecksAtEnd`. Mutable; its tasks begin with the first `read`.
 
     Args:
         running: The nodes.
-        network: Opens connections.
+        host: Opens connections; closed with this object.
         log_directories: Where brokers keep their logs, relative to their files.
 
     Attributes:
@@ -114,11 +127,13 @@ class KafkaEvents:
     def __init__(
         self,
         running: RunningNodes,
-        network: Connector,
+        host: EventsHost,
         *,
         log_directories: Sequence[str] = LOG_DIRECTORIES,
     ) -> None:
         self._running = running
+        self._host = host
+        network = host.network
         self._names = {node.node_id: node.name for node in running.nodes}
         controllers = [node for node in running.nodes if node.role == "controller"]
         self._reader = MetadataReader({node.node_id: node.address for node in controllers}, network)
@@ -175,6 +190,7 @@ class KafkaEvents:
         self._reader.close()
         for _, replicas in self._brokers:
             replicas.forget()
+        self._host.close()
 
     # -- committed metadata
 

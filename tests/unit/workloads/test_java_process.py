@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from harness import java
 from harness.errors import HarnessFailure, UsageError
+from harness.java import JavaRuntime
 from workloads.clients import java_process
 from workloads.clients.java_process import (
     MAIN_CLASS,
@@ -22,6 +24,7 @@ from workloads.clients.java_process import (
     compile_into,
     find_files,
     find_jars,
+    java_versions,
 )
 
 STANDS_FOR_JAVA = """#!{python}
@@ -59,8 +62,9 @@ def program(place: Path, text: str) -> Path:
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[JavaProcess]:
-    java = program(tmp_path / "java", STANDS_FOR_JAVA.format(python=sys.executable))
-    started = JavaProcess(JavaClientFiles(java=java, version="1.2.3", class_path=()))
+    program(tmp_path / "bin" / "java", STANDS_FOR_JAVA.format(python=sys.executable))
+    runtime = JavaRuntime(home=tmp_path, version="17.0.1", source="PATH")
+    started = JavaProcess(JavaClientFiles(runtime=runtime, version="1.2.3", class_path=()))
     yield started
     started.close()
 
@@ -127,11 +131,12 @@ def test_a_forked_process_does_not_use_the_process_of_its_parent(
 
 
 def test_the_process_ends_with_the_harness(tmp_path: Path) -> None:
-    java = program(tmp_path / "java", STANDS_FOR_JAVA.format(python=sys.executable))
+    program(tmp_path / "bin" / "java", STANDS_FOR_JAVA.format(python=sys.executable))
     text = (
-        "from pathlib import Path\nimport time\n"
+        "from pathlib import Path\nimport time\nfrom harness.java import JavaRuntime\n"
         "from workloads.clients.java_process import JavaClientFiles, JavaProcess\n"
-        f"made = JavaProcess(JavaClientFiles(java=Path({str(java)!r}), version='1', class_path=()))\n"
+        f"java = JavaRuntime(home=Path({str(tmp_path)!r}), version='17', source='PATH')\n"
+        "made = JavaProcess(JavaClientFiles(runtime=java, version='1', class_path=()))\n"
         "print(made.pid, flush=True)\ntime.sleep(600)\n"
     )
     harness = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
@@ -163,8 +168,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache directory, and no Java."""
     monkeypatch.setenv("LASTSTAND_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv(java_process.VERSION_VARIABLE, raising=False)
-    monkeypatch.setattr(java_process, "java_homes", lambda: iter(()))
+    homes(monkeypatch)
     return tmp_path / "cache"
+
+
+def homes(monkeypatch: pytest.MonkeyPatch, *found: tuple[str, Path]) -> None:
+    """Makes these the Java homes of the machine."""
+    monkeypatch.setattr(java, "java_homes", lambda: iter(found))
+    monkeypatch.setattr(java_process, "java_homes", lambda: iter(found))
 
 
 def fetched(cache: Path, version: str) -> Path:
@@ -215,7 +226,7 @@ def test_without_a_compiler_one_sentence_names_what_to_install(
         "#!/bin/sh\necho 'java.lang.module.FindException: Module jdk.compiler not found'\nexit 1\n"
     )
     program(tmp_path / "jre" / "bin" / "java", refusal)
-    monkeypatch.setattr(java_process, "java_homes", lambda: iter([("PATH", tmp_path / "jre")]))
+    homes(monkeypatch, ("PATH", tmp_path / "jre"))
     with pytest.raises(UsageError, match=r"none of these has one: .*jre from PATH; install a JDK"):
         find_files()
 
@@ -227,15 +238,16 @@ def test_the_program_is_compiled_once_and_then_needs_no_compiler(
     log = tmp_path / "calls"
     # Stands for javac: the argument behind "-d" is where classes go.
     text = (
-        f'#!/bin/sh\necho called >>{log}\nwhile [ "$1" != -d ]; do shift; done\n'
+        "#!/bin/sh\n[ $1 = -version ] && { echo 'openjdk version \"17.0.1\"' >&2; exit 0; }\n"
+        f'echo called >>{log}\nwhile [ "$1" != -d ]; do shift; done\n'
         f'mkdir -p "$2"\n: >"$2/{MAIN_CLASS}.class"\n'
     )
-    java = program(tmp_path / "jdk" / "bin" / "java", text)
-    homes = [("JAVA_HOME", tmp_path / "without"), ("PATH", tmp_path / "jdk")]
-    monkeypatch.setattr(java_process, "java_homes", lambda: iter(homes[1:]))
+    program(tmp_path / "jdk" / "bin" / "java", text)
+    homes(monkeypatch, ("JAVA_HOME", tmp_path / "without"), ("PATH", tmp_path / "jdk"))
     first, second = find_files(), find_files()
     assert first == second
-    assert (first.java, first.version) == (java, "4.1.2")
+    assert first.runtime == JavaRuntime(home=tmp_path / "jdk", version="17.0.1", source="PATH")
+    assert first.version == "4.1.2"
     assert (first.class_path[0] / f"{MAIN_CLASS}.class").is_file()
     assert log.read_text(encoding="utf-8").splitlines() == ["called"]
     assert first.command[-1] == MAIN_CLASS
@@ -246,6 +258,16 @@ def test_a_program_that_does_not_compile_is_an_error_of_the_harness(
 ) -> None:
     text = "#!/bin/sh\necho 'LaststandClient.java:5: error: cannot find symbol' >&2\nexit 1\n"
     program(tmp_path / "jdk" / "bin" / "java", text)
-    monkeypatch.setattr(java_process, "java_homes", lambda: iter([("PATH", tmp_path / "jdk")]))
+    homes(monkeypatch, ("PATH", tmp_path / "jdk"))
     with pytest.raises(HarnessFailure, match=r"does not compile: .*cannot find symbol"):
         compile_into(cache / "java-client" / "x", "class LaststandClient {", ())
+
+
+def test_the_versions_are_those_of_the_running_process_else_of_the_one_that_would_start(
+    cache: Path, process: JavaProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(java_process, "_PROCESS", process)
+    assert java_versions() == {"kafka-clients": "1.2.3", "java": "17.0.1"}
+    monkeypatch.setattr(java_process, "_PROCESS", None)
+    with pytest.raises(UsageError, match="needs the jars of Apache Kafka"):
+        java_versions()

@@ -1,6 +1,7 @@
 import json
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,13 @@ from harness.campaigns.plan import CampaignPlan, load_plan, store_plan
 from harness.campaigns.row_log import RowLog
 from harness.campaigns.totals import ArmTotals
 from harness.campaigns.worker import failed_row
+from harness.cli.campaigns import comparison_sentences
 from harness.cli.progress import StandardErrorProgress
 from harness.errors import HarnessFailure, HistoryError, UsageError
-from harness.runs.experiment import Experiment
+from harness.runs.experiment import Experiment, NemesisConfig
+from harness.runs.planned import has_same_schedules, planned_schedule
+from harness.runs.promises import promises_of
+from harness.systems.apache_kafka.versions import ELR_FEATURE
 from tests.unit.harness.campaigns.fake_crew import Answer, fake_crew, made_up_row
 
 OFF, ON = "profile=kafka-4.0", "profile=kafka-4.1"
@@ -260,3 +265,103 @@ def test_a_damaged_plan_is_reported(tmp_path: Path, text: str, sentence: str) ->
 def test_a_local_crew_needs_no_more_workers_than_runs(tmp_path: Path) -> None:
     with local_crew(tmp_path, 1) as crew:
         assert [member.room for member in crew.members] == [1]
+
+
+# --- arms of systems and versions
+
+KAFKA = Experiment(on="local", system="apache-kafka", version="4.1.2")
+RANDOM = NemesisConfig(faults=("kill", "pause"))
+
+
+def _arms(experiment: Experiment, vary: str) -> dict[str, Experiment]:
+    return dict(compare_plan(experiment, vary=vary, seeds=1, first_seed=0).arms)
+
+
+def test_systems_of_different_speed_get_the_same_schedule_for_the_same_seed() -> None:
+    base = Experiment(on="local", nemesis=RANDOM)
+    arms = _arms(base, "system=reference,apache-kafka:4.0.2")
+    assert list(arms) == ["system=reference", "system=apache-kafka:4.0.2"]
+    reference, kafka = arms.values()
+    assert (kafka.version, kafka.profile) == ("4.0.2", "kafka-4.0")
+    assert reference.time_scale == kafka.time_scale == 4
+    assert has_same_schedules([reference, kafka])
+    for seed in range(20):
+        assert planned_schedule(reference, seed) == planned_schedule(kafka, seed)
+    assert any(planned_schedule(kafka, seed) for seed in range(20))
+    assert not has_same_schedules([base, kafka])
+
+
+def test_a_comparison_of_time_scales_keeps_them() -> None:
+    arms = _arms(Experiment(nemesis=RANDOM), "time_scale=1,2")
+    assert [arm.time_scale for arm in arms.values()] == [1, 2]
+    assert not has_same_schedules(list(arms.values()))
+
+
+def test_versions_decide_the_profile_of_their_arms() -> None:
+    arms = _arms(KAFKA, "version=3.9.1,4.0.2,4.1.2")
+    assert [arm.profile for arm in arms.values()] == ["kafka-3.9", "kafka-4.0", "kafka-4.1"]
+    assert [arm.version for arm in arms.values()] == ["3.9.1", "4.0.2", "4.1.2"]
+
+
+def test_eligible_leader_replicas_are_switched_by_feature_level_on_apache_kafka() -> None:
+    off, on = _arms(KAFKA, "elr=off,on").values()
+    assert [dict(arm.features) for arm in (off, on)] == [{ELR_FEATURE: 0}, {ELR_FEATURE: 1}]
+    assert [promises_of(arm).elr_on for arm in (off, on)] == [False, True]
+    assert replace(off, features={}, profile=KAFKA.profile) == KAFKA
+
+
+def test_eligible_leader_replicas_are_switched_by_profile_in_the_reference_system() -> None:
+    off, on = _arms(Experiment(), "elr=off,on").values()
+    assert (off.profile, on.profile) == ("kafka-4.0", "kafka-4.1")
+    assert [promises_of(arm).elr_on for arm in (off, on)] == [False, True]
+    assert replace(off, profile=on.profile) == on == Experiment()
+
+
+@pytest.mark.parametrize(
+    ("experiment", "vary", "sentence"),
+    [
+        (Experiment(on="local"), "version=4.0.2,4.1.2", "'reference' has no versions"),
+        (KAFKA, "version=4.1.2,4.1.9", "did you mean '4.1.2'"),
+        (replace(KAFKA, version="3.9.1", profile=""), "elr=off,on", "3.9.1 has no eligible leader"),
+        (Experiment(profile="kafka-3.9"), "elr=off,on", "use a profile of Kafka 4.0 or newer"),
+        (KAFKA, "elr=off,of", "elr is 'of'; choose off or on"),
+        (KAFKA, "system=apache-kafka:4.1.2,kafka", "no system is called 'kafka'"),
+        (Experiment(), "system=reference,apache-kafka", "cannot run in 'simulation'"),
+    ],
+)
+def test_arms_that_do_not_exist_are_refused_in_one_sentence(
+    experiment: Experiment, vary: str, sentence: str
+) -> None:
+    with pytest.raises(UsageError, match=sentence) as caught:
+        _arms(experiment, vary)
+    assert "\n" not in str(caught.value)
+
+
+def test_several_arms_are_each_compared_with_the_first(
+    tmp_path: Path, answering: Callable[[Answer], None]
+) -> None:
+    first, second, third = (f"version={version}" for version in ("4.0.2", "4.1.2", "4.4.0"))
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        if request["arm"] == third and request["seed"] == 5:
+            return failed_row(request, "no cluster")
+        lost = request["arm"] == first and request["seed"] < 9
+        return made_up_row(request, 3 * lost)
+
+    answering(answer)
+    plan = compare_plan(KAFKA, vary="version=4.0.2,4.1.2,4.4.0", seeds=10, first_seed=0)
+    result = _run(plan, tmp_path / "campaign")
+    two, three = result["comparisons"]
+    assert (two["arms"], three["arms"]) == ([first, second], [first, third])
+    assert (two["pairs"], two["only_first"], two["only_second"]) == (10, 9, 0)
+    assert (three["pairs"], three["only_first"]) == (9, 8)
+    assert (two["mcnemar_p"], three["mcnemar_p"]) == (2 / 2**9, 2 / 2**8)
+    assert (two["adjusted_p"], three["adjusted_p"]) == (4 / 2**9, 2 / 2**8)
+    assert (result["mcnemar_p"], result["same_schedules"]) == (two["mcnemar_p"], True)
+    assert result["discordant"][5]["losses"] == {first: 3, second: 0}
+    assert result["discordant"][0]["losses"] == {first: 3, second: 0, third: 0}
+    assert comparison_sentences(result) == [
+        "McNemar's exact test, same seeds in every arm:",
+        f"  {second} against {first}: p = 0.00391, 0.00781 adjusted for 2 tests",
+        f"  {third} against {first}: p = 0.00781, 0.00781 adjusted for 2 tests",
+    ]

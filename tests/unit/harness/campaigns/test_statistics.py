@@ -4,6 +4,7 @@ from math import comb, factorial, sqrt
 import pytest
 
 from harness.campaigns.statistics import (
+    holm_adjusted,
     mcnemar_exact_p,
     median,
     paired_difference_interval,
@@ -97,3 +98,10 @@ def _chance(counts: tuple[int, ...], shares: tuple[float, ...]) -> float:
         chance *= share**count
     assert ways >= comb(sum(counts), counts[0])
     return ways * chance
+
+
+def test_holms_method_keeps_the_order_and_never_exceeds_one() -> None:
+    assert holm_adjusted([]) == []
+    assert holm_adjusted([0.04]) == [0.04]
+    assert holm_adjusted([0.04, 0.01, 0.03]) == [0.06, 0.03, 0.06]
+    assert holm_adjusted([0.9, 0.8]) == [1.0, 1.0]

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from checkers.java import JavaRuntime
 from checkers.spark import archive_path
 from harness.cli import doctor
 from harness.cli.doctor import Finding, examine, fits, warm_up
 from harness.cli.main import main
 from harness.cli.progress import StandardErrorProgress
 from harness.errors import HarnessFailure
+from harness.java import JavaRuntime
 
 
 def _named(findings: list[Finding], name: str) -> Finding:

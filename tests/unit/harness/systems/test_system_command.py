@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from checkers.java import JavaRuntime
 from harness.cli import system_findings
 from harness.cli.main import main
 from harness.cli.system_findings import examine_system
 from harness.errors import HarnessFailure, UsageError
+from harness.java import JavaRuntime
 from harness.systems.apache_kafka import archive, java
 from harness.systems.apache_kafka.cache import version_cache
 from harness.systems.apache_kafka.fetch import Fetched

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from checkers.java import JavaRuntime
+from harness.java import JavaRuntime
 from harness.systems.apache_kafka import cache as cache_module
 from harness.systems.apache_kafka.cache import VersionCache, version_cache
 from harness.systems.apache_kafka.command import LAUNCHER, ending_with_parent, node_command

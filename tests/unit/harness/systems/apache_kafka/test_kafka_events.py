@@ -51,18 +51,29 @@ class Network:
         return await target.connect(address, timeout_ms)
 
 
+class Host:
+    """From where connections are opened. Mutable."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.closings = 0
+
+    def close(self) -> None:
+        self.closings += 1
+
+
 class Kafka:
     """The part of a system that a cluster uses to follow its nodes."""
 
     def __init__(self, network: Network) -> None:
-        self._network = network
+        self.host = Host(network)
         self.events: KafkaEvents | None = None
 
     def observation(self, *arguments: Any) -> KafkaObservation:
         return KafkaObservation(*arguments)
 
     def event_source(self, nodes: RunningNodes) -> KafkaEvents:
-        self.events = KafkaEvents(nodes, self._network)
+        self.events = KafkaEvents(nodes, self.host)
         return self.events
 
 
@@ -80,6 +91,7 @@ class Cluster(RealCluster):
         request = SimpleNamespace(
             system=self.system,
             clients=0,
+            seed=1,
             add_row=lambda table, row: self.rows.append((table, row)),
             on_violation=self.found.append,
         )
@@ -122,7 +134,9 @@ def followed(
         try:
             await story(cluster)
         finally:
+            assert cluster.system.host.closings == 0
             await cluster.stop_following()
+        assert cluster.system.host.closings == 1
         return cluster
 
     return asyncio.run(run())

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from checkers.java import cache_directory
 from harness.errors import UsageError
+from harness.java import cache_directory
 from harness.systems.apache_kafka import java as java_module
 from harness.systems.apache_kafka.java import find_kafka_java, mounted_paths
 from harness.systems.apache_kafka.versions import parse_version

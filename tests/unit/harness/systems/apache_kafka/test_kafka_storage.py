@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from checkers.java import JavaRuntime
 from harness.contracts.system import Node
 from harness.errors import UsageError
+from harness.java import JavaRuntime
 from harness.systems.apache_kafka.cache import version_cache
 from harness.systems.apache_kafka.storage import directory_id, disk_files, formatted_files
 from harness.systems.apache_kafka.versions import ELR_FEATURE, feature_levels, parse_version

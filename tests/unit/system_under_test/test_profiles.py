@@ -1,0 +1,37 @@
+"""Profiles: which of them behave alike, and where users find them."""
+
+import pytest
+
+from harness.cli.main import main
+from system_under_test.config import PROFILES, switches
+
+NEWER = ("kafka-4.2", "kafka-4.3", "kafka-4.4")
+
+
+@pytest.mark.parametrize("name", NEWER)
+def test_the_newest_releases_behave_like_4_1_whose_tests_cover_them(name: str) -> None:
+    assert switches(PROFILES[name]) == switches(PROFILES["kafka-4.1"])
+    assert PROFILES[name] != PROFILES["kafka-4.1"]
+
+
+def test_all_other_profiles_behave_differently() -> None:
+    others = [switches(features) for name, features in PROFILES.items() if name not in NEWER]
+    assert len(set(others)) == len(others)
+
+
+def test_newer_releases_report_higher_levels_and_their_own_name() -> None:
+    levels = [features.metadata_version for features in PROFILES.values()]
+    assert levels == sorted(set(levels))
+    assert [features.profile for features in PROFILES.values()] == list(PROFILES)
+
+
+def test_the_help_of_every_command_with_profiles_covers_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for command in ("run", "reproduce", "swarm"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        text = " ".join(capsys.readouterr().out.split())
+        current = [name for name in PROFILES if name >= "kafka-4"]
+        assert f"{current[0]} to {current[-1]}" in text, command
+        assert all(name in text for name in PROFILES if name < "kafka-4"), command
