@@ -79,7 +79,7 @@ def _b28() -> Scenario:
         Append(count=5),
     )
     kafka = (
-        VersionOutcome(first="4.0.0", last="4.1.2", outcome="loss", watched=("4.1.0", "4.1.2")),
+        VersionOutcome(first="4.0.0", last="4.2.1", outcome="loss", watched=("4.1.0", "4.1.2")),
         VersionOutcome(first="4.3.0", last="4.4.0", outcome="ok", watched=("4.3.1", "4.4.0")),
     )
     title = "followers move their replicas to another log directory, which erases the ELR"
@@ -154,7 +154,7 @@ def _raft_timers() -> Scenario:
         "raft-timers",
         "the clock of a controller steps back, and its timers stand still",
         steps,
-        versions=dict([_expect("4.0.0", "4.4.0", "stuck")]),
+        versions=dict([_expect("4.0.0", "4.4.0", "stuck", "4.1.2", "4.4.0")]),
         expected=dict.fromkeys((OFF_NO_GATE, OFF, ON), "ok"),
     )
 
@@ -212,7 +212,7 @@ VARIANTS: dict[str, Scenario] = {
                 Append(count=5),
             ),
         ),
-        versions=dict([_expect("4.1.0", "4.4.0", "loss(f)")]),
+        versions=dict([_expect("4.1.0", "4.4.0", "loss(f)", "4.1.2")]),
     ),
 }
 """Every variant by its name, which is that of the bug."""
