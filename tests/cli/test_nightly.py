@@ -160,6 +160,7 @@ def test_a_night_that_was_killed_and_one_that_was_not_have_the_same_rows(
     assert len(rows_of(night_of(killed))) == runs
 
 
+@pytest.mark.long
 def test_a_budget_ends_a_night(tmp_path: Path) -> None:
     """How many runs fit depends on the machine; none of them starts too late."""
     plan = write(tmp_path / "plan.toml", PLAN)

@@ -97,6 +97,7 @@ def test_a_killed_harness_loses_no_completed_operation_and_the_next_start_heals(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_run_of_a_campaign_that_hangs_and_is_killed_leaves_nothing(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -234,7 +234,7 @@ def test_operations_that_are_not_sorted_are_left_to_the_whole_kernel(tmp_path: P
     run = store(tmp_path, synthetic(1, 100), group_rows=30)
     (task,) = tasks(run)
     assert judge_in_buckets(LocalSpark(), task) is not None
-    (path,) = (data[4] for data in task["files"] if data[0] == "operations")
+    (path,) = (data[-1] for data in task["files"] if data[0] == "operations")
     table = pq.read_table(path)
     backwards = table.take(list(reversed(range(table.num_rows))))
     pq.write_table(backwards, path, row_group_size=30)

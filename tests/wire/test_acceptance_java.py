@@ -264,6 +264,7 @@ def test_clients_work_at_the_same_time(cluster: SharedCluster) -> None:
         client.close()
 
 
+@pytest.mark.long
 def test_a_truncation_is_recorded_by_its_name(cluster: SharedCluster) -> None:
     """The leader commits alone and is replaced; the position that was reached lies inside the new log.
 

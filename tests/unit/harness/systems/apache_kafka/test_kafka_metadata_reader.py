@@ -272,7 +272,10 @@ def test_damaged_records_are_read_once_a_controller_sends_them_intact() -> None:
     assert records_of(parts) == expected_records(log.log, 0, log.end)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    "version",
+    [*(pytest.param(one, marks=pytest.mark.long) for one in VERSIONS[:-1]), VERSIONS[-1]],
+)
 def test_a_flipped_bit_never_gives_other_offsets(version: str) -> None:
     """What is read is a prefix of the log, record by record; at most epochs of batches may be wrong."""
     log = recorded(version)
