@@ -512,6 +512,11 @@ class Plant:
     what: str
     change: Callable[[Copy], object]
 
+    @property
+    def needs_level(self) -> bool:
+        """Whether the anomaly is reported only while nothing else breaks its level (`free_appends.py`)."""
+        return self.anomaly == "unplaced-below-end"
+
 
 PLANTS: tuple[Plant, ...] = tuple(
     Plant(anomaly=anomaly, what=what, change=change)

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
+from checkers.anomalies import ANOMALIES
 from checkers.kernels.compose import by_partition, judge_run
 from checkers.planting import PLANTS, UNPLANTED, CannotPlantError, Copy, Plant
 from harness.contracts.run_context import RunContext
@@ -88,6 +89,9 @@ def _try(plant: Plant, sound: list[tuple[Tables, Verdict]], context: RunContext)
     """Plants one anomaly into the first partition that it can be planted into."""
     reason = ""
     for tables, before in sound:
+        if plant.needs_level and (others := _of_level(before, plant.anomaly)):
+            reason = reason or f"it is not reported beside {', '.join(others)}, which the run has"
+            continue
         copy = Copy(tables)
         try:
             plant.change(copy)
@@ -105,6 +109,12 @@ def _try(plant: Plant, sound: list[tuple[Tables, Verdict]], context: RunContext)
     return PlantResult(
         anomaly=plant.anomaly, what=plant.what, outcome=Outcome.NOT_PLANTED, detail=reason
     )
+
+
+def _of_level(verdict: Verdict, anomaly: str) -> list[str]:
+    """Returns the anomalies in a verdict that break the same level as another one."""
+    level = ANOMALIES[anomaly].level
+    return sorted({found.id for found in verdict.anomalies if ANOMALIES[found.id].level == level})
 
 
 def _count(verdict: Verdict, anomaly: str) -> int:

@@ -32,6 +32,15 @@ def run() -> tuple[dict, RunContext]:
     return _run("one-isolated-follower.toml", 3)
 
 
+def test_what_a_broken_level_hides_is_not_planted() -> None:
+    tables, context = _run("power-cuts.toml", 2)
+    results = {result.anomaly: result for result in self_test(tables, context)}
+    hidden = results["unplaced-below-end"]
+    assert hidden.outcome is Outcome.NOT_PLANTED
+    assert hidden.detail == "it is not reported beside stale-end, which the run has"
+    assert Outcome.MISSED not in {result.outcome for result in results.values()}
+
+
 def _with_group(tables: dict, context: RunContext) -> tuple[dict, RunContext]:
     """Adds a consumer group of the processes that polled, which committed what they received."""
     partition = tables["operations"].column("partition")[0].as_py()
