@@ -45,11 +45,11 @@ def test_a_missing_document_is_stale(tmp_path, monkeypatch):
 
 def test_every_rule_and_every_defect_has_a_section():
     # The stored documents; the first test shows that they are current.
-    text = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/rules.md").read_text(encoding="utf-8")
     assert [line for line in text.splitlines() if line.startswith("### ")] == [
         f"### {rule}" for rule in RULES
     ]
-    text = (ROOT / "docs" / "defects.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/defects.md").read_text(encoding="utf-8")
     for defect in DEFECTS.values():
         assert f"### {defect.id} {defect.name}" in text
 
