@@ -3,11 +3,17 @@
 A port of the range from which the kernel gives ports to outgoing connections is unfit: while a node is down,
 its peers try to connect to it, and the kernel may give such a connection, or any other, the very port that the
 node wants back. A connection to oneself can even succeed then.
+
+While a node is down or not yet up, its port is free as far as the kernel knows. So that clusters of other processes
+do not choose it, a process reserves the ports that it has chosen.
 """
 
 import contextlib
+import os
 import random
 import socket
+import sys
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +26,10 @@ OUTGOING_FIRST = 32768
 FIRST = 10000
 """Below it are the ports of well-known services."""
 PORT_MAX = 65535
+RESERVED_MAX = 500
+"""How many reservations a process keeps, the newest ones: many more than the nodes that it runs at a time."""
+
+_reserved: deque[int] = deque()
 
 
 def listening_ports(count: int, first: int | None) -> list[int]:
@@ -49,9 +59,15 @@ def listening_ports(count: int, first: int | None) -> list[int]:
 
 def _any_free(count: int, held: contextlib.ExitStack) -> list[int]:
     ports: list[int] = []
-    for port in _candidates():
+    candidates = list(_candidates())
+    # Where only a few ports can be chosen at all, a reserved one that is free is better than none.
+    for port, is_reserved in [(p, True) for p in candidates] + [(p, False) for p in candidates]:
         with contextlib.suppress(OSError):
+            if port in ports:
+                continue
             _hold(port, held)
+            if is_reserved:
+                _reserve(port)
             ports.append(port)
             if len(ports) == count:
                 return ports
@@ -75,6 +91,21 @@ def _outgoing_range() -> tuple[int, int]:
     except (OSError, ValueError):
         return OUTGOING_FIRST, PORT_MAX
     return int(first), int(last)
+
+
+def _reserve(port: int) -> None:
+    """Reserves a port among the processes of this program, until this one ends.
+
+    Raises:
+        OSError: It is reserved.
+    """
+    if sys.platform != "linux":
+        return  # no other system has names of sockets that vanish with their process
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mark:
+        mark.bind(f"\0laststand-port-{port}")
+        _reserved.append(mark.detach())
+    if len(_reserved) > RESERVED_MAX:
+        os.close(_reserved.popleft())
 
 
 def _hold(port: int, held: contextlib.ExitStack) -> None:

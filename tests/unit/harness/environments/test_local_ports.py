@@ -1,6 +1,8 @@
 """Ports of a local cluster are not those that the kernel gives to outgoing connections."""
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,3 +48,23 @@ def test_a_port_that_is_taken_is_not_chosen(outgoing: Path) -> None:
 def test_consecutive_ports_begin_where_the_user_says(outgoing: Path) -> None:
     first = max(ports.listening_ports(1, None)[0] - 3, ports.FIRST)
     assert ports.listening_ports(1, first) == [first]
+
+
+def test_a_port_that_another_process_has_reserved_is_not_chosen(outgoing: Path) -> None:
+    """A node that is down does not hold its port."""
+    outgoing.write_text("10100 65535")
+    code = (
+        "import sys; from harness.environments.local import ports; from pathlib import Path;"
+        f"ports.OUTGOING = Path({str(outgoing)!r});"
+        "print(*ports.listening_ports(50, None), flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        theirs = {int(word) for word in other.stdout.readline().split()}
+        assert len(theirs) == 50
+        assert not theirs & set(ports.listening_ports(40, None))
+        other.communicate()
+    # The end of the process ends its reservations; of fewer than all ports these are then chosen again.
+    assert theirs & set(ports.listening_ports(50, None))
