@@ -4,8 +4,8 @@ A port of the range from which the kernel gives ports to outgoing connections is
 its peers try to connect to it, and the kernel may give such a connection, or any other, the very port that the
 node wants back. A connection to oneself can even succeed then.
 
-While a node is down or not yet up, its port is free as far as the kernel knows. So that clusters of other processes
-do not choose it, a process reserves the ports that it has chosen.
+While a node is down or not yet up, its port is free as far as the kernel knows. So that clusters of other
+processes do not choose it, a process reserves the ports that it has chosen.
 """
 
 import contextlib
