@@ -4,9 +4,7 @@ A fault becomes an action (`harness.contracts.administration`), which the cluste
 are the broker that executed it; none if the request was refused, so that what did not happen counts for nothing.
 """
 
-import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from harness.contracts.administration import (
@@ -23,7 +21,7 @@ from harness.contracts.metadata import CommittedMetadata, PartitionState
 from harness.errors import UsageError
 from nemesis.fault import Fault
 from nemesis.faults import FAULTS, Group
-from nemesis.mechanism import Effect
+from nemesis.mechanism import Moment
 from nemesis.parameters import ELECTIONS
 
 ACTIONS = tuple(name for name, row in FAULTS.items() if row.group is Group.ADMIN)
@@ -59,28 +57,6 @@ class Administered(Protocol):
     async def administer(self, action: Action) -> ActionOutcome:
         """Requests an action; returns what became of it after a limited time."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Administration:
-    """An action that was requested (`nemesis.mechanism.Injection`).
-
-    Attributes:
-        nodes: The broker that executed it, or may have; none if it was refused.
-        facts: The evidence.
-        took_effect: What the evidence shows.
-    """
-
-    nodes: tuple[str, ...]
-    facts: Mapping[str, Any]
-    took_effect: bool
-
-    async def heal(self) -> None:
-        """Does nothing: nothing is in force."""
-
-    async def effect(self) -> Effect:
-        """Returns the evidence collected at the injection."""
-        return Effect(took_effect=self.took_effect, evidence=dict(self.facts))
 
 
 def action_of(fault: Fault, *, broker: int = -1, replicas: tuple[int, ...] = ()) -> Action:
@@ -119,22 +95,20 @@ def action_of(fault: Fault, *, broker: int = -1, replicas: tuple[int, ...] = ())
     return ElectLeader(topic=topic, partition=partition, unclean=unclean)
 
 
-async def inject_action(
-    cluster: Administered, fault: Fault, nodes: tuple[str, ...]
-) -> Administration:
+async def inject_action(cluster: Administered, fault: Fault, nodes: tuple[str, ...]) -> Moment:
     """Requests what a fault is; returns once it is executed and visible, or certainly or probably will not be."""
     population = cluster.population()
     brokers = dict(population.brokers)
     targets = [brokers[name] for name in nodes if name in brokers]
     if fault.fault == MoveReplica.name and not targets:
-        return Administration(nodes=(), facts={}, took_effect=False)
-    done: list[Administration] = []
+        return Moment(nodes=(), facts={}, took_effect=False)
+    done: list[Moment] = []
     for broker in targets or [-1]:
         action = action_of(fault, broker=broker, replicas=_next_replicas(cluster, fault))
         done.append(await _one(cluster, action))
     if len(done) == 1:
         return done[0]
-    return Administration(
+    return Moment(
         nodes=tuple(name for one in done for name in one.nodes),
         facts={
             population.name_of(broker): dict(one.facts)
@@ -144,7 +118,7 @@ async def inject_action(
     )
 
 
-async def _one(cluster: Administered, action: Action) -> Administration:
+async def _one(cluster: Administered, action: Action) -> Moment:
     view = cluster.metadata
     names = _partitions_of(action, view)
     before, offset = {name: view.partitions.get(name) for name in names}, view.offset
@@ -152,7 +126,7 @@ async def _one(cluster: Administered, action: Action) -> Administration:
     is_seen = outcome.is_accepted
     if outcome.is_accepted:
         # A response may arrive before the metadata that it is about.
-        is_seen = await _wait(view, lambda: _shows(action, view, before, offset))
+        is_seen = await view.comes_to(lambda: _shows(action, view, before, offset), SEEN_LIMIT_MS)
     facts: dict[str, Any] = dict(outcome.evidence)
     changed = {
         name: {"before": _state(old), "after": _state(view.partitions.get(name))}
@@ -170,7 +144,7 @@ async def _one(cluster: Administered, action: Action) -> Administration:
                 "the unclean election was requested, and no response says whether it took place"
             )
     who = (cluster.population().name_of(outcome.broker),) if outcome.broker is not None else ()
-    return Administration(
+    return Moment(
         nodes=who if may_have_happened else (),
         facts=facts,
         took_effect=outcome.is_accepted and is_seen,
@@ -214,32 +188,6 @@ def _shows(
         return new.replicas != old.replicas
     # A setting or a level is a record without a partition, and a directory is the broker's own matter.
     return isinstance(action, MoveReplica) or view.offset > offset
-
-
-async def _wait(view: CommittedMetadata, condition: Callable[[], bool]) -> bool:
-    """Waits for a condition on committed metadata for a limited time; returns whether it came true."""
-    if condition():
-        return True
-    here = asyncio.get_running_loop()
-    came_true: asyncio.Future[None] = here.create_future()
-
-    def check() -> None:
-        if condition():
-            here.call_soon(_finish, came_true)
-
-    view.watch(check)
-    try:
-        await asyncio.wait_for(came_true, SEEN_LIMIT_MS / 1e3)
-    except TimeoutError:
-        return False
-    finally:
-        view.unwatch(check)
-    return True
-
-
-def _finish(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def _next_replicas(cluster: Administered, fault: Fault) -> tuple[int, ...]:

@@ -61,3 +61,30 @@ class Injector(Protocol):
     async def settle(self) -> None:
         """Removes whatever is still wrong, of all injections; the last step before the final phase."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A fault that is over as soon as it has happened.
+
+    Attributes:
+        nodes: The nodes that it affected.
+        facts: The evidence.
+        took_effect: What the evidence shows.
+    """
+
+    nodes: tuple[str, ...]
+    facts: Mapping[str, Any]
+    took_effect: bool
+
+    async def heal(self) -> None:
+        """Does nothing: nothing is in force."""
+
+    async def effect(self) -> Effect:
+        """Returns the evidence collected at the injection."""
+        return known_effect(self.facts, self.took_effect)
+
+
+def known_effect(facts: Mapping[str, Any], took_effect: bool) -> Effect:
+    """Returns an effect whose evidence is complete."""
+    return Effect(took_effect=took_effect, evidence=dict(facts))

@@ -4,6 +4,7 @@ A cluster (simulated or real) feeds committed changes in order of their offsets;
 view or waits for a condition on it. Nothing here depends on how the cluster is reached.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -63,6 +64,27 @@ class CommittedMetadata:
         """Stops calling `callback`."""
         self._watchers.remove(callback)
 
+    async def comes_to(self, condition: Callable[[], bool], limit_ms: float) -> bool:
+        """Waits for a condition on this metadata for a limited time; returns whether it came true."""
+        if condition():
+            return True
+        here = asyncio.get_running_loop()
+        came_true: asyncio.Future[None] = here.create_future()
+
+        def check() -> None:
+            # Metadata may change on another loop.
+            if not came_true.done() and condition():
+                here.call_soon(_finish, came_true)
+
+        self.watch(check)
+        try:
+            await asyncio.wait_for(came_true, limit_ms / 1e3)
+        except TimeoutError:
+            return False
+        finally:
+            self.unwatch(check)
+        return True
+
     def changed(self) -> None:
         """Calls the watchers; called by the cluster after it changed the view."""
         for callback in tuple(self._watchers):
@@ -72,3 +94,8 @@ class CommittedMetadata:
         """Whether the broker is fenced or unknown."""
         state = self.brokers.get(broker)
         return state is None or state.fenced
+
+
+def _finish(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

@@ -42,6 +42,27 @@ def alone_by_isolation(last: int = 1) -> tuple[Step, ...]:
     )
 
 
+ALONE_BY_CUTS: tuple[Step, ...] = (
+    inject("cut-12", "cut", "b1", "b2", planes=("inter-broker",)),
+    inject("cut-13", "cut", "b1", "b3", planes=("inter-broker",)),
+    # A follower whose log end equals the leader's never lags (FS-5), however long it is silent: without one more
+    # record the ISR would not shrink. With acks=0 it carries no promise.
+    Append(count=1, acks=0),
+    Wait(isr=(1,)),
+)
+"""Leader 1 loses its links to 2 and 3, and is then the only member of the ISR."""
+
+LOSES_ITS_TAIL_AND_RETURNS: tuple[Step, ...] = (
+    power(1, 5),
+    Wait(fenced=(1,)),
+    heal("cut-12", "cut-13"),
+    start(1),
+    Wait(unfenced=(1,), has_leader=True),
+    Wait(isr=(1, 2, 3)),
+    Append(count=5),
+)
+"""What follows `ALONE_BY_CUTS`."""
+
 RETURN_2_1_3: tuple[Step, ...] = (
     heal("isolate-b2"),
     Wait(unfenced=(2,)),

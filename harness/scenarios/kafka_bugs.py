@@ -9,6 +9,8 @@ or the cluster has no active controller although a majority of the controllers i
 """
 
 from harness.scenarios.common import (
+    ALONE_BY_CUTS,
+    LOSES_ITS_TAIL_AND_RETURNS,
     RETURN_2_1_3,
     TEN_RECORDS,
     alone_by_isolation,
@@ -63,20 +65,9 @@ def _b28() -> Scenario:
         ]
     steps: tuple[Step, ...] = (
         *TEN_RECORDS,
-        inject("cut-12", "cut", "b1", "b2", planes=("inter-broker",)),
-        inject("cut-13", "cut", "b1", "b3", planes=("inter-broker",)),
-        # A follower whose log end equals the leader's never lags (FS-5): without one more record the ISR would not
-        # shrink. With acks=0 it carries no promise.
-        Append(count=1, acks=0),
-        Wait(isr=(1,)),
+        *ALONE_BY_CUTS,
         *moves,
-        power(1, 5),
-        Wait(fenced=(1,)),
-        heal("cut-12", "cut-13"),
-        start(1),
-        Wait(unfenced=(1,), has_leader=True),
-        Wait(isr=(1, 2, 3)),
-        Append(count=5),
+        *LOSES_ITS_TAIL_AND_RETURNS,
     )
     kafka = (
         VersionOutcome(first="4.0.0", last="4.2.1", outcome="loss", watched=("4.1.0", "4.1.2")),

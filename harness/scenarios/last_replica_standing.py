@@ -13,6 +13,8 @@ election); "weak" (only acks=1 records gone); "visible" (a record was read and l
 """
 
 from harness.scenarios.common import (
+    ALONE_BY_CUTS,
+    LOSES_ITS_TAIL_AND_RETURNS,
     RETURN_2_1_3,
     TEN_RECORDS,
     alone_by_isolation,
@@ -75,19 +77,8 @@ def _v3(variant: str, title: str, cut: Fault, *, expected: dict[str, str]) -> Sc
 def _v3b() -> Scenario:
     steps: list[Step] = [
         *TEN_RECORDS,
-        inject("cut-12", "cut", "b1", "b2", planes=("inter-broker",)),
-        inject("cut-13", "cut", "b1", "b3", planes=("inter-broker",)),
-        # A follower whose log end equals the leader's never lags (FS-5), however long it is silent: without one
-        # more record the ISR would not shrink. With acks=0 it carries no promise.
-        Append(count=1, acks=0),
-        Wait(isr=(1,)),
-        power(1, 5),
-        Wait(fenced=(1,)),
-        heal("cut-12", "cut-13"),
-        inject("start-b1", "start", "b1"),
-        Wait(unfenced=(1,), has_leader=True),
-        Wait(isr=(1, 2, 3)),
-        Append(count=5),
+        *ALONE_BY_CUTS,
+        *LOSES_ITS_TAIL_AND_RETURNS,
     ]
     title = "the leader loses the links to its followers, shrinks the ISR to itself, loses its tail"
     return _scenario("V3b", title, 3, 2, steps, _outcomes("loss", "loss", "ok"))

@@ -290,36 +290,11 @@ class Story:
 
     async def _came_true(self, wait: Wait, limit_ms: int) -> bool:
         """Waits for a condition for a limited time; returns whether it came true."""
-        is_true = await self._watched(wait, limit_ms)
+        metadata, name, before = self._cluster.metadata, self._name(wait), self._controller
+        is_true = await metadata.comes_to(lambda: wait.holds(metadata, name, before), limit_ms)
         if is_true and wait.new_controller:
-            self._controller = self._cluster.metadata.active_controller
+            self._controller = metadata.active_controller
         return is_true
-
-    async def _watched(self, wait: Wait, limit_ms: int) -> bool:
-        metadata = self._cluster.metadata
-        name = self._name(wait)
-        if wait.holds(metadata, name, self._controller):
-            return True
-        loop = asyncio.get_running_loop()
-        came_true: asyncio.Future[None] = loop.create_future()
-
-        def check() -> None:
-            if not came_true.done() and wait.holds(metadata, name, self._controller):
-                loop.call_soon(_set, came_true)
-
-        metadata.watch(check)
-        try:
-            await asyncio.wait_for(came_true, limit_ms / 1e3)
-        except TimeoutError:
-            return False
-        finally:
-            metadata.unwatch(check)
-        return True
-
-
-def _set(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def _plain(step: Step) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from harness.contracts.metadata import CommittedMetadata
 from harness.simulation.node import SimNode
 from harness.simulation.world import World
 from nemesis.fault import Fault
-from nemesis.mechanism import Effect, Injection
+from nemesis.mechanism import Effect, Injection, known_effect
 from system_under_test.protocol.record_batch import BatchHeader, CorruptBatchError, read_headers
 
 Inject = Callable[[Fault, tuple[str, ...]], Awaitable[Injection]]
@@ -61,28 +61,6 @@ class Mechanism(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """A fault that is over as soon as it has happened.
-
-    Attributes:
-        nodes: The nodes that it affected.
-        facts: The evidence.
-        took_effect: What the evidence shows.
-    """
-
-    nodes: tuple[str, ...]
-    facts: Mapping[str, Any]
-    took_effect: bool
-
-    async def heal(self) -> None:
-        """Does nothing: nothing is in force."""
-
-    async def effect(self) -> Effect:
-        """Returns the evidence collected at the injection."""
-        return known_effect(self.facts, self.took_effect)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
     """A fault that took nodes down; starting them heals it.
 
@@ -106,11 +84,6 @@ class Outage:
     async def effect(self) -> Effect:
         """Returns the evidence collected at the injection."""
         return known_effect(self.facts, self.took_effect)
-
-
-def known_effect(facts: Mapping[str, Any], took_effect: bool) -> Effect:
-    """Returns an effect whose evidence is complete."""
-    return Effect(took_effect=took_effect, evidence=dict(facts))
 
 
 def alive(world: World, nodes: Iterable[str]) -> tuple[str, ...]:

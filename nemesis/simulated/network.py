@@ -11,9 +11,9 @@ from harness.contracts.cluster import Population
 from harness.simulation.network import SimNetwork
 from harness.simulation.network_faults import NetworkFault
 from nemesis.fault import Fault
-from nemesis.mechanism import Effect, Injection
+from nemesis.mechanism import Effect, Injection, Moment
 from nemesis.shapes import Pairs, affected_pairs
-from nemesis.simulated.mechanism import Inject, Moment
+from nemesis.simulated.mechanism import Inject
 
 KIB = 1024
 NS_PER_MS = 1_000_000

@@ -8,10 +8,9 @@ from typing import Any
 from harness.simulation.node import SimNode
 from harness.simulation.world import World
 from nemesis.fault import Fault
-from nemesis.mechanism import Effect, Injection
+from nemesis.mechanism import Effect, Injection, Moment
 from nemesis.simulated.mechanism import (
     Inject,
-    Moment,
     Outage,
     alive,
     incarnations,

@@ -9,6 +9,7 @@ import pytest
 
 from harness.environments.hosts import docker, image
 from harness.errors import HarnessFailure, UsageError
+from tests.containers import ssh_world
 from tests.containers.network_rig import RigHost, Site, clean_site, hosts_or_skip, why_not
 
 HERE = Path(__file__).parent
@@ -72,3 +73,12 @@ def site(rig: list[RigHost]) -> Iterator[Site]:
     """Yields the hosts for one test, which leaves no rule behind."""
     with clean_site(rig) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def hosts(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Yields the inventory of two hosts with sshd."""
+    if not engine.images.list(name=ssh_world.image_name()):
+        pytest.skip("no image of a host; `python -m tests.containers.ssh_world build` makes it")
+    with ssh_world.hosts(engine, tmp_path_factory.mktemp("ssh")) as path:
+        yield path

@@ -1,21 +1,17 @@
 """Apache Kafka on two hosts over SSH that have neither Java nor Kafka before."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import ssh_world
 
 from harness.cli.main import main
 from results.history_files import read_tables
 from tests.kafka_jars import kafka_or_skip
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.long,
-]  # some minutes, most of them for copying and starting Java
+# Some minutes, most of them for copying and starting Java.
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
 
 CLOCKS = """
 name = "clocks"
@@ -46,14 +42,6 @@ at_ms = 5000
 for_ms = 2000
 params = { ms = 500, period_ms = 100 }
 """
-
-
-@pytest.fixture(scope="module")
-def hosts(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    if not engine.images.list(name=ssh_world.image_name()):
-        pytest.skip("no image of a host; `python -m tests.containers.ssh_world build` makes it")
-    with ssh_world.hosts(engine, tmp_path_factory.mktemp("ssh")) as path:
-        yield path
 
 
 def call(

@@ -1,12 +1,10 @@
 """The same faults on two hosts over SSH, made of containers with sshd, through paramiko only."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import ssh_world
 
 from harness.cli.main import main
 from harness.environments.hosts.inventory import load_inventory
@@ -45,14 +43,6 @@ targets = ["active_controller"]
 at_ms = 5800
 for_ms = 600
 """
-
-
-@pytest.fixture(scope="module")
-def hosts(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    if not engine.images.list(name=ssh_world.image_name()):
-        pytest.skip("no image of a host; `python -m tests.containers.ssh_world build` makes it")
-    with ssh_world.hosts(engine, tmp_path_factory.mktemp("ssh")) as path:
-        yield path
 
 
 def call(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, dict[str, Any]]:

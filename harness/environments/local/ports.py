@@ -9,6 +9,7 @@ processes do not choose it, a process reserves the ports that it has chosen.
 """
 
 import contextlib
+import itertools
 import os
 import random
 import socket
@@ -59,14 +60,13 @@ def listening_ports(count: int, first: int | None) -> list[int]:
 
 def _any_free(count: int, held: contextlib.ExitStack) -> list[int]:
     ports: list[int] = []
-    candidates = list(_candidates())
     # Where only a few ports can be chosen at all, a reserved one that is free is better than none.
-    for port, is_reserved in [(p, True) for p in candidates] + [(p, False) for p in candidates]:
+    for must_be_ours, port in itertools.product((True, False), _candidates()):
+        if port in ports:
+            continue
         with contextlib.suppress(OSError):
-            if port in ports:
-                continue
             _hold(port, held)
-            if is_reserved:
+            if must_be_ours:
                 _reserve(port)
             ports.append(port)
             if len(ports) == count:

@@ -32,8 +32,8 @@ class FileCut:
         cached_bytes: Its length before.
         unsynced_bytes: Bytes that the kernel alone would have lost, as `lost_bytes` counts them.
         kept_bytes: Length of the part of the cached content that survived from the beginning on.
-        lost_bytes: The rest of the cached content, without whole pages of zeros at its end: a file that was
-            allocated in advance does not lose what nobody wrote.
+        lost_bytes: The rest of the cached content. Whole pages of zeros at its end do not count, because files may
+            be allocated in advance.
         size_after: Its length after; None if the name is gone.
     """
 
