@@ -8,6 +8,8 @@ Outcome words as in `last_replica_standing`, and "stuck": the partition has no l
 or the cluster has no active controller although a majority of the controllers is up.
 """
 
+from dataclasses import dataclass
+
 from harness.scenarios.common import (
     ALONE_BY_CUTS,
     LOSES_ITS_TAIL_AND_RETURNS,
@@ -206,4 +208,37 @@ VARIANTS: dict[str, Scenario] = {
         versions=dict([_expect("4.1.0", "4.4.0", "loss(f)", "4.1.2")]),
     ),
 }
-"""Every variant by its name, which is that of the bug."""
+"""Every variant that is a scenario, by its name, which is that of the bug."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestBug:
+    """A bug that a single request shows, sent to processes of this machine.
+
+    Attributes:
+        title: One line.
+        request: Id of the request in `laststand conformance --list`.
+        versions: "blocked" where the request is never answered, "ok" where it is.
+    """
+
+    title: str
+    request: str
+    versions: tuple[VersionOutcome, ...]
+
+    def predicted(self, version: str) -> str:
+        """Returns the outcome word for a version; "" if the table has none."""
+        return next((row.outcome for row in self.versions if row.covers(version)), "")
+
+
+REQUESTS: dict[str, RequestBug] = {
+    "null-records": RequestBug(
+        title="a Produce request with null records is never answered",
+        request="produce/null records",
+        versions=(
+            VersionOutcome(
+                first="4.0.0", last="4.4.0", outcome="blocked", watched=("4.1.2", "4.4.0")
+            ),
+        ),
+    )
+}
+"""Every variant that is a single request, by its name."""

@@ -17,10 +17,12 @@ from harness.cli.options import (
 from harness.cli.output import print_json, show
 from harness.cli.progress import StandardErrorProgress
 from harness.cli.runs import open_store, run_and_judge, spark_for
+from harness.errors import UsageError
 from harness.seeds import check_seed
 
 if TYPE_CHECKING:
     from harness.runs.experiment import Experiment
+    from harness.scenarios.kafka_bugs import RequestBug
 
 
 def add_parser(commands: Subcommands) -> None:
@@ -34,7 +36,7 @@ def add_parser(commands: Subcommands) -> None:
     parser.add_argument(
         "--variant",
         metavar="NAME",
-        help="run this variant, for example V3a or B-28 (default: V3b, or B-31)",
+        help="run this variant, for example V3a, B-28 or null-records (default: V3b, or B-31)",
     )
     parser.add_argument(
         "--attempts",
@@ -52,8 +54,10 @@ def add_parser(commands: Subcommands) -> None:
 def reproduce(options: argparse.Namespace) -> int:
     """Runs a scripted scenario, judges it, and compares the outcome with the predicted one."""
     from harness.runs.scripted import scenario_experiment
-    from harness.scenarios import find_scenario
+    from harness.scenarios import find_scenario, kafka_bugs
 
+    if options.scenario == "kafka-bug" and options.variant in kafka_bugs.REQUESTS:
+        return _request(options, kafka_bugs.REQUESTS[options.variant])
     scenario = find_scenario(options.scenario, options.variant)
     experiment = scenario_experiment(
         scenario,
@@ -103,4 +107,53 @@ def _attempts(options: argparse.Namespace, experiment: "Experiment") -> int:
             ),
         )
     is_as_predicted = total["as_predicted"] == total["attempts"]
+    return exit_codes.VALID if is_as_predicted else exit_codes.INVALID
+
+
+def _request(options: argparse.Namespace, bug: "RequestBug") -> int:
+    """Sends the request of a bug to processes of this machine, and compares what came back with the prediction."""
+    from harness.conformance.run import never_answered
+    from harness.systems.apache_kafka.versions import NAME, parse_version
+    from results.tables import line, table
+
+    keys = system_keys(options)
+    if keys.get("system") != NAME or not keys.get("version"):
+        raise UsageError(
+            f"variant {options.variant} is a request to Apache Kafka; name a version, for example "
+            f"--system {NAME}:4.1.2"
+        )
+    if options.profile is not None or options.hosts is not None:
+        raise UsageError(
+            f"variant {options.variant} takes no --profile and no --hosts: the version decides, and "
+            "it is sent to processes of this machine"
+        )
+    if options.on not in (None, "local"):
+        raise UsageError(
+            f"variant {options.variant} is sent to processes of this machine: leave --on "
+            f"{options.on} out, or use --on local"
+        )
+    version = parse_version(keys["version"])
+    with StandardErrorProgress(quiet=options.quiet) as progress:
+        outcomes = [
+            "blocked" if never_answered(version, bug.request, progress) else "ok"
+            for _ in range(options.attempts)
+        ]
+    predicted = bug.predicted(str(version))
+    is_as_predicted = set(outcomes) == {predicted}
+    total = {
+        "variant": options.variant,
+        "system": f"{NAME}:{version}",
+        "request": bug.request,
+        "outcomes": outcomes,
+        "predicted": predicted,
+        "is_as_predicted": is_as_predicted,
+    }
+    if options.json:
+        print_json(total)
+    else:
+        rows = [(str(number), outcome) for number, outcome in enumerate(outcomes, 1)]
+        show(
+            table(("attempt", "outcome"), rows, right={"attempt"}),
+            line(f"{bug.title}: Apache Kafka {version}, predicted {predicted or 'nothing'}"),
+        )
     return exit_codes.VALID if is_as_predicted else exit_codes.INVALID
