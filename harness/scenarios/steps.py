@@ -160,6 +160,7 @@ class Scenario:
         expected: Outcome word per profile family: "elr-off-no-gate", "elr-off", "elr-on".
         versions: Outcome words for versions of systems that have versions, by system; they win over `expected`.
         partition: The partition to which it appends, and about which it waits.
+        brokers: How many it needs.
         log_dirs: Log directories that every broker needs.
         features: Levels of the features that it needs, for systems that have versions.
     """
@@ -173,6 +174,7 @@ class Scenario:
     versions: Mapping[str, tuple[VersionOutcome, ...]] = field(default_factory=dict)
     partitions: int = 1
     partition: int = 0
+    brokers: int = 3
     log_dirs: int = 1
     features: Mapping[str, int] = field(default_factory=dict)
 
