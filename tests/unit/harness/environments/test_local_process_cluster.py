@@ -39,25 +39,29 @@ class FakeLocal:
         return -9
 
 
+def cluster_of(local: FakeLocal, violations: list[str]) -> ProcessCluster:
+    request = ClusterRequest(
+        system=local.system,
+        settings=Settings(profile="kafka-4.1", timings="fast"),
+        brokers=1,
+        controllers=0,
+        clients=1,
+        disk="ext4",
+        inventory=Path(),
+        logs_to=Path(),
+        add_row=lambda table, row: None,
+        on_violation=lambda violation: violations.append(violation.sentence),
+        seed=7,
+    )
+    return ProcessCluster(local, request)  # type: ignore[arg-type]
+
+
 def test_a_node_that_is_killed_while_it_starts_did_not_end_by_itself() -> None:
     violations: list[str] = []
     local = FakeLocal()
 
     async def story() -> None:
-        request = ClusterRequest(
-            system=local.system,
-            settings=Settings(profile="kafka-4.1", timings="fast"),
-            brokers=1,
-            controllers=0,
-            clients=1,
-            disk="ext4",
-            inventory=Path(),
-            logs_to=Path(),
-            add_row=lambda table, row: None,
-            on_violation=lambda violation: violations.append(violation.sentence),
-            seed=7,
-        )
-        cluster = ProcessCluster(local, request)  # type: ignore[arg-type]
+        cluster = cluster_of(local, violations)
         start = asyncio.create_task(cluster.start_node("b1"))
         await asyncio.to_thread(local.was_started.wait, LIMIT_S)
         kill = asyncio.create_task(cluster.end_process("b1", "kill", LIMIT_S))
@@ -75,3 +79,15 @@ def test_a_node_that_is_killed_while_it_starts_did_not_end_by_itself() -> None:
 
     asyncio.run(story())
     assert violations == ["b1 ended by itself (exit code -9): final line"], "the second end only"
+
+
+def test_a_node_that_two_faults_start_at_once_is_started_once() -> None:
+    local = FakeLocal()
+    local.may_return.set()
+
+    async def story() -> None:
+        cluster = cluster_of(local, [])
+        await asyncio.gather(cluster.start_node("b1"), cluster.start_node("b1"))
+
+    asyncio.run(story())
+    assert local.node.pid == 1
