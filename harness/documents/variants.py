@@ -39,6 +39,7 @@ acknowledged by all replicas first, and nothing is fsynced. Unless stated otherw
 the first five.
 
     laststand reproduce last-replica-standing --variant V3b --profile kafka-4.0
+    laststand reproduce last-replica-standing --all          # every variant, with every outcome seen
 
 ## Predicted outcomes
 

@@ -246,7 +246,7 @@ def _v13(variant: str, lossy: int, expected: dict[str, str]) -> Scenario:
     The followers leave in the order 5, 4, 3, 2, so that with ELR on 2 and 3 are in the ELR.
     """
     steps: list[Step] = [*TEN_RECORDS]
-    members = (1, 2, 3, 4, 5)
+    members: tuple[int, ...] = (1, 2, 3, 4, 5)
     for broker in (5, 4, 3, 2):
         members = tuple(member for member in members if member != broker)
         steps += [isolate(broker), Wait(fenced=(broker,), isr=members)]
