@@ -16,8 +16,10 @@ from harness.scenarios.common import (
     RETURN_2_1_3,
     TEN_RECORDS,
     alone_by_isolation,
+    cut_off,
     heal,
     inject,
+    isolate,
     power,
     start,
 )
@@ -106,6 +108,44 @@ def _b31() -> Scenario:
     )
 
 
+def _b34() -> Scenario:
+    steps: tuple[Step, ...] = (
+        *TEN_RECORDS,
+        # Broker 5 is away, so that the reassignment, which adds 4 and 5, is not completed.
+        isolate(5),
+        Wait(fenced=(5,)),
+        inject("add-4", "reassign", partition=f"{TOPIC}-0", replicas=(1, 4, 5)),
+        Wait(isr=(1, 2, 3, 4)),
+        isolate(2),
+        Wait(fenced=(2,), isr=(1, 3, 4)),
+        isolate(3),
+        Wait(fenced=(3,), isr=(1, 4)),
+        inject("stop-b4", "stop", "b4"),
+        Wait(fenced=(4,), isr=(1,), elr=(4,)),
+        inject("cancel", "reassign", partition=f"{TOPIC}-0", replicas=()),
+        # Its registration is clean. It is no replica any more, so it deletes its log.
+        start(4),
+        Wait(unfenced=(4,)),
+        cut_off(4),
+        inject("add-4-again", "reassign", partition=f"{TOPIC}-0", replicas=(1, 4, 5)),
+        inject("kill-b1", "kill", "b1"),
+        Wait(fenced=(1,)),
+        # Without the bug nobody can lead until broker 1 returns.
+        Observe(until=Wait(has_leader=True), limit_ms=OBSERVED_MS),
+        heal("isolate-b2", "isolate-b3", "isolate-b5", "cut-14"),
+        start(1),
+        Wait(unfenced=(1, 2, 3, 4, 5), has_leader=True),
+        Append(count=5),
+    )
+    return _scenario(
+        "B-34",
+        "a replica that was removed stays in the ELR, and leads when it is added again, empty",
+        steps,
+        versions=dict([_expect("4.0.0", "4.4.0", "loss", "4.0.2", "4.1.2", "4.3.1", "4.4.0")]),
+        brokers=5,
+    )
+
+
 def _b47() -> Scenario:
     steps: tuple[Step, ...] = (
         *TEN_RECORDS,
@@ -178,6 +218,7 @@ _BY_PROFILE = {OFF_NO_GATE: "loss", OFF: "loss", ON: "ok"}
 VARIANTS: dict[str, Scenario] = {
     "B-28": _b28(),
     "B-31": _b31(),
+    "B-34": _b34(),
     "B-47": _b47(),
     "raft-timers": _raft_timers(),
     "B-48": _scenario(

@@ -210,7 +210,7 @@ def _feature_codes(response: Any) -> Codes:
 def _reassignment(action: Reassign) -> Any:
     m = alter_reassignments_request
     partition = m.ReassignablePartition(
-        partition_index=action.partition, replicas=tuple(action.replicas)
+        partition_index=action.partition, replicas=tuple(action.replicas) or None
     )
     return m.AlterPartitionReassignmentsRequest(
         timeout=millis(REQUEST_TIMEOUT_MS),

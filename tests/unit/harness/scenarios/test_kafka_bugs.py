@@ -22,6 +22,8 @@ def predicted(variant: str, version: str) -> str:
         ("B-31", "4.1.2", "loss"),
         ("B-31", "4.3.1", "loss"),
         ("B-31", "4.4.0", "loss"),
+        ("B-34", "4.1.2", "loss"),
+        ("B-34", "4.4.0", "loss"),
         ("B-28", "4.1.0", "loss"),
         ("B-28", "4.1.2", "loss"),
         ("B-28", "4.2.1", "loss"),
@@ -78,6 +80,7 @@ def test_a_partition_or_a_quorum_that_stays_without_a_leader_makes_the_run_stuck
     [
         ("B-28", "cluster.log_dirs is 2, but a broker of the system 'reference' has at most 1"),
         ("B-31", "the reference system does not serve reassign, only alter_config"),
+        ("B-34", "the reference system does not serve reassign, only alter_config"),
         ("B-47", "the reference system does not serve alter_feature, only alter_config"),
         ("B-48u", "the reference system does not serve elect_leader, only alter_config"),
     ],

@@ -208,10 +208,13 @@ def test_a_level_is_changed_in_the_direction_that_is_possible(is_upgrade: bool) 
     assert len(host.sent) == (1 if is_upgrade else 2)
 
 
-def test_a_reassignment_names_the_partition_and_its_replicas() -> None:
+@pytest.mark.parametrize(("replicas", "sent"), [((1, 2, 3), (1, 2, 3)), ((), None)])
+def test_a_reassignment_names_the_partition_and_its_replicas_or_cancels_without_any(
+    replicas: tuple[int, ...], sent: tuple[int, ...] | None
+) -> None:
     def respond(address: str, request: Any) -> Any:
         (topic,) = request.topics
-        assert (topic.name, topic.partitions[0].replicas) == ("t", (1, 2, 3))
+        assert (topic.name, topic.partitions[0].replicas) == ("t", sent)
         return reassignments_response.AlterPartitionReassignmentsResponse(
             throttle_time=NO_THROTTLE,
             error_code=NONE,
@@ -228,7 +231,7 @@ def test_a_reassignment_names_the_partition_and_its_replicas() -> None:
             ),
         )
 
-    outcome, _ = done(respond, Reassign(topic="t", partition=1, replicas=(1, 2, 3)))
+    outcome, _ = done(respond, Reassign(topic="t", partition=1, replicas=replicas))
     assert outcome.evidence["codes"] == {"request": "NONE", "t-1": "NONE"}
 
 
