@@ -36,6 +36,10 @@ ASSIGNED_MS = 5_000
 """How long a broker may take to report the new directory of a replica and the controller to commit it."""
 
 
+_BY_PROFILE = {OFF_NO_GATE: "loss", OFF: "loss", ON: "ok"}
+"""With ELR off broker 1 is the only member of the ISR, so it leads when it returns, whatever it lost."""
+
+
 def _expect(
     first: str, last: str, outcome: str, *watched: str
 ) -> tuple[str, tuple[VersionOutcome, ...]]:
@@ -99,6 +103,7 @@ def _b31() -> Scenario:
         "partition 0 has one replica, so the ELR of partition 1 stays empty",
         steps,
         versions=dict([_expect("4.0.0", "4.4.0", "loss", "4.0.2", "4.1.2", "4.3.1", "4.4.0")]),
+        expected=_BY_PROFILE,
         partitions=2,
         partition=1,
     )
@@ -169,9 +174,6 @@ def _leaderless_min_isr(value: int, end: tuple[Step, ...] = ()) -> tuple[Step, .
         *end,
     )
 
-
-_BY_PROFILE = {OFF_NO_GATE: "loss", OFF: "loss", ON: "ok"}
-"""With ELR off broker 1 is the only member of the ISR, so it leads when it returns, whatever it lost."""
 
 VARIANTS: dict[str, Scenario] = {
     "B-28": _b28(),
