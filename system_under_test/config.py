@@ -32,6 +32,10 @@ class Features:
     last_known_leader: bool = True
     last_known_leader_must_be_alive: bool = True
     pre_vote: bool = True
+    reassignment_waits_for: str = "target"
+    """Replicas that must be in the ISR before a reassignment completes: "added" (before KAFKA-15665, Kafka 3.8),
+    all of the "target", or "target-if-fewer" (KAFKA-19975, Kafka 4.3): all if the partition has fewer replicas
+    afterwards, else the added ones."""
     message_timestamp_after_max_ms: int = 3_600_000
     """How far a record's timestamp may be ahead of the broker's clock; without a limit before KIP-1030."""
 
@@ -51,6 +55,7 @@ PROFILES: dict[str, Features] = {
         shutdown_detection="none",
         bump_leader_epoch_on_isr_shrink=True,
         pre_vote=False,
+        reassignment_waits_for="added",
         message_timestamp_after_max_ms=NEVER_MS,
     ),
     "kafka-3.6": Features(
@@ -60,6 +65,7 @@ PROFILES: dict[str, Features] = {
         hw_min_isr_gate=False,
         shutdown_detection="none",
         pre_vote=False,
+        reassignment_waits_for="added",
         message_timestamp_after_max_ms=NEVER_MS,
     ),
     "kafka-3.9": Features(
@@ -73,8 +79,12 @@ PROFILES: dict[str, Features] = {
     "kafka-4.0": Features(profile="kafka-4.0", metadata_version=25, elr_version=0),
     "kafka-4.1": Features(profile="kafka-4.1"),
     "kafka-4.2": Features(profile="kafka-4.2", metadata_version=29),
-    "kafka-4.3": Features(profile="kafka-4.3", metadata_version=30),
-    "kafka-4.4": Features(profile="kafka-4.4", metadata_version=33),
+    "kafka-4.3": Features(
+        profile="kafka-4.3", metadata_version=30, reassignment_waits_for="target-if-fewer"
+    ),
+    "kafka-4.4": Features(
+        profile="kafka-4.4", metadata_version=33, reassignment_waits_for="target-if-fewer"
+    ),
 }
 """Every profile, the oldest first. All that lists profiles follows from this table."""
 
@@ -125,6 +135,8 @@ class Timings:
     controller_quorum_retry_backoff_ms: int = 20
     metadata_max_idle_interval_ms: int = 500
     unclean_leader_election_interval_ms: int = 300000
+    leader_imbalance_check_interval_ms: int = 300000
+    """Kafka's `leader.imbalance.check.interval.seconds`."""
     connection_setup_timeout_ms: int = 10000
     reconnect_backoff_ms: int = 50
     reconnect_backoff_max_ms: int = 1000
@@ -151,6 +163,7 @@ FAST_TIMINGS = Timings(
     controller_quorum_request_timeout_ms=300,
     metadata_max_idle_interval_ms=100,
     unclean_leader_election_interval_ms=1000,
+    leader_imbalance_check_interval_ms=30000,
     connection_setup_timeout_ms=500,
     reconnect_backoff_ms=10,
     reconnect_backoff_max_ms=100,
@@ -208,6 +221,7 @@ class NodeConfig:
         min_insync_replicas: Cluster default; a topic may override it.
         num_partitions: Number of partitions of a topic if its creation request does not specify it.
         auto_create_topics_enable: Whether a Metadata request that allows it creates missing topics.
+        auto_leader_rebalance_enable: Whether leadership moves back to preferred leaders by itself (EL-4).
     """
 
     node_id: int
@@ -224,6 +238,7 @@ class NodeConfig:
     unclean_leader_election_enable: bool = False
     num_partitions: int = 1
     auto_create_topics_enable: bool = True
+    auto_leader_rebalance_enable: bool = True
     group: GroupConfig = GroupConfig()
     advertised_address: str = ""
     replica_fetch_max_bytes: int = 1048576

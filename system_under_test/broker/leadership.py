@@ -237,6 +237,11 @@ class Leadership:
         if not isinstance(state, Committed):
             return
         context = self._context
+        # ISR-3: without the rule, what is known of a follower suffices, whatever happened to it since.
+        if not context.rules("ISR-3"):
+            for follower in self.followers.values():
+                if follower.broker_id not in state.isr:
+                    self._maybe_expand(follower)
         leader_leo = self._replica.log_end_offset
         out = tuple(
             member

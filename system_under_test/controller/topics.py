@@ -191,7 +191,7 @@ def _new_topic(
     )
     topic_id = new_topic_id()
     partitions = tuple(
-        _partition_record(image, topic_id, index, replicas)
+        partition_record(image, topic_id, index, replicas)
         for index, replicas in enumerate(assignment)
     )
     return _NewTopic(
@@ -245,7 +245,7 @@ def _manual_assignment(image: ClusterImage, topic: Any) -> list[tuple[int, ...]]
         )
     assignment = [by_index[index] for index in range(len(by_index))]
     for index, replicas in enumerate(assignment):
-        problem = _assignment_problem(image, replicas, len(assignment[0]))
+        problem = assignment_problem(image, replicas, len(assignment[0]))
         if problem is not None:
             raise TopicRefusedError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index}: {problem}"
@@ -253,9 +253,10 @@ def _manual_assignment(image: ClusterImage, topic: Any) -> list[tuple[int, ...]]
     return assignment
 
 
-def _assignment_problem(
+def assignment_problem(
     image: ClusterImage, replicas: Sequence[int], replica_count: int
 ) -> str | None:
+    """Returns why a new partition cannot have these replicas, None if it can."""
     if not replicas:
         return "it has no replicas"
     if len(set(replicas)) != len(replicas):
@@ -284,6 +285,24 @@ def _round_robin_assignment(
     replica_count = topic.replication_factor
     if replica_count == UNSPECIFIED:
         replica_count = policy.default_replication_factor
+    # Starting where the last topic ended also spreads topics with one partition.
+    return place(image, len(image.partitions), partition_count, replica_count)
+
+
+def place(
+    image: ClusterImage, start: int, partition_count: int, replica_count: int
+) -> list[tuple[int, ...]]:
+    """Returns the replicas of new partitions, round robin.
+
+    Args:
+        image: The latest image.
+        start: Where in the ring of brokers the first partition starts.
+        partition_count: How many partitions.
+        replica_count: How many replicas each of them has.
+
+    Raises:
+        TopicRefusedError: There are too few brokers.
+    """
     active = [broker_id for broker_id in sorted(image.brokers) if image.is_active(broker_id)]
     others = [broker_id for broker_id in sorted(image.brokers) if not image.is_active(broker_id)]
     if not active or not 1 <= replica_count <= len(image.brokers):
@@ -292,9 +311,8 @@ def _round_robin_assignment(
             f"replication factor {replica_count} is not possible with {len(image.brokers)} registered"
             f" brokers, {len(active)} of them active",
         )
-    # Starting where the last topic ended also spreads topics with one partition. Fenced brokers are used only
-    # if there are too few others, and then at the end of the list, so that every partition has a leader.
-    start = len(image.partitions)
+    # Fenced brokers are used only if there are too few others, and then at the end of the list, so that every
+    # partition has a leader.
     assignment = []
     for index in range(partition_count):
         shift = (start + index) % len(active)
@@ -303,9 +321,10 @@ def _round_robin_assignment(
     return assignment
 
 
-def _partition_record(
+def partition_record(
     image: ClusterImage, topic_id: UUID, index: int, replicas: tuple[int, ...]
 ) -> PartitionRecord:
+    """Returns a new partition, whose ISR are all replicas that are active; at least one must be."""
     isr = tuple(broker_id for broker_id in replicas if image.is_active(broker_id))
     return PartitionRecord(
         topic_id=topic_id, partition_id=index, replicas=replicas, isr=isr, leader=isr[0]

@@ -80,6 +80,11 @@ class PartitionRegistration:
     removing_replicas: tuple[int, ...] = ()
     directories: tuple[UUID, ...] = ()
 
+    @property
+    def has_preferred_leader(self) -> bool:
+        """Whether the first replica leads."""
+        return self.leader == self.replicas[0]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistration:
@@ -218,6 +223,14 @@ class ClusterImage:
     def leaderless_partitions(self) -> list[PartitionRegistration]:
         """Returns the partitions without a leader, ordered by topic name and index."""
         return self._select(lambda registration: registration.leader == NO_LEADER)
+
+    def is_imbalanced(self) -> bool:
+        """Whether any partition is not led by its preferred leader."""
+        return any(not one.has_preferred_leader for one in self.partitions.values())
+
+    def imbalanced_partitions(self) -> list[PartitionRegistration]:
+        """Returns the partitions that their preferred leader does not lead, ordered by topic name and index."""
+        return self._select(lambda registration: not registration.has_preferred_leader)
 
     def partitions_with_in_isr(self, broker_id: int) -> list[PartitionRegistration]:
         """Returns the partitions that have a broker in the ISR, ordered by topic name and index."""

@@ -18,6 +18,8 @@ from kio.schema.allocate_producer_ids.v0 import request as allocate_producer_ids
 from kio.schema.allocate_producer_ids.v0 import response as allocate_producer_ids_response
 from kio.schema.alter_partition.v3 import request as alter_partition_request
 from kio.schema.alter_partition.v3 import response as alter_partition_response
+from kio.schema.alter_partition_reassignments.v1 import request as alter_reassignments_request
+from kio.schema.alter_partition_reassignments.v1 import response as alter_reassignments_response
 from kio.schema.api_versions.v4 import request as api_versions_request
 from kio.schema.api_versions.v4 import response as api_versions_response
 from kio.schema.begin_quorum_epoch.v1 import request as begin_quorum_epoch_request
@@ -26,6 +28,8 @@ from kio.schema.broker_heartbeat.v1 import request as broker_heartbeat_request
 from kio.schema.broker_heartbeat.v1 import response as broker_heartbeat_response
 from kio.schema.broker_registration.v4 import request as broker_registration_request
 from kio.schema.broker_registration.v4 import response as broker_registration_response
+from kio.schema.create_partitions.v3 import request as create_partitions_request
+from kio.schema.create_partitions.v3 import response as create_partitions_response
 from kio.schema.create_topics.v7 import request as create_topics_request
 from kio.schema.create_topics.v7 import response as create_topics_response
 from kio.schema.delete_topics.v6 import request as delete_topics_request
@@ -38,6 +42,8 @@ from kio.schema.describe_quorum.v2 import request as describe_quorum_request
 from kio.schema.describe_quorum.v2 import response as describe_quorum_response
 from kio.schema.describe_topic_partitions.v0 import request as describe_topic_partitions_request
 from kio.schema.describe_topic_partitions.v0 import response as describe_topic_partitions_response
+from kio.schema.elect_leaders.v2 import request as elect_leaders_request
+from kio.schema.elect_leaders.v2 import response as elect_leaders_response
 from kio.schema.end_quorum_epoch.v1 import request as end_quorum_epoch_request
 from kio.schema.end_quorum_epoch.v1 import response as end_quorum_epoch_response
 from kio.schema.fetch.v12 import request as fetch_by_name_request
@@ -60,6 +66,8 @@ from kio.schema.leave_group.v5 import request as leave_group_request
 from kio.schema.leave_group.v5 import response as leave_group_response
 from kio.schema.list_offsets.v9 import request as list_offsets_request
 from kio.schema.list_offsets.v9 import response as list_offsets_response
+from kio.schema.list_partition_reassignments.v0 import request as list_reassignments_request
+from kio.schema.list_partition_reassignments.v0 import response as list_reassignments_response
 from kio.schema.metadata.v12 import request as metadata_request
 from kio.schema.metadata.v12 import response as metadata_response
 from kio.schema.offset_commit.v8 import request as offset_commit_request
@@ -82,6 +90,8 @@ __all__ = [
     "allocate_producer_ids_response",
     "alter_partition_request",
     "alter_partition_response",
+    "alter_reassignments_request",
+    "alter_reassignments_response",
     "api_versions_request",
     "api_versions_response",
     "begin_quorum_epoch_request",
@@ -90,6 +100,8 @@ __all__ = [
     "broker_heartbeat_response",
     "broker_registration_request",
     "broker_registration_response",
+    "create_partitions_request",
+    "create_partitions_response",
     "create_topics_request",
     "create_topics_response",
     "decode",
@@ -103,6 +115,8 @@ __all__ = [
     "describe_quorum_response",
     "describe_topic_partitions_request",
     "describe_topic_partitions_response",
+    "elect_leaders_request",
+    "elect_leaders_response",
     "encode",
     "end_quorum_epoch_request",
     "end_quorum_epoch_response",
@@ -126,6 +140,8 @@ __all__ = [
     "leave_group_response",
     "list_offsets_request",
     "list_offsets_response",
+    "list_reassignments_request",
+    "list_reassignments_response",
     "message_name",
     "metadata_request",
     "metadata_response",

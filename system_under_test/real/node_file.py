@@ -77,6 +77,7 @@ _BROKER_KEYS = {
     "default_replication_factor": int,
     "num_partitions": int,
     "auto_create_topics_enable": bool,
+    "auto_leader_rebalance_enable": bool,
     "unclean_leader_election_enable": bool,
 }
 

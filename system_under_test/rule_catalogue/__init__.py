@@ -38,6 +38,7 @@ FAMILIES: dict[str, str] = {
     "PID": "Idempotent producers",
     "PROD": "Produce",
     "RAFT": "Metadata quorum",
+    "REAS": "Reassignment",
     "REC": "Recovery",
     "REG": "Broker registration",
     "TRUNC": "Truncation",

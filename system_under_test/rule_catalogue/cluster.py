@@ -168,6 +168,19 @@ _ELECTION = (
         "KIP-704, `unclean.leader.election.enable`",
     ),
     switchable(
+        "EL-3",
+        "A preferred election makes the first replica the leader if it may lead. The old leader stays in the "
+        "ISR.",
+        "KIP-460, `PartitionChangeBuilder`",
+    ),
+    switchable(
+        "EL-4",
+        "While leaders are not the preferred ones, the active controller elects these at every multiple of "
+        "`leader.imbalance.check.interval.seconds` since it became active, unless "
+        "`auto.leader.rebalance.enable` is off.",
+        "`ReplicationControlManager`",
+    ),
+    switchable(
         "ELR-1",
         "An ISR of min ISR members empties the ELR.",
         "KIP-966",
@@ -209,6 +222,32 @@ _ELECTION = (
         "PCB-1",
         "With ELR off, the last member never leaves the ISR.",
         "`PartitionChangeBuilder`",
+    ),
+)
+
+_REASSIGNMENT = (
+    switchable(
+        "REAS-1",
+        "A reassignment completes in the first change after which the ISR has all replicas of the target; "
+        "those that are removed leave the ISR with it. (Which replicas a release waits for is part of its "
+        "profile.)",
+        "KIP-455, KAFKA-15665, KAFKA-19975",
+    ),
+    switchable(
+        "REAS-2",
+        "A change that takes a replica away starts a leader epoch, even if the leader stays.",
+        "`PartitionChangeBuilder`",
+    ),
+    always(
+        "REAS-3",
+        "A reassignment that is cancelled takes the added replicas from assignment and ISR. If the ISR is "
+        "empty then, the topic must allow unclean elections, and the election is flagged as one.",
+        "KIP-455, `PartitionReassignmentRevert`, this project",
+    ),
+    switchable(
+        "REAS-4",
+        "A broker that is no longer a replica leaves the ELR.",
+        "this project",
     ),
 )
 
@@ -261,6 +300,7 @@ CLUSTER_RULES: tuple[Rule, ...] = (
     *_SHUTDOWN,
     *_CONTROLLER,
     *_ELECTION,
+    *_REASSIGNMENT,
     *_QUORUM,
 )
 """All of them; `rule_catalogue.RULES` sorts them."""

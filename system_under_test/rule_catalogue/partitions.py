@@ -55,7 +55,7 @@ _ISR_CHANGES = (
         "counts on the larger ISR.",
         "KIP-497",
     ),
-    always(
+    switchable(
         "ISR-3",
         "A fetch of a follower is what makes the leader propose to add it, one follower per proposal.",
         "KIP-497",

@@ -30,6 +30,7 @@ from nemesis.simulated.processes import kept_bytes
 from system_under_test.config import DEFAULT_PROFILE
 from system_under_test.defects import DEFECTS, Defect
 from system_under_test.protocol.messages import alter_partition_request
+from tests.controller_story import elect_request, reassign_request
 from tests.simulation.network_helpers import around, between, on_planes
 from workloads.append import AppendConfig, AppendProcess, AppendWorkload
 
@@ -293,6 +294,37 @@ class Story:
 
         return self.do(deliver())
 
+    # -- administration
+
+    def reassign(self, *replicas: int) -> None:
+        """Gives the partition other replicas; the controller must accept that."""
+        self._reassign(replicas)
+
+    def cancel_reassignment(self) -> None:
+        """Cancels the reassignment of the partition; the controller must accept that."""
+        self._reassign(None)
+
+    def _reassign(self, replicas: tuple[int, ...] | None) -> None:
+        response = self.send_to_controller(reassign_request((TOPIC, 0, replicas)))
+        (one,) = response.responses[0].partitions
+        assert one.error_code == 0, one
+
+    def prefer(self) -> int:
+        """Requests the election of the preferred leader; returns the error."""
+        response = self.send_to_controller(elect_request((TOPIC, 0)))
+        error: int = response.replica_election_results[0].partition_result[0].error_code
+        return error
+
+    def send_to_broker(self, broker: int, message: Any) -> Any:
+        """Delivers a message to a broker."""
+
+        async def deliver() -> Any:
+            network = self.cluster.client_host("harness").network
+            connection = await network.connect(f"b{broker}:9092", 500)
+            return await connection.request(message, 1000)
+
+        return self.do(deliver())
+
     def _on(self, client: AppendProcess, work: Coroutine[Any, Any, Any]) -> Any:
         task = self.cluster.spawn(self._home[client], work)
         self.world.run(until=task.done, limit_ns=WAIT_LIMIT_S * 1_000_000_000)
@@ -454,6 +486,7 @@ def play(
     *off: str,
     profile: str = DEFAULT_PROFILE,
     min_isr: int = 2,
+    brokers: int = 3,
     is_watched: bool = True,
     final_phase_ms: int = 8000,
 ) -> Ending:
@@ -464,6 +497,7 @@ def play(
         off: Rules that are switched off.
         profile: Of the cluster.
         min_isr: Of the topic.
+        brokers: How many there are; the partition begins on the first three.
         is_watched: Whether the invariant monitor is active; a violation ends the run.
         final_phase_ms: Bound on healing and catching up.
     """
@@ -472,7 +506,7 @@ def play(
         profile=profile,
         weather="calm",
         final_phase_ms=final_phase_ms,
-        cluster=ClusterConfig(),
+        cluster=ClusterConfig(brokers=brokers),
         topic=TopicConfig(name=TOPIC, min_insync_replicas=min_isr),
         workload=AppendConfig(processes=12, request_timeout_ms=4000),
         disabled_rules=tuple(off),
@@ -486,7 +520,7 @@ def play(
     return Ending(result=result, verdict=verdict, complaints=tuple(story.complaints))
 
 
-def expect_defect(defect_id: str, plot: Plot, *, min_isr: int = 2) -> None:
+def expect_defect(defect_id: str, plot: Plot, *, min_isr: int = 2, brokers: int = 3) -> None:
     """Plays a plot with and without a defect of the table, and compares it with the table.
 
     With all rules the run is clean. With the defect the monitor finds the documented invariant violation, if the
@@ -494,12 +528,21 @@ def expect_defect(defect_id: str, plot: Plot, *, min_isr: int = 2) -> None:
     """
     defect: Defect = DEFECTS[defect_id]
     if defect.rules:
-        control = play(plot, profile=defect.profile, min_isr=min_isr)
+        control = play(plot, profile=defect.profile, min_isr=min_isr, brokers=brokers)
         assert control.is_clean, f"all rules apply, yet: {control}"
     if defect.invariants:
-        watched = play(plot, *defect.rules, profile=defect.profile, min_isr=min_isr)
+        watched = play(
+            plot, *defect.rules, profile=defect.profile, min_isr=min_isr, brokers=brokers
+        )
         assert watched.invariants & set(defect.invariants), f"the monitor found only: {watched}"
-    unwatched = play(plot, *defect.rules, profile=defect.profile, min_isr=min_isr, is_watched=False)
+    unwatched = play(
+        plot,
+        *defect.rules,
+        profile=defect.profile,
+        min_isr=min_isr,
+        brokers=brokers,
+        is_watched=False,
+    )
     named = {name for name, producers in PRODUCED_BY.items() if defect_id in producers}
     shown = {anomaly.id for anomaly in unwatched.verdict.anomalies}
     assert named <= shown, f"docs/anomalies.md names it for {named - shown}, which are not there"

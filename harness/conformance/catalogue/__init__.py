@@ -6,6 +6,7 @@ Cases are data and small functions. Their order, ids and requests are the same i
 from functools import cache
 
 from harness.conformance.catalogue import (
+    administration,
     cluster,
     configs,
     fetch,
@@ -17,7 +18,17 @@ from harness.conformance.catalogue import (
 )
 from harness.conformance.probe import Case
 
-FAMILIES = (produce, fetch, offsets, topics, configs, groups, cluster, frames)
+FAMILIES = (
+    produce,
+    fetch,
+    offsets,
+    topics,
+    configs,
+    groups,
+    cluster,
+    administration,
+    frames,
+)
 
 
 @cache

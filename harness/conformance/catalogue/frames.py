@@ -92,33 +92,10 @@ UNSERVED: Mapping[str, tuple[str, int, dict[str, Any]]] = {
             "timeout": 2000,
         },
     ),
-    "elect leaders": (
-        "elect_leaders",
-        2,
-        {
-            "election_type": 0,
-            "topic_partitions": [{"topic": READ_TOPIC, "partitions": [0]}],
-            "timeout": 2000,
-        },
-    ),
-    "create partitions": (
-        "create_partitions",
-        3,
-        {
-            "topics": [{"name": READ_TOPIC, "count": 1, "assignments": None}],
-            "timeout": 2000,
-            "validate_only": True,
-        },
-    ),
     "alter configs (not incremental)": (
         "alter_configs",
         2,
         {"resources": [], "validate_only": True},
-    ),
-    "list reassignments": (
-        "list_partition_reassignments",
-        0,
-        {"timeout": 2000, "topics": None},
     ),
     "describe log directories": ("describe_log_dirs", 4, {"topics": []}),
     "describe producers": ("describe_producers", 0, {"topics": []}),

@@ -5,7 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.administration import Action, ActionOutcome, AlterConfig
+from harness.contracts.administration import (
+    Action,
+    ActionOutcome,
+    AlterConfig,
+    ElectLeader,
+    Reassign,
+)
 from harness.contracts.cluster import AddRow, Topic
 from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
@@ -39,7 +45,7 @@ class ReferenceSystem:
     brokers_max = 10
     timings = tuple(TIMINGS)
     switchable_rules = tuple(SWITCHABLE_RULES)
-    actions = (AlterConfig.name,)
+    actions = (AlterConfig.name, Reassign.name, ElectLeader.name)
 
     def __init__(self) -> None:
         self.profiles: Mapping[str, Promises] = {
@@ -50,7 +56,8 @@ class ReferenceSystem:
         """Returns the profile that differs from the given one in eligible leader replicas only.
 
         Raises:
-            UsageError: There is none: the releases before 4.0 have no eligible leader replicas.
+            UsageError: There is none: the releases before 4.0 have no eligible leader replicas, and those since
+                4.3 complete reassignments in another way than any without them.
         """
         if PROFILES[profile].elr_on == is_on:
             return {"profile": profile}
@@ -60,7 +67,7 @@ class ReferenceSystem:
                 return {"profile": name}
         raise UsageError(
             f"no profile is {profile!r} with eligible leader replicas {'on' if is_on else 'off'}; "
-            "use a profile of Kafka 4.0 or newer"
+            "use kafka-4.0, kafka-4.1 or kafka-4.2"
         )
 
     def node_files(
@@ -108,8 +115,11 @@ class ReferenceSystem:
 
     def refusal(self, action: Action) -> str:
         """Returns why the reference system does not serve an action; "" if it does."""
+        if action.name not in self.actions:
+            served = ", ".join(self.actions)
+            return f"the reference system does not serve {action.name}, only {served}"
         if not isinstance(action, AlterConfig):
-            return f"the reference system does not serve {action.name}, only {AlterConfig.name}"
+            return ""
         if action.key not in CONFIG_KEYS:
             return (
                 f"the reference system can alter {' and '.join(CONFIG_KEYS)} only, not {action.key}"
