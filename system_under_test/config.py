@@ -182,6 +182,29 @@ class LogConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataLogConfig:
+    """Settings of the metadata log (RAFT-8), with Kafka's names and, except for the segments, its defaults.
+
+    Attributes:
+        metadata_log_max_record_bytes_between_snapshots: How many bytes of new records call for a snapshot.
+        metadata_log_max_snapshot_interval_ms: How old the newest snapshot may get while there are new records; 0
+            for any age. As in Kafka, this is checked when records are committed.
+        metadata_log_segment_bytes: Kafka's default is 1 GiB; 0 stands for the segment size of partition logs.
+        metadata_max_retention_bytes: Up to which size older snapshots, and the log from the oldest of them on, are
+            kept; a negative number for any size.
+        metadata_max_retention_ms: How long; a negative number for any time.
+        controller_quorum_fetch_snapshot_max_bytes: How much of a snapshot one request fetches (KIP-1219).
+    """
+
+    metadata_log_max_record_bytes_between_snapshots: int = 20 * 1024 * 1024
+    metadata_log_max_snapshot_interval_ms: int = 3_600_000
+    metadata_log_segment_bytes: int = 0
+    metadata_max_retention_bytes: int = 100 * 1024 * 1024
+    metadata_max_retention_ms: int = 7 * 24 * 3_600_000
+    controller_quorum_fetch_snapshot_max_bytes: int = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
     """Settings of the group coordinator, with Kafka's names and, except for the partition count, its defaults.
 
@@ -232,6 +255,7 @@ class NodeConfig:
     features: Features = PROFILES[DEFAULT_PROFILE]
     timings: Timings = KAFKA_TIMINGS
     log: LogConfig = LogConfig()
+    metadata_log: MetadataLogConfig = MetadataLogConfig()
     log_dirs: tuple[str, ...] = ("data",)
     min_insync_replicas: int = 1
     default_replication_factor: int = 1

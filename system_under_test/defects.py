@@ -423,20 +423,12 @@ _ALL: tuple[Defect, ...] = (
     ),
     Defect(
         id="B-53",
-        name="commit-before-replication",
+        name="snapshot-without-elr",
         origin="plausible",
-        rules=("GRP-1",),
-        anomalies=("G",),
-        sentence="A group coordinator acknowledges a commit that only it has, and its successor does not know it.",
-    ),
-    Defect(
-        id="B-54",
-        name="assignment-before-replication",
-        origin="plausible",
-        rules=("GRP-3",),
-        anomalies=("G",),
-        sentence="Members work in a generation that only their coordinator has, and its successor gives the number"
-        " to another generation.",
+        rules=("RAFT-8",),
+        anomalies=("A",),
+        invariants=("INV-5",),
+        sentence="A snapshot of the metadata has no ELR, and controllers that start from it forget who may lead.",
     ),
     Defect(
         id="B-55",
@@ -446,6 +438,23 @@ _ALL: tuple[Defect, ...] = (
         anomalies=("G",),
         sentence="A new group coordinator does not load what its predecessor stored, and reports that nothing is"
         " committed.",
+    ),
+    Defect(
+        id="B-56",
+        name="commit-before-replication",
+        origin="plausible",
+        rules=("GRP-1",),
+        anomalies=("G",),
+        sentence="A group coordinator acknowledges a commit that only it has, and its successor does not know it.",
+    ),
+    Defect(
+        id="B-57",
+        name="assignment-before-replication",
+        origin="plausible",
+        rules=("GRP-3",),
+        anomalies=("G",),
+        sentence="Members work in a generation that only their coordinator has, and its successor gives the number"
+        " to another generation.",
     ),
 )
 

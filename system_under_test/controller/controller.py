@@ -63,6 +63,7 @@ from system_under_test.metadata.records import (
     NoOpRecord,
     PartitionChangeRecord,
 )
+from system_under_test.metadata.snapshot import MetadataSnapshot, image_of
 from system_under_test.protocol.messages import (
     allocate_producer_ids_request,
     alter_partition_request,
@@ -348,6 +349,20 @@ class Controller:
                     self._committed_leader_change = batch.quorum_epoch
         self._complete_committed()
         self._activate_if_due()
+
+    def on_snapshot(self, snapshot: MetadataSnapshot) -> None:
+        """Continues from a snapshot; see `RaftListener`. Only a controller that is not active gets one."""
+        check_invariant(
+            self._leadership is None,
+            "INV-5",
+            "the log of an active controller has everything that is committed",
+            snapshot=snapshot.id,
+        )
+        self.image = image_of(snapshot, like=self.image)
+
+    def snapshot_image(self) -> ClusterImage:
+        """Returns the image of the committed records; see `RaftListener`."""
+        return self.image
 
     def _complete_committed(self) -> None:
         if self._leadership is None:

@@ -176,6 +176,11 @@ class Log:
         """How many records are not known to be durable."""
         return self.log_end_offset - self.recovery_point
 
+    @property
+    def size_bytes(self) -> int:
+        """Length of all segment files."""
+        return self._segments.size_bytes
+
     # Appending
 
     def append_as_leader(self, batches: VerifiedBatches, leader_epoch: int) -> AppendInfo:
@@ -425,6 +430,9 @@ class Log:
         generation = self._generation
         try:
             for segment in self._segments.unflushed(self.recovery_point, target):
+                # The log start may rise meanwhile, which removes segments and leaves all others as they are.
+                if self._segments.begins_behind(segment):
+                    continue
                 await self._storage.fsync(segment.path)
                 if generation != self._generation:
                     return

@@ -38,6 +38,15 @@ class SegmentList:
         self.active = segment
         return segment
 
+    @property
+    def size_bytes(self) -> int:
+        """Length of all segment files."""
+        return sum(segment.size_bytes for segment in self._segments)
+
+    def begins_behind(self, segment: Segment) -> bool:
+        """Whether a segment was removed because the log start rose."""
+        return segment.base_offset < self._bases[0]
+
     # Reading
 
     def read(self, start_offset: int, max_bytes: int, end_offset: int) -> bytes:

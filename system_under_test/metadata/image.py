@@ -9,7 +9,7 @@ Look-ups by broker scan all partitions: they are needed for rare events only (fe
 are small.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -200,6 +200,20 @@ class ClusterImage:
         )
         self.last_offset = offset
         _REPLAY[type(record)](self, offset, record)
+
+    def load(self, records: Iterable[MetadataRecord], *, last_offset: int) -> None:
+        """Replays the records of a snapshot into an empty image (RAFT-8).
+
+        Args:
+            records: The whole snapshot.
+            last_offset: Offset of the last record of the log that the snapshot covers.
+
+        Raises:
+            InvariantViolation: A record does not fit the ones before it.
+        """
+        for record in records:
+            _REPLAY[type(record)](self, last_offset, record)
+        self.last_offset = last_offset
 
     @property
     def elr_on(self) -> bool:

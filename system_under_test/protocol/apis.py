@@ -479,6 +479,20 @@ APIS: tuple[Api, ...] = (
         purpose="a leader proposes an ISR",
     ),
     Api(
+        key=59,
+        name="FetchSnapshot",
+        module="fetch_snapshot",
+        roles=(CONTROLLER,),
+        canonical=_one(
+            0,
+            0,
+            m.fetch_snapshot_request.FetchSnapshotRequest,
+            m.fetch_snapshot_response.FetchSnapshotResponse,
+        ),
+        purpose="read a part of a snapshot of the metadata log",
+        notes="Version 1 adds directory ids and endpoints, which only dynamic voters need.",
+    ),
+    Api(
         key=60,
         name="DescribeCluster",
         module="describe_cluster",

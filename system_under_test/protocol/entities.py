@@ -206,6 +206,7 @@ def fetched_data(
     records: bytes | None,
     current_leader: Any = _NO_LEADER,
     diverging_epoch: Any = _NO_DIVERGENCE,
+    snapshot_id: Any = _NO_SNAPSHOT,
 ) -> Any:
     """Makes the `PartitionData` of a fetch response; without transactions, all that is committed is stable."""
     made: Any = _new(_PartitionData)
@@ -216,7 +217,7 @@ def fetched_data(
     _data_log_start_offset(made, log_start_offset)
     _data_diverging_epoch(made, diverging_epoch)
     _data_current_leader(made, current_leader)
-    _data_snapshot_id(made, _NO_SNAPSHOT)
+    _data_snapshot_id(made, snapshot_id)
     _data_aborted_transactions(made, None)
     _data_preferred_read_replica(made, -1)
     _data_records(made, records)

@@ -13,6 +13,7 @@ from system_under_test.config import (
     TIMINGS,
     GroupConfig,
     LogConfig,
+    MetadataLogConfig,
     NodeConfig,
     Voter,
     profile_features,
@@ -70,6 +71,7 @@ _TOP = {
     "log": dict,
     "broker": dict,
     "limits": dict,
+    "metadata_log": dict,
 }
 _REQUIRED = ("node_id", "role", "listen", "data_dir", "cluster_id", "voters")
 _BROKER_KEYS = {
@@ -126,6 +128,7 @@ def _resolve(data: Mapping[str, Any], folder: Path) -> NodeFile:
         features=profile_features(data.get("profile", "kafka-4.1")),
         timings=TIMINGS[timings],
         log=_table(LogConfig, data.get("log", {}), "log."),
+        metadata_log=_metadata_log(data.get("metadata_log", {})),
         rules=_rules(data.get("disabled_rules", [])),
         **_broker_settings(data.get("broker", {})),
     )
@@ -186,6 +189,14 @@ def _check_bounds(data: Mapping[str, Any], prefix: str, least: int, most: int) -
             raise NodeFileError(f"{prefix}{key} is {value}; use {least} or more")
         if value > most:
             raise NodeFileError(f"{prefix}{key} is {value}; use {most} or less")
+
+
+def _metadata_log(table: Mapping[str, Any]) -> MetadataLogConfig:
+    prefix = "metadata_log."
+    _check_keys(table, {item.name: int for item in fields(MetadataLogConfig)}, prefix)
+    for key, value in table.items():
+        _check_bounds({key: value}, prefix, -1 if "retention" in key else 0, INT64_MAX)
+    return MetadataLogConfig(**table)
 
 
 def _table(kind: type[T], data: Mapping[str, Any], prefix: str) -> T:

@@ -289,10 +289,13 @@ _QUORUM = (
         "A quorum leader commits only through a record of its own epoch.",
         "KIP-595, figure 8 of the Raft paper",
     ),
-    always(
+    switchable(
         "RAFT-8",
-        "Not implemented: snapshots of the metadata log. The log is kept from offset 0.",
-        "KIP-630",
+        "A snapshot of the metadata contains everything that decisions depend on, and committed records only. "
+        "It gets its name when its content is durable. The log below the oldest snapshot is deleted; a member "
+        "that needs it, or whose last epoch is older than that of the snapshot, loads the leader's newest "
+        "snapshot and continues from there.",
+        "KIP-630, `SnapshotGenerator`, `KafkaMetadataLog`",
     ),
 )
 

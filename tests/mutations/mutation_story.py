@@ -9,7 +9,7 @@ Brokers are 1, 2, 3, the partition is "t-0" with the replicas 1, 2, 3 in this or
 leader. Nothing is fsynced unless something is stopped cleanly.
 """
 
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -431,6 +431,14 @@ class Story:
             for controller in self.cluster.controllers.values()
         ]
 
+    def hold_metadata(self, broker: int) -> None:
+        """Lets a broker collect committed metadata, until `release_metadata`."""
+        self.cluster.hold_metadata(node_name(broker))
+
+    def release_metadata(self, broker: int) -> None:
+        """Lets a broker apply what it collected as one change, of which its replicas see the end points."""
+        self.cluster.release_metadata(node_name(broker))
+
     def heal(self, *tokens: Any) -> None:
         """Ends cuts and holds."""
         for token in tokens:
@@ -489,6 +497,7 @@ def play(
     brokers: int = 3,
     is_watched: bool = True,
     final_phase_ms: int = 8000,
+    properties: Mapping[str, str] | None = None,
 ) -> Ending:
     """Plays a plot and judges it.
 
@@ -500,6 +509,7 @@ def play(
         brokers: How many there are; the partition begins on the first three.
         is_watched: Whether the invariant monitor is active; a violation ends the run.
         final_phase_ms: Bound on healing and catching up.
+        properties: Kafka's properties of the nodes.
     """
     experiment = Experiment(
         name="mutation",
@@ -510,6 +520,7 @@ def play(
         topic=TopicConfig(name=TOPIC, min_insync_replicas=min_isr),
         workload=AppendConfig(processes=12, request_timeout_ms=4000),
         disabled_rules=tuple(off),
+        properties=properties or {},
     )
     story = Story(plot, experiment, is_watched=is_watched)
     result = story.to_its_end()
@@ -520,19 +531,36 @@ def play(
     return Ending(result=result, verdict=verdict, complaints=tuple(story.complaints))
 
 
-def expect_defect(defect_id: str, plot: Plot, *, min_isr: int = 2, brokers: int = 3) -> None:
+def expect_defect(
+    defect_id: str,
+    plot: Plot,
+    *,
+    min_isr: int = 2,
+    brokers: int = 3,
+    properties: Mapping[str, str] | None = None,
+) -> Ending:
     """Plays a plot with and without a defect of the table, and compares it with the table.
 
     With all rules the run is clean. With the defect the monitor finds the documented invariant violation, if the
     table has one; without the monitor, clients see all documented anomalies.
+
+    Returns:
+        What clients saw.
     """
     defect: Defect = DEFECTS[defect_id]
     if defect.rules:
-        control = play(plot, profile=defect.profile, min_isr=min_isr, brokers=brokers)
+        control = play(
+            plot, profile=defect.profile, min_isr=min_isr, brokers=brokers, properties=properties
+        )
         assert control.is_clean, f"all rules apply, yet: {control}"
     if defect.invariants:
         watched = play(
-            plot, *defect.rules, profile=defect.profile, min_isr=min_isr, brokers=brokers
+            plot,
+            *defect.rules,
+            profile=defect.profile,
+            min_isr=min_isr,
+            brokers=brokers,
+            properties=properties,
         )
         assert watched.invariants & set(defect.invariants), f"the monitor found only: {watched}"
     unwatched = play(
@@ -542,9 +570,11 @@ def expect_defect(defect_id: str, plot: Plot, *, min_isr: int = 2, brokers: int 
         min_isr=min_isr,
         brokers=brokers,
         is_watched=False,
+        properties=properties,
     )
     named = {name for name, producers in PRODUCED_BY.items() if defect_id in producers}
     shown = {anomaly.id for anomaly in unwatched.verdict.anomalies}
     assert named <= shown, f"docs/anomalies.md names it for {named - shown}, which are not there"
     if defect.anomalies:
         assert unwatched.codes >= set(defect.anomalies), f"clients saw only: {unwatched}"
+    return unwatched

@@ -10,6 +10,7 @@ from harness.simulation.weather import CALM, Weather
 from system_under_test.config import (
     FAST_TIMINGS,
     GroupConfig,
+    MetadataLogConfig,
     NodeConfig,
     Voter,
     profile_features,
@@ -55,6 +56,7 @@ class Cluster:
         profile: str = "kafka-4.1",
         weather: Weather = CALM,
         rules: Rules = ALL_RULES,
+        metadata_log: MetadataLogConfig | None = None,
         sim_wire: bool = False,
     ) -> None:
         self.world = reference_world(seed, weather=weather, sim_wire=sim_wire)
@@ -77,6 +79,7 @@ class Cluster:
                 min_insync_replicas=min_isr,
                 group=GroupConfig(group_initial_rebalance_delay_ms=0),
                 rules=rules,
+                metadata_log=metadata_log or MetadataLogConfig(),
             )
             self.books[name] = MarkBook()
             self.world.add_node(

@@ -20,10 +20,19 @@ from harness.simulation.node import IdleProcess
 from harness.simulation.world import World
 from harness.systems.administration import administer
 from harness.systems.reference.node_files import FAST_GROUPS, REPLICATION_FACTOR_MAX
+from harness.systems.reference.properties import metadata_log_settings
 from harness.systems.reference.states import MetadataWitness, NodeObserver
 from system_under_test.broker.broker import BrokerNode
-from system_under_test.config import TIMINGS, GroupConfig, LogConfig, NodeConfig, Voter
+from system_under_test.config import (
+    TIMINGS,
+    GroupConfig,
+    LogConfig,
+    MetadataLogConfig,
+    NodeConfig,
+    Voter,
+)
 from system_under_test.config import profile_features as features_of
+from system_under_test.controller.server import ControllerNode
 from system_under_test.rules import Rules
 from system_under_test.server import build_node
 
@@ -71,6 +80,7 @@ class SimulatedCluster:
             log=LogConfig(
                 segment_bytes=settings.segment_bytes, flush_messages=settings.flush_messages
             ),
+            metadata_log=MetadataLogConfig(**metadata_log_settings(settings.properties)),
             unclean_leader_election_enable=settings.unclean_leader_election,
             group=_group_config(settings, brokers),
             rules=Rules(settings.disabled_rules),
@@ -135,6 +145,43 @@ class SimulatedCluster:
     def down_nodes(self) -> tuple[str, ...]:
         """Returns the nodes that are down."""
         return self.population().down
+
+    def differing_controllers(self) -> dict[str, Any]:
+        """Returns the partitions in which a controller's image differs from the log up to there, by controller.
+
+        Only snapshots can cause that, so there is nothing to compare before a node loaded one.
+        """
+        differing: dict[str, Any] = {}
+        if not self.witness.snapshot_loads:
+            return differing
+        known = self.witness.image
+        for name in self.controllers:
+            node = self.world.nodes[name]
+            process = node.process if node.is_alive else None
+            if not isinstance(process, ControllerNode):
+                continue
+            image = process.controller.image
+            if image.last_offset == known.last_offset and image.partitions != known.partitions:
+                differing[name] = [
+                    (image.partitions.get(key), registration)
+                    for key, registration in known.partitions.items()
+                    if image.partitions.get(key) != registration
+                ]
+        return differing
+
+    def hold_metadata(self, name: str) -> None:
+        """Lets a running broker collect committed metadata without applying it (META-2)."""
+        broker = self.running_broker(name)
+        if broker is not None:
+            with self.world.inside(self.world.nodes[name].loop):
+                broker.publisher.hold()
+
+    def release_metadata(self, name: str) -> None:
+        """Lets a running broker apply everything since `hold_metadata` as one change (META-3)."""
+        broker = self.running_broker(name)
+        if broker is not None:
+            with self.world.inside(self.world.nodes[name].loop):
+                broker.publisher.release()
 
     async def administer(self, action: Action) -> ActionOutcome:
         """Requests an administrative action; called on the loop of the harness."""

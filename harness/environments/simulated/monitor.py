@@ -45,9 +45,13 @@ class Watched(Protocol):
         """Returns the broker process of a node that runs now."""
         ...
 
+    def differing_controllers(self) -> dict[str, Any]:
+        """Returns what differs between the image of a controller and the log up to there, by controller."""
+        ...
+
 
 class InvariantMonitor:
-    """Checks INV-1 to INV-4 and INV-7 to INV-9. Mutable: leaders and their high watermarks by epoch."""
+    """Checks INV-1 to INV-5 and INV-7 to INV-9. Mutable: leaders and their high watermarks by epoch."""
 
     def __init__(self, cluster: Watched) -> None:
         self._cluster = cluster
@@ -74,6 +78,13 @@ class InvariantMonitor:
             InvariantViolation: Something that must hold does not.
         """
         self.check_count += 1
+        differing = self._cluster.differing_controllers()
+        check_invariant(
+            not differing,
+            "INV-5",
+            "a controller that continues from a snapshot has the image that the whole log describes",
+            differing=differing,
+        )
         for state in self._metadata.partitions.values():
             replicas = list(self._replicas(state))
             seen = self._what_is_checked(state, replicas)

@@ -27,6 +27,7 @@ from harness.contracts.system import (
 from harness.contracts.violation import Violation
 from harness.errors import UsageError
 from harness.systems.reference.node_files import NODE_FILE, node_toml
+from harness.systems.reference.properties import metadata_log_settings
 from system_under_test.config import DEFAULT_PROFILE, PROFILES, TIMINGS, Features, switches
 from system_under_test.metadata.image import MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG
 from system_under_test.rules import SWITCHABLE_RULES
@@ -36,7 +37,7 @@ CONFIG_KEYS = (MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG)
 
 
 class ReferenceSystem:
-    """Implements `System`, `LogReader`, `Administrable` and `ElrSwitch`."""
+    """Implements `System`, `LogReader`, `Administrable`, `ElrSwitch` and `PropertyTaker`."""
 
     name = "reference"
     environments = frozenset({"simulation", "local", "docker", "ssh"})
@@ -69,6 +70,10 @@ class ReferenceSystem:
             f"no profile is {profile!r} with eligible leader replicas {'on' if is_on else 'off'}; "
             "use kafka-4.0, kafka-4.1 or kafka-4.2"
         )
+
+    def check_properties(self, properties: Mapping[str, str]) -> None:
+        """Raises `UsageError` if a property cannot be set by an experiment."""
+        metadata_log_settings(properties)
 
     def node_files(
         self, node: Node, nodes: Sequence[Node], settings: Settings, *, data_dir: str
