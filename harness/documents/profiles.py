@@ -76,6 +76,7 @@ _ROWS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
         "which replicas must be in the ISR before a reassignment completes (REAS-1)",
         lambda value: f"`{value}`",
     ),
+    "segment_bytes_min": ("smallest `segment.bytes` of a topic", str),
     "message_timestamp_after_max_ms": (
         "limit of timestamps in the future (KIP-1030)",
         _limit,

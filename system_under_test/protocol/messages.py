@@ -32,6 +32,8 @@ from kio.schema.create_partitions.v3 import request as create_partitions_request
 from kio.schema.create_partitions.v3 import response as create_partitions_response
 from kio.schema.create_topics.v7 import request as create_topics_request
 from kio.schema.create_topics.v7 import response as create_topics_response
+from kio.schema.delete_records.v2 import request as delete_records_request
+from kio.schema.delete_records.v2 import response as delete_records_response
 from kio.schema.delete_topics.v6 import request as delete_topics_request
 from kio.schema.delete_topics.v6 import response as delete_topics_response
 from kio.schema.describe_cluster.v2 import request as describe_cluster_request
@@ -105,6 +107,8 @@ __all__ = [
     "create_topics_request",
     "create_topics_response",
     "decode",
+    "delete_records_request",
+    "delete_records_response",
     "delete_topics_request",
     "delete_topics_response",
     "describe_cluster_request",

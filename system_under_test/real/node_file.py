@@ -13,11 +13,11 @@ from system_under_test.config import (
     TIMINGS,
     GroupConfig,
     LogConfig,
-    MetadataLogConfig,
     NodeConfig,
     Voter,
     profile_features,
 )
+from system_under_test.properties import configured
 from system_under_test.real.limits import Limits
 from system_under_test.rules import Rules
 
@@ -71,9 +71,11 @@ _TOP = {
     "log": dict,
     "broker": dict,
     "limits": dict,
-    "metadata_log": dict,
+    "properties": dict,
 }
 _REQUIRED = ("node_id", "role", "listen", "data_dir", "cluster_id", "voters")
+_LOG_KEYS = {"segment_bytes": int, "flush_messages": int, "max_message_bytes": int}
+"""The table `log`, from before properties; all other settings of logs are properties."""
 _BROKER_KEYS = {
     "min_insync_replicas": int,
     "default_replication_factor": int,
@@ -127,11 +129,11 @@ def _resolve(data: Mapping[str, Any], folder: Path) -> NodeFile:
         voters=_voters(data["voters"]),
         features=profile_features(data.get("profile", "kafka-4.1")),
         timings=TIMINGS[timings],
-        log=_table(LogConfig, data.get("log", {}), "log."),
-        metadata_log=_metadata_log(data.get("metadata_log", {})),
+        log=_log_settings(data.get("log", {})),
         rules=_rules(data.get("disabled_rules", [])),
         **_broker_settings(data.get("broker", {})),
     )
+    config = configured(config, _properties(data.get("properties", {})))
     is_voter = config.node_id in [voter.node_id for voter in config.voters]
     if config.role == "controller" and not is_voter:
         raise NodeFileError(f"voters does not name this controller ({config.node_id})")
@@ -158,6 +160,23 @@ def _broker_settings(table: Mapping[str, Any]) -> dict[str, Any]:
     _check_bounds(group, "broker.", 0, INT32_MAX)
     _check_bounds(broker, "broker.", 1, INT32_MAX)
     return {"group": GroupConfig(**group), **broker}
+
+
+def _log_settings(table: Mapping[str, Any]) -> LogConfig:
+    """Returns the settings of the table `log`."""
+    _check_keys(table, _LOG_KEYS, "log.")
+    _check_bounds(table, "log.", 1, INT64_MAX)
+    return LogConfig(**table)
+
+
+def _properties(table: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the table `properties`: texts by Kafka's names, which contain dots and are therefore quoted."""
+    for name, value in table.items():
+        if not isinstance(value, str):
+            raise NodeFileError(
+                f'properties contains {name} = {value!r}; quote name and value: "log.roll.ms" = "60000"'
+            )
+    return dict(table)
 
 
 def _rules(names: list[Any]) -> Rules:
@@ -189,14 +208,6 @@ def _check_bounds(data: Mapping[str, Any], prefix: str, least: int, most: int) -
             raise NodeFileError(f"{prefix}{key} is {value}; use {least} or more")
         if value > most:
             raise NodeFileError(f"{prefix}{key} is {value}; use {most} or less")
-
-
-def _metadata_log(table: Mapping[str, Any]) -> MetadataLogConfig:
-    prefix = "metadata_log."
-    _check_keys(table, {item.name: int for item in fields(MetadataLogConfig)}, prefix)
-    for key, value in table.items():
-        _check_bounds({key: value}, prefix, -1 if "retention" in key else 0, INT64_MAX)
-    return MetadataLogConfig(**table)
 
 
 def _table(kind: type[T], data: Mapping[str, Any], prefix: str) -> T:

@@ -6,7 +6,6 @@ from typing import Any
 import tomli_w
 
 from harness.contracts.system import EVENTS_FILE, Node, Settings
-from harness.systems.reference.properties import metadata_log_settings
 
 CLUSTER_ID = "laststand-local"
 NODE_FILE = "node.toml"
@@ -61,5 +60,5 @@ def _tables(nodes: Sequence[Node], settings: Settings) -> dict[str, Mapping[str,
             **more.get("broker", {}),
         },
         "limits": dict(more.get("limits", {})),
-        "metadata_log": metadata_log_settings(settings.properties),
+        "properties": dict(settings.properties),
     }
