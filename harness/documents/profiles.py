@@ -72,6 +72,7 @@ _ROWS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "last_known_leader": ("the last-known leader may be elected (ELR-8)", _flag),
     "last_known_leader_must_be_alive": ("only if it is alive (KAFKA-19522)", _flag),
     "pre_vote": ("Raft's pre-vote (KIP-996)", _flag),
+    "segment_bytes_min": ("smallest `segment.bytes` of a topic", str),
     "message_timestamp_after_max_ms": (
         "limit of timestamps in the future (KIP-1030)",
         _limit,

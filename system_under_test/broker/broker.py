@@ -23,6 +23,7 @@ from system_under_test.broker.describe import Describer
 from system_under_test.broker.fetch_by_name import FetchByName
 from system_under_test.broker.forwarding import FORWARDED, ControllerForwarder
 from system_under_test.broker.group_coordinator import GroupCoordinator
+from system_under_test.broker.housekeeping import Housekeeper
 from system_under_test.broker.lifecycle import (
     BrokerExit,
     BrokerLifecycle,
@@ -79,7 +80,15 @@ class BrokerNode:
             observer=host.observer,
         )
         self.metadata = MetadataCache(config)
+        self.logs.config_of = self.metadata.log_config
         self.replica_manager = ReplicaManager(host, config, self.logs, self.metadata)
+        self.housekeeper = Housekeeper(
+            self.replica_manager.context,
+            self.replica_manager.partitions,
+            host.storage,
+            config.timings,
+            self._scope,
+        )
         self.publisher = self._make_publisher()
         self.raft = RaftNode(host, config, self.publisher)
         self.fetchers = FetcherManager(
@@ -133,13 +142,15 @@ class BrokerNode:
 
     async def stop(self) -> None:
         """Stops cleanly (LIFE-3): leaves with the controller's consent, flushes, and marks itself clean."""
-        await self.lifecycle.controlled_shutdown()
+        if self._config.controlled_shutdown_enable:
+            await self.lifecycle.controlled_shutdown()
         self._accepting = False
         self.publisher.stop()
         if self._checkpoint_timer is not None:
             self._checkpoint_timer.cancel()
         self.fetchers.stop()
         self.replica_manager.stop()
+        self.housekeeper.stop()
         self.replica_manager.fail_all_pending()
         self._scope.cancel_all()
         self.producer_ids.stop()
@@ -263,6 +274,7 @@ class BrokerNode:
         # LIFE-1: checkpoints start only now; earlier ones would replace the content that the
         # previous incarnation wrote by nothing.
         self.replica_manager.start()
+        self.housekeeper.start()
         self._arm_checkpoint()
 
     def _arm_checkpoint(self) -> None:
@@ -276,6 +288,7 @@ class BrokerNode:
         except OSError as error:
             self._failed(error)
             return
+        self.housekeeper.tick()
         self._arm_checkpoint()
 
     def _failed(self, error: BaseException) -> None:

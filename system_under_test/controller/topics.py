@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from system_under_test.controller.configs import ConfigRefusedError, checked_config
+from system_under_test.controller.configs import (
+    ConfigRefusedError,
+    checked_config,
+    checked_topic_configs,
+)
 from system_under_test.controller.policy import Decision, Policy, mark
 from system_under_test.metadata.image import (
     TOPIC_NAME_LENGTH_MAX,
@@ -179,10 +183,10 @@ def _new_topic(
         ConfigRecord(
             resource_type=TOPIC_RESOURCE,
             resource_name=topic.name,
-            name=config.name,
-            value=_checked_config(config),
+            name=name,
+            value=value,
         )
-        for config in topic.configs
+        for name, value in _checked_configs(topic, policy).items()
     )
     assignment = (
         _manual_assignment(image, topic)
@@ -224,11 +228,17 @@ def _check_name(image: ClusterImage, name: str) -> None:
                 )
 
 
-def _checked_config(config: Any) -> str:
+def _checked_configs(topic: Any, policy: Policy) -> dict[str, str]:
+    """Returns the canonical values of a new topic's settings; of one that is named twice the last value."""
     try:
-        return checked_config(config.name, config.value)
+        values = {
+            config.name: checked_config(config.name, config.value, policy)
+            for config in topic.configs
+        }
+        checked_topic_configs(values)
     except ConfigRefusedError as refused:
         raise TopicRefusedError(refused.error, str(refused)) from None
+    return values
 
 
 def _manual_assignment(image: ClusterImage, topic: Any) -> list[tuple[int, ...]]:

@@ -7,8 +7,9 @@ there, and the start does not count as clean (CS-2).
 from collections.abc import Callable, Mapping
 from uuid import UUID
 
-from system_under_test.config import NodeConfig
+from system_under_test.config import LogConfig, NodeConfig
 from system_under_test.log.checkpoints import (
+    CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     PARTITION_METADATA,
@@ -37,6 +38,7 @@ class _Directory:
         self.high_watermarks = OffsetCheckpoint(storage, f"{name}/{HIGH_WATERMARK_CHECKPOINT}")
         self.recovery_points = OffsetCheckpoint(storage, f"{name}/{RECOVERY_POINT_CHECKPOINT}")
         self.log_starts = OffsetCheckpoint(storage, f"{name}/{LOG_START_CHECKPOINT}")
+        self.first_dirty = OffsetCheckpoint(storage, f"{name}/{CLEANER_CHECKPOINT}")
         self.had_clean_shutdown = self.marker.exists
         self.is_loaded = False
         self.logs: dict[tuple[str, int], Log] = {}
@@ -48,6 +50,7 @@ class LogManager:
     Attributes:
         directory_ids: Of the directories that are online, in the order of the configuration.
         offline_directories: Names of those that could not be read at the start.
+        config_of: Returns the settings of a topic's logs; at first the node's for all. The owner sets it.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class LogManager:
         self._wall_ms = wall_ms
         self._observer = observer or SilentObserver()
         self._rules = config.rules
+        self.config_of: Callable[[str], LogConfig] = lambda _: config.log
         self._directories: list[_Directory] = []
         self.offline_directories: tuple[str, ...] = ()
         failure: OSError | None = None
@@ -118,6 +122,7 @@ class LogManager:
         recovery_points = directory.recovery_points.read()
         log_starts = directory.log_starts.read()
         high_watermarks = directory.high_watermarks.read()
+        first_dirty = directory.first_dirty.read()
         for name in self._storage.list(directory.name):
             key = _parse_log_name(name)
             if key is None or not self._storage.list(f"{directory.name}/{name}"):
@@ -130,12 +135,13 @@ class LogManager:
             topic_id = read_topic_id(self._storage, f"{directory.name}/{name}")
             if topic_id is not None:
                 self._topic_ids[key] = topic_id
-            self._open(
+            log = self._open(
                 directory,
                 key,
                 recovery_point=recovery_points.get(key, 0),
                 log_start_offset=log_starts.get(key, 0),
             )
+            log.first_dirty_offset = min(first_dirty.get(key, 0), log.log_end_offset)
             if key in high_watermarks:
                 self._high_watermarks[key] = high_watermarks[key]
         directory.is_loaded = True
@@ -156,7 +162,7 @@ class LogManager:
         log = Log.load(
             self._storage,
             _log_path(directory, key),
-            self._config.log,
+            self.config_of(key[0]),
             had_clean_shutdown=directory.had_clean_shutdown,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
@@ -229,7 +235,10 @@ class LogManager:
             return
         self._high_watermarks.pop(key, None)
         self._topic_ids.pop(key, None)
-        directory.logs.pop(key).delete()
+        log = directory.logs.pop(key)
+        log.delete()
+        if log.first_dirty_offset:
+            self.write_first_dirty_offsets()
         # The topic id is removed last, so that what an interruption leaves is recognised as a leftover.
         path = _log_path(directory, key)
         names = self._storage.list(path)
@@ -300,6 +309,20 @@ class LogManager:
         directory.log_starts.write(
             {key: log.log_start_offset for key, log in directory.logs.items()}
         )
+
+    def write_first_dirty_offsets(self) -> None:
+        """Checkpoints, durably, up to where each log was compacted.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        for directory in self._directories:
+            offsets = {
+                key: log.first_dirty_offset
+                for key, log in directory.logs.items()
+                if log.first_dirty_offset
+            }
+            directory.first_dirty.write(offsets)
 
     # Stopping
 

@@ -141,7 +141,7 @@ class ProducerStates:
                 f"producer {span.producer_id} has epoch {producer.epoch},"
                 f" the batch {span.producer_epoch}",
             )
-        last_sequence = advanced(span.base_sequence, span.record_count - 1)
+        last_sequence = advanced(span.base_sequence, span.offset_count - 1)
         if span.producer_epoch == producer.epoch:
             # PID-1.
             if self._rules("PID-1"):
@@ -171,9 +171,9 @@ class ProducerStates:
         producer.batches.append(
             RememberedBatch(
                 span.base_sequence,
-                advanced(span.base_sequence, span.record_count - 1),
+                advanced(span.base_sequence, span.offset_count - 1),
                 first_offset,
-                first_offset + span.record_count - 1,
+                first_offset + span.offset_count - 1,
             )
         )
         producer.timestamp_ms = span.max_timestamp_ms
@@ -188,6 +188,13 @@ class ProducerStates:
         return any(
             producer.batches[-1].last_offset >= offset for producer in self._producers.values()
         )
+
+    def last_offsets(self) -> dict[int, int]:
+        """Returns the last offset of every known producer, by its id."""
+        return {
+            producer_id: producer.batches[-1].last_offset
+            for producer_id, producer in self._producers.items()
+        }
 
     def rebuild(self, batches: Iterable[BatchSpan]) -> None:
         """Starts anew from the batches of a log, in order (PID-5)."""

@@ -82,12 +82,13 @@ APIS: tuple[Api, ...] = (
         notes=(
             "Versions 0 to 2 are advertised and refused, as by Kafka 4: without them old "
             "librdkafka silently stops compressing. The records of a partition are exactly one "
-            "batch of format 2, which is stored unchanged, except that the timestamp type becomes "
-            "CreateTime; an incomplete batch behind it is ignored. Its checksum is verified, and its "
-            "records are compared with its header. gzip is decompressed for that, up to 64 MiB; "
-            "other codecs are not. zstd needs version 7. These are refused: control and "
-            "transactional batches, writes to `__consumer_offsets`, and, from "
-            "profile `kafka-4.0` on, records more than an hour ahead of the broker's clock. "
+            "batch of format 2, which is stored unchanged, except for the timestamps of a topic with "
+            "LogAppendTime; in others the timestamp type becomes CreateTime. An incomplete batch "
+            "behind it is ignored. Its checksum is verified, and its records are compared with its "
+            "header. gzip is decompressed for that, up to 64 MiB; other codecs are not. zstd needs "
+            "version 7. These are refused: control and transactional batches, writes to "
+            "`__consumer_offsets`, and, from profile `kafka-4.0` on, records more than an hour ahead "
+            "of the broker's clock (message.timestamp.after.max.ms). "
             "With acks=0 an error closes the connection."
         ),
     ),
@@ -312,6 +313,23 @@ APIS: tuple[Api, ...] = (
         notes=("Versions up to 5 have names only."),
     ),
     Api(
+        key=21,
+        name="DeleteRecords",
+        module="delete_records",
+        roles=(BROKER,),
+        canonical=_one(
+            0,
+            2,
+            m.delete_records_request.DeleteRecordsRequest,
+            m.delete_records_response.DeleteRecordsResponse,
+        ),
+        purpose="raise the log start of partitions (KIP-107)",
+        notes=(
+            "Responds when all replicas that are alive have the new log start. Refused for "
+            "`__consumer_offsets` and for topics whose cleanup policy is not delete."
+        ),
+    ),
+    Api(
         key=22,
         name="InitProducerId",
         module="init_producer_id",
@@ -362,7 +380,7 @@ APIS: tuple[Api, ...] = (
             m.incremental_alter_configs_request.IncrementalAlterConfigsRequest,
             m.incremental_alter_configs_response.IncrementalAlterConfigsResponse,
         ),
-        purpose="change min.insync.replicas or unclean.leader.election.enable; a broker forwards it",
+        purpose="change settings of topics, or of the cluster for all topics; a broker forwards it",
     ),
     Api(
         key=52,

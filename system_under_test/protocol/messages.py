@@ -28,6 +28,8 @@ from kio.schema.broker_registration.v4 import request as broker_registration_req
 from kio.schema.broker_registration.v4 import response as broker_registration_response
 from kio.schema.create_topics.v7 import request as create_topics_request
 from kio.schema.create_topics.v7 import response as create_topics_response
+from kio.schema.delete_records.v2 import request as delete_records_request
+from kio.schema.delete_records.v2 import response as delete_records_response
 from kio.schema.delete_topics.v6 import request as delete_topics_request
 from kio.schema.delete_topics.v6 import response as delete_topics_response
 from kio.schema.describe_cluster.v2 import request as describe_cluster_request
@@ -93,6 +95,8 @@ __all__ = [
     "create_topics_request",
     "create_topics_response",
     "decode",
+    "delete_records_request",
+    "delete_records_response",
     "delete_topics_request",
     "delete_topics_response",
     "describe_cluster_request",

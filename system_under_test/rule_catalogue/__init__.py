@@ -15,6 +15,7 @@ from system_under_test.rule_catalogue.rule import Rule
 FAMILIES: dict[str, str] = {
     "AP": "AlterPartition, leader's side",
     "APC": "AlterPartition, controller's side",
+    "CLEAN": "Compaction",
     "CS": "Clean-shutdown markers",
     "CTRL": "The controller",
     "EC": "Leader-epoch cache",
@@ -40,6 +41,7 @@ FAMILIES: dict[str, str] = {
     "RAFT": "Metadata quorum",
     "REC": "Recovery",
     "REG": "Broker registration",
+    "RET": "Retention and the log start",
     "TRUNC": "Truncation",
 }
 """What the letters before the number stand for."""

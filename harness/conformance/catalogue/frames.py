@@ -84,14 +84,6 @@ UNSERVED: Mapping[str, tuple[str, int, dict[str, Any]]] = {
     "list groups": ("list_groups", 4, {}),
     "describe groups": ("describe_groups", 5, {"groups": ["nope"]}),
     "delete groups": ("delete_groups", 2, {"groups_names": ["nope"]}),
-    "delete records": (
-        "delete_records",
-        2,
-        {
-            "topics": [{"name": READ_TOPIC, "partitions": [{"partition_index": 9, "offset": 0}]}],
-            "timeout": 2000,
-        },
-    ),
     "elect leaders": (
         "elect_leaders",
         2,

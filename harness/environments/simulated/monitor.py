@@ -9,6 +9,7 @@ the partition: from then on data may be gone, and the partition is no longer jud
 """
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Any, Protocol
 
 from harness.contracts.metadata import CommittedMetadata, PartitionState
@@ -268,12 +269,12 @@ class InvariantMonitor:
         for index, (broker, partition, log) in enumerate(replicas):
             for other, other_partition, other_log in replicas[index + 1 :]:
                 below = min(partition.high_watermark, other_partition.high_watermark)
-                if below <= max(log.log_start_offset, other_log.log_start_offset):
+                start = max(log.log_start_offset, other_log.log_start_offset)
+                if below <= start:
                     continue
-                # Equal epochs at equal offsets mean equal records (INV-8), so this covers all of both logs.
+                # Equal epochs at equal offsets mean equal records (INV-8), so this covers all that both logs have.
                 epochs, other_epochs = (
-                    tuple(entry for entry in one.epochs.entries if entry[1] < below)
-                    for one in (log, other_log)
+                    _epochs_between(one, start, below) for one in (log, other_log)
                 )
                 check_invariant(
                     epochs == other_epochs,
@@ -285,6 +286,9 @@ class InvariantMonitor:
                     other_epochs=other_epochs,
                     partition=state,
                 )
+                # A record that one replica has compacted another may still have.
+                if below <= max(log.first_dirty_offset, other_log.first_dirty_offset):
+                    continue
                 check_invariant(
                     log.read(below - 1, 1, below) == other_log.read(below - 1, 1, below),
                     "INV-4",
@@ -293,3 +297,12 @@ class InvariantMonitor:
                     offset=below - 1,
                     partition=state,
                 )
+
+
+def _epochs_between(log: Log, start: int, end: int) -> tuple[tuple[int, int], ...]:
+    """Returns the epochs of a log from one offset to another; the first of them as if it began at `start`."""
+    return tuple(
+        (epoch, max(offset, start))
+        for (epoch, offset), following in zip_longest(log.epochs.entries, log.epochs.entries[1:])
+        if offset < end and (following is None or following[1] > start)
+    )
