@@ -418,6 +418,17 @@ class PropertyTaker(Protocol):
 
 
 @runtime_checkable
+class HasRunProperties(Protocol):
+    """What a `PropertyTaker` may have besides: properties that every run sets before those of the experiment.
+
+    Attributes:
+        run_properties: Values by name.
+    """
+
+    run_properties: Mapping[str, str]
+
+
+@runtime_checkable
 class SeveralLogDirs(Protocol):
     """What a system may have besides: its brokers can keep their logs in several directories.
 

@@ -17,6 +17,7 @@ from system_under_test.config import (
     Voter,
     profile_features,
 )
+from system_under_test.properties import configured
 from system_under_test.real.limits import Limits
 from system_under_test.rules import Rules
 
@@ -70,8 +71,11 @@ _TOP = {
     "log": dict,
     "broker": dict,
     "limits": dict,
+    "properties": dict,
 }
 _REQUIRED = ("node_id", "role", "listen", "data_dir", "cluster_id", "voters")
+_LOG_KEYS = {"segment_bytes": int, "flush_messages": int, "max_message_bytes": int}
+"""The table `log`, from before properties; all other settings of logs are properties."""
 _BROKER_KEYS = {
     "min_insync_replicas": int,
     "default_replication_factor": int,
@@ -124,10 +128,11 @@ def _resolve(data: Mapping[str, Any], folder: Path) -> NodeFile:
         voters=_voters(data["voters"]),
         features=profile_features(data.get("profile", "kafka-4.1")),
         timings=TIMINGS[timings],
-        log=_table(LogConfig, data.get("log", {}), "log."),
+        log=_log_settings(data.get("log", {})),
         rules=_rules(data.get("disabled_rules", [])),
         **_broker_settings(data.get("broker", {})),
     )
+    config = configured(config, _properties(data.get("properties", {})))
     is_voter = config.node_id in [voter.node_id for voter in config.voters]
     if config.role == "controller" and not is_voter:
         raise NodeFileError(f"voters does not name this controller ({config.node_id})")
@@ -154,6 +159,23 @@ def _broker_settings(table: Mapping[str, Any]) -> dict[str, Any]:
     _check_bounds(group, "broker.", 0, INT32_MAX)
     _check_bounds(broker, "broker.", 1, INT32_MAX)
     return {"group": GroupConfig(**group), **broker}
+
+
+def _log_settings(table: Mapping[str, Any]) -> LogConfig:
+    """Returns the settings of the table `log`."""
+    _check_keys(table, _LOG_KEYS, "log.")
+    _check_bounds(table, "log.", 1, INT64_MAX)
+    return LogConfig(**table)
+
+
+def _properties(table: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the table `properties`: texts by Kafka's names, which contain dots and are therefore quoted."""
+    for name, value in table.items():
+        if not isinstance(value, str):
+            raise NodeFileError(
+                f'properties contains {name} = {value!r}; quote name and value: "log.roll.ms" = "60000"'
+            )
+    return dict(table)
 
 
 def _rules(names: list[Any]) -> Rules:

@@ -24,6 +24,7 @@ from harness.systems.reference.states import MetadataWitness, NodeObserver
 from system_under_test.broker.broker import BrokerNode
 from system_under_test.config import TIMINGS, GroupConfig, LogConfig, NodeConfig, Voter
 from system_under_test.config import profile_features as features_of
+from system_under_test.properties import configured
 from system_under_test.rules import Rules
 from system_under_test.server import build_node
 
@@ -60,7 +61,7 @@ class SimulatedCluster:
             Voter(node_id=node_id, address=f"c{node_id}:{CONTROLLER_PORT}")
             for node_id in range(CONTROLLER_ID_FIRST, CONTROLLER_ID_FIRST + controllers)
         )
-        self._template = NodeConfig(
+        template = NodeConfig(
             node_id=0,
             role="broker",
             address="",
@@ -75,6 +76,7 @@ class SimulatedCluster:
             group=_group_config(settings, brokers),
             rules=Rules(settings.disabled_rules),
         )
+        self._template = configured(template, settings.properties)
         self.witness = MetadataWitness(self.metadata, add_row, lambda: world.now)
         self.brokers = {f"b{index}": index for index in range(1, brokers + 1)}
         self.controllers = {f"c{voter.node_id}": voter.node_id for voter in self.voters}

@@ -21,16 +21,43 @@ from harness.contracts.system import (
 from harness.contracts.violation import Violation
 from harness.errors import UsageError
 from harness.systems.reference.node_files import NODE_FILE, node_toml
-from system_under_test.config import DEFAULT_PROFILE, PROFILES, TIMINGS, Features, switches
+from system_under_test.config import (
+    DEFAULT_PROFILE,
+    PROFILES,
+    TIMINGS,
+    Features,
+    NodeConfig,
+    switches,
+)
 from system_under_test.metadata.image import MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG
+from system_under_test.properties import PropertyError, configured
 from system_under_test.rules import SWITCHABLE_RULES
 
 CONFIG_KEYS = (MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG)
 """The settings that a running cluster can change."""
 
 
+RUN_PROPERTIES = {"log.retention.ms": "-1"}
+"""What runs set: a stepped clock makes records a week old, and their deletion would look like a loss."""
+_DELETES = "retention deletes records, and the checkers would report them as lost"
+REFUSED_PROPERTIES = {
+    "log.cleanup.policy": "the cleaner removes records, and the checkers would report them as lost",
+    "log.retention.bytes": _DELETES,
+    "log.retention.hours": _DELETES,
+    "log.retention.minutes": _DELETES,
+    "log.retention.ms": _DELETES,
+    "min.insync.replicas": "the verdict follows from topic.min_insync_replicas; set that instead",
+    "offsets.topic.replication.factor": "the verdict on groups assumes three replicas of their offsets",
+    "unclean.leader.election.enable": (
+        "the verdict follows from cluster.unclean_leader_election; set that instead"
+    ),
+}
+"""Properties that an experiment cannot set, and why. The record of a run has one log start for all partitions,
+and no place for records that were removed on purpose. Its promises are read from the experiment's other keys."""
+
+
 class ReferenceSystem:
-    """Implements `System`, `LogReader`, `Administrable` and `ElrSwitch`."""
+    """Implements `System`, `LogReader`, `Administrable`, `PropertyTaker`, `HasRunProperties` and `ElrSwitch`."""
 
     name = "reference"
     environments = frozenset({"simulation", "local", "docker", "ssh"})
@@ -40,6 +67,7 @@ class ReferenceSystem:
     timings = tuple(TIMINGS)
     switchable_rules = tuple(SWITCHABLE_RULES)
     actions = (AlterConfig.name,)
+    run_properties = RUN_PROPERTIES
 
     def __init__(self) -> None:
         self.profiles: Mapping[str, Promises] = {
@@ -62,6 +90,16 @@ class ReferenceSystem:
             f"no profile is {profile!r} with eligible leader replicas {'on' if is_on else 'off'}; "
             "use a profile of Kafka 4.0 or newer"
         )
+
+    def check_properties(self, properties: Mapping[str, str]) -> None:
+        """Raises `UsageError` if a property cannot be set by an experiment."""
+        for name in properties:
+            if name in REFUSED_PROPERTIES:
+                raise UsageError(f"properties cannot contain {name}: {REFUSED_PROPERTIES[name]}")
+        try:
+            configured(_ANY_NODE, properties)
+        except PropertyError as error:
+            raise UsageError(f"properties: {error}") from None
 
     def node_files(
         self, node: Node, nodes: Sequence[Node], settings: Settings, *, data_dir: str
@@ -133,6 +171,9 @@ class ReferenceSystem:
         from harness.systems.reference import stored_logs
 
         return stored_logs.stored_batches(files, topic, partition, bytes_max=bytes_max)
+
+
+_ANY_NODE = NodeConfig(node_id=0, role="broker", address="", cluster_id="", voters=())
 
 
 def _promises(features: Features) -> Promises:

@@ -60,4 +60,5 @@ def _tables(nodes: Sequence[Node], settings: Settings) -> dict[str, Mapping[str,
             **more.get("broker", {}),
         },
         "limits": dict(more.get("limits", {})),
+        "properties": dict(settings.properties),
     }
