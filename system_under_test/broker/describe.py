@@ -7,7 +7,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from system_under_test.broker.metadata_cache import MetadataCache, is_internal
-from system_under_test.config import KAFKA_TIMINGS, NEVER_MS, GroupConfig, NodeConfig
+from system_under_test.config import (
+    KAFKA_TIMINGS,
+    NEVER_MS,
+    GroupConfig,
+    MetadataLogConfig,
+    NodeConfig,
+)
 from system_under_test.metadata.image import (
     BROKER_RESOURCE,
     CLUSTER_DEFAULT,
@@ -42,6 +48,7 @@ BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
 AFTER_MAX = "log.message.timestamp.after.max.ms"
 """Its default depends on the release."""
 OFFSETS_PARTITIONS = "offsets.topic.num.partitions"
+METADATA_SEGMENT_BYTES = "metadata.log.segment.bytes"
 PARTITION_LIMIT_MAX = 2000
 """Kafka's max.request.partition.size.limit."""
 
@@ -344,13 +351,21 @@ def _broker_settings(config: NodeConfig) -> list[tuple[str, str | None, str | No
         ("advertised.listeners", config.advertised_address or config.address, None, STRING),
         ("controller.quorum.voters", voters, None, STRING),
     ]
-    usual = {"timings": KAFKA_TIMINGS, "group": GroupConfig(), "node": _USUAL_NODE}
+    usual = {
+        "timings": KAFKA_TIMINGS,
+        "group": GroupConfig(),
+        "metadata_log": MetadataLogConfig(metadata_log_segment_bytes=1 << 30),
+        "node": _USUAL_NODE,
+    }
     for name, found in PROPERTIES.items():
         part: Any = config if found.part == "node" else getattr(config, found.part)
         default = _text(getattr(usual[found.part], found.field))
         if name == OFFSETS_PARTITIONS:
             default = "50"  # see `GroupConfig`
-        settings.append((name, _text(getattr(part, found.field)), default, found.kind))
+        value = getattr(part, found.field)
+        if name == METADATA_SEGMENT_BYTES:
+            value = value or config.log.segment_bytes  # see `MetadataLogConfig`
+        settings.append((name, _text(value), default, found.kind))
     for name, (key, synonym) in SYNONYMS.items():
         if not synonym.is_dynamic and name not in PROPERTIES:
             value = _static_value(config, name) or synonym.default

@@ -201,7 +201,7 @@ class Log:
     @property
     def size_bytes(self) -> int:
         """Length of all segment files."""
-        return self._segments.size_bytes
+        return self.segments.size_bytes
 
     # Appending
 
