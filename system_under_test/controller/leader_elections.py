@@ -26,14 +26,15 @@ BALANCED_MAX = 1000
 def elect_leaders(image: ClusterImage, request: Any, policy: Policy) -> Decision:
     """Decides on an ElectLeadersRequest; every partition succeeds or fails on its own."""
     if request.election_type not in (PREFERRED, UNCLEAN):
-        message = f"there is no election type {request.election_type}"
-        return Decision(response=refused(request, ErrorCode.INVALID_REQUEST, message))
+        problem = f"there is no election type {request.election_type}"
+        return Decision(response=refused(request, ErrorCode.INVALID_REQUEST, problem))
     is_unclean = request.election_type == UNCLEAN
     changes: list[PartitionChange] = []
     results: dict[str, list[Any]] = {}
     for topic, index in _wanted(image, request):
         outcome = _elect(image, topic, index, policy, is_unclean=is_unclean)
-        error, message = ErrorCode.NONE, None
+        error = ErrorCode.NONE
+        message: str | None = None
         if isinstance(outcome, PartitionChange):
             changes.append(outcome)
         else:

@@ -29,7 +29,8 @@ def create_partitions(image: ClusterImage, request: Any, _policy: Policy) -> Dec
     marks = []
     # A name that occurs twice gets one result.
     for topic in {topic.name: topic for topic in request.topics}.values():
-        error, message = ErrorCode.NONE, None
+        error = ErrorCode.NONE
+        message: str | None = None
         try:
             if counts[topic.name] > 1:
                 raise TopicRefusedError(

@@ -44,7 +44,8 @@ def alter_reassignments(image: ClusterImage, request: Any, policy: Policy) -> De
     for topic in request.topics:
         partitions = []
         for wanted in topic.partitions:
-            error, message = ErrorCode.NONE, None
+            error = ErrorCode.NONE
+            message: str | None = None
             try:
                 # Both changes would be computed from one registration, and neither would know the other.
                 if counts[topic.name, wanted.partition_index] > 1:
