@@ -90,8 +90,8 @@ def test_a_process_that_starts_again_without_a_snapshot_begins_at_offset_0() -> 
     assert bench.view.offset == 3
 
 
-def event(at_ns: int, name: str, kind: str, **fields: Any) -> Event:
-    return Event(at_ns=at_ns, node=name, event=kind, fields=fields)
+def event(at_ns: int, node: str, kind: str, /, **fields: Any) -> Event:
+    return Event(at_ns=at_ns, node=node, event=kind, fields=fields)
 
 
 def test_a_run_is_doubted_if_nobody_reports_what_a_snapshot_covers() -> None:
