@@ -10,6 +10,7 @@ from system_under_test.config import (
     NEVER_MS,
     GroupConfig,
     LogConfig,
+    MetadataLogConfig,
     NodeConfig,
 )
 from system_under_test.properties import FIXED, PROPERTIES, PropertyError, configured
@@ -32,6 +33,12 @@ DEFAULTS = {
     "log.flush.offset.checkpoint.interval.ms": 60000,
     "log.flush.scheduler.interval.ms": NEVER_MS,
     "log.retention.check.interval.ms": 300000,
+    "controller.quorum.fetch.snapshot.max.bytes": 8388608,
+    "metadata.log.max.record.bytes.between.snapshots": 20971520,
+    "metadata.log.max.snapshot.interval.ms": 3600000,
+    "metadata.log.segment.bytes": 0,
+    "metadata.max.retention.bytes": 104857600,
+    "metadata.max.retention.ms": 604800000,
     "metadata.max.idle.interval.ms": 500,
     "replica.fetch.backoff.ms": 1000,
     "replica.fetch.wait.max.ms": 500,
@@ -54,7 +61,8 @@ DEFAULTS = {
     "offsets.topic.num.partitions": 4,
     "offsets.topic.replication.factor": 3,
 }
-"""Kafka's defaults; of `offsets.topic.num.partitions` that is 50, see `GroupConfig`."""
+"""Kafka's defaults; of `offsets.topic.num.partitions` that is 50, see `GroupConfig`, and of
+`metadata.log.segment.bytes` 1 GiB, see `MetadataLogConfig`."""
 
 
 def part_of(config: NodeConfig, part: str):
@@ -63,6 +71,7 @@ def part_of(config: NodeConfig, part: str):
 
 def test_the_defaults_are_kafkas():
     parts = {"timings": KAFKA_TIMINGS, "group": GroupConfig(), "node": NODE}
+    parts["metadata_log"] = MetadataLogConfig()
     found = {name: getattr(parts[one.part], one.field) for name, one in PROPERTIES.items()}
     assert found == DEFAULTS
 
@@ -73,7 +82,7 @@ def test_a_property_changes_its_setting_and_no_other(name):
     is_boolean = isinstance(DEFAULTS[name], bool)
     changed = configured(NODE, {name: "false" if is_boolean else "77"})
     assert getattr(part_of(changed, found.part), found.field) == (False if is_boolean else 77)
-    for part in ("timings", "group"):
+    for part in ("timings", "group", "metadata_log"):
         for field in fields(part_of(NODE, part)):
             if (part, field.name) != (found.part, found.field):
                 before, after = part_of(NODE, part), part_of(changed, part)
