@@ -10,6 +10,7 @@ from harness.conformance.catalogue import (
     configs,
     fetch,
     frames,
+    group_administration,
     groups,
     offsets,
     produce,
@@ -17,7 +18,17 @@ from harness.conformance.catalogue import (
 )
 from harness.conformance.probe import Case
 
-FAMILIES = (produce, fetch, offsets, topics, configs, groups, cluster, frames)
+FAMILIES = (
+    produce,
+    fetch,
+    offsets,
+    topics,
+    configs,
+    groups,
+    group_administration,
+    cluster,
+    frames,
+)
 
 
 @cache
