@@ -38,9 +38,10 @@ class Member:
         )
         cluster = self.cluster
         for _ in range(100):
-            alive = next(one for one in cluster.brokers if cluster.is_running(one))
+            alive = next(one for one in cluster.brokers if cluster.node(one).state == "running")
             (found,) = cluster.do(cluster._ask(alive, request)).coordinators
-            if found.error_code == 0 and cluster.is_running(found.node_id):
+            # The metadata may still name a coordinator that was killed.
+            if found.error_code == 0 and cluster.node(found.node_id).state == "running":
                 return int(found.node_id)
             cluster.run_for(0.1)
         raise AssertionError("no coordinator was found")
