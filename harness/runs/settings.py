@@ -3,6 +3,8 @@
 from harness.contracts.system import HasRunProperties, Settings
 from harness.runs.experiment import Experiment
 
+METRICS_INTERVAL_MS = 1000
+
 
 def settings_of(experiment: Experiment) -> Settings:
     """Returns the configuration that all nodes of a run get."""
@@ -13,6 +15,7 @@ def settings_of(experiment: Experiment) -> Settings:
         profile=experiment.profile,
         timings=experiment.timings,
         disabled_rules=experiment.disabled_rules,
+        metrics_interval_ms=METRICS_INTERVAL_MS,
         segment_bytes=cluster.segment_bytes,
         flush_messages=cluster.flush_messages,
         unclean_leader_election=cluster.unclean_leader_election,

@@ -182,6 +182,9 @@ class Controller:
             "ActiveBrokerCount": len(image.brokers) - fenced,
             "FencedBrokerCount": fenced,
             "OfflinePartitionsCount": len(image.leaderless_partitions()),
+            "PreferredReplicaImbalanceCount": sum(
+                one.leader not in one.replicas[:1] for one in image.partitions.values()
+            ),
             "GlobalTopicCount": len(image.topics),
             "GlobalPartitionCount": len(image.partitions),
             "LastAppliedRecordOffset": image.last_offset,

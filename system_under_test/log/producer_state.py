@@ -61,6 +61,15 @@ class RememberedBatch(NamedTuple):
     last_offset: int
 
 
+class DescribedProducer(NamedTuple):
+    """One producer as DescribeProducers reports it."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+
+
 class _Producer:
     __slots__ = ("batches", "epoch", "timestamp_ms")
 
@@ -106,6 +115,18 @@ class ProducerStates:
         """Returns the epoch and the remembered batches of a producer, oldest first; None if unknown."""
         producer = self._producers.get(producer_id)
         return None if producer is None else (producer.epoch, tuple(producer.batches))
+
+    def described(self) -> list[DescribedProducer]:
+        """Returns every known producer, by its id."""
+        return [
+            DescribedProducer(
+                producer_id=producer_id,
+                epoch=producer.epoch,
+                last_sequence=producer.batches[-1].last_sequence if producer.batches else -1,
+                last_timestamp_ms=producer.timestamp_ms,
+            )
+            for producer_id, producer in sorted(self._producers.items())
+        ]
 
     def examine(self, found: Sequence[BatchSpan]) -> RememberedBatch | None:
         """Decides on the batches of one append; changes nothing.

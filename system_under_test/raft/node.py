@@ -112,6 +112,11 @@ class RaftNode:
         return self._quorum.node_id
 
     @property
+    def is_voter(self) -> bool:
+        """Whether the configuration lists this node among the voters."""
+        return self._quorum.is_voter
+
+    @property
     def epoch(self) -> int:
         """The current quorum epoch."""
         return self._quorum.state.epoch

@@ -41,6 +41,8 @@ class NodeFile:
         limits: Limits of its listener.
         events_path: Path of its event log; None for no log.
         skew_file: File through which its clock is skewed; None for a true clock.
+        metrics_address: Where it serves its metrics over HTTP, "host:port"; "" if it does not.
+        metrics_interval_ms: How often it writes its metrics to the event log; 0 for never.
     """
 
     config: NodeConfig
@@ -48,6 +50,8 @@ class NodeFile:
     limits: Limits
     events_path: Path | None = None
     skew_file: Path | None = None
+    metrics_address: str = ""
+    metrics_interval_ms: int = 0
 
     @property
     def name(self) -> str:
@@ -67,6 +71,8 @@ _TOP = {
     "voters": list,
     "events": str,
     "skew_file": str,
+    "metrics_listen": str,
+    "metrics_interval_ms": int,
     "disabled_rules": list,
     "log": dict,
     "broker": dict,
@@ -116,7 +122,8 @@ def _resolve(data: Mapping[str, Any], folder: Path) -> NodeFile:
             raise NodeFileError(f"{key} is {value!r}; leave out the control characters")
     if data["role"] not in ("broker", "controller"):
         raise NodeFileError(f'role is {data["role"]!r}; use "broker" or "controller"')
-    _check_bounds({"node_id": data["node_id"]}, "", 0, INT32_MAX)
+    numbers = {key: data[key] for key in ("node_id", "metrics_interval_ms") if key in data}
+    _check_bounds(numbers, "", 0, INT32_MAX)
     timings = data.get("timings", "kafka")
     if timings not in TIMINGS:
         raise NodeFileError(f"timings is {timings!r}; use {' or '.join(TIMINGS)}")
@@ -148,6 +155,10 @@ def _resolve(data: Mapping[str, Any], folder: Path) -> NodeFile:
         limits=_table(Limits, data.get("limits", {}), "limits."),
         events_path=folder / data["events"] if data.get("events") else None,
         skew_file=folder / data["skew_file"] if data.get("skew_file") else None,
+        metrics_address=_address("metrics_listen", data["metrics_listen"])
+        if data.get("metrics_listen")
+        else "",
+        metrics_interval_ms=data.get("metrics_interval_ms", 0),
     )
 
 

@@ -456,6 +456,12 @@ _GROUPS = (
         "GRP-4",
         "A new coordinator serves a group when it has loaded the group's offsets and generation from the log.",
     ),
+    switchable(
+        "GRP-5",
+        "DeleteGroups deletes a group only while it has no members, and OffsetDelete the offsets of a topic only"
+        " while no member subscribes to it.",
+        "KIP-229, KIP-496; ClassicGroup.validateDeleteGroup, isSubscribedToTopic",
+    ),
 )
 
 PARTITION_RULES: tuple[Rule, ...] = (

@@ -81,16 +81,12 @@ FRAMES: Mapping[str, Callable[..., bytes]] = {
 """Frames that are sent to a broker; only whether it responds is compared."""
 
 UNSERVED: Mapping[str, tuple[str, int, dict[str, Any]]] = {
-    "list groups": ("list_groups", 4, {}),
-    "describe groups": ("describe_groups", 5, {"groups": ["nope"]}),
-    "delete groups": ("delete_groups", 2, {"groups_names": ["nope"]}),
     "alter configs (not incremental)": (
         "alter_configs",
         2,
         {"resources": [], "validate_only": True},
     ),
     "describe log directories": ("describe_log_dirs", 4, {"topics": []}),
-    "describe producers": ("describe_producers", 0, {"topics": []}),
     "list transactions": ("list_transactions", 0, {}),
     "end transaction": (
         "end_txn",

@@ -5,7 +5,7 @@ from typing import Any
 
 from harness.conformance.probe import EMPTY_TOPIC, READ_TOPIC, Case, Probe
 
-LIST_NEWEST, EPOCH_NEWEST, DELETE_NEWEST = 9, 4, 2
+LIST_NEWEST, EPOCH_NEWEST, DELETE_NEWEST = 10, 4, 2
 SPECIAL = (-1, -2, -3, -4, -5, -6, -7)
 """Timestamps with a meaning: latest, earliest, largest timestamp, earliest local, latest tiered; two without."""
 _FIRST_WITH: Mapping[int, int] = {-3: 7, -4: 8, -5: 9, -6: 10}

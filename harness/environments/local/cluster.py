@@ -28,6 +28,7 @@ def make_cluster(request: ClusterRequest) -> "ProcessCluster":
         brokers=request.brokers,
         controllers=request.controllers,
         settings=request.settings,
+        with_metrics=request.metrics is not None,
     )
     return ProcessCluster(local, request)
 
