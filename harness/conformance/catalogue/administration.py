@@ -46,8 +46,24 @@ ADMINISTRATION: Mapping[str, tuple[str, int, Any]] = {
 """Requests of administrators, none of which changes anything."""
 
 
+def _older_versions() -> Iterator[Case]:
+    """Cases with every other version of these requests."""
+    for (api, _, values), versions in (
+        (_create_partitions(READ_TOPIC, 1, None), (0, 1, 2)),
+        (_elect(READ_TOPIC, 0, 0), (0, 1)),
+        (_reassign(READ_TOPIC, 0, None), (1,)),
+    ):
+        for version in versions:
+
+            def ask(probe: Probe, api: str = api, version: int = version, v: Any = values) -> None:
+                probe.ask(api, version, v, drops_unknown=True)
+
+            yield Case(id=f"administration/{api}, version {version}", run=ask)
+
+
 def cases() -> Iterator[Case]:
     """Yields the cases of this family."""
+    yield from _older_versions()
     for name, (api, version, values) in ADMINISTRATION.items():
 
         def ask(probe: Probe, api: str = api, version: int = version, values: Any = values) -> None:

@@ -120,6 +120,21 @@ REQUESTS: dict[str, Callable[[], Any]] = {
             ),
         )
     ),
+    "AlterPartitionReassignments": lambda: (
+        m.alter_reassignments_request.AlterPartitionReassignmentsRequest(
+            timeout=millis(1500),
+            topics=(
+                m.alter_reassignments_request.ReassignableTopic(
+                    name=TOPIC,
+                    partitions=(
+                        m.alter_reassignments_request.ReassignablePartition(
+                            partition_index=0, replicas=(1, 2)
+                        ),
+                    ),
+                ),
+            ),
+        )
+    ),
     "DescribeCluster": lambda: m.describe_cluster_request.DescribeClusterRequest(
         include_cluster_authorized_operations=True, include_fenced_brokers=False
     ),
