@@ -71,11 +71,13 @@ class _Scan:
 
     Attributes:
         epochs: Leader epochs of the checked batches, with their first offsets, oldest first.
+        is_damaged: Whether something was cut off that need not be checked, because it was durable.
     """
 
     segments: list[Segment] = field(default_factory=list)
     epochs: list[tuple[int, int]] = field(default_factory=list)
     cuts: list[LogCut] = field(default_factory=list)
+    is_damaged: bool = False
 
 
 def load_segments(
@@ -110,7 +112,7 @@ def load_segments(
     _finish_removal(storage, directory, bases, log_start_offset)
     reader = _Reader(storage, directory, epochs, producers, rules)
     scan = reader.scan(bases, checked_from=None if is_trusted else recovery_point)
-    if not is_trusted and _end_of(scan, log_start_offset) < recovery_point:
+    if not is_trusted and (scan.is_damaged or _end_of(scan, log_start_offset) < recovery_point):
         # Something that was durable is missing, and no power cut causes that. A disk that did it may have damaged
         # what lies below the recovery point, too: everything is checked.
         producers.clear()
@@ -166,6 +168,7 @@ class _Reader:
         for index, base_offset in enumerate(bases):
             end_offset = scan.segments[-1].end_offset if scan.segments else base_offset
             if end_offset != base_offset:
+                is_checked = checked_from is None or base_offset >= checked_from
                 reason = f"the next segment begins at offset {base_offset}"
                 cut: LogCut | None = LogCut(end_offset=end_offset, size_bytes=0, reason=reason)
                 behind = bases[index:]
@@ -178,6 +181,7 @@ class _Reader:
                 cut = self._read(scan, segment, is_checked=is_checked)
                 behind = bases[index + 1 :]
             if cut is not None:
+                scan.is_damaged = checked_from is not None and not is_checked
                 removed_bytes = _remove(self._storage, self._directory, behind)
                 scan.cuts.append(replace(cut, size_bytes=cut.size_bytes + removed_bytes))
                 break
