@@ -38,6 +38,10 @@ def _outcomes(no_gate: str, off: str, on: str) -> dict[str, str]:
     return {OFF_NO_GATE: no_gate, OFF: off, ON: on}
 
 
+_LOSS_OFF = _outcomes("loss", "loss", "ok")
+_NEGATIVE_CONTROL = _outcomes("loss", "loss", "loss(f)")
+
+
 def _v1(variant: str, title: str, min_isr: int, more: int, expected: dict[str, str]) -> Scenario:
     steps: list[Step] = [*TEN_RECORDS, isolate(2), Wait(fenced=(2,), isr=(1,))]
     if more:
@@ -45,7 +49,7 @@ def _v1(variant: str, title: str, min_isr: int, more: int, expected: dict[str, s
     steps += [
         power(1, 5),
         Wait(fenced=(1,), leader=-1),
-        inject("start-b1", "start", "b1"),
+        start(1),
         Wait(unfenced=(1,)),
         heal("isolate-b2"),
         Wait(unfenced=(2,), has_leader=True),
@@ -87,7 +91,7 @@ def _v3b() -> Scenario:
         *LOSES_ITS_TAIL_AND_RETURNS,
     ]
     title = "the leader loses the links to its followers, shrinks the ISR to itself, loses its tail"
-    return _scenario("V3b", title, 3, 2, steps, _outcomes("loss", "loss", "ok"))
+    return _scenario("V3b", title, 3, 2, steps, _LOSS_OFF)
 
 
 def _v3_away(variant: str, title: str, verb: str, expected: dict[str, str]) -> Scenario:
@@ -102,7 +106,7 @@ def _v3_away(variant: str, title: str, verb: str, expected: dict[str, str]) -> S
         Wait(fenced=(1,), leader=-1),
         heal(f"{verb}-b2"),
         Wait(unfenced=(2,)),
-        inject("start-b1", "start", "b1"),
+        start(1),
         Wait(unfenced=(1,)),
         heal(f"{verb}-b3"),
         Wait(unfenced=(3,)),
@@ -149,7 +153,7 @@ def _v5(variant: str, title: str, end: Fault, expected: dict[str, str]) -> Scena
         end,
         Wait(fenced=(1,)),
         heal("cut-12", "cut-13"),
-        inject("start-b1", "start", "b1"),
+        start(1),
         Wait(unfenced=(1, 2, 3), has_leader=True),
     ]
     return _scenario(variant, title, 3, 2, steps, expected)
@@ -159,7 +163,7 @@ def _v6() -> Scenario:
     steps = [*TEN_RECORDS, *alone_by_isolation(), power(1, 5)]
     steps += [Wait(fenced=(1,), leader=-1), *RETURN_2_1_3]
     title = "min ISR 1 promises nothing: a negative control"
-    return _scenario("V6", title, 3, 1, steps, _outcomes("loss", "loss", "loss(f)"))
+    return _scenario("V6", title, 3, 1, steps, _NEGATIVE_CONTROL)
 
 
 def _v7() -> Scenario:
@@ -176,7 +180,7 @@ def _v7() -> Scenario:
         Wait(unfenced=(1, 2, 3), has_leader=True),
     ]
     title = "all three brokers lose power at one instant"
-    return _scenario("V7", title, 3, 2, steps, _outcomes("loss", "loss", "loss(f)"))
+    return _scenario("V7", title, 3, 2, steps, _NEGATIVE_CONTROL)
 
 
 def _v9() -> Scenario:
@@ -196,7 +200,7 @@ def _v9() -> Scenario:
         Append(count=5),
     ]
     title = "the only member of the ISR and the only member of the ELR both lose power"
-    return _scenario("V9", title, 3, 2, steps, _outcomes("loss", "loss", "loss(f)"))
+    return _scenario("V9", title, 3, 2, steps, _NEGATIVE_CONTROL)
 
 
 def _v12(
@@ -266,9 +270,6 @@ def _v13(variant: str, lossy: int, expected: dict[str, str]) -> Scenario:
     return _scenario(variant, title, 5, 3, steps, expected, brokers=5)
 
 
-_LOSS_OFF = _outcomes("loss", "loss", "ok")
-_NEGATIVE_CONTROL = _outcomes("loss", "loss", "loss(f)")
-
 VARIANTS: dict[str, Scenario] = {
     "V1": _v1(
         "V1",
@@ -282,7 +283,7 @@ VARIANTS: dict[str, Scenario] = {
         "as V1, nothing written to the last replica",
         1,
         0,
-        _outcomes("loss", "loss", "loss(f)"),
+        _NEGATIVE_CONTROL,
     ),
     "V2": _v1("V2", "two replicas, min ISR 2", 2, 0, _LOSS_OFF),
     "V3a": _v3(

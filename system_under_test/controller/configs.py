@@ -6,7 +6,7 @@ batch, the ELRs that were filled under the old value (ELR-9).
 
 from typing import Any
 
-from system_under_test.controller.policy import Decision, Policy, mark
+from system_under_test.controller.policy import Decision, Policy, RequestRefusedError, mark
 from system_under_test.metadata.image import (
     BROKER_RESOURCE,
     CLUSTER_DEFAULT,
@@ -40,24 +40,15 @@ OTHER_RESOURCES = (8, 32)
 """Kafka's types of resources that have settings there: broker loggers and groups."""
 
 
-class ConfigRefusedError(Exception):
-    """A requested setting is refused; carries the error of the response."""
-
-    def __init__(self, error: ErrorCode, message: str) -> None:
-        """Stores the error code and the sentence for the client."""
-        self.error = error
-        super().__init__(message)
-
-
 def checked_config(name: str, value: str | None, policy: Policy) -> str:
     """Returns the value of a topic's setting in canonical form.
 
     Raises:
-        ConfigRefusedError: The setting does not exist, or the value is invalid.
+        RequestRefusedError: The setting does not exist, or the value is invalid.
     """
     key = TOPIC_CONFIGS.get(name)
     if key is None:
-        raise ConfigRefusedError(ErrorCode.INVALID_CONFIG, f"no topic setting is called {name}")
+        raise RequestRefusedError(ErrorCode.INVALID_CONFIG, f"no topic setting is called {name}")
     return _checked(key, name, value, policy)
 
 
@@ -65,22 +56,22 @@ def checked_topic_configs(values: dict[str, str]) -> None:
     """Checks the settings of one topic together.
 
     Raises:
-        ConfigRefusedError: They contradict each other.
+        RequestRefusedError: They contradict each other.
     """
     try:
         check_together(values)
     except InvalidConfigError as error:
-        raise ConfigRefusedError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        raise RequestRefusedError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
 def _checked(key: TopicConfigKey, name: str, value: str | None, policy: Policy) -> str:
     try:
         found = canonical(key, "" if value is None else value, name=name)
     except InvalidConfigError as error:
-        raise ConfigRefusedError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        raise RequestRefusedError(ErrorCode.INVALID_CONFIG, str(error)) from None
     least = policy.features.segment_bytes_min
     if key.name == SEGMENT_BYTES and int(found) < least:
-        raise ConfigRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_CONFIG, f"{found} is not a valid value of {name}: use {least} or more"
         )
     return found
@@ -96,11 +87,11 @@ def alter_configs(image: ClusterImage, request: Any, policy: Policy) -> Decision
         key = (resource.resource_type, resource.resource_name)
         try:
             if resources.count(key) > 1:
-                raise ConfigRefusedError(
+                raise RequestRefusedError(
                     ErrorCode.INVALID_REQUEST, f"the request names {key[1]!r} twice"
                 )
             new = _records(image, resource, policy)
-        except ConfigRefusedError as refused:
+        except RequestRefusedError as refused:
             results.append(config_result(*key, refused.error, str(refused)))
             continue
         results.append(config_result(*key, ErrorCode.NONE, None))
@@ -137,7 +128,7 @@ def _records(image: ClusterImage, resource: Any, policy: Policy) -> list[Metadat
     records: list[MetadataRecord] = []
     for config in resource.configs:
         if names.count(config.name) > 1:
-            raise ConfigRefusedError(
+            raise RequestRefusedError(
                 ErrorCode.INVALID_REQUEST, f"the request names {config.name} twice"
             )
         records.append(_record(image, resource, config, policy))
@@ -153,21 +144,21 @@ def _records(image: ClusterImage, resource: Any, policy: Policy) -> list[Metadat
 def _check_resource(image: ClusterImage, resource: Any) -> None:
     if resource.resource_type == TOPIC_RESOURCE:
         if resource.resource_name not in image.topics_by_name:
-            raise ConfigRefusedError(
+            raise RequestRefusedError(
                 _missing_topic(resource.resource_name),
                 f"there is no topic {resource.resource_name!r}",
             )
     elif resource.resource_type == BROKER_RESOURCE and _is_broker(image, resource.resource_name):
-        raise ConfigRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_CONFIG,
             "a single broker has no settings of its own that can be altered",
         )
     elif resource.resource_type in OTHER_RESOURCES:
-        raise ConfigRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_CONFIG, "broker loggers and groups have no settings here"
         )
     elif resource.resource_type != BROKER_RESOURCE or resource.resource_name != CLUSTER_DEFAULT:
-        raise ConfigRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_REQUEST,
             "only topics and the cluster's defaults (broker resource with an empty name) can be altered",
         )
@@ -206,7 +197,7 @@ def _key(resource: Any, name: str) -> TopicConfigKey:
     key = known.get(name)
     if key is None:
         kind = "topic" if resource.resource_type == TOPIC_RESOURCE else "cluster"
-        raise ConfigRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_CONFIG, f"no {kind} setting that can be altered is called {name}"
         )
     return key
@@ -223,12 +214,12 @@ def _record(image: ClusterImage, resource: Any, config: Any, policy: Policy) -> 
             and resource.resource_type == BROKER_RESOURCE
             and image.elr_on
         ):
-            raise ConfigRefusedError(
+            raise RequestRefusedError(
                 ErrorCode.INVALID_CONFIG,
                 f"the cluster's {MIN_ISR_CONFIG} cannot be deleted while ELR is on",
             )
     elif config.value is None:
-        raise ConfigRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_REQUEST, f"{config.name} cannot be set to null; delete it instead"
         )
     elif operation == SET:
@@ -236,7 +227,7 @@ def _record(image: ClusterImage, resource: Any, config: Any, policy: Policy) -> 
     elif operation in (APPEND, SUBTRACT) and key.kind == LIST:
         value = _checked(key, config.name, _changed_list(image, resource, key, config), policy)
     else:
-        raise ConfigRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_CONFIG,
             f"{config.name} is not a list; only SET and DELETE are possible",
         )

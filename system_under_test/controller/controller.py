@@ -182,9 +182,7 @@ class Controller:
             "ActiveBrokerCount": len(image.brokers) - fenced,
             "FencedBrokerCount": fenced,
             "OfflinePartitionsCount": len(image.leaderless_partitions()),
-            "PreferredReplicaImbalanceCount": sum(
-                one.leader not in one.replicas[:1] for one in image.partitions.values()
-            ),
+            "PreferredReplicaImbalanceCount": len(image.imbalanced_partitions()),
             "GlobalTopicCount": len(image.topics),
             "GlobalPartitionCount": len(image.partitions),
             "LastAppliedRecordOffset": image.last_offset,

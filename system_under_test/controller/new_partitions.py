@@ -7,11 +7,10 @@ Source:
 from collections import Counter
 from typing import Any
 
-from system_under_test.controller.policy import Decision, Policy, mark
+from system_under_test.controller.policy import Decision, Policy, RequestRefusedError, mark
 from system_under_test.controller.topics import (
     PARTITION_COUNT_MAX,
-    TopicRefusedError,
-    assignment_problem,
+    check_assignment,
     partition_record,
     place,
 )
@@ -33,14 +32,14 @@ def create_partitions(image: ClusterImage, request: Any, _policy: Policy) -> Dec
         message: str | None = None
         try:
             if counts[topic.name] > 1:
-                raise TopicRefusedError(
+                raise RequestRefusedError(
                     ErrorCode.INVALID_REQUEST, f"the request names topic {topic.name!r} twice"
                 )
             new = _new_partitions(image, topic)
             if not request.validate_only:
                 records.extend(new)
                 marks.append(mark("partitions-created", topic=topic.name, partitions=len(new)))
-        except TopicRefusedError as refusal:
+        except RequestRefusedError as refusal:
             error, message = refusal.error, str(refusal)
         results.append(
             create_partitions_response.CreatePartitionsTopicResult(
@@ -59,18 +58,18 @@ def create_partitions(image: ClusterImage, request: Any, _policy: Policy) -> Dec
 def _new_partitions(image: ClusterImage, topic: Any) -> tuple[PartitionRecord, ...]:
     named = image.topics_by_name.get(topic.name)
     if named is None:
-        raise TopicRefusedError(
+        raise RequestRefusedError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic.name!r}"
         )
     existing = image.partitions_of(named.topic_id)
     count = topic.count - len(existing)
     if count <= 0:
-        raise TopicRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_PARTITIONS,
             f"topic {topic.name!r} has {len(existing)} partitions; {topic.count} are not more",
         )
     if topic.count > PARTITION_COUNT_MAX:
-        raise TopicRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_PARTITIONS, f"a topic has at most {PARTITION_COUNT_MAX} partitions"
         )
     # As in Kafka, the first partition decides, although reassignments may have given others another number.
@@ -89,15 +88,10 @@ def _manual(
     image: ClusterImage, topic: Any, count: int, replica_count: int, *, first: int
 ) -> list[tuple[int, ...]]:
     if len(topic.assignments) != count:
-        raise TopicRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"{count} partitions are to be added, but {len(topic.assignments)} assignments were given",
         )
     assignment = [tuple(one.broker_ids) for one in topic.assignments]
-    for index, replicas in enumerate(assignment, first):
-        problem = assignment_problem(image, replicas, replica_count)
-        if problem is not None:
-            raise TopicRefusedError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index}: {problem}"
-            )
+    check_assignment(image, assignment, replica_count, first=first)
     return assignment

@@ -14,7 +14,7 @@ from typing import Any
 from system_under_test.controller.assignment import Assignment, begin, revert
 from system_under_test.controller.broker_changes import change_context
 from system_under_test.controller.partition_change import PartitionChange, build_change
-from system_under_test.controller.policy import Decision, Policy
+from system_under_test.controller.policy import Decision, Policy, RequestRefusedError
 from system_under_test.metadata.image import ClusterImage, PartitionRegistration
 from system_under_test.metadata.records import NO_LEADER
 from system_under_test.protocol.errors import ErrorCode
@@ -23,15 +23,6 @@ from system_under_test.protocol.messages import (
     alter_reassignments_response,
     list_reassignments_response,
 )
-
-
-class ReassignmentRefusedError(Exception):
-    """A reassignment cannot begin or be cancelled; carries the error of the response."""
-
-    def __init__(self, error: ErrorCode, message: str) -> None:
-        """Stores the error code and the sentence for the client."""
-        self.error = error
-        super().__init__(message)
 
 
 def alter_reassignments(image: ClusterImage, request: Any, policy: Policy) -> Decision:
@@ -49,12 +40,12 @@ def alter_reassignments(image: ClusterImage, request: Any, policy: Policy) -> De
             try:
                 # Both changes would be computed from one registration, and neither would know the other.
                 if counts[topic.name, wanted.partition_index] > 1:
-                    raise ReassignmentRefusedError(
+                    raise RequestRefusedError(
                         ErrorCode.INVALID_REQUEST, "the request names the partition twice"
                     )
                 change = _change(image, request, topic.name, wanted, policy)
                 changes += [] if change is None else [change]
-            except ReassignmentRefusedError as refusal:
+            except RequestRefusedError as refusal:
                 error, message = refusal.error, str(refusal)
             partitions.append(
                 alter_reassignments_response.ReassignablePartitionResponse(
@@ -121,7 +112,7 @@ def _change(
 ) -> PartitionChange | None:
     registration = image.partition(topic, wanted.partition_index)
     if registration is None:
-        raise ReassignmentRefusedError(
+        raise RequestRefusedError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"there is no partition {topic}-{wanted.partition_index}",
         )
@@ -147,14 +138,14 @@ def _check_target(image: ClusterImage, target: tuple[int, ...]) -> None:
         if unknown:
             problem = f"broker {unknown[0]} is not registered"
     if problem:
-        raise ReassignmentRefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+        raise RequestRefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
 
 
 def _check_count(registration: PartitionRegistration, target: tuple[int, ...]) -> None:
     """Refuses another number of replicas than the reassignment in progress leads to (KIP-860)."""
     count = len(Assignment.of(registration).target)
     if len(target) != count:
-        raise ReassignmentRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"the partition has {count} replicas, and the request does not allow to change that",
         )
@@ -165,7 +156,7 @@ def _cancel(
 ) -> PartitionChange | None:
     """Returns the change that cancels a reassignment (REAS-3)."""
     if not Assignment.of(registration).is_changing:
-        raise ReassignmentRefusedError(
+        raise RequestRefusedError(
             ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is in progress"
         )
     assignment, isr = revert(registration)
@@ -175,13 +166,13 @@ def _cancel(
     # [REAS-3] Only an unclean election can give the partition a leader then, so the topic must allow it. Kafka
     # puts the first remaining replica into the ISR, alive or not, and does not flag that.
     if not context.unclean_allowed:
-        raise ReassignmentRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "none of the replicas that would remain is in the ISR, and the topic allows no unclean election",
         )
     change = build_change(registration, context, target_isr=(), target_assignment=assignment)
     if change is None or change.after.leader == NO_LEADER:
-        raise ReassignmentRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "none of the replicas that would remain is active"
         )
     return change

@@ -11,11 +11,10 @@ from typing import Any
 from uuid import UUID
 
 from system_under_test.controller.configs import (
-    ConfigRefusedError,
     checked_config,
     checked_topic_configs,
 )
-from system_under_test.controller.policy import Decision, Policy, mark
+from system_under_test.controller.policy import Decision, Policy, RequestRefusedError, mark
 from system_under_test.metadata.image import (
     TOPIC_NAME_LENGTH_MAX,
     TOPIC_RESOURCE,
@@ -41,15 +40,6 @@ from system_under_test.protocol.metadata_codec import METADATA_TOPIC
 PARTITION_COUNT_MAX = 10_000
 """Most partitions of one topic: Kafka's limit on the records of one batch, into which a topic must fit."""
 UNSPECIFIED = -1
-
-
-class TopicRefusedError(Exception):
-    """A topic cannot be created; carries the error of the response."""
-
-    def __init__(self, error: ErrorCode, message: str) -> None:
-        """Stores the error code and the sentence for the client."""
-        self.error = error
-        super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +69,11 @@ def create_topics(
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if names.count(topic.name) > 1:
-                raise TopicRefusedError(
+                raise RequestRefusedError(
                     ErrorCode.INVALID_REQUEST, f"the request names topic {topic.name!r} twice"
                 )
             new = _new_topic(image, topic, new_topic_id, policy)
-        except TopicRefusedError as refused:
+        except RequestRefusedError as refused:
             results.append(topic_result(topic.name, refused.error, str(refused)))
             continue
         results.append(
@@ -209,20 +199,20 @@ def _new_topic(
 def _check_name(image: ClusterImage, name: str) -> None:
     if name == METADATA_TOPIC:
         # Its log would use the same files as the metadata log.
-        raise TopicRefusedError(ErrorCode.INVALID_REQUEST, f"{name} is reserved for the cluster")
+        raise RequestRefusedError(ErrorCode.INVALID_REQUEST, f"{name} is reserved for the cluster")
     if not is_legal_topic_name(name):
-        raise TopicRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"topic name {name!r} is not 1 to {TOPIC_NAME_LENGTH_MAX} of a-z A-Z 0-9 . _ -",
         )
     if name in image.topics_by_name:
-        raise TopicRefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
+        raise RequestRefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
     if "." in name or "_" in name:
         # Metric names contain "_" for both characters, so such topics would share metrics.
         alike = name.replace(".", "_")
         for other in image.topics_by_name:
             if other.replace(".", "_") == alike:
-                raise TopicRefusedError(
+                raise RequestRefusedError(
                     ErrorCode.INVALID_TOPIC_EXCEPTION,
                     f"topic {name!r} collides with existing topic {other!r}",
                 )
@@ -230,37 +220,50 @@ def _check_name(image: ClusterImage, name: str) -> None:
 
 def _checked_configs(topic: Any, policy: Policy) -> dict[str, str]:
     """Returns the canonical values of a new topic's settings; of one that is named twice the last value."""
-    try:
-        values = {
-            config.name: checked_config(config.name, config.value, policy)
-            for config in topic.configs
-        }
-        checked_topic_configs(values)
-    except ConfigRefusedError as refused:
-        raise TopicRefusedError(refused.error, str(refused)) from None
+    values = {
+        config.name: checked_config(config.name, config.value, policy) for config in topic.configs
+    }
+    checked_topic_configs(values)
     return values
 
 
 def _manual_assignment(image: ClusterImage, topic: Any) -> list[tuple[int, ...]]:
     if topic.num_partitions != UNSPECIFIED or topic.replication_factor != UNSPECIFIED:
-        raise TopicRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_REQUEST,
             "with an assignment, partition count and replication factor must be -1",
         )
     by_index = {entry.partition_index: tuple(entry.broker_ids) for entry in topic.assignments}
     if sorted(by_index) != list(range(len(topic.assignments))):
-        raise TopicRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "partitions must be numbered 0, 1, 2 ... once each",
         )
     assignment = [by_index[index] for index in range(len(by_index))]
-    for index, replicas in enumerate(assignment):
-        problem = assignment_problem(image, replicas, len(assignment[0]))
+    check_assignment(image, assignment, len(assignment[0]))
+    return assignment
+
+
+def check_assignment(
+    image: ClusterImage, assignment: Sequence[Sequence[int]], replica_count: int, *, first: int = 0
+) -> None:
+    """Checks the replicas that a client chose for new partitions.
+
+    Args:
+        image: The cluster.
+        assignment: The replicas of each new partition.
+        replica_count: How many replicas each must have.
+        first: Index of the first new partition.
+
+    Raises:
+        RequestRefusedError: A partition cannot have these replicas.
+    """
+    for index, replicas in enumerate(assignment, first):
+        problem = assignment_problem(image, replicas, replica_count)
         if problem is not None:
-            raise TopicRefusedError(
+            raise RequestRefusedError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index}: {problem}"
             )
-    return assignment
 
 
 def assignment_problem(
@@ -288,7 +291,7 @@ def _round_robin_assignment(
     if partition_count == UNSPECIFIED:
         partition_count = policy.default_partition_count
     if not 1 <= partition_count <= PARTITION_COUNT_MAX:
-        raise TopicRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_PARTITIONS,
             f"the partition count must be -1 or 1 to {PARTITION_COUNT_MAX}, not {partition_count}",
         )
@@ -311,12 +314,12 @@ def place(
         replica_count: How many replicas each of them has.
 
     Raises:
-        TopicRefusedError: There are too few brokers.
+        RequestRefusedError: There are too few brokers.
     """
     active = [broker_id for broker_id in sorted(image.brokers) if image.is_active(broker_id)]
     others = [broker_id for broker_id in sorted(image.brokers) if not image.is_active(broker_id)]
     if not active or not 1 <= replica_count <= len(image.brokers):
-        raise TopicRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"replication factor {replica_count} is not possible with {len(image.brokers)} registered"
             f" brokers, {len(active)} of them active",

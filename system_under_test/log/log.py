@@ -482,9 +482,6 @@ class Log:
         generation = self._generation
         try:
             for segment in self.segments.unflushed(self.recovery_point, target):
-                # The log start may rise meanwhile, which removes segments and leaves all others as they are.
-                if self.segments.begins_behind(segment):
-                    continue
                 await self._storage.fsync(segment.path)
                 if generation != self._generation:
                     return

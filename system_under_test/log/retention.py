@@ -62,7 +62,7 @@ def _below_size(log: Log, candidates: list[tuple[Segment, int]], limit_bytes: in
     kept_from = 0
     if limit_bytes < 0:
         return kept_from
-    excess_bytes = log.segments.size_bytes - limit_bytes
+    excess_bytes = log.size_bytes - limit_bytes
     for segment, end in candidates:
         excess_bytes -= segment.size_bytes
         if excess_bytes < 0:
