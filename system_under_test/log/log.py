@@ -421,10 +421,8 @@ class Log:
         self.recovery_point = max(self.recovery_point, offset)
         # The checkpoint before the files: a power cut may bring any of them back, and a load that does not know
         # the log start would cut the log at the first one that is missing.
-        if self.segments.has_wholly_below(offset):
-            self._generation += 1  # a flush in progress must not look for these files
-            if self.on_checkpoint_due is not None:
-                self.on_checkpoint_due()
+        if self.segments.has_wholly_below(offset) and self.on_checkpoint_due is not None:
+            self.on_checkpoint_due()
         self.segments.remove_below(offset)
         self.epochs.truncate_from_start(offset)
         self._has_unsynced_names = True
@@ -482,7 +480,13 @@ class Log:
         generation = self._generation
         try:
             for segment in self.segments.unflushed(self.recovery_point, target):
-                await self._storage.fsync(segment.path)
+                try:
+                    await self._storage.fsync(segment.path)
+                except OSError:
+                    if not self.segments.begins_behind(segment):
+                        raise
+                # The log start may rise meanwhile, which removes segments and leaves all others as they are. The
+                # flush goes on: RAFT-2 counts on what it returns for.
                 if generation != self._generation:
                     return
                 segment.may_regrow = False

@@ -41,6 +41,10 @@ class SegmentList:
         self.active = segment
         return segment
 
+    def begins_behind(self, segment: Segment) -> bool:
+        """Whether a segment was removed because the log start rose."""
+        return segment.base_offset < self._bases[0]
+
     def __iter__(self) -> Iterator[Segment]:
         """Yields the segments in offset order; the list must not change meanwhile."""
         return iter(self._segments)

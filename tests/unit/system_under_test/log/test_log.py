@@ -347,6 +347,24 @@ def test_a_truncation_during_a_flush_keeps_the_recovery_point_down(segment_bytes
     asyncio.run(scenario())
 
 
+def test_a_rising_log_start_does_not_end_a_flush():
+    class SlowStorage(MemoryStorage):
+        async def fsync(self, path):
+            await asyncio.sleep(0)
+            await super().fsync(path)
+
+    async def scenario():
+        log = filled(SlowStorage(), count=4, segment_bytes=100)
+        assert len(log.segments) > 2
+        flush = asyncio.ensure_future(log.flush())
+        await asyncio.sleep(0)
+        log.advance_log_start(list(log.segments)[1].base_offset)
+        await flush
+        assert log.recovery_point == 4
+
+    asyncio.run(scenario())
+
+
 def test_flush_messages_flushes_inside_the_append():
     storage = MemoryStorage()
     log = new_log(storage, flush_messages=3)
