@@ -21,7 +21,7 @@ from harness.contracts.system import (
 from harness.contracts.violation import Violation
 from harness.errors import UsageError
 from harness.systems.reference.node_files import NODE_FILE, node_toml
-from system_under_test.config import DEFAULT_PROFILE, PROFILES, TIMINGS, Features, switches
+from system_under_test.config import ALL_PROFILES, DEFAULT_PROFILE, TIMINGS, Features, switches
 from system_under_test.metadata.image import MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG
 from system_under_test.rules import SWITCHABLE_RULES
 
@@ -43,7 +43,7 @@ class ReferenceSystem:
 
     def __init__(self) -> None:
         self.profiles: Mapping[str, Promises] = {
-            name: _promises(PROFILES[name]) for name in (DEFAULT_PROFILE, *PROFILES)
+            name: _promises(ALL_PROFILES[name]) for name in (DEFAULT_PROFILE, *ALL_PROFILES)
         }
 
     def elr_keys(self, profile: str, *, is_on: bool) -> Mapping[str, Any]:
@@ -52,10 +52,10 @@ class ReferenceSystem:
         Raises:
             UsageError: There is none: the releases before 4.0 have no eligible leader replicas.
         """
-        if PROFILES[profile].elr_on == is_on:
+        if ALL_PROFILES[profile].elr_on == is_on:
             return {"profile": profile}
-        wanted = replace(PROFILES[profile], elr_version=int(is_on))
-        for name, features in PROFILES.items():
+        wanted = replace(ALL_PROFILES[profile], elr_version=int(is_on))
+        for name, features in ALL_PROFILES.items():
             if switches(features) == switches(wanted):
                 return {"profile": name}
         raise UsageError(
