@@ -168,6 +168,7 @@ class LogManager:
             log_start_offset=log_start_offset,
             rules=self._rules,
             wall_ms=self._wall_ms,
+            compares_epochs=self._config.features.recovery_compares_epochs,
         )
         for cut in log.cuts_at_load:
             self._observer.log_cut(*key, cut.end_offset, cut.size_bytes, cut.reason)
