@@ -460,6 +460,10 @@ class ReplicaLogs:
             if rows.is_leader[row] and epoch not in by_epoch:
                 start = before if kind == _APPEND and end > before else end
                 by_epoch[epoch] = content.cut(start).plus(_range(start, epoch, is_exact=True))
+            elif rows.is_leader[row] and end < before:
+                # From there on the leader had two records at an offset; which one a follower copied is not known.
+                cut = by_epoch[epoch].cut(end)
+                by_epoch[epoch] = cut.plus(_range(end, epoch, is_exact=False))
             contents[broker].append(content)
         return _Contents(turns=turns, contents=contents, by_epoch=by_epoch)
 

@@ -153,6 +153,31 @@ def test_an_election_does_not_excuse_what_the_leader_cut_from_its_own_log(is_cut
     assert judgements(verdict, "lost-acked-write") == {FORBIDDEN if is_cut else EXCUSED: 1}
 
 
+def test_a_follower_of_a_leader_that_cut_its_log_is_not_taken_to_have_what_was_cut() -> None:
+    """Op 1 is gone at 40. Broker 2 then copies another record of its offset, and broker 3 is elected lawfully."""
+    verdict = judged(
+        [*FIRST_TWO, append(2, None, at=41, outcome="info"), *final_read(10, 0)],
+        [
+            state(1, 1, [1], epoch=0),
+            state(10, 1, [1], epoch=1),
+            state(50, 2, [2], epoch=2),
+            state(60, 3, [3], epoch=3, flagged=True),
+        ],
+        replicas=[
+            *LEADER_OF_TWO,
+            replica(2, 2, 1),
+            replica(2, 3, 1),
+            leads(11, 1, 2, hw=2, epoch=1, cause="role"),
+            leads(40, 1, 1, hw=1, epoch=1, cause="truncate"),
+            leads(41, 1, 2, hw=1, epoch=1, cause="append"),
+            replica(42, 2, 2, epoch=1),
+            leads(51, 2, 2, hw=1, epoch=2, cause="role"),
+            leads(61, 3, 1, hw=1, epoch=3, cause="role"),
+        ],
+    )
+    assert judgements(verdict, "lost-acked-write") == {FORBIDDEN: 1}
+
+
 def test_a_delayed_acknowledgement_does_not_blame_the_record_that_stayed() -> None:
     """Op 1 was written before the election and acknowledged after op 2, which has its offset. Nothing was read."""
     calls = [FIRST_TWO[0], replace(FIRST_TWO[1], res=200), append(2, 1, at=110)]

@@ -92,6 +92,10 @@ class NaiveLogs:
             start = before if writer[0] == "append" and end > before else end
             held = tuple(replica.log[:start])
             self.leaders[epoch] = lambda o: held[o] if o < len(held) else (epoch, True)
+        elif row["role"] == "leader" and end < before:
+            # From there on the leader had two records at an offset.
+            known_before = self.leaders[epoch]
+            self.leaders[epoch] = lambda o: known_before(o) if o < end else (epoch, False)
         replica.moments.append(Moment(row=row, log=tuple(replica.log), grew_from=before))
 
     def _reigns(self) -> Iterator[Reign]:
