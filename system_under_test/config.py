@@ -9,6 +9,8 @@ from difflib import get_close_matches
 
 from system_under_test.rules import ALL_RULES, Rules
 
+LOG_DIR_NAMES = ("data", "data2", "data3", "data4")
+"""What the log directories of a node are called; most nodes have the first one only."""
 NEVER_MS = 2**53
 """Practically infinite; stands for Kafka's "off" (2^63-1) and is exact as a float."""
 
@@ -31,6 +33,11 @@ class Features:
     bump_leader_epoch_on_isr_shrink: bool = False
     last_known_leader: bool = True
     last_known_leader_must_be_alive: bool = True
+    recreates_offline_replicas: bool = True
+    """Whether a broker that starts without one of its log directories creates empty logs for the replicas in it.
+
+    Brokers report their directories to the controller since 3.7 (KIP-858).
+    """
     pre_vote: bool = True
     message_timestamp_after_max_ms: int = 3_600_000
     """How far a record's timestamp may be ahead of the broker's clock; without a limit before KIP-1030."""
@@ -50,6 +57,7 @@ PROFILES: dict[str, Features] = {
         isr_broker_epoch_check=False,
         shutdown_detection="none",
         bump_leader_epoch_on_isr_shrink=True,
+        recreates_offline_replicas=False,
         pre_vote=False,
         message_timestamp_after_max_ms=NEVER_MS,
     ),
@@ -59,6 +67,7 @@ PROFILES: dict[str, Features] = {
         elr_version=0,
         hw_min_isr_gate=False,
         shutdown_detection="none",
+        recreates_offline_replicas=False,
         pre_vote=False,
         message_timestamp_after_max_ms=NEVER_MS,
     ),
@@ -107,6 +116,7 @@ class Timings:
     broker_session_timeout_ms: int = 9000
     initial_broker_registration_timeout_ms: int = 60000
     broker_startup_heartbeat_interval_ms: int = 10
+    log_dir_failure_timeout_ms: int = 30000
     controlled_shutdown_timeout_ms: int = 300000
     controlled_shutdown_retry_ms: int = 50
     replica_lag_time_max_ms: int = 30000
@@ -135,6 +145,7 @@ FAST_TIMINGS = Timings(
     broker_heartbeat_interval_ms=100,
     broker_session_timeout_ms=600,
     initial_broker_registration_timeout_ms=600000,
+    log_dir_failure_timeout_ms=3000,
     controlled_shutdown_timeout_ms=10000,
     replica_lag_time_max_ms=1000,
     replica_fetch_wait_max_ms=50,
@@ -206,6 +217,8 @@ class NodeConfig:
         voters: The metadata quorum, ordered by id.
         advertised_address: Address for clients and other nodes, "host:port"; empty means `address`.
         min_insync_replicas: Cluster default; a topic may override it.
+        log_dirs: Names of the log directories; the first also has the metadata log.
+        log_dirs_root: Where these are, for clients.
         num_partitions: Number of partitions of a topic if its creation request does not specify it.
         auto_create_topics_enable: Whether a Metadata request that allows it creates missing topics.
     """
@@ -218,7 +231,8 @@ class NodeConfig:
     features: Features = PROFILES[DEFAULT_PROFILE]
     timings: Timings = KAFKA_TIMINGS
     log: LogConfig = LogConfig()
-    log_dirs: tuple[str, ...] = ("data",)
+    log_dirs: tuple[str, ...] = LOG_DIR_NAMES[:1]
+    log_dirs_root: str = ""
     min_insync_replicas: int = 1
     default_replication_factor: int = 1
     unclean_leader_election_enable: bool = False

@@ -275,6 +275,14 @@ _ALL: tuple[Defect, ...] = (
         sentence="An unclean registration removes a broker from the ISR, but not from the ELR.",
     ),
     Defect(
+        id="B-28",
+        name="elr-erased-by-a-directory",
+        origin="Apache Kafka 4.0.0 to 4.2.1; apache/kafka pull request 20716",
+        rules=("DIR-5",),
+        anomalies=("A",),
+        sentence="A report that a replica is in another log directory erases the ELR of its partition.",
+    ),
+    Defect(
         id="B-30",
         name="elr-not-cleared",
         origin="plausible (related: KAFKA-16540)",
@@ -370,6 +378,23 @@ _ALL: tuple[Defect, ...] = (
         sentence="The high watermark waits for a broker that stopped cleanly, for as long as the lag limit.",
     ),
     Defect(
+        id="B-46",
+        name="epochs-lost-by-a-move",
+        origin="KAFKA-15608",
+        rules=("EC-7",),
+        anomalies=("L",),
+        sentence="A replica that moves to another log directory forgets the epochs that have no records yet.",
+    ),
+    Defect(
+        id="B-49",
+        name="marker-of-one-directory",
+        origin="plausible",
+        rules=("CS-2",),
+        anomalies=("A",),
+        invariants=("INV-2",),
+        sentence="The marker of one log directory vouches for another one that was replaced by an empty disk.",
+    ),
+    Defect(
         id="B-50",
         name="hw-above-log-end",
         origin="plausible",
@@ -450,14 +475,6 @@ _RELATED: tuple[RelatedBug, ...] = (
         reason="The checks of broker epochs in ISR changes (ISR-5, APC-3) catch it.",
     ),
     RelatedBug(
-        id="B-28",
-        name="elr-erased-by-a-directory",
-        origin="Apache Kafka 4.1.0 and 4.1.2; apache/kafka pull request 20716",
-        rule="ELR-2",
-        sentence="The assignment of a replica to a log directory erases the ELR of its partition.",
-        reason="A node of a cluster here has one log directory, so there is no such assignment.",
-    ),
-    RelatedBug(
         id="B-31",
         name="min-isr-of-partition-0",
         origin="Apache Kafka 4.0.2 to 4.4.0",
@@ -489,14 +506,6 @@ _RELATED: tuple[RelatedBug, ...] = (
         sentence="A change of min.insync.replicas erases ELR and last-known leader of a leaderless partition, "
         "after which no broker can be elected.",
         reason="A partition with an empty ISR always keeps its ELR; there is no switch.",
-    ),
-    RelatedBug(
-        id="B-49",
-        name="marker-of-one-directory",
-        origin="plausible",
-        rule="CS-2",
-        sentence="The marker of one log directory vouches for another one that was replaced.",
-        reason="A node of a cluster here has one log directory; a test shows the rule on its own.",
     ),
 )
 

@@ -12,6 +12,7 @@ from system_under_test.controller.partition_change import (
     build_change,
 )
 from system_under_test.controller.policy import Decision, Mark, Policy, mark
+from system_under_test.metadata.directories import has_online_replica
 from system_under_test.metadata.image import ClusterImage, PartitionRegistration
 from system_under_test.metadata.records import BrokerRegistrationChangeRecord, MetadataRecord
 
@@ -41,7 +42,10 @@ def change_context(
     def acceptable(broker_id: int) -> bool:
         if broker_id == without:
             return False
-        return broker_id == with_broker or image.is_active(broker_id)
+        if broker_id != with_broker and not image.is_active(broker_id):
+            return False
+        # [DIR-3] A broker that is alive cannot lead from a log that it cannot read.
+        return has_online_replica(image, registration, broker_id) or not policy.rules("DIR-3")
 
     return ChangeContext(
         acceptable=acceptable,

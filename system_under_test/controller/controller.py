@@ -26,6 +26,7 @@ from system_under_test.controller.broker_changes import (
 )
 from system_under_test.controller.checks import MetadataChecks
 from system_under_test.controller.configs import alter_configs
+from system_under_test.controller.directories import assign_replicas
 from system_under_test.controller.heartbeats import (
     BrokerControlState,
     Sessions,
@@ -58,6 +59,7 @@ from system_under_test.metadata.records import (
 from system_under_test.protocol.messages import (
     allocate_producer_ids_request,
     alter_partition_request,
+    assign_replicas_to_dirs_request,
     broker_heartbeat_request,
     broker_registration_request,
     create_topics_request,
@@ -228,6 +230,10 @@ class Controller:
 
     def _alter_partition(self, leadership: _Leadership, request: Any) -> Any:
         decision = alter_partition(leadership.latest, request, self._policy)
+        return self._perform(leadership, request, decision)
+
+    def _assign_replicas(self, leadership: _Leadership, request: Any) -> Any:
+        decision = assign_replicas(leadership.latest, request, self._policy)
         return self._perform(leadership, request, decision)
 
     def _create_topics(self, leadership: _Leadership, request: Any) -> Any:
@@ -484,6 +490,7 @@ class Controller:
 _REQUESTS: dict[type, Callable[[Controller, _Leadership, Any], Any]] = {
     allocate_producer_ids_request.AllocateProducerIdsRequest: Controller._allocate_producer_ids,
     alter_partition_request.AlterPartitionRequest: Controller._alter_partition,
+    assign_replicas_to_dirs_request.AssignReplicasToDirsRequest: Controller._assign_replicas,
     broker_heartbeat_request.BrokerHeartbeatRequest: Controller._heartbeat,
     broker_registration_request.BrokerRegistrationRequest: Controller._register,
     create_topics_request.CreateTopicsRequest: Controller._create_topics,

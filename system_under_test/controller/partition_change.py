@@ -9,11 +9,12 @@ was ever committed: before the change it was in the ISR, and after it the leader
 because the leader either still waits for the removed member or knows that it is below min ISR (HW-1, HW-3). The
 member stays complete until the ISR reaches min ISR again, or until it restarts without proof of a clean shutdown.
 
-Reassignment and log directories are left out.
+Reassignment is left out.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from uuid import UUID
 
 from system_under_test.config import Features
 from system_under_test.controller.election import (
@@ -107,6 +108,7 @@ def build_change(
     *,
     target_isr: tuple[int, ...] | None = None,
     target_recovery_state: int | None = None,
+    target_directories: tuple[UUID, ...] | None = None,
 ) -> PartitionChange | None:
     """Computes the change that brings a partition to its targets.
 
@@ -115,6 +117,7 @@ def build_change(
         context: Liveness, min ISR and switches.
         target_isr: The wanted ISR; None keeps it.
         target_recovery_state: The wanted leader recovery state; None keeps it.
+        target_directories: The wanted log directories, one per replica; None keeps them.
 
     Returns:
         The change, or None when nothing changes.
@@ -157,6 +160,7 @@ def build_change(
         leader_recovery_state=_if_changed(recovery_state, registration.leader_recovery_state),
         eligible_leader_replicas=elr if elr != registration.elr else None,
         last_known_elr=_last_known_elr(registration, isr if writes_isr else None, leader, context),
+        directories=target_directories if target_directories != registration.directories else None,
     )
     if record == PartitionChangeRecord(
         topic_id=registration.topic_id, partition_id=registration.partition

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from system_under_test.controller.configs import ConfigRefusedError, checked_config
 from system_under_test.controller.policy import Decision, Policy, mark
+from system_under_test.metadata.directories import first_directories
 from system_under_test.metadata.image import (
     TOPIC_NAME_LENGTH_MAX,
     TOPIC_RESOURCE,
@@ -308,5 +309,10 @@ def _partition_record(
 ) -> PartitionRecord:
     isr = tuple(broker_id for broker_id in replicas if image.is_active(broker_id))
     return PartitionRecord(
-        topic_id=topic_id, partition_id=index, replicas=replicas, isr=isr, leader=isr[0]
+        topic_id=topic_id,
+        partition_id=index,
+        replicas=replicas,
+        isr=isr,
+        leader=isr[0],
+        directories=first_directories(image, replicas),
     )

@@ -7,10 +7,6 @@ from typing import Any
 
 from kio.schema.alter_partition_reassignments.v0 import request as alter_reassignments_request
 from kio.schema.alter_partition_reassignments.v0 import response as alter_reassignments_response
-from kio.schema.alter_replica_log_dirs.v2 import request as alter_replica_log_dirs_request
-from kio.schema.alter_replica_log_dirs.v2 import response as alter_replica_log_dirs_response
-from kio.schema.describe_log_dirs.v4 import request as describe_log_dirs_request
-from kio.schema.describe_log_dirs.v4 import response as describe_log_dirs_response
 from kio.schema.elect_leaders.v2 import request as elect_leaders_request
 from kio.schema.elect_leaders.v2 import response as elect_leaders_response
 from kio.schema.update_features.v1 import request as update_features_request
@@ -19,8 +15,6 @@ from kio.schema.update_features.v1 import response as update_features_response
 __all__ = [
     "RESPONSES",
     "alter_reassignments_request",
-    "alter_replica_log_dirs_request",
-    "describe_log_dirs_request",
     "elect_leaders_request",
     "update_features_request",
 ]
@@ -28,12 +22,6 @@ __all__ = [
 RESPONSES: dict[type[Any], type[Any]] = {
     alter_reassignments_request.AlterPartitionReassignmentsRequest: (
         alter_reassignments_response.AlterPartitionReassignmentsResponse
-    ),
-    alter_replica_log_dirs_request.AlterReplicaLogDirsRequest: (
-        alter_replica_log_dirs_response.AlterReplicaLogDirsResponse
-    ),
-    describe_log_dirs_request.DescribeLogDirsRequest: (
-        describe_log_dirs_response.DescribeLogDirsResponse
     ),
     elect_leaders_request.ElectLeadersRequest: elect_leaders_response.ElectLeadersResponse,
     update_features_request.UpdateFeaturesRequest: update_features_response.UpdateFeaturesResponse,

@@ -18,8 +18,12 @@ from kio.schema.allocate_producer_ids.v0 import request as allocate_producer_ids
 from kio.schema.allocate_producer_ids.v0 import response as allocate_producer_ids_response
 from kio.schema.alter_partition.v3 import request as alter_partition_request
 from kio.schema.alter_partition.v3 import response as alter_partition_response
+from kio.schema.alter_replica_log_dirs.v2 import request as alter_replica_log_dirs_request
+from kio.schema.alter_replica_log_dirs.v2 import response as alter_replica_log_dirs_response
 from kio.schema.api_versions.v4 import request as api_versions_request
 from kio.schema.api_versions.v4 import response as api_versions_response
+from kio.schema.assign_replicas_to_dirs.v0 import request as assign_replicas_to_dirs_request
+from kio.schema.assign_replicas_to_dirs.v0 import response as assign_replicas_to_dirs_response
 from kio.schema.begin_quorum_epoch.v1 import request as begin_quorum_epoch_request
 from kio.schema.begin_quorum_epoch.v1 import response as begin_quorum_epoch_response
 from kio.schema.broker_heartbeat.v1 import request as broker_heartbeat_request
@@ -34,6 +38,8 @@ from kio.schema.describe_cluster.v2 import request as describe_cluster_request
 from kio.schema.describe_cluster.v2 import response as describe_cluster_response
 from kio.schema.describe_configs.v4 import request as describe_configs_request
 from kio.schema.describe_configs.v4 import response as describe_configs_response
+from kio.schema.describe_log_dirs.v4 import request as describe_log_dirs_request
+from kio.schema.describe_log_dirs.v4 import response as describe_log_dirs_response
 from kio.schema.describe_quorum.v2 import request as describe_quorum_request
 from kio.schema.describe_quorum.v2 import response as describe_quorum_response
 from kio.schema.describe_topic_partitions.v0 import request as describe_topic_partitions_request
@@ -82,8 +88,12 @@ __all__ = [
     "allocate_producer_ids_response",
     "alter_partition_request",
     "alter_partition_response",
+    "alter_replica_log_dirs_request",
+    "alter_replica_log_dirs_response",
     "api_versions_request",
     "api_versions_response",
+    "assign_replicas_to_dirs_request",
+    "assign_replicas_to_dirs_response",
     "begin_quorum_epoch_request",
     "begin_quorum_epoch_response",
     "broker_heartbeat_request",
@@ -99,6 +109,8 @@ __all__ = [
     "describe_cluster_response",
     "describe_configs_request",
     "describe_configs_response",
+    "describe_log_dirs_request",
+    "describe_log_dirs_response",
     "describe_quorum_request",
     "describe_quorum_response",
     "describe_topic_partitions_request",

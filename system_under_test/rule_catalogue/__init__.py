@@ -17,6 +17,7 @@ FAMILIES: dict[str, str] = {
     "APC": "AlterPartition, controller's side",
     "CS": "Clean-shutdown markers",
     "CTRL": "The controller",
+    "DIR": "Log directories",
     "EC": "Leader-epoch cache",
     "EL": "Elections",
     "ELR": "Eligible leader replicas",

@@ -360,6 +360,33 @@ class Story:
         path = f"data/{PARTITION}/{0:020d}.log"
         disk.bit_flip(path, len(disk.read(path)) - 10)
 
+    def move(self, *brokers: int) -> None:
+        """Moves the replicas of brokers to the second log directory, or back to the first."""
+        for broker in brokers:
+            before = self.directory(broker)
+            self._fault("move_replica", (broker,), partition=PARTITION)
+            self.until(lambda broker=broker, before=before: self.directory(broker) != before)
+
+    def directory(self, broker: int) -> str:
+        """Returns the log directory in which a running broker has its replica."""
+        name: str = self.broker(broker).logs.directory_name(TOPIC, 0)
+        return name
+
+    def break_directory(self, broker: int, name: str = "data2") -> Any:
+        """Makes every operation in one log directory of a broker fail."""
+        disk = self.world.nodes[node_name(broker)].disk
+        return disk.io_error("any", f"{name}/")
+
+    def repair_directory(self, broker: int, fault: Any) -> None:
+        """Repairs a directory; the broker is started again, because it does not look at the directory before."""
+        self.world.nodes[node_name(broker)].disk.heal(fault)
+        self.kill(broker)
+        self.start(broker)
+
+    def replace_directory(self, broker: int, name: str = "data2") -> None:
+        """Replaces the disk of one log directory of a broker that is down by an empty one."""
+        self.world.nodes[node_name(broker)].disk.wipe(f"{name}/")
+
     def isolate(self, node: int, planes: Collection[str] = SERVER_PLANES) -> Any:
         """Cuts a node off from the other servers; clients still reach it."""
         name = node_name(node)
@@ -454,6 +481,7 @@ def play(
     *off: str,
     profile: str = DEFAULT_PROFILE,
     min_isr: int = 2,
+    log_dirs: int = 1,
     is_watched: bool = True,
     final_phase_ms: int = 8000,
 ) -> Ending:
@@ -464,6 +492,7 @@ def play(
         off: Rules that are switched off.
         profile: Of the cluster.
         min_isr: Of the topic.
+        log_dirs: Of each broker.
         is_watched: Whether the invariant monitor is active; a violation ends the run.
         final_phase_ms: Bound on healing and catching up.
     """
@@ -472,7 +501,7 @@ def play(
         profile=profile,
         weather="calm",
         final_phase_ms=final_phase_ms,
-        cluster=ClusterConfig(),
+        cluster=ClusterConfig(log_dirs=log_dirs),
         topic=TopicConfig(name=TOPIC, min_insync_replicas=min_isr),
         workload=AppendConfig(processes=12, request_timeout_ms=4000),
         disabled_rules=tuple(off),
@@ -486,20 +515,21 @@ def play(
     return Ending(result=result, verdict=verdict, complaints=tuple(story.complaints))
 
 
-def expect_defect(defect_id: str, plot: Plot, *, min_isr: int = 2) -> None:
+def expect_defect(defect_id: str, plot: Plot, *, min_isr: int = 2, log_dirs: int = 1) -> None:
     """Plays a plot with and without a defect of the table, and compares it with the table.
 
     With all rules the run is clean. With the defect the monitor finds the documented invariant violation, if the
     table has one; without the monitor, clients see all documented anomalies.
     """
     defect: Defect = DEFECTS[defect_id]
+    cluster = {"min_isr": min_isr, "log_dirs": log_dirs}
     if defect.rules:
-        control = play(plot, profile=defect.profile, min_isr=min_isr)
+        control = play(plot, profile=defect.profile, **cluster)
         assert control.is_clean, f"all rules apply, yet: {control}"
     if defect.invariants:
-        watched = play(plot, *defect.rules, profile=defect.profile, min_isr=min_isr)
+        watched = play(plot, *defect.rules, profile=defect.profile, **cluster)
         assert watched.invariants & set(defect.invariants), f"the monitor found only: {watched}"
-    unwatched = play(plot, *defect.rules, profile=defect.profile, min_isr=min_isr, is_watched=False)
+    unwatched = play(plot, *defect.rules, profile=defect.profile, is_watched=False, **cluster)
     named = {name for name, producers in PRODUCED_BY.items() if defect_id in producers}
     shown = {anomaly.id for anomaly in unwatched.verdict.anomalies}
     assert named <= shown, f"docs/anomalies.md names it for {named - shown}, which are not there"

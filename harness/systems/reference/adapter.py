@@ -5,7 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.administration import Action, ActionOutcome, AlterConfig
+from harness.contracts.administration import (
+    Action,
+    ActionOutcome,
+    AlterConfig,
+    MoveReplica,
+)
 from harness.contracts.cluster import AddRow, Topic
 from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
@@ -21,7 +26,14 @@ from harness.contracts.system import (
 from harness.contracts.violation import Violation
 from harness.errors import UsageError
 from harness.systems.reference.node_files import NODE_FILE, node_toml
-from system_under_test.config import DEFAULT_PROFILE, PROFILES, TIMINGS, Features, switches
+from system_under_test.config import (
+    DEFAULT_PROFILE,
+    LOG_DIR_NAMES,
+    PROFILES,
+    TIMINGS,
+    Features,
+    switches,
+)
 from system_under_test.metadata.image import MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG
 from system_under_test.rules import SWITCHABLE_RULES
 
@@ -30,16 +42,17 @@ CONFIG_KEYS = (MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG)
 
 
 class ReferenceSystem:
-    """Implements `System`, `LogReader`, `Administrable` and `ElrSwitch`."""
+    """Implements `System`, `LogReader`, `Administrable`, `SeveralLogDirs` and `ElrSwitch`."""
 
     name = "reference"
     environments = frozenset({"simulation", "local", "docker", "ssh"})
     default_client = "native"
     has_controllers = True
     brokers_max = 10
+    log_dirs_max = len(LOG_DIR_NAMES)
     timings = tuple(TIMINGS)
     switchable_rules = tuple(SWITCHABLE_RULES)
-    actions = (AlterConfig.name,)
+    actions = (AlterConfig.name, MoveReplica.name)
 
     def __init__(self) -> None:
         self.profiles: Mapping[str, Promises] = {
@@ -108,8 +121,11 @@ class ReferenceSystem:
 
     def refusal(self, action: Action) -> str:
         """Returns why the reference system does not serve an action; "" if it does."""
+        if isinstance(action, MoveReplica):
+            return ""
         if not isinstance(action, AlterConfig):
-            return f"the reference system does not serve {action.name}, only {AlterConfig.name}"
+            served = " and ".join(self.actions)
+            return f"the reference system does not serve {action.name}, only {served}"
         if action.key not in CONFIG_KEYS:
             return (
                 f"the reference system can alter {' and '.join(CONFIG_KEYS)} only, not {action.key}"

@@ -6,6 +6,7 @@ from typing import Any
 import tomli_w
 
 from harness.contracts.system import EVENTS_FILE, Node, Settings
+from system_under_test.config import LOG_DIR_NAMES
 
 CLUSTER_ID = "laststand-local"
 NODE_FILE = "node.toml"
@@ -36,6 +37,8 @@ def node_toml(node: Node, nodes: Sequence[Node], settings: Settings, *, data_dir
         "skew_file": "skew",
         "disabled_rules": list(settings.disabled_rules),
     }
+    if settings.log_dirs > 1 and node.role == "broker":
+        values["log_dirs"] = list(LOG_DIR_NAMES[: settings.log_dirs])
     if settings.with_events:
         values["events"] = EVENTS_FILE
     values |= _tables(nodes, settings)
