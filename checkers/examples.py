@@ -487,8 +487,8 @@ PRODUCED_BY: dict[str, tuple[str, ...]] = {
     "lost-ack": ("B-19",),
     "end-regression": ("B-00", "B-33"),
     "invariant-broken": ("B-35", "B-36"),
-    "committed-offset-regressed": ("B-53", "B-55"),
-    "double-ownership": ("B-54",),
+    "committed-offset-regressed": ("B-55", "B-56"),
+    "double-ownership": ("B-57",),
 }
 """By anomaly: defects of the reference system, or rules to switch off, whose tests show it."""
 

@@ -475,7 +475,8 @@ _ROWS = (
         parameters={
             **_PARTITION,
             "replicas": broker_ids(
-                absent="the first replica leaves for another broker, or becomes the last if there is none"
+                absent="the first replica leaves for another broker, or becomes the last if there is none; "
+                "[] cancels the reassignment that is under way"
             ),
         },
         is_momentary=True,

@@ -190,7 +190,6 @@ def broker_ids(*, absent: str) -> Parameter:
         legal="a list of different broker ids",
         is_legal=lambda value: (
             isinstance(value, list | tuple)
-            and bool(value)
             and all(_is_whole(one, 1, BROKER_ID_MAX) for one in value)
             and len(set(value)) == len(value)
         ),

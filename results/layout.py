@@ -8,6 +8,7 @@ results/runs/<experiment>/<yyyymmddThhmmssZ>-<seed>[-n]/
     summary.md        the same as Markdown, for job summaries
     report.html       the report: one file, no network
     history/          the history (docs/results.md describes its tables)
+    metrics.jsonl     the metrics of real nodes over time
     spark.log         what Spark logged, if it judged the run
 
 results/runs/latest   a link to the run that began last
@@ -34,6 +35,9 @@ RUN_FILES: dict[str, str] = {
     "summary.md": "the verdict and the story in Markdown, for job summaries",
     "report.html": "the report: one file that opens without network",
     "history/": "the tables below; `history.journal` instead while the run lasts or when it died",
+    "metrics.jsonl": "of a real run of the reference system: one JSON object whenever metrics of a node "
+    "changed, at most one per second and node: `at_ns`, `node`, `values` by series as Prometheus writes them, "
+    "`gone` series; or `down` when the node went down",
     "spark.log": "what Spark logged, if a Spark job judged the run",
     STORED_FILE: "only in a store at a URI: the files of the run with their hashes, written last",
 }
@@ -105,6 +109,11 @@ class RunFiles:
         from harness.history.parquet import history_directory
 
         return history_directory(self.directory)
+
+    @property
+    def metrics(self) -> Path:
+        """The metrics of the nodes over time."""
+        return self.directory / "metrics.jsonl"
 
     @property
     def spark_log(self) -> Path:

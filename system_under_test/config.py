@@ -39,8 +39,14 @@ class Features:
     Brokers report their directories to the controller since 3.7 (KIP-858).
     """
     pre_vote: bool = True
+    reassignment_waits_for: str = "target"
+    """Replicas that must be in the ISR before a reassignment completes: "added" (before KAFKA-15665, Kafka 3.8),
+    all of the "target", or "target-if-fewer" (KAFKA-19975, Kafka 4.3): all if the partition has fewer replicas
+    afterwards, else the added ones."""
     message_timestamp_after_max_ms: int = 3_600_000
     """How far a record's timestamp may be ahead of the broker's clock; without a limit before KIP-1030."""
+    segment_bytes_min: int = 1 << 20
+    """The smallest `segment.bytes` that a topic may have."""
 
     @property
     def elr_on(self) -> bool:
@@ -59,7 +65,9 @@ PROFILES: dict[str, Features] = {
         bump_leader_epoch_on_isr_shrink=True,
         recreates_offline_replicas=False,
         pre_vote=False,
+        reassignment_waits_for="added",
         message_timestamp_after_max_ms=NEVER_MS,
+        segment_bytes_min=14,
     ),
     "kafka-3.6": Features(
         profile="kafka-3.6",
@@ -69,7 +77,9 @@ PROFILES: dict[str, Features] = {
         shutdown_detection="none",
         recreates_offline_replicas=False,
         pre_vote=False,
+        reassignment_waits_for="added",
         message_timestamp_after_max_ms=NEVER_MS,
+        segment_bytes_min=14,
     ),
     "kafka-3.9": Features(
         profile="kafka-3.9",
@@ -78,12 +88,19 @@ PROFILES: dict[str, Features] = {
         shutdown_detection="always_unclean",
         pre_vote=False,
         message_timestamp_after_max_ms=NEVER_MS,
+        segment_bytes_min=14,
     ),
-    "kafka-4.0": Features(profile="kafka-4.0", metadata_version=25, elr_version=0),
+    "kafka-4.0": Features(
+        profile="kafka-4.0", metadata_version=25, elr_version=0, segment_bytes_min=14
+    ),
     "kafka-4.1": Features(profile="kafka-4.1"),
     "kafka-4.2": Features(profile="kafka-4.2", metadata_version=29),
-    "kafka-4.3": Features(profile="kafka-4.3", metadata_version=30),
-    "kafka-4.4": Features(profile="kafka-4.4", metadata_version=33),
+    "kafka-4.3": Features(
+        profile="kafka-4.3", metadata_version=30, reassignment_waits_for="target-if-fewer"
+    ),
+    "kafka-4.4": Features(
+        profile="kafka-4.4", metadata_version=33, reassignment_waits_for="target-if-fewer"
+    ),
 }
 """Every profile, the oldest first. All that lists profiles follows from this table."""
 
@@ -125,6 +142,9 @@ class Timings:
     replica_socket_timeout_ms: int = 30000
     replica_high_watermark_checkpoint_interval_ms: int = 5000
     log_flush_offset_checkpoint_interval_ms: int = 60000
+    log_flush_scheduler_interval_ms: int = NEVER_MS
+    log_retention_check_interval_ms: int = 300000
+    log_cleaner_backoff_ms: int = 15000
     alter_partition_retry_ms: int = 50
     controller_quorum_election_timeout_ms: int = 1000
     controller_quorum_fetch_timeout_ms: int = 2000
@@ -135,6 +155,8 @@ class Timings:
     controller_quorum_retry_backoff_ms: int = 20
     metadata_max_idle_interval_ms: int = 500
     unclean_leader_election_interval_ms: int = 300000
+    leader_imbalance_check_interval_ms: int = 300000
+    """Kafka's `leader.imbalance.check.interval.seconds`."""
     connection_setup_timeout_ms: int = 10000
     reconnect_backoff_ms: int = 50
     reconnect_backoff_max_ms: int = 1000
@@ -153,6 +175,8 @@ FAST_TIMINGS = Timings(
     replica_socket_timeout_ms=1000,
     replica_high_watermark_checkpoint_interval_ms=500,
     log_flush_offset_checkpoint_interval_ms=6000,
+    log_retention_check_interval_ms=30000,
+    log_cleaner_backoff_ms=1500,
     alter_partition_retry_ms=20,
     controller_quorum_election_timeout_ms=150,
     controller_quorum_fetch_timeout_ms=300,
@@ -162,6 +186,7 @@ FAST_TIMINGS = Timings(
     controller_quorum_request_timeout_ms=300,
     metadata_max_idle_interval_ms=100,
     unclean_leader_election_interval_ms=1000,
+    leader_imbalance_check_interval_ms=30000,
     connection_setup_timeout_ms=500,
     reconnect_backoff_ms=10,
     reconnect_backoff_max_ms=100,
@@ -171,12 +196,74 @@ TIMINGS: dict[str, Timings] = {"fast": FAST_TIMINGS, "kafka": KAFKA_TIMINGS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """Settings of every partition log on a node."""
+    """Settings of a partition log: a node's defaults, or those of one topic. Names and defaults are Kafka's.
+
+    Attributes:
+        flush_messages: Number of records after which an append flushes; 1 makes every append durable at once
+            (LOG-1).
+        flush_ms: Age of the oldest unflushed record at which the scheduled flush writes the log.
+        retention_ms, retention_bytes: -1 for no limit.
+        cleanup_policy: "delete", "compact", or both with a comma.
+        delete_retention_ms: How long a tombstone stays after it was first compacted.
+        message_timestamp_type: "CreateTime" or "LogAppendTime".
+        message_timestamp_after_max_ms: How far a record's timestamp may be ahead of the broker's clock; None
+            for the profile's limit.
+    """
 
     segment_bytes: int = 1 << 30
+    segment_ms: int = 604_800_000
     flush_messages: int = 2**63 - 1
-    """Number of records after which an append flushes; 1 makes every append durable at once (LOG-1)."""
+    flush_ms: int = 2**63 - 1
     max_message_bytes: int = 1048588
+    retention_ms: int = 604_800_000
+    retention_bytes: int = -1
+    cleanup_policy: str = "delete"
+    delete_retention_ms: int = 86_400_000
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = 2**63 - 1
+    min_cleanable_dirty_ratio: float = 0.5
+    message_timestamp_type: str = "CreateTime"
+    message_timestamp_after_max_ms: int | None = None
+
+    @property
+    def deletes(self) -> bool:
+        """Whether retention deletes old segments."""
+        return "delete" in self.cleanup_policy.split(",")
+
+    @property
+    def compacts(self) -> bool:
+        """Whether the cleaner keeps only the last record of each key."""
+        return "compact" in self.cleanup_policy.split(",")
+
+    @property
+    def roll_after_ms(self) -> int:
+        """Age at which a segment is full; a compacted log must not keep records active beyond their lag."""
+        return (
+            min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataLogConfig:
+    """Settings of the metadata log (RAFT-8), with Kafka's names and, except for the segments, its defaults.
+
+    Attributes:
+        metadata_log_max_record_bytes_between_snapshots: How many bytes of new records call for a snapshot.
+        metadata_log_max_snapshot_interval_ms: How old the newest snapshot may get while there are new records; 0
+            for any age. As in Kafka, this is checked when records are committed.
+        metadata_log_segment_bytes: Kafka's default is 1 GiB; 0 stands for the segment size of partition logs.
+        metadata_max_retention_bytes: Up to which size older snapshots, and the log from the oldest of them on, are
+            kept; a negative number for any size.
+        metadata_max_retention_ms: How long; a negative number for any time.
+        controller_quorum_fetch_snapshot_max_bytes: How much of a snapshot one request fetches (KIP-1219).
+    """
+
+    metadata_log_max_record_bytes_between_snapshots: int = 20 * 1024 * 1024
+    metadata_log_max_snapshot_interval_ms: int = 3_600_000
+    metadata_log_segment_bytes: int = 0
+    metadata_max_retention_bytes: int = 100 * 1024 * 1024
+    metadata_max_retention_ms: int = 7 * 24 * 3_600_000
+    controller_quorum_fetch_snapshot_max_bytes: int = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +308,9 @@ class NodeConfig:
         log_dirs_root: Where these are, for clients.
         num_partitions: Number of partitions of a topic if its creation request does not specify it.
         auto_create_topics_enable: Whether a Metadata request that allows it creates missing topics.
+        auto_leader_rebalance_enable: Whether leadership moves back to preferred leaders by itself (EL-4).
+        controlled_shutdown_enable: Whether a broker that stops asks the controller to move its leaderships first.
+        properties: What was configured under Kafka's own names; the other fields follow it already.
     """
 
     node_id: int
@@ -231,6 +321,7 @@ class NodeConfig:
     features: Features = PROFILES[DEFAULT_PROFILE]
     timings: Timings = KAFKA_TIMINGS
     log: LogConfig = LogConfig()
+    metadata_log: MetadataLogConfig = MetadataLogConfig()
     log_dirs: tuple[str, ...] = LOG_DIR_NAMES[:1]
     log_dirs_root: str = ""
     min_insync_replicas: int = 1
@@ -238,8 +329,11 @@ class NodeConfig:
     unclean_leader_election_enable: bool = False
     num_partitions: int = 1
     auto_create_topics_enable: bool = True
+    auto_leader_rebalance_enable: bool = True
+    controlled_shutdown_enable: bool = True
     group: GroupConfig = GroupConfig()
     advertised_address: str = ""
+    properties: tuple[tuple[str, str], ...] = ()
     replica_fetch_max_bytes: int = 1048576
     replica_fetch_response_max_bytes: int = 10485760
     rules: Rules = field(default=ALL_RULES)

@@ -197,6 +197,15 @@ _ALL: tuple[Defect, ...] = (
         sentence="A leader takes back an ISR change that was refused, although an earlier attempt was applied.",
     ),
     Defect(
+        id="B-17",
+        name="expand-from-stale-state",
+        origin="plausible",
+        rules=("ISR-3",),
+        anomalies=("A",),
+        invariants=("INV-2",),
+        sentence="A leader adds a follower by what it knew of it, although the follower's log was deleted since.",
+    ),
+    Defect(
         id="B-18",
         name="hw-not-gated",
         origin="KIP-966 without KAFKA-15583",
@@ -310,6 +319,15 @@ _ALL: tuple[Defect, ...] = (
         sentence="A broker that registers before its old session was fenced stays leader, with an empty log.",
     ),
     Defect(
+        id="B-34",
+        name="elr-beyond-the-replicas",
+        origin="plausible",
+        rules=("REAS-4",),
+        anomalies=("A",),
+        invariants=("INV-7",),
+        sentence="The ELR keeps a broker that is no longer a replica. Added again, it may lead with an empty log.",
+    ),
+    Defect(
         id="B-35",
         name="vote-not-synced",
         origin="plausible",
@@ -351,6 +369,16 @@ _ALL: tuple[Defect, ...] = (
         invariants=("INV-7",),
         sentence="Two brokers whose sessions expire together are fenced from one state, and each change elects"
         " the other.",
+    ),
+    Defect(
+        id="B-41",
+        name="reassigned-below-min-isr",
+        origin="KAFKA-15665",
+        rules=("REAS-1",),
+        profile="kafka-4.0",
+        anomalies=("A",),
+        sentence="A reassignment completes although its ISR has fewer members than min ISR; the others delete "
+        "their logs.",
     ),
     Defect(
         id="B-42",
@@ -420,20 +448,12 @@ _ALL: tuple[Defect, ...] = (
     ),
     Defect(
         id="B-53",
-        name="commit-before-replication",
+        name="snapshot-without-elr",
         origin="plausible",
-        rules=("GRP-1",),
-        anomalies=("G",),
-        sentence="A group coordinator acknowledges a commit that only it has, and its successor does not know it.",
-    ),
-    Defect(
-        id="B-54",
-        name="assignment-before-replication",
-        origin="plausible",
-        rules=("GRP-3",),
-        anomalies=("G",),
-        sentence="Members work in a generation that only their coordinator has, and its successor gives the number"
-        " to another generation.",
+        rules=("RAFT-8",),
+        anomalies=("A",),
+        invariants=("INV-5",),
+        sentence="A snapshot of the metadata has no ELR, and controllers that start from it forget who may lead.",
     ),
     Defect(
         id="B-55",
@@ -443,6 +463,23 @@ _ALL: tuple[Defect, ...] = (
         anomalies=("G",),
         sentence="A new group coordinator does not load what its predecessor stored, and reports that nothing is"
         " committed.",
+    ),
+    Defect(
+        id="B-56",
+        name="commit-before-replication",
+        origin="plausible",
+        rules=("GRP-1",),
+        anomalies=("G",),
+        sentence="A group coordinator acknowledges a commit that only it has, and its successor does not know it.",
+    ),
+    Defect(
+        id="B-57",
+        name="assignment-before-replication",
+        origin="plausible",
+        rules=("GRP-3",),
+        anomalies=("G",),
+        sentence="Members work in a generation that only their coordinator has, and its successor gives the number"
+        " to another generation.",
     ),
 )
 
@@ -481,14 +518,6 @@ _RELATED: tuple[RelatedBug, ...] = (
         rule="MIN-2",
         sentence="The controller limits the min ISR of all partitions of a topic to the replicas of partition 0.",
         reason="The limit is the number of replicas of each partition; there is no switch.",
-    ),
-    RelatedBug(
-        id="B-34",
-        name="elr-beyond-the-replicas",
-        origin="plausible",
-        rule="ELR-2",
-        sentence="The ELR keeps a broker that is no longer a replica. Added again, it may lead with an empty log.",
-        reason="The ELR is always limited to assigned replicas; there is no switch.",
     ),
     RelatedBug(
         id="B-47",

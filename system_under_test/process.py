@@ -22,11 +22,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from system_under_test.log.errors import LogDirectoryError
+from system_under_test.protocol.releases import RELEASES
 from system_under_test.real.clock import RealClock, SkewedLoop
 from system_under_test.real.host import RealHost
+from system_under_test.real.metrics_listener import MetricsListener
 from system_under_test.real.node_file import NodeFile, NodeFileError, read_node_file
 from system_under_test.real.storage import DirectoryInUseError
-from system_under_test.server import build_node
+from system_under_test.server import Node, build_node
 
 EXIT_STOPPED = 0
 EXIT_FAILED = 1
@@ -97,6 +99,8 @@ class _NodeProcess:
         self._file = node_file
         self._ends_with_stdin = ends_with_stdin
         self._failure: BaseException | None = None
+        self._metrics: MetricsListener | None = None
+        self._node: Node | None = None
         self._signals = 0
         try:
             clock = RealClock(node_file.skew_file)
@@ -142,6 +146,8 @@ class _NodeProcess:
             except SystemExit as error:
                 # BrokerExit: the node ends itself, from any of its tasks.
                 self._failure = self._failure or error
+            except NodeStartError:
+                raise
             except LogDirectoryError as error:
                 # Directories are checked before the node does anything else, so it has not started yet.
                 self._host.observer.report("failed", error=str(error))
@@ -150,6 +156,8 @@ class _NodeProcess:
                 self._failure = self._failure or error
             return self._end()
         finally:
+            if self._metrics is not None:
+                self._metrics.close()
             self._host.close()
             with contextlib.suppress(Exception):
                 self._loop.run_until_complete(self._loop.shutdown_default_executor())
@@ -166,7 +174,12 @@ class _NodeProcess:
             "started", node_id=config.node_id, role=config.role, pid=os.getpid()
         )
         node = build_node(config, self._host)
+        release = RELEASES[config.features.profile]
+        self._host.network.announce(release, node.feature_levels)
+        await self._serve_metrics()
         await node.start()
+        self._node = node
+        self._report_metrics({})
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
@@ -177,6 +190,36 @@ class _NodeProcess:
         if self._failure is None:
             async with asyncio.timeout(config.timings.controlled_shutdown_timeout_ms / 1000):
                 await node.stop()
+
+    async def _serve_metrics(self) -> None:
+        """Serves the metrics if the node's file names an address; the node has none until it has started.
+
+        Raises:
+            NodeStartError: The address cannot be used.
+        """
+        address = self._file.metrics_address
+        if not address:
+            return
+        self._metrics = MetricsListener(
+            address, lambda: () if self._node is None else self._node.metrics()
+        )
+        try:
+            await self._metrics.start()
+        except (OSError, UnicodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise NodeStartError(f"cannot serve metrics on {address}: {reason}") from None
+
+    def _report_metrics(self, before: dict[str, float]) -> None:
+        """Writes the metrics that have changed to the event log, periodically if the node's file says so."""
+        interval_ms = self._file.metrics_interval_ms
+        if self._node is None or not interval_ms or self._file.events_path is None:
+            return
+        now = {sample.series: sample.value for sample in self._node.metrics()}
+        changed = {name: value for name, value in now.items() if before.get(name) != value}
+        gone = [name for name in before if name not in now]
+        if changed or gone:
+            self._host.observer.report("metrics", values=changed, gone=gone)
+        self._loop.call_later(interval_ms / 1000, self._report_metrics, now)
 
     def _report_clocks(self) -> None:
         """Reports this node's clocks, so that a skew can be verified by its effect."""

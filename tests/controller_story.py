@@ -11,7 +11,10 @@ from system_under_test.controller.broker_changes import fence, unclean_sweep
 from system_under_test.controller.checks import MetadataChecks
 from system_under_test.controller.heartbeats import BrokerControlState, Sessions, heartbeat
 from system_under_test.controller.isr_changes import alter_partition
+from system_under_test.controller.leader_elections import PREFERRED, UNCLEAN, elect_leaders
+from system_under_test.controller.new_partitions import create_partitions
 from system_under_test.controller.policy import Decision, Policy
+from system_under_test.controller.reassignment import alter_reassignments, list_reassignments
 from system_under_test.controller.registrations import register_broker
 from system_under_test.controller.topics import create_topics
 from system_under_test.metadata.image import ELR_FEATURE, ClusterImage, PartitionRegistration
@@ -23,9 +26,14 @@ from system_under_test.metadata.records import (
 )
 from system_under_test.protocol.messages import (
     alter_partition_request,
+    alter_reassignments_request,
     broker_heartbeat_request,
     broker_registration_request,
+    create_partitions_request,
     create_topics_request,
+    elect_leaders_request,
+    list_reassignments_request,
+    millis,
 )
 from system_under_test.rules import Rules
 
@@ -158,6 +166,71 @@ def create_request(
             )
             for topic in topics
         ),
+        validate_only=validate_only,
+    )
+
+
+def elect_request(*partitions: tuple[str, int], unclean: bool = False, kind: int | None = None):
+    """Returns an ElectLeadersRequest; without partitions it is for all."""
+    topics: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, []).append(index)
+    return elect_leaders_request.ElectLeadersRequest(
+        election_type=(UNCLEAN if unclean else PREFERRED) if kind is None else kind,
+        topic_partitions=tuple(
+            elect_leaders_request.TopicPartitions(topic=topic, partitions=tuple(indexes))
+            for topic, indexes in topics.items()
+        )
+        or None,
+    )
+
+
+def reassign_request(
+    *changes: tuple[str, int, tuple[int, ...] | None], may_change_count: bool = True
+):
+    """Returns an AlterPartitionReassignmentsRequest; replicas None cancel a reassignment."""
+    m = alter_reassignments_request
+    return m.AlterPartitionReassignmentsRequest(
+        allow_replication_factor_change=may_change_count,
+        topics=tuple(
+            m.ReassignableTopic(
+                name=topic,
+                partitions=(m.ReassignablePartition(partition_index=index, replicas=replicas),),
+            )
+            for topic, index, replicas in changes
+        ),
+    )
+
+
+def list_request(*partitions: tuple[str, int]):
+    """Returns a ListPartitionReassignmentsRequest; without partitions it is for all."""
+    m = list_reassignments_request
+    return m.ListPartitionReassignmentsRequest(
+        topics=tuple(
+            m.ListPartitionReassignmentsTopics(name=topic, partition_indexes=(index,))
+            for topic, index in partitions
+        )
+        or None,
+    )
+
+
+def partitions_request(
+    *topics: tuple[str, int, tuple[tuple[int, ...], ...] | None], validate_only: bool = False
+):
+    """Returns a CreatePartitionsRequest; a topic is its name, its new count, and replicas or None."""
+    m = create_partitions_request
+    return m.CreatePartitionsRequest(
+        topics=tuple(
+            m.CreatePartitionsTopic(
+                name=name,
+                count=count,
+                assignments=None
+                if assignments is None
+                else tuple(m.CreatePartitionsAssignment(broker_ids=one) for one in assignments),
+            )
+            for name, count, assignments in topics
+        ),
+        timeout=millis(1000),
         validate_only=validate_only,
     )
 
@@ -299,23 +372,75 @@ class Story:
         return partition
 
     def propose(self, *isr: int, **fields: object):
-        """The leader proposes an ISR with current epochs; returns the partition's response."""
-        sender = fields.pop("sender", self.p.leader)
+        """The leader proposes an ISR with current epochs; returns the partition's response.
+
+        With `key`, the leader of another partition of the image.
+        """
+        key = fields.pop("key", (self.p.topic_id, 0))
+        partition = self.image.partitions[key]
+        sender = fields.pop("sender", partition.leader)
         epochs = {
-            "leader_epoch": self.p.leader_epoch,
-            "partition_epoch": self.p.partition_epoch,
+            "partition": partition.partition,
+            "leader_epoch": partition.leader_epoch,
+            "partition_epoch": partition.partition_epoch,
             **fields,
         }
         request = alter_request(
             sender,
             self.image.brokers[sender].broker_epoch,
-            self.p.topic_id,
+            partition.topic_id,
             isr=tuple((member, self.image.brokers[member].broker_epoch) for member in isr),
             **epochs,
         )
         response = self.apply(alter_partition(self.image, request, self.policy))
         assert response.error_code == 0
         return response.topics[0].partitions[0]
+
+    # --- administration
+
+    def elect(self, *, unclean: bool = False):
+        """Requests an election of the story's partition; returns the error."""
+        decision = elect_leaders(
+            self.image, elect_request((TOPIC, 0), unclean=unclean), self.policy
+        )
+        (topic,) = self.apply(decision).replica_election_results
+        return topic.partition_result[0].error_code
+
+    def reassign(self, *replicas: int):
+        """Requests other replicas for the story's partition; returns the error."""
+        return self._alter_reassignment(replicas)
+
+    def cancel(self):
+        """Cancels the reassignment of the story's partition; returns the error."""
+        return self._alter_reassignment(None)
+
+    def _alter_reassignment(self, replicas: tuple[int, ...] | None):
+        decision = alter_reassignments(
+            self.image, reassign_request((TOPIC, 0, replicas)), self.policy
+        )
+        return self.apply(decision).responses[0].partitions[0].error_code
+
+    def reassignments(self, *partitions: tuple[str, int]):
+        """Returns (topic, partition, replicas, adding, removing) of the reassignments in progress."""
+        response = self.apply(
+            list_reassignments(self.image, list_request(*partitions), self.policy)
+        )
+        return [
+            (
+                topic.name,
+                one.partition_index,
+                one.replicas,
+                one.adding_replicas,
+                one.removing_replicas,
+            )
+            for topic in response.topics
+            for one in topic.partitions
+        ]
+
+    def create_partitions(self, *topics, **options: bool):
+        """Requests more partitions; returns the results."""
+        request = partitions_request(*topics, **options)
+        return self.apply(create_partitions(self.image, request, self.policy)).results
 
     def state(self) -> dict[str, object]:
         """Returns the fields that the golden traces list."""

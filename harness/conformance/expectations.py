@@ -3,6 +3,8 @@
 `expected_differences.toml` has one entry per difference, or per group of them: in `request`, `field` and both
 values, `*` stands for any text. A difference that no entry covers is new. An entry that covers nothing although
 all its requests were sent no longer holds, which is reported too: the list must not outlive what it describes.
+The file also has differences in behaviour that no single response shows (`[[behaviour]]`). These are for readers
+only (`docs/differences.md`).
 """
 
 import re
@@ -17,6 +19,7 @@ from harness.conformance.comparison import Difference
 from harness.systems.apache_kafka.versions import SUPPORTED, Version, parse_version
 
 FILE = "expected_differences.toml"
+_BEHAVIOUR_KEYS = ("subject", "apache_kafka", "reference", "reason")
 _TEXT_KEYS = ("request", "field", "apache_kafka", "reference", "reason")
 _KEYS = {*_TEXT_KEYS, "since", "until"}
 
@@ -55,6 +58,22 @@ class ExpectedDifference:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedBehaviour:
+    """A difference that no single response shows.
+
+    Attributes:
+        subject: What differs, in a few words.
+        apache_kafka, reference: What each system does, as sentences.
+        reason: Why, as a sentence.
+    """
+
+    subject: str
+    apache_kafka: str
+    reference: str
+    reason: str
+
+
 def matches(pattern: str, value: str) -> bool:
     """Whether a text matches a pattern in which `*` stands for any text; nothing else is special."""
     return _compiled(pattern).fullmatch(value) is not None
@@ -67,9 +86,35 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def expected_differences(version: Version | None = None) -> tuple[ExpectedDifference, ...]:
     """Returns the maintained entries, those for one version of Apache Kafka or all of them."""
-    content = files(__package__).joinpath(FILE).read_text(encoding="utf-8")
-    entries = read_expected(content)
+    entries = read_expected(_content())
     return tuple(one for one in entries if version is None or one.holds_for(version))
+
+
+def expected_behaviours() -> tuple[ExpectedBehaviour, ...]:
+    """Returns the maintained differences in behaviour."""
+    return tuple(read_behaviours(_content()))
+
+
+def _content() -> str:
+    return files(__package__).joinpath(FILE).read_text(encoding="utf-8")
+
+
+def read_behaviours(content: str) -> list[ExpectedBehaviour]:
+    """Reads the differences in behaviour of such a file.
+
+    Raises:
+        ValueError: An entry is wrong; the message names it.
+    """
+    found = []
+    for number, values in enumerate(tomllib.loads(content).get("behaviour", []), 1):
+        place = f"behaviour {number} ({values.get('subject', 'without a subject')})"
+        if unknown := values.keys() - set(_BEHAVIOUR_KEYS):
+            raise ValueError(f"{place}: unknown key {', '.join(sorted(unknown))}")
+        for name in _BEHAVIOUR_KEYS:
+            if not isinstance(values.get(name), str) or not values[name].strip():
+                raise ValueError(f"{place}: {name} is missing or not a text")
+        found.append(ExpectedBehaviour(**values))
+    return found
 
 
 def read_expected(content: str) -> list[ExpectedDifference]:
@@ -79,7 +124,7 @@ def read_expected(content: str) -> list[ExpectedDifference]:
         ValueError: It is not such a file; the message names the entry.
     """
     data = tomllib.loads(content)
-    if unknown := data.keys() - {"difference"}:
+    if unknown := data.keys() - {"difference", "behaviour"}:
         raise ValueError(f"unknown table {', '.join(sorted(unknown))}")
     return [_entry(number, one) for number, one in enumerate(data.get("difference", []), 1)]
 

@@ -108,6 +108,7 @@ class Probe:
         limit_s: float = RESPONSE_LIMIT_S,
         drops_unknown: bool = False,
         read_as: str = "",
+        reduce: Callable[[Any], Any] | None = None,
     ) -> Any:
         """Sends a request and records what comes back.
 
@@ -119,6 +120,7 @@ class Probe:
             limit_s: Time for the response.
             drops_unknown: Whether fields that this version does not have are left out.
             read_as: How to normalise the response if not by the name of the API.
+            reduce: Returns the part of a response that is compared; all of it if None.
 
         Returns:
             The response, None if there is none.
@@ -126,7 +128,8 @@ class Probe:
         self.symbols.record_sent(values)
         frame = request_frame(api, version, values, drops_unknown=drops_unknown)
         label = f"{api} v{version}"
-        return self._record(label, api, version, self._exchange(frame, to, limit_s), read_as or api)
+        reply = self._exchange(frame, to, limit_s)
+        return self._record(label, api, version, reply, read_as or api, reduce)
 
     def send_bytes(
         self, label: str, data: bytes, *, to: str | None = None, limit_s: float = RESPONSE_LIMIT_S
@@ -162,7 +165,15 @@ class Probe:
         except OSError as error:
             raise PreparationError(f"no connection to {address}: {error.strerror}") from error
 
-    def _record(self, label: str, api: str, version: int, reply: Reply, read_as: str) -> Any:
+    def _record(
+        self,
+        label: str,
+        api: str,
+        version: int,
+        reply: Reply,
+        read_as: str,
+        reduce: Callable[[Any], Any] | None,
+    ) -> Any:
         if reply.outcome != RESPONSE:
             self.observations.append(Observation(request=label, outcome=reply.outcome))
             return None
@@ -172,7 +183,8 @@ class Probe:
             outcome = f"a response that cannot be read: {error}"
             self.observations.append(Observation(request=label, outcome=outcome))
             return None
-        tree = normalised(read_as, entity, self.symbols)
+        compared = entity if reduce is None else reduce(entity)
+        tree = normalised(read_as, compared, self.symbols)
         self.observations.append(Observation(request=label, outcome=RESPONSE, response=tree))
         return entity
 

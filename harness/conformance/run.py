@@ -10,6 +10,7 @@ from pathlib import Path
 from harness.conformance.catalogue import catalogue
 from harness.conformance.clusters import Side, reference_profile, running_sides
 from harness.conformance.comparison import Difference, Observation, differences
+from harness.conformance.connection import SILENT
 from harness.conformance.expectations import Assessment, assess, expected_differences, matches
 from harness.conformance.probe import Case, PreparationError, Probe, run_case
 from harness.contracts.progress import ProgressDisplay
@@ -131,6 +132,22 @@ def compare(version: Version, patterns: Sequence[str], progress: ProgressDisplay
         assessment=assessment,
         elapsed_s=time.monotonic() - began_s,
     )
+
+
+def never_answered(version: Version, case: str, progress: ProgressDisplay) -> bool:
+    """Whether Apache Kafka leaves the last request of a case without any response, its connection open.
+
+    Args:
+        version: Of Apache Kafka.
+        case: Id of the case.
+        progress: Gets a line per step.
+
+    Raises:
+        UsageError: There is no such case, or this version cannot be started here.
+        HarnessFailure: A cluster did not start, or one of its nodes ended.
+    """
+    [result] = compare(version, [case], progress).results
+    return result.apache_kafka[-1].outcome == SILENT
 
 
 def _partitions(cases: Sequence[tuple[int, Case]]) -> dict[int, int]:

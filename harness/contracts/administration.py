@@ -38,7 +38,12 @@ class AlterFeature:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reassign:
-    """Assigns other replicas to a partition; `replicas` are broker ids, the preferred leader first."""
+    """Assigns other replicas to a partition, or cancels the assignment that is under way.
+
+    Attributes:
+        topic, partition: Which partition.
+        replicas: Broker ids, the preferred leader first; () cancels.
+    """
 
     name: ClassVar[str] = "reassign"
     topic: str

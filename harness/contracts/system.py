@@ -16,6 +16,8 @@ from harness.contracts.violation import Violation
 
 CLOCK_EVENT = "clock"
 """The event with which a node reports its own clocks: `wall_ms` and `monotonic_ns`."""
+METRICS_EVENT = "metrics"
+"""The event with which a node reports its metrics: `values` that changed, by series; series that are `gone`."""
 UNREAD_EVENT = "unread"
 """The event with which a source of events reports a file that it could not read at the end: `what`, a sentence."""
 UNOBSERVED_EVENT = "unobserved"
@@ -46,12 +48,14 @@ class Node:
         role: "broker" or "controller".
         node_id: Unique in the cluster.
         address: Where it listens, "host:port".
+        metrics: Where it serves its metrics over HTTP, "host:port", if its system can; "" if it does not.
     """
 
     name: str
     role: str
     node_id: int
     address: str
+    metrics: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +66,7 @@ class Settings:
         profile, timings: As in an experiment.
         disabled_rules: Protocol rules that are switched off on purpose.
         with_events: Whether nodes write an event log that the harness follows.
+        metrics_interval_ms: How often nodes write their metrics to that log, if they can; 0 for never.
         segment_bytes, flush_messages, unclean_leader_election: Kafka's settings of these names.
         log_dirs: How many log directories a broker has; more than one only with `SeveralLogDirs`.
         properties: Settings of the system under its own names, as the experiment has them.
@@ -72,6 +77,7 @@ class Settings:
     timings: str
     disabled_rules: tuple[str, ...] = ()
     with_events: bool = True
+    metrics_interval_ms: int = 0
     segment_bytes: int = 1 << 30
     flush_messages: int = 2**53
     unclean_leader_election: bool = False
@@ -415,6 +421,17 @@ class PropertyTaker(Protocol):
     def check_properties(self, properties: Mapping[str, str]) -> None:
         """Raises `UsageError` if a property cannot be set by an experiment."""
         ...
+
+
+@runtime_checkable
+class HasRunProperties(Protocol):
+    """What a `PropertyTaker` may have besides: properties that every run sets before those of the experiment.
+
+    Attributes:
+        run_properties: Values by name.
+    """
+
+    run_properties: Mapping[str, str]
 
 
 @runtime_checkable

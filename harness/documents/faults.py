@@ -85,7 +85,8 @@ log is never cut.
         "Administration",
         """\
 The harness requests these actions from one broker after the other until one responds. Apache Kafka serves all of
-them; the reference system serves `alter_config` of `min.insync.replicas` and `unclean.leader.election.enable`.
+them; the reference system serves `reassign`, `elect_leader`, and `alter_config` of `min.insync.replicas` and
+`unclean.leader.election.enable`.
 Other actions are refused before the run starts. The nodes of such a fault are the broker that responded.
 An action that the cluster refuses affects no node and does not count. If no response says whether an unclean
 election took place, the verdict is unknown.

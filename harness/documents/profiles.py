@@ -22,9 +22,9 @@ _AFTER_4_1 = """\
 
 ## What changed after 4.1
 
-None of the switches. The profiles `kafka-4.2`, `kafka-4.3` and `kafka-4.4` behave like `kafka-4.1` and report the
-level of `metadata.version` of their release. So tests of `kafka-4.1` cover them, and a test requires that they
-differ in nothing else.
+One switch: when a reassignment completes. Otherwise the profiles `kafka-4.2`, `kafka-4.3` and `kafka-4.4` behave
+like `kafka-4.1` and report the level of `metadata.version` of their release. So tests of `kafka-4.1` cover them,
+and a test requires that they differ in nothing else.
 
 These differences of the releases concern the replication, or look as if they did:
 
@@ -76,6 +76,11 @@ _ROWS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
         _flag,
     ),
     "pre_vote": ("Raft's pre-vote (KIP-996)", _flag),
+    "reassignment_waits_for": (
+        "which replicas must be in the ISR before a reassignment completes (REAS-1)",
+        lambda value: f"`{value}`",
+    ),
+    "segment_bytes_min": ("smallest `segment.bytes` of a topic", str),
     "message_timestamp_after_max_ms": (
         "limit of timestamps in the future (KIP-1030)",
         _limit,

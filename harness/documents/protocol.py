@@ -15,8 +15,11 @@ _INTRODUCTION = """\
 
 A node speaks Kafka's protocol on TCP. A frame is a size of four bytes followed by a request or a response. The
 responses of a connection come in the order of its requests. A client requests this table with ApiVersions and uses
-the newest version that both sides support. Handlers use one version of each API, the *canonical* one; the wire
-layer converts requests to it and responses from it (`system_under_test/protocol/wire.py`).
+the newest version that both sides support. The table has what the newest profile announces; an older profile
+announces the newest versions of its release (`system_under_test/protocol/releases.py`). With the versions come the
+feature levels that the node supports and that are in force. Handlers use one version of each API, the *canonical*
+one, or two if old versions identify topics by name and new ones by id. The wire layer converts requests to it and
+responses from it (`system_under_test/protocol/wire.py`).
 
 | API | key | versions | canonical | served by | purpose |
 |---|---|---|---|---|---|
@@ -41,7 +44,7 @@ An API that is not in the table is neither advertised nor served.
 | a client that | gets |
 |---|---|
 | looks for a missing API in ApiVersions, as all clients do | its own error for "not supported by the broker" |
-| sends an API or a version that is not in the table | a closed connection, as from Kafka |
+| sends an API or a version that is not announced (except Produce 0-2) | a closed connection, as from Kafka |
 | sends ApiVersions in a version that is not in the table | UNSUPPORTED_VERSION and the range, in version 0 |
 | uses SASL (SaslHandshake, SaslAuthenticate) or TLS | a closed connection; listeners are plain text |
 | uses transactions | INVALID_REQUEST for the transactional id, from InitProducerId and FindCoordinator |
@@ -50,7 +53,7 @@ An API that is not in the table is neither advertised nor served.
 | adds tagged fields that the version does not have, or bytes after the message | no error; they are ignored |
 
 These do not exist here: consumer groups of KIP-848, share groups, access control, quotas, delegation tokens,
-reassignments, tiered storage, and changes of the set of voters.
+tiered storage, and changes of the set of voters.
 """
 
 
@@ -81,7 +84,7 @@ def _conversions(api: Api) -> str:
         for version in range(one.first, one.last + 1):
             request = wire_type(api, version, "request")
             response = wire_type(api, version, "response")
-            is_same = can_read(one.request, request)
+            is_same = can_read(one.request, request, after_skimming=True)
             way = _way(reshaped.REQUESTS, api, version, is_same=is_same)
             ways.setdefault(("request", way), []).append(version)
             is_same = layout(one.response) == layout(response)

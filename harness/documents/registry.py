@@ -7,6 +7,7 @@ from pathlib import Path
 from harness.documents import (
     anomalies,
     defects,
+    differences,
     experiment_schema,
     faults,
     history_schema,
@@ -36,6 +37,7 @@ class Document:
 DOCUMENTS: tuple[Document, ...] = (
     Document(path="docs/anomalies.md", text=anomalies.document),
     Document(path="docs/defects.md", text=defects.document),
+    Document(path="docs/differences.md", text=differences.document),
     Document(path="docs/experiment.schema.json", text=experiment_schema.document),
     Document(path="docs/faults.md", text=faults.document),
     Document(path="docs/history.schema.json", text=history_schema.document),

@@ -34,11 +34,12 @@ ELR lose data at once. With ELR off, one is enough as soon as the ISR has one me
 
 ## Set-up
 
-The brokers are 1, 2 and 3, and the topic has one partition, led by broker 1. Ten records are acknowledged by all
-replicas first, and nothing is fsynced. Unless stated otherwise, a power cut of broker 1 keeps the first
-five.
+The brokers are 1, 2 and 3 (five in V13), and the topic has one partition, led by broker 1. Ten records are
+acknowledged by all replicas first, and nothing is fsynced. Unless stated otherwise, a power cut of broker 1 keeps
+the first five.
 
     laststand reproduce last-replica-standing --variant V3b --profile kafka-4.0
+    laststand reproduce last-replica-standing --all          # every variant, with every outcome seen
 
 ## Predicted outcomes
 
@@ -81,6 +82,18 @@ _WHY = {
     "registrations are unclean, and the last-known leader is elected, flagged.",
     "V8": "A killed process loses no data, so the bug does not show. A harness that can only kill processes "
     "never finds it.",
+    "V9": "As many brokers lost data as min ISR has members, which ELR does not promise to survive. Both "
+    "registrations are unclean and the last-known leader is elected, flagged, although broker 2 has all records.",
+    "V9k": "The controller cannot distinguish a kill from a power cut: the registrations of 2 and 3 are unclean, "
+    "and so the outcome is that of V9 although only broker 1 lost data.",
+    "V10a": "As V3e: a missing marker makes the registration unclean (CS-2).",
+    "V12": "With ELR off the first live replica in assignment order leads at once, broker 2, which lacks the last "
+    "records; the election is flagged. With ELR on broker 3 is in the ELR and is elected cleanly.",
+    "V12b": "The same election takes a replica that has everything.",
+    "V12c": "No member of ISR and ELR is alive, so broker 2 is elected uncleanly, flagged, under ELR as well.",
+    "V13a": "With ELR off one broker that loses data is enough, however large min ISR is.",
+    "V13b": "Fewer than min ISR brokers lost data; broker 3 is in the ELR and complete.",
+    "V13c": "As many brokers lost data as min ISR has members.",
 }
 """Why each variant has its outcome."""
 
@@ -125,18 +138,10 @@ There is no script for these variants. The outcomes follow from the rules.
 
 | variant | what happens | ELR off | ELR on |
 |---|---|---|---|
-| V9 | The only ISR member and the only ELR member both lose power; a third replica, which left earlier, has \
-everything. | loss | loss(f): as many brokers lost data as min ISR |
-| V9k | As V9, but the followers are only killed. The controller cannot distinguish the two. | loss \
-| loss(f) |
-| V10 | The disk of the last replica is replaced by an empty one, or one of several log directories is. | loss of \
+| V10b | One of several log directories of the last replica is replaced by an empty one. | loss of \
 everything | ok: a missing marker makes the registration unclean (CS-2) |
 | V11 | A defect of the ELR itself is switched on (`docs/defects.md`, B-18 and B-25 to B-30), or fsync does not \
 write. | loss | loss |
-| V12 | Unclean elections are allowed, and the first live replica in assignment order is incomplete. | loss(f), \
-or ok if that replica is complete | ok if an ELR member is alive, else loss(f) |
-| V13 | Five replicas and min ISR 3; one, two or three members of ISR and ELR lose data. | loss in all cases | \
-ok, ok, loss(f) |
 """
 
 

@@ -16,10 +16,12 @@ from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
 from harness.contracts.system import (
     CLOCK_EVENT,
+    METRICS_EVENT,
     UNOBSERVED_EVENT,
     UNREAD_EVENT,
     Administrable,
     ChecksAtEnd,
+    Event,
     EventSource,
     ExitDiagnosis,
     HasEventSource,
@@ -72,6 +74,7 @@ class RealCluster:
         self._system = request.system
         self._placed = tuple(nodes)
         self._on_violation = request.on_violation
+        self._metrics = request.metrics
         self._observation = request.system.observation(
             nodes, self.metadata, request.add_row, request.on_violation
         )
@@ -213,6 +216,8 @@ class RealCluster:
             if event.event == CLOCK_EVENT:
                 reading = (event.at_ns, event.fields["wall_ms"], event.fields["monotonic_ns"])
                 self.clocks[event.node].append(reading)
+            elif event.event == METRICS_EVENT:
+                self._take_metrics(event)
             elif event.event == UNOBSERVED_EVENT:
                 self.unobserved = self.unobserved or str(event.fields["reason"])
             elif event.event == UNREAD_EVENT:
@@ -222,6 +227,11 @@ class RealCluster:
                 self.unobserved = self.unobserved or self._observation.doubt
         self._take_changes(until_ns)
 
+    def _take_metrics(self, event: Event) -> None:
+        if self._metrics is not None:
+            values, gone = event.fields["values"], event.fields["gone"]
+            self._metrics.changed(event.node, self._run_ns(event.at_ns), values, gone)
+
     def _take_changes(self, until_ns: int) -> None:
         while self._changes and self._changes[0][0] <= until_ns:
             at_ns, name, is_up = self._changes.pop(0)
@@ -229,6 +239,8 @@ class RealCluster:
                 self._observation.node_started(name, self._run_ns(at_ns))
             else:
                 self._observation.node_went_down(name, self._run_ns(at_ns))
+                if self._metrics is not None:
+                    self._metrics.went_down(name, self._run_ns(at_ns))
 
     def _run_ns(self, at_ns: int) -> int:
         return max(at_ns - self._began_ns, 0)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.contracts.cluster import AddRow
+from harness.contracts.metrics import MetricsSink
 from harness.contracts.system import Settings, System
 from harness.contracts.violation import Violation
 
@@ -36,6 +37,7 @@ class ClusterRequest(EnvironmentRequest):
         add_row: Takes history rows.
         on_violation: Called with every violation by a node: it ended by itself, or contradicted another.
         seed: Of the draws of clients and inside a fault; the same for the same seed.
+        metrics: Takes the metrics that nodes report; None if nothing does.
     """
 
     system: System
@@ -46,3 +48,4 @@ class ClusterRequest(EnvironmentRequest):
     add_row: AddRow
     on_violation: Callable[[Violation], None]
     seed: int
+    metrics: MetricsSink | None = None

@@ -10,6 +10,7 @@ verdict.
 import asyncio
 import shutil
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -22,6 +23,7 @@ from harness.environments.request import ClusterRequest, EnvironmentRequest
 from harness.errors import UsageError
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
+from harness.runs.metrics_file import MetricsFile
 from harness.runs.phases import Phases, Progress
 from harness.runs.planned import planned_faults, planned_schedule
 from harness.runs.promises import record_end, record_promises
@@ -34,6 +36,7 @@ from harness.scenarios.steps import Scenario, ScenarioStuck
 from harness.simulation.randomness import RandomTree
 from nemesis.driver import Nemesis
 from nemesis.mechanism import Injector
+from results.layout import RunFiles
 from workloads.registry import CLIENTS
 
 START_LIMIT_MS = 60_000
@@ -207,7 +210,11 @@ class _RealRun:
         self.result = RunResult(schedule=planned_schedule(experiment, seed))
         environment, injectors = _modules(experiment)
         self._replica_states = LastReplicaStates(history.add)
-        request = _request(experiment, seed, history, self._replica_states.add, directory)
+        self._metrics = MetricsFile(RunFiles(directory).metrics)
+        request = replace(
+            _request(experiment, seed, history, self._replica_states.add, directory),
+            metrics=self._metrics,
+        )
         self.cluster = environment.make_cluster(request)
         self.injector = injectors.make_injector(self.cluster)
         self.nemesis = Nemesis(
@@ -253,6 +260,7 @@ class _RealRun:
                     incomplete_reason=result.stuck,
                 )
             result.tables = self.history.close()
+            self._metrics.close()
             self._remove_data()
         result.stopped_early = self.phases.stopped_early
         result.resolved = dict(self.nemesis.resolved)

@@ -38,7 +38,7 @@ def scenario_experiment(
         system=system,
         weather="calm",
         scenario=scenario.name,
-        cluster=ClusterConfig(log_dirs=scenario.log_dirs),
+        cluster=ClusterConfig(brokers=scenario.brokers, log_dirs=scenario.log_dirs),
         **known,
     )
     topic = replace(

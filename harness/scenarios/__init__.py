@@ -21,7 +21,8 @@ def find_scenario(family: str, variant: str | None = None) -> Scenario:
     variants = FAMILIES[family]
     name = variant or DEFAULT_VARIANT[family]
     if name not in variants:
-        raise UsageError(unknown_name(f"variant of {family}", name, variants))
+        requests = kafka_bugs.REQUESTS if variants is kafka_bugs.VARIANTS else {}
+        raise UsageError(unknown_name(f"variant of {family}", name, [*variants, *requests]))
     return variants[name]
 
 

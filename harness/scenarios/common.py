@@ -42,9 +42,14 @@ def alone_by_isolation(last: int = 1) -> tuple[Step, ...]:
     )
 
 
+def cut_off(broker: int) -> Fault:
+    """Returns the step that cuts the link between leader 1 and a follower, which both stay alive."""
+    return inject(f"cut-1{broker}", "cut", "b1", f"b{broker}", planes=("inter-broker",))
+
+
 ALONE_BY_CUTS: tuple[Step, ...] = (
-    inject("cut-12", "cut", "b1", "b2", planes=("inter-broker",)),
-    inject("cut-13", "cut", "b1", "b3", planes=("inter-broker",)),
+    cut_off(2),
+    cut_off(3),
     # A follower whose log end equals the leader's never lags (FS-5), however long it is silent: without one more
     # record the ISR would not shrink. With acks=0 it carries no promise.
     Append(count=1, acks=0),

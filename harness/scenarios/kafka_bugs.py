@@ -8,14 +8,18 @@ Outcome words as in `last_replica_standing`, and "stuck": the partition has no l
 or the cluster has no active controller although a majority of the controllers is up.
 """
 
+from dataclasses import dataclass
+
 from harness.scenarios.common import (
     ALONE_BY_CUTS,
     LOSES_ITS_TAIL_AND_RETURNS,
     RETURN_2_1_3,
     TEN_RECORDS,
     alone_by_isolation,
+    cut_off,
     heal,
     inject,
+    isolate,
     power,
     start,
 )
@@ -34,6 +38,10 @@ OBSERVED_MS = 10_000
 """How long a partition may stay without a leader; an election takes less than a second."""
 ASSIGNED_MS = 5_000
 """How long a broker may take to report the new directory of a replica and the controller to commit it."""
+
+
+_BY_PROFILE = {OFF_NO_GATE: "loss", OFF: "loss", ON: "ok"}
+"""With ELR off broker 1 is the only member of the ISR, so it leads when it returns, whatever it lost."""
 
 
 def _expect(
@@ -99,8 +107,48 @@ def _b31() -> Scenario:
         "partition 0 has one replica, so the ELR of partition 1 stays empty",
         steps,
         versions=dict([_expect("4.0.0", "4.4.0", "loss", "4.0.2", "4.1.2", "4.3.1", "4.4.0")]),
+        expected=_BY_PROFILE,
         partitions=2,
         partition=1,
+    )
+
+
+def _b34() -> Scenario:
+    steps: tuple[Step, ...] = (
+        *TEN_RECORDS,
+        # Broker 5 is away, so that the reassignment, which adds 4 and 5, is not completed.
+        isolate(5),
+        Wait(fenced=(5,)),
+        inject("add-4", "reassign", partition=f"{TOPIC}-0", replicas=(1, 4, 5)),
+        Wait(isr=(1, 2, 3, 4)),
+        isolate(2),
+        Wait(fenced=(2,), isr=(1, 3, 4)),
+        isolate(3),
+        Wait(fenced=(3,), isr=(1, 4)),
+        inject("stop-b4", "stop", "b4"),
+        Wait(fenced=(4,), isr=(1,)),
+        inject("cancel", "reassign", partition=f"{TOPIC}-0", replicas=()),
+        # Its registration is clean. It is no replica any more, so it deletes its log.
+        start(4),
+        Wait(unfenced=(4,)),
+        cut_off(4),
+        inject("add-4-again", "reassign", partition=f"{TOPIC}-0", replicas=(1, 4, 5)),
+        inject("kill-b1", "kill", "b1"),
+        Wait(fenced=(1,)),
+        # Without the bug nobody can lead until broker 1 returns.
+        Observe(until=Wait(has_leader=True), limit_ms=OBSERVED_MS),
+        heal("isolate-b2", "isolate-b3", "isolate-b5", "cut-14"),
+        start(1),
+        Wait(unfenced=(1, 2, 3, 4, 5), has_leader=True),
+        Append(count=5),
+    )
+    return _scenario(
+        "B-34",
+        "a replica that was removed stays in the ELR, and leads when it is added again, empty",
+        steps,
+        versions=dict([_expect("4.0.0", "4.4.0", "loss", "4.0.2", "4.1.2", "4.3.1", "4.4.0")]),
+        expected=dict.fromkeys((OFF_NO_GATE, OFF, ON), "ok"),
+        brokers=5,
     )
 
 
@@ -170,12 +218,10 @@ def _leaderless_min_isr(value: int, end: tuple[Step, ...] = ()) -> tuple[Step, .
     )
 
 
-_BY_PROFILE = {OFF_NO_GATE: "loss", OFF: "loss", ON: "ok"}
-"""With ELR off broker 1 is the only member of the ISR, so it leads when it returns, whatever it lost."""
-
 VARIANTS: dict[str, Scenario] = {
     "B-28": _b28(),
     "B-31": _b31(),
+    "B-34": _b34(),
     "B-47": _b47(),
     "raft-timers": _raft_timers(),
     "B-48": _scenario(
@@ -206,4 +252,37 @@ VARIANTS: dict[str, Scenario] = {
         versions=dict([_expect("4.1.0", "4.4.0", "loss(f)", "4.1.2")]),
     ),
 }
-"""Every variant by its name, which is that of the bug."""
+"""Every variant that is a scenario, by its name, which is that of the bug."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestBug:
+    """A bug that a single request shows, sent to processes of this machine.
+
+    Attributes:
+        title: One line.
+        request: Id of the request in `laststand conformance --list`.
+        versions: "blocked" where the request is never answered, "ok" where it is.
+    """
+
+    title: str
+    request: str
+    versions: tuple[VersionOutcome, ...]
+
+    def predicted(self, version: str) -> str:
+        """Returns the outcome word for a version; "" if the table has none."""
+        return next((row.outcome for row in self.versions if row.covers(version)), "")
+
+
+REQUESTS: dict[str, RequestBug] = {
+    "null-records": RequestBug(
+        title="a Produce request with null records is never answered",
+        request="produce/null records",
+        versions=(
+            VersionOutcome(
+                first="4.0.0", last="4.4.0", outcome="blocked", watched=("4.1.2", "4.4.0")
+            ),
+        ),
+    )
+}
+"""Every variant that is a single request, by its name."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from harness.contracts.cluster import Cluster
+from harness.contracts.cluster import Cluster, MetadataHolder
 from harness.contracts.metadata import CommittedMetadata
 from harness.contracts.workload import ScriptedProcess
 from harness.history.op import Completion, Outcome
@@ -119,7 +119,21 @@ class Observe:
     limit_ms: int
 
 
-Step = Wait | Append | Join | Read | Poll | Observe | Fault
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldMetadata:
+    """Lets a broker collect committed metadata without applying it; in the simulation only."""
+
+    broker: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseMetadata:
+    """Lets a broker apply what it collected as one change, of which its replicas see only the end points."""
+
+    broker: int
+
+
+Step = Wait | Append | Join | Read | Poll | Observe | HoldMetadata | ReleaseMetadata | Fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +174,7 @@ class Scenario:
         expected: Outcome word per profile family: "elr-off-no-gate", "elr-off", "elr-on".
         versions: Outcome words for versions of systems that have versions, by system; they win over `expected`.
         partition: The partition to which it appends, and about which it waits.
+        brokers: How many it needs.
         log_dirs: Log directories that every broker needs.
         features: Levels of the features that it needs, for systems that have versions.
     """
@@ -173,6 +188,7 @@ class Scenario:
     versions: Mapping[str, tuple[VersionOutcome, ...]] = field(default_factory=dict)
     partitions: int = 1
     partition: int = 0
+    brokers: int = 3
     log_dirs: int = 1
     features: Mapping[str, int] = field(default_factory=dict)
 
@@ -247,12 +263,28 @@ class Story:
                 self._consumer,
                 self._consumer.read_to_end(self._topic, self._partition, lambda: True, final=False),
             )
+        elif isinstance(step, HoldMetadata | ReleaseMetadata):
+            self._hold_or_release(step)
         elif isinstance(step, Poll):
             await self._run_on_client(self._consumer, self._poll(step.count))
         else:
             for work in self._background:
                 await work
             self._background.clear()
+
+    def _hold_or_release(self, step: HoldMetadata | ReleaseMetadata) -> None:
+        cluster = self._cluster
+        if not isinstance(cluster, MetadataHolder):
+            raise ScenarioStuck(
+                "only the simulation can make a broker apply metadata changes as one"
+            )
+        name = next(
+            name for name, node_id in cluster.population().brokers if node_id == step.broker
+        )
+        if isinstance(step, HoldMetadata):
+            cluster.hold_metadata(name)
+        else:
+            cluster.release_metadata(name)
 
     async def _append(self, step: Append) -> None:
         done = 0

@@ -20,15 +20,15 @@ from harness.contracts.administration import (
 )
 from harness.contracts.host import ClientHost
 from system_under_test.protocol.admin_messages import (
-    alter_reassignments_request,
-    elect_leaders_request,
     update_features_request,
 )
 from system_under_test.protocol.client_versions import UnsupportedVersionError
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
+    alter_reassignments_request,
     alter_replica_log_dirs_request,
     describe_log_dirs_request,
+    elect_leaders_request,
     incremental_alter_configs_request,
     millis,
 )
@@ -213,7 +213,7 @@ def _feature_codes(response: Any) -> Codes:
 def _reassignment(action: Reassign) -> Any:
     m = alter_reassignments_request
     partition = m.ReassignablePartition(
-        partition_index=action.partition, replicas=tuple(action.replicas)
+        partition_index=action.partition, replicas=tuple(action.replicas) or None
     )
     return m.AlterPartitionReassignmentsRequest(
         timeout=millis(REQUEST_TIMEOUT_MS),

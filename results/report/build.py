@@ -15,6 +15,7 @@ from results.layout import RunFiles
 from results.report.charts import Operations, latency_figure, outcome_figure
 from results.report.fault_words import fault_sentence
 from results.report.lanes import partition_figure
+from results.report.metrics import COUNTERS, metric_figure, metric_rows, read_changes
 from results.report.run import RunData, details_text, levels_of, seconds
 from results.report.story import Loss, Story, place_name, story_of, tone_of
 from results.report.summary import markdown
@@ -76,6 +77,7 @@ def build_report(run_dir: Path) -> Path:
     story = story_of(run)
     operations = Operations(run)
     unseen = unseen_series(run)
+    metrics = metric_rows(read_changes(run))
     files = RunFiles(run_dir)
     page = environment().get_template("report.html")
     text = page.render(
@@ -93,6 +95,8 @@ def build_report(run_dir: Path) -> Path:
         unseen=unseen,
         unseen_chart=unseen_figure(run, unseen),
         unseen_lines_max=LINES_MAX,
+        metric_chart=metric_figure(run, metrics),
+        metric_counters=[name for name, _ in COUNTERS],
         errors=operations.errors(),
         anomalies=anomalies_of(run),
         coverage=coverage_of(run),

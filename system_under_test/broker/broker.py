@@ -13,7 +13,8 @@ Every arrow to another node has its own channel (AP-2).
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -21,11 +22,13 @@ from system_under_test.broker.alter_partition import AlterPartitionManager
 from system_under_test.broker.auto_create import AutoCreation
 from system_under_test.broker.channel import Channel
 from system_under_test.broker.describe import Describer
+from system_under_test.broker.describe_producers import describe_producers
 from system_under_test.broker.directory_assignments import DirectoryAssignments
 from system_under_test.broker.directory_moves import DirectoryMoves
 from system_under_test.broker.fetch_by_name import FetchByName
 from system_under_test.broker.forwarding import FORWARDED, ControllerForwarder
 from system_under_test.broker.group_coordinator import GroupCoordinator
+from system_under_test.broker.housekeeping import Housekeeper
 from system_under_test.broker.lifecycle import (
     BrokerExit,
     BrokerLifecycle,
@@ -33,25 +36,33 @@ from system_under_test.broker.lifecycle import (
     LifecycleHooks,
 )
 from system_under_test.broker.metadata_cache import MetadataCache
+from system_under_test.broker.metrics import broker_metrics
+from system_under_test.broker.produce_by_id import ProduceById
 from system_under_test.broker.producer_ids import ProducerIds
 from system_under_test.broker.publisher import MetadataPublisher
 from system_under_test.broker.replica_fetcher import FetcherManager
 from system_under_test.broker.replica_manager import ReplicaManager
 from system_under_test.broker.tasks import TaskScope
 from system_under_test.config import NodeConfig
+from system_under_test.features import levels_of
 from system_under_test.log.manager import LogManager
 from system_under_test.metadata.image import PartitionRegistration
+from system_under_test.protocol.feature_levels import FeatureLevels
 from system_under_test.protocol.messages import (
     describe_cluster_request,
     describe_configs_request,
+    describe_producers_request,
     describe_topic_partitions_request,
     fetch_by_name_request,
     init_producer_id_request,
     message_name,
     metadata_request,
+    produce_by_id_request,
 )
+from system_under_test.raft.metrics import raft_metrics
 from system_under_test.raft.node import RaftNode
 from system_under_test.runtime import Host, RequestContext
+from system_under_test.runtime.metrics import Sample
 
 
 class BrokerNode:
@@ -83,7 +94,15 @@ class BrokerNode:
             observer=host.observer,
         )
         self.metadata = MetadataCache(config)
+        self.logs.config_of = self.metadata.log_config
         self.replica_manager = ReplicaManager(host, config, self.logs, self.metadata)
+        self.housekeeper = Housekeeper(
+            self.replica_manager.context,
+            self.replica_manager.partitions,
+            host.storage,
+            config.timings,
+            self._scope,
+        )
         self.publisher = self._make_publisher()
         self.raft = RaftNode(host, config, self.publisher)
         self.fetchers = FetcherManager(
@@ -152,13 +171,15 @@ class BrokerNode:
 
     async def stop(self) -> None:
         """Stops cleanly (LIFE-3): leaves with the controller's consent, flushes, and marks itself clean."""
-        await self.lifecycle.controlled_shutdown()
+        if self._config.controlled_shutdown_enable:
+            await self.lifecycle.controlled_shutdown()
         self._accepting = False
         self.publisher.stop()
         if self._checkpoint_timer is not None:
             self._checkpoint_timer.cancel()
         self.fetchers.stop()
         self.replica_manager.stop()
+        self.housekeeper.stop()
         self.replica_manager.fail_all_pending()
         self._scope.cancel_all()
         self.producer_ids.stop()
@@ -177,6 +198,15 @@ class BrokerNode:
             self.logs.write_high_watermarks(self.replica_manager.high_watermarks())
             await self.logs.shutdown(self.broker_epoch)
         await self.raft.stop()
+
+    def metrics(self) -> Iterator[Sample]:
+        """Yields the metrics of this node."""
+        yield from broker_metrics(self.state, self.replica_manager, self.metadata, self.fetchers)
+        yield from raft_metrics(self.raft)
+
+    def feature_levels(self) -> FeatureLevels:
+        """Returns the feature levels that this node supports, and those in force as far as it knows."""
+        return levels_of(self._config.features, self.metadata.image)
 
     def handle(self, message: Any, context: RequestContext) -> Any:
         """Serves one request of a client or of a follower; see `runtime.network.Handler`."""
@@ -199,6 +229,7 @@ class BrokerNode:
     def _make_services(self) -> dict[type, Callable[[Any, RequestContext], Any]]:
         """Returns the handler of every type of request that the replica manager does not serve."""
         by_name = FetchByName(self.metadata.topic_id, self.replica_manager.fetch.handle)
+        produce_by_id = ProduceById(self.metadata.topic_name, self.replica_manager.produce.handle)
         describer = Describer(self._config, self.metadata)
         auto_creation = AutoCreation(self._config, self.forwarder.handle)
 
@@ -215,12 +246,18 @@ class BrokerNode:
             describe_topic_partitions_request.DescribeTopicPartitionsRequest: (
                 describer.describe_topic_partitions
             ),
+            describe_producers_request.DescribeProducersRequest: partial(
+                describe_producers, self.metadata, self.replica_manager.partitions
+            ),
             **self.moves.services(),
             **dict.fromkeys(FORWARDED, self.forwarder.handle),
         }
         return {
             **{kind: _without_context(service) for kind, service in services.items()},
             fetch_by_name_request.FetchRequest: lambda message, context: by_name.handle(
+                message, context.api_version
+            ),
+            produce_by_id_request.ProduceRequest: lambda message, context: produce_by_id.handle(
                 message, context.api_version
             ),
             **self.groups.services(),
@@ -292,6 +329,7 @@ class BrokerNode:
         # LIFE-1: checkpoints start only now; earlier ones would replace the content that the
         # previous incarnation wrote by nothing.
         self.replica_manager.start()
+        self.housekeeper.start()
         self._arm_checkpoint()
 
     def _arm_checkpoint(self) -> None:
@@ -305,6 +343,7 @@ class BrokerNode:
         except OSError as error:
             self._failed(error)
             return
+        self.housekeeper.tick()
         self._arm_checkpoint()
 
     def _directory_failed(

@@ -7,7 +7,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from system_under_test.broker.metadata_cache import MetadataCache, is_internal
-from system_under_test.config import LogConfig, NodeConfig
+from system_under_test.config import (
+    KAFKA_TIMINGS,
+    NEVER_MS,
+    GroupConfig,
+    MetadataLogConfig,
+    NodeConfig,
+)
 from system_under_test.metadata.image import (
     BROKER_RESOURCE,
     CLUSTER_DEFAULT,
@@ -17,7 +23,17 @@ from system_under_test.metadata.image import (
     ClusterImage,
     is_legal_topic_name,
 )
+from system_under_test.metadata.log_settings import IN_FORCE, field_of
 from system_under_test.metadata.records import NO_LEADER
+from system_under_test.metadata.topic_configs import (
+    CLUSTER_CONFIGS,
+    INT,
+    STRING,
+    SYNONYMS,
+    TOPIC_CONFIGS,
+    TopicConfigKey,
+)
+from system_under_test.properties import PROPERTIES
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
     NO_THROTTLE,
@@ -28,18 +44,13 @@ from system_under_test.protocol.messages import (
 
 TOPIC_CONFIG, DEFAULT_BROKER_CONFIG, STATIC_CONFIG, DEFAULT_CONFIG = 1, 3, 4, 5
 """Kafka's ConfigSource codes: the topic's own, the cluster's default, the node's file, Kafka's default."""
-BOOLEAN, STRING, INT, LONG = 1, 2, 3, 5
-"""Kafka's ConfigType codes."""
 BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
+AFTER_MAX = "log.message.timestamp.after.max.ms"
+"""Its default depends on the release."""
+OFFSETS_PARTITIONS = "offsets.topic.num.partitions"
+METADATA_SEGMENT_BYTES = "metadata.log.segment.bytes"
 PARTITION_LIMIT_MAX = 2000
 """Kafka's max.request.partition.size.limit."""
-
-DOCUMENTATION = {
-    MIN_ISR_CONFIG: "how many replicas must be in sync for acks=all to be accepted and committed",
-    UNCLEAN_ELECTION_CONFIG: "whether a replica that may lack committed records may lead",
-}
-_TYPES = {MIN_ISR_CONFIG: INT, UNCLEAN_ELECTION_CONFIG: BOOLEAN}
-_KAFKA_DEFAULTS = {MIN_ISR_CONFIG: "1", UNCLEAN_ELECTION_CONFIG: "false"}
 
 
 class Describer:
@@ -172,13 +183,13 @@ class Describer:
         name = resource.resource_name
         if resource.resource_type == TOPIC_RESOURCE:
             if name in self._image.topics_by_name:
-                configs = self._dynamic(name, request)
+                configs = self._topic(name, request)
             else:
                 error, message = _missing_topic(name), f"there is no topic {name!r}"
         elif resource.resource_type == BROKER_RESOURCE and name == CLUSTER_DEFAULT:
-            configs = self._dynamic(None, request)
+            configs = self._cluster(request)
         elif resource.resource_type == BROKER_RESOURCE and name == str(self._config.node_id):
-            configs = [*self._static(), *self._dynamic(None, request, of_cluster=False)]
+            configs = [*self._static(), *self._defaults(request)]
         elif resource.resource_type == BROKER_RESOURCE:
             error = ErrorCode.INVALID_REQUEST
             message = f"send this request to broker {name!r}; this is broker {self._config.node_id}"
@@ -194,70 +205,134 @@ class Describer:
             configs=tuple(one for one in configs if wanted is None or one.name in wanted),
         )
 
-    def _dynamic(self, topic: str | None, request: Any, *, of_cluster: bool = True) -> list[Any]:
-        """Returns the settings of a topic, of the cluster (None), or of this broker (not `of_cluster`)."""
+    def _topic(self, topic: str, request: Any) -> list[Any]:
+        """Returns all settings of a topic."""
+        own = self._image.configs
         described = []
-        for name in DOCUMENTATION:
-            values = self._layers(topic, name)
-            if topic is None and of_cluster:
-                values = [value for value in values if value[1] == DEFAULT_BROKER_CONFIG]
-                if not values:
-                    continue  # only defaults that were set are the cluster's
-            value, source = values[0]
-            described.append(
-                describe_configs_response.DescribeConfigsResourceResult(
-                    name=name,
-                    value=value,
-                    read_only=False,
-                    config_source=source,
-                    is_sensitive=False,
-                    synonyms=tuple(
-                        describe_configs_response.DescribeConfigsSynonym(
-                            name=name, value=layer, source=origin
-                        )
-                        for layer, origin in values
-                    )
-                    if request.include_synonyms
-                    else (),
-                    config_type=_TYPES[name],
-                    documentation=DOCUMENTATION[name] if request.include_documentation else None,
-                )
-            )
+        for key in TOPIC_CONFIGS.values():
+            if key.is_internal:
+                continue
+            layers = self._layers([synonym.name for synonym in key.synonyms])
+            value = own.get((TOPIC_RESOURCE, topic, key.name))
+            if value is not None:
+                layers.insert(0, (key.name, value, TOPIC_CONFIG))
+            described.append(_described(key.name, key, _effective(key, layers), layers, request))
         return described
 
-    def _layers(self, topic: str | None, name: str) -> list[tuple[str, int]]:
-        """Returns (value, source) of every place that sets or defaults a setting; the first one counts."""
-        configs = self._image.configs
+    def _cluster(self, request: Any) -> list[Any]:
+        """Returns the cluster's defaults, as far as they were set."""
+        described = []
+        for name, key in CLUSTER_CONFIGS.items():
+            layers = self._layers([name])
+            if layers and layers[0][2] == DEFAULT_BROKER_CONFIG:
+                described.append(
+                    _described(name, key, (layers[0][1], layers[0][2]), layers, request)
+                )
+        return described
+
+    def _defaults(self, request: Any) -> list[Any]:
+        """Returns what this broker uses for topics without settings of their own."""
+        described = []
+        for name, key in CLUSTER_CONFIGS.items():
+            layers = self._layers([name])
+            first = (layers[0][1], layers[0][2]) if layers else (None, DEFAULT_CONFIG)
+            described.append(_described(name, key, first, layers, request))
+        return described
+
+    def _layers(self, names: Iterable[str]) -> list[tuple[str, str, int]]:
+        """Returns (name, value, source) of every place that sets or defaults a setting; the first one counts.
+
+        Args:
+            names: What brokers call the setting, the name that counts most first.
+        """
         layers = []
-        if topic is not None and (TOPIC_RESOURCE, topic, name) in configs:
-            layers.append((configs[(TOPIC_RESOURCE, topic, name)], TOPIC_CONFIG))
-        if (BROKER_RESOURCE, CLUSTER_DEFAULT, name) in configs:
-            layers.append(
-                (configs[(BROKER_RESOURCE, CLUSTER_DEFAULT, name)], DEFAULT_BROKER_CONFIG)
-            )
-        static = {
-            MIN_ISR_CONFIG: str(self._config.min_insync_replicas),
-            UNCLEAN_ELECTION_CONFIG: _text(self._config.unclean_leader_election_enable),
-        }[name]
-        if static != _KAFKA_DEFAULTS[name]:
-            layers.append((static, STATIC_CONFIG))
-        layers.append((_KAFKA_DEFAULTS[name], DEFAULT_CONFIG))
+        for name in names:
+            cluster = self._image.configs.get((BROKER_RESOURCE, CLUSTER_DEFAULT, name))
+            if cluster is not None:
+                layers.append((name, cluster, DEFAULT_BROKER_CONFIG))
+            static = _static_value(self._config, name)
+            if static is not None:
+                layers.append((name, static, STATIC_CONFIG))
+            default = SYNONYMS[name][1].default
+            if name == AFTER_MAX:
+                default = _never(self._config.features.message_timestamp_after_max_ms)
+            if default is not None:
+                layers.append((name, default, DEFAULT_CONFIG))
         return layers
 
     def _static(self) -> list[Any]:
+        """Returns what a node's file alone can set."""
         return [
             describe_configs_response.DescribeConfigsResourceResult(
                 name=name,
-                value=_text(value),
+                value=value,
                 read_only=True,
                 config_source=STATIC_CONFIG if value != default else DEFAULT_CONFIG,
                 is_sensitive=False,
                 synonyms=(),
-                config_type=_type(value),
+                config_type=kind,
                 documentation=None,
             )
-            for name, value, default in _broker_settings(self._config)
+            for name, value, default, kind in _broker_settings(self._config)
         ]
+
+
+def _effective(key: TopicConfigKey, layers: list[tuple[str, str, int]]) -> tuple[str | None, int]:
+    """Returns the value of a topic's setting in the topic's unit, and its source."""
+    if not layers:
+        return key.default, DEFAULT_CONFIG
+    name, value, source = layers[0]
+    if name in SYNONYMS and SYNONYMS[name][1].factor > 1:
+        value = str(int(value) * SYNONYMS[name][1].factor)
+    return value, source
+
+
+def _described(
+    name: str,
+    key: TopicConfigKey,
+    value: tuple[str | None, int],
+    layers: list[tuple[str, str, int]],
+    request: Any,
+) -> Any:
+    """Returns one setting of a topic, or of a broker for all topics."""
+    return describe_configs_response.DescribeConfigsResourceResult(
+        name=name,
+        value=value[0],
+        read_only=False,
+        config_source=value[1],
+        is_sensitive=False,
+        synonyms=tuple(
+            describe_configs_response.DescribeConfigsSynonym(
+                name=layer, value=layer_value, source=source
+            )
+            for layer, layer_value, source in layers
+        )
+        if request.include_synonyms
+        else (),
+        config_type=key.kind,
+        documentation=key.documentation if request.include_documentation else None,
+    )
+
+
+def _static_value(config: NodeConfig, name: str) -> str | None:
+    """Returns what a node's file sets for all topics, None if that is Kafka's default."""
+    key, _ = SYNONYMS[name]
+    stated = dict(config.properties)
+    if name in stated:
+        return stated[name]
+    # What was set in another way is described under the name that counts most.
+    if name != key.synonyms[0].name or any(one.name in stated for one in key.synonyms):
+        return None
+    if key.name == MIN_ISR_CONFIG:
+        value = str(config.min_insync_replicas)
+    elif key.name == UNCLEAN_ELECTION_CONFIG:
+        value = _text(config.unclean_leader_election_enable)
+    elif key.name in IN_FORCE:
+        field = getattr(config.log, field_of(key.name))
+        value = key.default if field is None else _text(field)
+    else:
+        return None
+    return None if value == key.default else value
 
 
 def _missing_topic(name: str) -> ErrorCode:
@@ -267,48 +342,46 @@ def _missing_topic(name: str) -> ErrorCode:
     return ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def _broker_settings(config: NodeConfig) -> list[tuple[str, Any, Any]]:
-    """Returns (Kafka's name, value, Kafka's default) of what a node's file can set."""
-    usual = LogConfig()
-    return [
-        ("node.id", config.node_id, None),
-        ("process.roles", config.role, None),
-        ("advertised.listeners", config.advertised_address or config.address, None),
-        (
-            "controller.quorum.voters",
-            ",".join(f"{voter.node_id}@{voter.address}" for voter in config.voters),
-            None,
-        ),
-        ("auto.create.topics.enable", config.auto_create_topics_enable, True),
-        ("default.replication.factor", config.default_replication_factor, 1),
-        ("num.partitions", config.num_partitions, 1),
-        ("log.segment.bytes", config.log.segment_bytes, usual.segment_bytes),
-        ("log.flush.interval.messages", config.log.flush_messages, usual.flush_messages),
-        ("message.max.bytes", config.log.max_message_bytes, usual.max_message_bytes),
-        ("broker.session.timeout.ms", config.timings.broker_session_timeout_ms, 9000),
-        ("broker.heartbeat.interval.ms", config.timings.broker_heartbeat_interval_ms, 2000),
-        ("replica.lag.time.max.ms", config.timings.replica_lag_time_max_ms, 30000),
-        ("replica.fetch.wait.max.ms", config.timings.replica_fetch_wait_max_ms, 500),
-        ("replica.fetch.max.bytes", config.replica_fetch_max_bytes, 1048576),
-        ("offsets.topic.num.partitions", config.group.offsets_topic_num_partitions, 50),
-        ("offsets.topic.replication.factor", config.group.offsets_topic_replication_factor, 3),
-        (
-            "group.initial.rebalance.delay.ms",
-            config.group.group_initial_rebalance_delay_ms,
-            3000,
-        ),
-        ("group.min.session.timeout.ms", config.group.group_min_session_timeout_ms, 6000),
-        ("group.max.session.timeout.ms", config.group.group_max_session_timeout_ms, 1800000),
+def _broker_settings(config: NodeConfig) -> list[tuple[str, str | None, str | None, int]]:
+    """Returns (Kafka's name, value, Kafka's default, type) of what a node's file alone can set."""
+    voters = ",".join(f"{voter.node_id}@{voter.address}" for voter in config.voters)
+    settings: list[tuple[str, str | None, str | None, int]] = [
+        ("node.id", str(config.node_id), None, INT),
+        ("process.roles", config.role, None, STRING),
+        ("advertised.listeners", config.advertised_address or config.address, None, STRING),
+        ("controller.quorum.voters", voters, None, STRING),
     ]
+    usual = {
+        "timings": KAFKA_TIMINGS,
+        "group": GroupConfig(),
+        "metadata_log": MetadataLogConfig(metadata_log_segment_bytes=1 << 30),
+        "node": _USUAL_NODE,
+    }
+    for name, found in PROPERTIES.items():
+        part: Any = config if found.part == "node" else getattr(config, found.part)
+        default = _text(getattr(usual[found.part], found.field))
+        if name == OFFSETS_PARTITIONS:
+            default = "50"  # see `GroupConfig`
+        value = getattr(part, found.field)
+        if name == METADATA_SEGMENT_BYTES:
+            value = value or config.log.segment_bytes  # see `MetadataLogConfig`
+        settings.append((name, _text(value), default, found.kind))
+    for name, (key, synonym) in SYNONYMS.items():
+        if not synonym.is_dynamic and name not in PROPERTIES:
+            value = _static_value(config, name) or synonym.default
+            settings.append((name, value, synonym.default, key.kind))
+    return settings
+
+
+_USUAL_NODE = NodeConfig(node_id=0, role="broker", address="", cluster_id="", voters=())
 
 
 def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _type(value: Any) -> int:
     if isinstance(value, bool):
-        return BOOLEAN
-    if isinstance(value, int):
-        return INT if value < 2**31 else LONG
-    return STRING
+        return str(value).lower()
+    return _never(value) if isinstance(value, int) else str(value)
+
+
+def _never(value: int) -> str:
+    """Returns a number as Kafka writes it; practically infinite ones are the largest there."""
+    return str(value if value < NEVER_MS else 2**63 - 1)

@@ -289,9 +289,13 @@ class FetchHandler:
         replica = partition.replica
         leadership = partition.leadership
         log = replica.online_log()
-        if entry.leader_epoch == replica.leader_epoch and leadership is not None:
-            # A second reading in the same leadership. Neither epochs nor log start have changed, and the log has
-            # only grown: no check can have another result.
+        if (
+            entry.leader_epoch == replica.leader_epoch
+            and leadership is not None
+            and entry.wanted.fetch_offset >= log.log_start_offset
+        ):
+            # A second reading in the same leadership. The epochs have not changed, and the log has not become
+            # shorter at its end: no check can have another result.
             entry.data = self._data(fetch, entry, partition, log)
             return
         wanted = entry.wanted
@@ -329,6 +333,8 @@ class FetchHandler:
                 leader_leo=leader_leo,
                 broker_epoch=requester.replica_epoch,
             )
+            if partition.waiters.deletions:
+                partition.log_starts_moved()
             if error is not _NONE:
                 entry.data = refusal = _error(wanted.partition, error, partition=partition)
         if refusal is None:
@@ -387,8 +393,18 @@ class FetchHandler:
             return fetched_data(
                 wanted.partition, _NONE, high_watermark, log.log_start_offset, records
             )
-        # Within one leader epoch a leader's log only grows, so that the key determines the bytes.
-        key = (replica.leader_epoch, offset, bound, high_watermark, limit, not taken)
+        # Within one leader epoch nothing is cut off a leader's log, so that the key determines the bytes. The
+        # generation changes when a segment was compacted.
+        key = (
+            replica.leader_epoch,
+            offset,
+            bound,
+            high_watermark,
+            limit,
+            not taken,
+            log.log_start_offset,
+            log.generation,
+        )
         if key == partition.last_read_key:
             data = partition.last_read
         else:

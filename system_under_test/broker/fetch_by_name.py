@@ -5,12 +5,12 @@ the name when the request arrived. Forgotten topics belong to sessions, which ar
 of the client is ignored: no broker has one.
 """
 
-import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from system_under_test.broker.converted import converted
 from system_under_test.protocol.entities import fetch_partition, fetch_topic
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
@@ -76,22 +76,7 @@ class FetchByName:
         response = self._fetch(
             canonical, knows_followers_serve=not 0 <= api_version < FOLLOWERS_SERVE_SINCE
         )
-        if not isinstance(response, asyncio.Future):
-            return _named(response, names, unknown)
-        later: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def complete(found: "asyncio.Future[Any]") -> None:
-            if later.done():
-                return
-            if found.cancelled():
-                later.cancel()
-            elif (error := found.exception()) is not None:
-                later.set_exception(error)
-            else:
-                later.set_result(_named(found.result(), names, unknown))
-
-        response.add_done_callback(complete)
-        return later
+        return converted(response, lambda found: _named(found, names, unknown))
 
 
 def _by_id(topic_id: UUID, topic: Any) -> Any:

@@ -24,6 +24,7 @@ from system_under_test.protocol.messages import (
     incremental_alter_configs_response,
     to_millis,
 )
+from system_under_test.protocol.refusals import REFUSABLE, RESPONSES, errors_of, refused
 
 DEFAULT_TIMEOUT_MS = 30_000
 """For requests without a timeout; Kafka's request.timeout.ms."""
@@ -93,6 +94,8 @@ def _errors(response: Any) -> list[ErrorCode]:
     """Returns the error of every item of a response."""
     if isinstance(response, create_topics_response.CreateTopicsResponse):
         return [topic.error_code for topic in response.topics]
+    if isinstance(response, RESPONSES):
+        return errors_of(response)
     if isinstance(response, describe_quorum_response.DescribeQuorumResponse):
         return [one.error_code for topic in response.topics for one in topic.partitions]
     return [one.error_code for one in response.responses]
@@ -148,6 +151,7 @@ _REFUSALS: dict[type[Any], Callable[[Any, ErrorCode], Any]] = {
     delete_topics_request.DeleteTopicsRequest: _refuse_delete_topics,
     incremental_alter_configs_request.IncrementalAlterConfigsRequest: _refuse_alter_configs,
     describe_quorum_request.DescribeQuorumRequest: _refuse_describe_quorum,
+    **dict.fromkeys(REFUSABLE, refused),
 }
 FORWARDED: tuple[type[Any], ...] = tuple(_REFUSALS)
 """Requests that a broker forwards."""

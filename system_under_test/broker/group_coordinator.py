@@ -11,7 +11,10 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from system_under_test.broker.group_administration import GroupAdministration
+from system_under_test.broker.group_shard import Shard
 from system_under_test.broker.metadata_cache import OFFSETS_TOPIC, MetadataCache
+from system_under_test.broker.offsets_by_id import OffsetsById
 from system_under_test.broker.offsets_log import OffsetsLog, led_partitions
 from system_under_test.broker.replica_manager import ReplicaManager
 from system_under_test.broker.tasks import TaskScope
@@ -50,8 +53,19 @@ GROUP_KEY_TYPE = 0
 FORGOTTEN_AT_ONCE = 1000
 """Number of offsets that one batch removes, so that the batch stays far below the size limit of a log."""
 CREATE_TIMEOUT_MS = 10_000
+OFFSETS_TOPIC_CONFIGS = tuple(
+    create_topics_request.CreatableTopicConfig(name=name, value=value)
+    for name, value in (
+        ("cleanup.policy", "compact"),
+        ("compression.type", "producer"),
+        ("segment.bytes", str(100 << 20)),
+    )
+)
+"""As in Kafka: only the last record of a group and of an offset is needed; small segments load faster."""
 MEMBER_ID_REQUIRED_SINCE = 4
 """First version of JoinGroup in which a new client gets an id first (KIP-394)."""
+GROUP_NOT_FOUND_SINCE = 9
+"""First version of OffsetCommit with an error for a generation of a group that does not exist (KIP-848)."""
 
 _STORE_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -62,17 +76,6 @@ _STORE_ERRORS = {
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
-
-
-class _Shard:
-    """The groups of one offsets partition, while this broker leads it. Mutable."""
-
-    def __init__(self, log: OffsetsLog) -> None:
-        self.log = log
-        self.groups: dict[str, Group] = {}
-        self.timers: dict[str, asyncio.TimerHandle] = {}
-        self.removed_meanwhile: set[str] = set()
-        """Topics that were removed while the groups were loaded."""
 
 
 class GroupCoordinator:
@@ -104,9 +107,16 @@ class GroupCoordinator:
         self._forward = forward
         self._scope = scope
         self._ids = host.random.stream("group-member-ids")
-        self._shards: dict[int, _Shard] = {}
+        self._shards: dict[int, Shard] = {}
         self._creation: asyncio.Future[Any] | None = None
         self._is_stopped = False
+        self._administration = GroupAdministration(
+            config.rules,
+            metadata,
+            self._shards,
+            shard_of=partial(self._shard_of, for_offsets=True),
+            log_errors=_STORE_ERRORS,
+        )
 
     def services(self) -> dict[type, Callable[[Any, RequestContext], Any]]:
         """Returns the handler of every type of request."""
@@ -118,6 +128,8 @@ class GroupCoordinator:
             leave_group_request.LeaveGroupRequest: self._leave,
             offset_commit_request.OffsetCommitRequest: self._commit,
             offset_fetch_request.OffsetFetchRequest: self._fetch,
+            **OffsetsById(self._metadata, self._commit, self._fetch).services(),
+            **self._administration.services(),
         }
 
     # --- leadership ------------------------------------------------------------------------------------
@@ -138,7 +150,7 @@ class GroupCoordinator:
                     rules=self._config.rules,
                     timeout_ms=self._settings.offset_commit_timeout_ms,
                 )
-                shard = self._shards[index] = _Shard(log)
+                shard = self._shards[index] = Shard(log)
                 self._scope.spawn(self._load(index, shard), f"load-offsets-{index}")
 
     def topics_removed(self, names: Collection[str]) -> None:
@@ -153,7 +165,7 @@ class GroupCoordinator:
             else:
                 shard.removed_meanwhile |= removed
 
-    def _forget(self, shard: _Shard, keys: Iterable[OffsetKey]) -> None:
+    def _forget(self, shard: Shard, keys: Iterable[OffsetKey]) -> None:
         every = list(keys)
         for start in range(0, len(every), FORGOTTEN_AT_ONCE):
             gone = every[start : start + FORGOTTEN_AT_ONCE]
@@ -176,7 +188,7 @@ class GroupCoordinator:
             group.give_up(ErrorCode.NOT_COORDINATOR)
             self._deliver(group)
 
-    async def _load(self, index: int, shard: _Shard) -> None:
+    async def _load(self, index: int, shard: Shard) -> None:
         if not await shard.log.load() or self._shards.get(index) is not shard:
             return
         topics = self._metadata.image.topics_by_name
@@ -192,6 +204,10 @@ class GroupCoordinator:
         self._host.observer.mark(
             "groups-loaded", partition=index, groups=len(shard.groups), epoch=shard.log.leader_epoch
         )
+        for group_id, offsets in shard.log.offsets.items():
+            # A group that never had members has no record of its own.
+            if offsets and group_id not in shard.groups:
+                shard.groups[group_id] = self._new_group(group_id)
 
     def _restored(self, group_id: str, stored: StoredGroup, now_ms: int) -> Group:
         group = self._new_group(group_id)
@@ -256,7 +272,7 @@ class GroupCoordinator:
                         # so many brokers have registered there is no coordinator.
                         replication_factor=self._settings.offsets_topic_replication_factor,
                         assignments=(),
-                        configs=(),
+                        configs=OFFSETS_TOPIC_CONFIGS,
                     ),
                 ),
                 timeout=millis(CREATE_TIMEOUT_MS),
@@ -265,7 +281,7 @@ class GroupCoordinator:
         )
         self._creation = response if isinstance(response, asyncio.Future) else None
 
-    def _shard_of(self, group_id: str, *, for_offsets: bool = False) -> _Shard | ErrorCode:
+    def _shard_of(self, group_id: str, *, for_offsets: bool = False) -> Shard | ErrorCode:
         """Returns the loaded partition that holds a group, or why this broker does not coordinate it.
 
         Args:
@@ -301,6 +317,7 @@ class GroupCoordinator:
         if isinstance(shard, ErrorCode):
             return responses.join_refused(shard, request.member_id)
         group = shard.groups.get(request.group_id)
+        is_new = group is None
         if group is None:
             if request.member_id:
                 return responses.join_refused(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
@@ -326,6 +343,9 @@ class GroupCoordinator:
             waiter,
             self._now_ms(),
         )
+        if is_new and not group.has_clients:
+            # A refused request does not create a group.
+            del shard.groups[request.group_id]
         return self._result(shard, group, waiter)
 
     def _sync(self, request: Any, _context: RequestContext) -> Any:
@@ -372,19 +392,19 @@ class GroupCoordinator:
         self._after_input(shard, group, was)
         return responses.leave(results)
 
-    def _known_group(self, group_id: str) -> tuple[_Shard | ErrorCode, Group | ErrorCode]:
+    def _known_group(self, group_id: str) -> tuple[Shard | ErrorCode, Group | ErrorCode]:
         shard = self._shard_of(group_id)
         if isinstance(shard, ErrorCode):
             return shard, shard
         group = shard.groups.get(group_id)
         return shard, ErrorCode.UNKNOWN_MEMBER_ID if group is None else group
 
-    def _result(self, shard: _Shard, group: Group, waiter: "asyncio.Future[Any]") -> Any:
+    def _result(self, shard: Shard, group: Group, waiter: "asyncio.Future[Any]") -> Any:
         """Delivers all available results; returns the response, or its future if it is not available yet."""
         self._after_input(shard, group, None)
         return waiter.result() if waiter.done() else waiter
 
-    def _after_input(self, shard: _Shard, group: Group, was: tuple[int, GroupState] | None) -> None:
+    def _after_input(self, shard: Shard, group: Group, was: tuple[int, GroupState] | None) -> None:
         self._deliver(group)
         if was is not None and group.state is GroupState.EMPTY and was[1] is not GroupState.EMPTY:
             self._store_group(shard, group)
@@ -400,7 +420,7 @@ class GroupCoordinator:
     def _now_ms(self) -> int:
         return self._host.clock.monotonic_ns() // NS_PER_MS
 
-    def _arm(self, shard: _Shard, group: Group) -> None:
+    def _arm(self, shard: Shard, group: Group) -> None:
         """Sets the group's timer to the next deadline."""
         timer = shard.timers.pop(group.group_id, None)
         if timer is not None:
@@ -413,7 +433,7 @@ class GroupCoordinator:
             delay_s, partial(self._expire, shard, group)
         )
 
-    def _expire(self, shard: _Shard, group: Group) -> None:
+    def _expire(self, shard: Shard, group: Group) -> None:
         shard.timers.pop(group.group_id, None)
         was = group.generation, group.state
         group.expire(self._now_ms())
@@ -421,7 +441,7 @@ class GroupCoordinator:
 
     # --- storing ---------------------------------------------------------------------------------------
 
-    def _store_group(self, shard: _Shard, group: Group) -> None:
+    def _store_group(self, shard: Shard, group: Group) -> None:
         generation = group.generation
         stored = StoredGroup(
             protocol_type=group.protocol_type or "",
@@ -454,7 +474,7 @@ class GroupCoordinator:
 
     # --- offsets ---------------------------------------------------------------------------------------
 
-    def _commit(self, request: Any, _context: RequestContext) -> Any:
+    def _commit(self, request: Any, context: RequestContext) -> Any:
         shard = self._shard_of(request.group_id, for_offsets=True)
         if isinstance(shard, ErrorCode):
             return responses.commit(request, lambda *_: shard)
@@ -463,7 +483,11 @@ class GroupCoordinator:
         if group is None:
             # GRP-2: an unknown generation cannot be the current one.
             if generation >= 0 and self._config.rules("GRP-2"):
-                return responses.commit(request, lambda *_: ErrorCode.ILLEGAL_GENERATION)
+                is_known_error = context.api_version >= GROUP_NOT_FOUND_SINCE
+                refusal = (
+                    ErrorCode.GROUP_ID_NOT_FOUND if is_known_error else ErrorCode.ILLEGAL_GENERATION
+                )
+                return responses.commit(request, lambda *_: refusal)
             group = shard.groups[request.group_id] = self._new_group(request.group_id)
         error = group.commit_error(
             request.member_id, request.group_instance_id, generation, self._now_ms()
@@ -473,7 +497,7 @@ class GroupCoordinator:
             return responses.commit(request, lambda *_: error)
         return self._store_offsets(shard, request)
 
-    def _store_offsets(self, shard: _Shard, request: Any) -> Any:
+    def _store_offsets(self, shard: Shard, request: Any) -> Any:
         now_ms = self._host.clock.wall_ms()
         refused: dict[tuple[str, int], ErrorCode] = {}
         accepted: dict[OffsetKey, CommittedOffset] = {}
@@ -499,6 +523,7 @@ class GroupCoordinator:
         topic_ids = {key.topic: self._topic_id(key.topic) for key in accepted}
 
         def stored(error: ErrorCode) -> None:
+            shard.storing_ends(accepted)
             if error is ErrorCode.NONE:
                 for key, value in accepted.items():
                     shard.log.set_offset(key, value)
@@ -511,6 +536,7 @@ class GroupCoordinator:
                 )
 
         pairs = [(encode_key(key), encode_offset(value)) for key, value in accepted.items()]
+        shard.storing_begins(accepted)
         shard.log.append(pairs, stored)
         return future.result() if future.done() else future
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
+from system_under_test.config import LogConfig
 from system_under_test.metadata.image import PartitionRegistration
 from system_under_test.protocol.errors import ErrorCode
 
@@ -26,6 +27,14 @@ class MetadataView(Protocol):
 
     def min_insync_replicas(self, topic: str) -> int:
         """Returns the topic's min.insync.replicas, not yet capped by the replication factor."""
+        ...
+
+    def log_config(self, topic: str) -> LogConfig:
+        """Returns the settings of a topic's logs."""
+        ...
+
+    def configs_changed(self) -> bool:
+        """Whether any setting changed since this was last called."""
         ...
 
     def topic_name(self, topic_id: UUID) -> str | None:

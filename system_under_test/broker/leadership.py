@@ -228,6 +228,17 @@ class Leadership:
             self.advance_high_watermark()
         return ErrorCode.NONE
 
+    def low_watermark(self) -> int:
+        """Returns the smallest log start of the replicas that are alive; -1 if one is unknown."""
+        alive_epoch = self._context.metadata.alive_broker_epoch
+        found = [self._replica.log_start_offset]
+        found.extend(
+            follower.log_start_offset
+            for follower in self.followers.values()
+            if alive_epoch(follower.broker_id) is not None
+        )
+        return min(found)
+
     # --- The ISR.
 
     def shrink_if_lagging(self) -> None:
@@ -237,6 +248,11 @@ class Leadership:
         if not isinstance(state, Committed):
             return
         context = self._context
+        # ISR-3: without the rule, what is known of a follower suffices, whatever happened to it since.
+        if not context.rules("ISR-3"):
+            for follower in self.followers.values():
+                if follower.broker_id not in state.isr:
+                    self._maybe_expand(follower)
         leader_leo = self._replica.log_end_offset
         out = tuple(
             member

@@ -16,6 +16,7 @@ from system_under_test.broker.replica_state import REPORTED_ROLES, TRANSITIONS, 
 from system_under_test.broker.truncation import truncation_point
 from system_under_test.invariants import check_invariant, check_transition
 from system_under_test.log.log import Log
+from system_under_test.log.retention import delete_old_segments
 from system_under_test.metadata.records import MIGRATING_DIRECTORY
 
 
@@ -207,8 +208,7 @@ class LocalReplica:
             records: Whole batches that continue the log, or nothing.
             leader_epoch: Of the fetch.
             high_watermark: The leader's, at the time it read.
-            log_start_offset: The leader's. It never passes ours, because nothing deletes records from the
-                front of a log here; a leader that starts later responds with OFFSET_OUT_OF_RANGE (TRUNC-2).
+            log_start_offset: The leader's, which is never behind the end of what it sent.
 
         Raises:
             CorruptBatchError: Nothing was appended.
@@ -232,6 +232,32 @@ class LocalReplica:
             self._on_high_watermark_moved()
         elif records:
             self.report("replicate")
+        # RET-2: after the high watermark, which is never below the log start.
+        if log_start_offset > log.log_start_offset and self.context.rules("RET-2"):
+            self.raise_log_start(min(log_start_offset, self.high_watermark))
+
+    def raise_log_start(self, offset: int) -> None:
+        """Raises the log start to an offset that is not above the high watermark; a lower one changes nothing.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        log = self.online_log()
+        if offset > log.log_start_offset:
+            log.advance_log_start(offset)
+            self.report("log-start")
+
+    def delete_old_segments(self, now_ms: int) -> None:
+        """Deletes what retention does not keep (RET-1).
+
+        Raises:
+            OSError: The disk failed.
+        """
+        log = self.online_log()
+        if delete_old_segments(log, high_watermark=self.high_watermark, now_ms=now_ms):
+            self.high_watermark = max(self.high_watermark, log.log_start_offset)
+            self.mark("segments-deleted", log_start_offset=log.log_start_offset)
+            self.report("log-start")
 
     def truncate_on_divergence(self, *, leader_epoch: int, epoch: int, end_offset: int) -> None:
         """Truncates the log to where it diverges from the leader's epochs (TRUNC-1).

@@ -7,7 +7,7 @@ the publisher changes it, without an await between the first and the last record
 from typing import Any
 from uuid import UUID
 
-from system_under_test.config import NodeConfig
+from system_under_test.config import LogConfig, NodeConfig
 from system_under_test.metadata.directories import has_online_replica
 from system_under_test.metadata.image import (
     BrokerRegistration,
@@ -16,6 +16,7 @@ from system_under_test.metadata.image import (
     TopicImage,
     is_legal_topic_name,
 )
+from system_under_test.metadata.log_settings import log_config
 from system_under_test.metadata.records import NO_LEADER
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import NO_THROTTLE, metadata_request, metadata_response
@@ -36,6 +37,8 @@ class MetadataCache:
         self._node_id = config.node_id
         self._cluster_id = config.cluster_id
         self._default_min_isr = config.min_insync_replicas
+        self._default_log = config.log
+        self._known_configs: dict[tuple[int, str, str], str] = {}
 
     def is_isr_eligible(self, broker_id: int) -> bool:
         """Whether the broker is registered, not fenced and not in controlled shutdown (ISR-5)."""
@@ -60,6 +63,17 @@ class MetadataCache:
     def min_insync_replicas(self, topic: str) -> int:
         """Returns the topic's min.insync.replicas, not yet capped by the replication factor."""
         return self.image.min_insync_replicas(topic, self._default_min_isr)
+
+    def log_config(self, topic: str) -> LogConfig:
+        """Returns the settings of a topic's logs: its own, the cluster's, or those of this node's file."""
+        return log_config(self.image.configs, topic, self._default_log)
+
+    def configs_changed(self) -> bool:
+        """Whether any setting changed since this was last called."""
+        if self.image.configs == self._known_configs:
+            return False
+        self._known_configs = dict(self.image.configs)
+        return True
 
     def topic_name(self, topic_id: UUID) -> str | None:
         """Returns the name of a topic, None when unknown."""

@@ -19,7 +19,7 @@ from system_under_test.broker.local_replica import LocalReplica
 from system_under_test.broker.produce_wait import ProduceWait
 from system_under_test.broker.replica_context import ReplicaContext
 from system_under_test.broker.replica_state import ReplicaState
-from system_under_test.broker.waiters import Waiters
+from system_under_test.broker.waiters import DeletionWait, Waiters
 from system_under_test.invariants import check_invariant
 from system_under_test.log.log import AppendInfo, Log
 from system_under_test.log.verified import VerifiedBatches
@@ -197,6 +197,7 @@ class Partition:
             # beyond it: no log is truncated without passing here first.
             if self._context.rules("FOLL-3"):
                 self.waiters.fail_produces(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self.waiters.fail_deletions(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self.waiters.role_changed()
         return is_new_epoch
 
@@ -220,6 +221,7 @@ class Partition:
         self.replica.become(state)
         self.replica.report("role")
         self.waiters.fail_produces(error)
+        self.waiters.fail_deletions(error)
         self.waiters.role_changed()
 
     def _end_leadership(self) -> bool:
@@ -305,6 +307,16 @@ class Partition:
         self.waiters.add_produce(wait)
         if wait.required_offset <= self.replica.high_watermark:
             self._high_watermark_moved()
+
+    def watch_deletion(self, wait: DeletionWait) -> None:
+        """Lets a DeleteRecords request wait for the low watermark; completes it at once if that suffices."""
+        self.waiters.deletions.append(wait)
+        self.log_starts_moved()
+
+    def log_starts_moved(self) -> None:
+        """Completes the DeleteRecords requests that the log starts of all replicas have reached (RET-3)."""
+        if self.waiters.deletions and self.leadership is not None:
+            self.waiters.low_watermark_is(self.leadership.low_watermark())
 
     def _high_watermark_moved(self) -> None:
         """Completes what waited for the high watermark: acks=all appends and consumers' fetches (PROD-4)."""

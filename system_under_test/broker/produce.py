@@ -27,6 +27,7 @@ from system_under_test.protocol.errors import ErrorCode
 
 ACKS_NONE = 0
 ACKS_LEADER = 1
+LOG_APPEND_TIME = "LogAppendTime"
 _DAMAGED = ErrorCode.CORRUPT_MESSAGE
 
 PartitionLookup = Callable[[str, int], Partition | ErrorCode]
@@ -90,11 +91,18 @@ class ProduceHandler:
         records = sole_batch(data.records or b"")
         if isinstance(records, ErrorCode):
             return ProduceWait(index, _damage_refusal(partition, acks, records) or records)
+        now_ms = context.wall_ms()
+        settings = partition.replica.online_log().config
+        ahead_max_ms = settings.message_timestamp_after_max_ms
+        if ahead_max_ms is None:
+            ahead_max_ms = context.features.message_timestamp_after_max_ms
+        append_time_ms = now_ms if settings.message_timestamp_type == LOG_APPEND_TIME else None
         batch = validate(
             topic,
             records,
             api_version=api_version,
-            newest_allowed_ms=context.wall_ms() + context.features.message_timestamp_after_max_ms,
+            newest_allowed_ms=now_ms + ahead_max_ms,
+            append_time_ms=append_time_ms,
             has_transactional_id=request.transactional_id is not None,
         )
         if isinstance(batch, ErrorCode):
@@ -114,6 +122,7 @@ class ProduceHandler:
             return _refused(partition, index, info)
         part = ProduceWait(index, ErrorCode.NONE)
         part.base_offset = info.first_offset
+        part.append_time_ms = append_time_ms
         part.log_start_offset = partition.replica.log_start_offset
         # PROD-4: without the rule acks=all is acknowledged like acks=1.
         if acks == ACKS_ALL and context.rules("PROD-4"):

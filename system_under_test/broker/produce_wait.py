@@ -25,10 +25,12 @@ class ProduceWait:
         required_offset: The high watermark that commits the records (last offset + 1).
         error: The error of the response if nothing else happens; REQUEST_TIMED_OUT while waiting (PROD-3).
         is_done: Whether the error is final.
+        append_time_ms: The timestamp of the records if the log gave them one.
         request: The parked request, None if nothing waits.
     """
 
     __slots__ = (
+        "append_time_ms",
         "base_offset",
         "error",
         "index",
@@ -42,6 +44,7 @@ class ProduceWait:
         self.index = index
         self.error = error
         self.base_offset = NO_OFFSET
+        self.append_time_ms: int | None = None
         self.log_start_offset = NO_OFFSET
         self.required_offset = NO_OFFSET
         self.is_done = True
@@ -142,4 +145,5 @@ def _partition_response(part: ProduceWait) -> Any:
         part.error,
         part.base_offset if part.error == ErrorCode.NONE else NO_OFFSET,
         part.log_start_offset,
+        part.append_time_ms,
     )

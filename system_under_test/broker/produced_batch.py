@@ -42,6 +42,8 @@ _ATTRIBUTES = struct.Struct(">h")
 _ATTRIBUTES_PLACE = 21
 _CRC = struct.Struct(">I")
 _CRC_PLACE, _CRC_START = 17, 21
+_MAX_TIMESTAMP = struct.Struct(">q")
+_MAX_TIMESTAMP_PLACE = 35
 _BASE_OFFSET_BYTES = 8
 _CODEC_BITS, _LOG_APPEND_TIME_BIT, _TRANSACTIONAL_BIT, _CONTROL_BIT = 0x07, 0x08, 0x10, 0x20
 _ZSTD = 4
@@ -53,6 +55,7 @@ def validate(
     *,
     api_version: int,
     newest_allowed_ms: int,
+    append_time_ms: int | None = None,
     has_transactional_id: bool = False,
 ) -> VerifiedBatches | ErrorCode:
     """Validates one partition's batch of a produce request (PROD-1).
@@ -62,6 +65,8 @@ def validate(
         batch: From `sole_batch`.
         api_version: The version of the request on the wire, -1 if it did not cross one.
         newest_allowed_ms: The largest timestamp that a record may have, in milliseconds since the epoch.
+        append_time_ms: The time that replaces all timestamps of the batch, for a topic with LogAppendTime; None
+            for one that keeps its producers' timestamps.
         has_transactional_id: Whether the request has one.
 
     Returns:
@@ -86,6 +91,8 @@ def validate(
         return ErrorCode.UNKNOWN_SERVER_ERROR if _is_intact(batch) else ErrorCode.CORRUPT_MESSAGE
     try:
         verified = VerifiedBatches.verify(batch)
+        if append_time_ms is not None:
+            return VerifiedBatches.verify(_with_append_time(batch, attributes, append_time_ms))
         if attributes & _LOG_APPEND_TIME_BIT:
             verified = VerifiedBatches.verify(_with_create_time(batch, attributes))
     except CorruptBatchError:
@@ -147,6 +154,15 @@ def _with_create_time(batch: bytes, attributes: int) -> bytes:
     """Returns the batch without the log-append-time bit, which only a broker may set; the records keep theirs."""
     changed = bytearray(batch)
     _ATTRIBUTES.pack_into(changed, _ATTRIBUTES_PLACE, attributes & ~_LOG_APPEND_TIME_BIT)
+    _CRC.pack_into(changed, _CRC_PLACE, crc32c(bytes(changed[_CRC_START:])))
+    return bytes(changed)
+
+
+def _with_append_time(batch: bytes, attributes: int, append_time_ms: int) -> bytes:
+    """Returns the batch with the time of its append, which counts instead of the timestamps of its records."""
+    changed = bytearray(batch)
+    _ATTRIBUTES.pack_into(changed, _ATTRIBUTES_PLACE, attributes | _LOG_APPEND_TIME_BIT)
+    _MAX_TIMESTAMP.pack_into(changed, _MAX_TIMESTAMP_PLACE, append_time_ms)
     _CRC.pack_into(changed, _CRC_PLACE, crc32c(bytes(changed[_CRC_START:])))
     return bytes(changed)
 

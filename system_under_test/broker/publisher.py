@@ -3,7 +3,10 @@
 The publisher listens to the Raft observer. Until the broker may act on metadata (LIFE-1) it only
 collects; the first publish then applies everything at once. Afterwards every committed batch is a separate
 publish, in order (META-2), and never less than a batch (META-4). The simulation can make it lag, or merge several
-batches into one change of which the replicas see only the end points (META-3): both are legal at any time.
+batches into one change of which the replicas see only the end points (META-3): both are legal at any time. `hold`
+and `release` force the latter.
+
+A snapshot replaces the image as a whole. It is one publish, in which the replicas see what differs (RAFT-8).
 """
 
 import asyncio
@@ -15,7 +18,7 @@ from uuid import UUID
 from system_under_test.broker.interfaces import LocalPartitionsDelta
 from system_under_test.broker.metadata_cache import MetadataCache
 from system_under_test.config import NodeConfig
-from system_under_test.metadata.image import PartitionRegistration
+from system_under_test.metadata.image import ClusterImage, PartitionRegistration
 from system_under_test.metadata.records import (
     ClearElrRecord,
     LeaderChangeRecord,
@@ -25,6 +28,7 @@ from system_under_test.metadata.records import (
     PartitionRecord,
     RemoveTopicRecord,
 )
+from system_under_test.metadata.snapshot import MetadataSnapshot, image_of
 from system_under_test.runtime import Host
 
 MAX_LAG_MS = 200
@@ -94,6 +98,10 @@ class MetadataPublisher:
         self._on_topics_removed = on_topics_removed
         self._on_failure = on_failure
         self._queue: deque[MetadataBatch] = deque()
+        # Published before the queue; what the queue had before it is part of it.
+        self._snapshot: MetadataSnapshot | None = None
+        self._is_held = False
+        self._merges_next = False
         self._hosted: dict[_Key, PartitionRegistration] = {}
         self._rules = config.rules
         # LIFE-1: without the rule the broker acts on the first prefix of the metadata that it has, however old.
@@ -124,6 +132,31 @@ class MetadataPublisher:
         if self._may_publish and self._lag_timer is None:
             self._drain()
 
+    def on_snapshot(self, snapshot: MetadataSnapshot) -> None:
+        """Accepts a snapshot, which replaces everything that was accepted before; see `RaftListener`."""
+        if self._stopped:
+            return
+        self._queue.clear()
+        self._snapshot = snapshot
+        self.loaded_offset = snapshot.id.end_offset - 1
+        if self._may_publish and self._lag_timer is None:
+            self._drain()
+
+    def snapshot_image(self) -> ClusterImage | None:
+        """Returns the published image, None before the first publish; see `RaftListener`."""
+        return self._cache.image if self._has_published and not self._stopped else None
+
+    def hold(self) -> None:
+        """Publishes nothing until `release`: the broker lags (META-2)."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """Publishes everything since `hold` as one change; replicas see only its end points (META-3)."""
+        self._is_held = False
+        self._merges_next = bool(self._queue)
+        if self._may_publish and self._lag_timer is None:
+            self._drain()
+
     def allow(self) -> None:
         """Publishes from now on: the broker's own registration is among the loaded records (LIFE-1)."""
         self._may_publish = True
@@ -134,6 +167,7 @@ class MetadataPublisher:
         """Publishes nothing any more."""
         self._stopped = True
         self._queue.clear()
+        self._snapshot = None
         if self._lag_timer is not None:
             self._lag_timer.cancel()
 
@@ -149,16 +183,22 @@ class MetadataPublisher:
     def _drain(self) -> None:
         queue = self._queue
         try:
-            while queue and not self._stopped:
+            while (queue or self._snapshot) and not self._stopped and not self._is_held:
                 count = 1
                 if not self._has_published:
                     count = len(queue) if self._rules("LIFE-1") else 1
+                elif self._merges_next:
+                    count = len(queue)
+                    self._observer.mark("metadata-batches-merged", count=count)
+                elif self._snapshot is not None:
+                    count = 0
                 elif self._random.buggify("metadata-lag"):
                     self._lag()
                     return
                 elif len(queue) > 1 and self._random.buggify("metadata-batch"):
                     count = len(queue)
                     self._observer.mark("metadata-batches-merged", count=count)
+                self._merges_next = False
                 self._publish([queue.popleft() for _ in range(count)])
         except Exception as error:
             # One of the edges where everything is caught: a broker whose replicas and metadata may
@@ -169,13 +209,20 @@ class MetadataPublisher:
     def _publish(self, batches: list[MetadataBatch]) -> None:
         """Publishes batches without awaiting, so that no part of them is visible alone (META-4)."""
         image = self._cache.image
-        if self._has_published and not _changes_anything(batches):
+        snapshot, self._snapshot = self._snapshot, None
+        if self._has_published and snapshot is None and not _changes_anything(batches):
             for batch in batches:
                 image.last_offset = batch.last_offset
             return
         first = not self._has_published
         self._target.publish_begins()
         removed = []
+        if snapshot is not None:
+            loaded = image_of(snapshot, like=image)
+            removed = [
+                one.name for one in image.topics.values() if one.topic_id not in loaded.topics
+            ]
+            self._cache.image = image = loaded
         for batch in batches:  # META-5: the cache first, because leaders query it for eligibility
             offset = batch.base_offset
             for record in batch.records:
@@ -185,7 +232,10 @@ class MetadataPublisher:
                 offset += 1
         if first:
             self._before_first()
-        delta = self._delta(list(image.partitions) if first else self._touched(batches))
+        # [RAFT-8] A snapshot does not state what changed: everything is compared.
+        compares_all = first or snapshot is not None
+        every = dict.fromkeys((*self._hosted, *image.partitions)) if compares_all else {}
+        delta = self._delta(list(every) if compares_all else self._touched(batches))
         changed = bool(delta.deletes or delta.leaders or delta.followers)
         if changed:
             self._target.apply_delta(delta, self._broker_epoch())

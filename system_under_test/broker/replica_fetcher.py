@@ -50,6 +50,7 @@ class _Followed:
         "is_active",
         "key",
         "leader_epoch",
+        "leader_high_watermark",
         "partition",
         "position",
     )
@@ -59,6 +60,8 @@ class _Followed:
         self.key: _Key = (partition.topic_id, partition.index)
         self.leader_epoch = leader_epoch
         self.delay_until_s = 0.0
+        # Of the newest response, for the metrics only.
+        self.leader_high_watermark = 0
         # The position in the request in flight, and its entity: reused while the position does not change.
         self.position: tuple[int, int, int] | None = None
         self.entry: Any = None
@@ -118,6 +121,13 @@ class ReplicaFetcher:
     def partition_count(self) -> int:
         """Partitions it fetches now, delayed ones included."""
         return len(self._followed)
+
+    def lag(self, key: _Key) -> int:
+        """Returns how many records below the leader's high watermark a partition lacks, as far as is known."""
+        followed = self._followed.get(key)
+        if followed is None:
+            return 0
+        return max(followed.leader_high_watermark - followed.partition.fetch_position()[0], 0)
 
     def add(self, followed: _Followed) -> None:
         """Starts fetching a partition; the next request contains it."""
@@ -264,6 +274,7 @@ class ReplicaFetcher:
             except OSError as error:
                 self._failed(followed, error)
             return
+        followed.leader_high_watermark = data.high_watermark
         try:
             partition.append_as_follower(
                 data.records or b"",
@@ -434,6 +445,16 @@ class FetcherManager:
         """Returns the broker a partition is fetched from, None when it is not fetched."""
         found = self._where.get((topic, index))
         return None if found is None else found[0].leader_id
+
+    def lags(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """Returns (leader, lag) of every partition that is fetched.
+
+        The lag counts the records below the high watermark of the newest response, as in Kafka's FetcherLagStats.
+        """
+        return {
+            place: (fetcher.leader_id, fetcher.lag(key))
+            for place, (fetcher, key) in self._where.items()
+        }
 
     def stop_idle(self) -> None:
         """Ends fetchers without partitions; called at the end of a publish, as in Kafka."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
 
+from system_under_test.broker.delete_records import RecordDeletion
 from system_under_test.broker.fetch import FetchHandler
 from system_under_test.broker.interfaces import (
     AlterPartitionControl,
@@ -27,6 +28,7 @@ from system_under_test.metadata.image import PartitionRegistration
 from system_under_test.metadata.records import NO_LEADER
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
+    delete_records_request,
     fetch_request,
     list_offsets_request,
     offset_for_leader_epoch_request,
@@ -65,10 +67,12 @@ class ReplicaManager:
         self.produce = ProduceHandler(self.context, self.find)
         self.fetch = FetchHandler(self.context, self.find_by_id)
         self.offsets = OffsetsHandler(self.context, self.find)
+        self.deletion = RecordDeletion(self.context, self.find)
         self._handlers: dict[type[Any], Callable[[Any], Any]] = {
             produce_request.ProduceRequest: self.produce.handle,
             fetch_request.FetchRequest: self.fetch.handle,
             list_offsets_request.ListOffsetsRequest: self.offsets.list_offsets,
+            delete_records_request.DeleteRecordsRequest: self.deletion.handle,
             offset_for_leader_epoch_request.OffsetForLeaderEpochRequest: (
                 self.offsets.offsets_for_leader_epochs
             ),
@@ -194,8 +198,12 @@ class ReplicaManager:
         return True
 
     def publish_ends(self) -> None:
-        """Takes the min ISR of the new image and re-tries high watermarks that waited for it (META-5)."""
+        """Takes the settings of the new image and re-tries high watermarks that waited for them (META-5)."""
         min_isr_of = self._metadata.min_insync_replicas
+        if self._metadata.configs_changed():
+            for partition in self.partitions.values():
+                if partition.log is not None:
+                    partition.log.configure(self._metadata.log_config(partition.topic))
         for partition in self.partitions.values():
             partition.take_min_isr(min_isr_of(partition.topic), is_publishing=False)
 
@@ -280,6 +288,7 @@ class ReplicaManager:
         """Completes every parked request: produce with NOT_LEADER_OR_FOLLOWER, fetch with the data there are."""
         self.produce.purgatory.abandon_all()
         self.fetch.purgatory.abandon_all()
+        self.deletion.purgatory.abandon_all()
 
     def high_watermarks(self) -> dict[tuple[str, int], int]:
         """Returns the high watermark of every replica that is online (REC-2)."""

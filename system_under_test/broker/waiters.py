@@ -27,6 +27,18 @@ class FetchWait(Protocol):
         ...
 
 
+class DeletionWait(Protocol):
+    """A partition's part of a parked DeleteRecords request."""
+
+    def low_watermark_is(self, low_watermark: int) -> bool:
+        """All replicas that are alive begin at `low_watermark` or later; returns whether that is enough."""
+        ...
+
+    def complete(self, error: ErrorCode) -> None:
+        """Completes the part with an error."""
+        ...
+
+
 class Waiters:
     """The waiting parts of requests for one partition. Mutable.
 
@@ -34,14 +46,16 @@ class Waiters:
         produces: acks=all appends in the order of their offsets.
         follower_fetches: Parked fetches of followers by the number of their operation.
         consumer_fetches: Those of consumers.
+        deletions: DeleteRecords requests.
     """
 
-    __slots__ = ("consumer_fetches", "follower_fetches", "produces")
+    __slots__ = ("consumer_fetches", "deletions", "follower_fetches", "produces")
 
     def __init__(self) -> None:
         self.produces: deque[ProduceWait] = deque()
         self.follower_fetches: dict[int, FetchWait] = {}
         self.consumer_fetches: dict[int, FetchWait] = {}
+        self.deletions: list[DeletionWait] = []
 
     def add_produce(self, wait: ProduceWait) -> None:
         """Adds an acks=all append."""
@@ -66,6 +80,17 @@ class Waiters:
         for wait in waits:
             if not wait.is_done:
                 wait.complete(error)
+
+    def low_watermark_is(self, low_watermark: int) -> None:
+        """Completes the deletions that a low watermark has reached."""
+        waits, self.deletions = self.deletions, []
+        self.deletions = [wait for wait in waits if not wait.low_watermark_is(low_watermark)]
+
+    def fail_deletions(self, error: ErrorCode) -> None:
+        """Completes every deletion that waits with an error."""
+        waits, self.deletions = self.deletions, []
+        for wait in waits:
+            wait.complete(error)
 
     def wake_followers(self, bound: int) -> None:
         """Notifies the parked fetches of followers that they may read below `bound`."""

@@ -5,6 +5,7 @@ ISRs before it is fenced, and is unfenced before it is elected.
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 from system_under_test.controller.partition_change import (
     ChangeContext,
@@ -12,7 +13,7 @@ from system_under_test.controller.partition_change import (
     build_change,
 )
 from system_under_test.controller.policy import Decision, Mark, Policy, mark
-from system_under_test.metadata.directories import has_online_replica
+from system_under_test.metadata.directories import first_directories, has_online_replica
 from system_under_test.metadata.image import ClusterImage, PartitionRegistration
 from system_under_test.metadata.records import BrokerRegistrationChangeRecord, MetadataRecord
 
@@ -54,6 +55,7 @@ def change_context(
         features=policy.features,
         unclean_allowed=policy.unclean_election(image, registration.topic),
         unclean_replicas=unclean_replicas,
+        first_directories=partial(first_directories, image),
         rules=policy.rules,
     )
 

@@ -21,6 +21,8 @@ RULES_OF_ACTIVE_ISR = ("APC-3", "EL-1", "ELR-3", "ELR-8", "FENCE-2", "FENCE-3", 
 """Rules without which a fenced or stopping broker can be in an ISR. None of them is applied here."""
 RULES_OF_LEADER_IN_ISR = ("FENCE-3",)
 """Rules without which a leader can be outside the ISR."""
+RULES_OF_ASSIGNED_ELR = ("REAS-4",)
+"""Rules without which the ELR can name a broker that is not a replica."""
 RULES_OF_EMPTY_ELR = ("ELR-1",)
 """Rules without which an ISR of min ISR members can coexist with an ELR."""
 
@@ -37,6 +39,7 @@ class MetadataChecks:
             and features.last_known_leader_must_be_alive
         )
         self._leader_is_in_isr = all(map(rules, RULES_OF_LEADER_IN_ISR))
+        self._elr_is_assigned = all(map(rules, RULES_OF_ASSIGNED_ELR))
         self._elr_is_empty_at_min_isr = all(map(rules, RULES_OF_EMPTY_ELR))
 
     def replay(self, image: ClusterImage, offset: int, record: MetadataRecord) -> None:
@@ -118,7 +121,10 @@ class MetadataChecks:
             "leader": registration.leader,
         }
         check_invariant(isr <= replicas, "INV-7", "the ISR is a subset of the replicas", **context)
-        check_invariant(elr <= replicas, "INV-7", "the ELR is a subset of the replicas", **context)
+        if self._elr_is_assigned:
+            check_invariant(
+                elr <= replicas, "INV-7", "the ELR is a subset of the replicas", **context
+            )
         check_invariant(not isr & elr, "INV-7", "ISR and ELR are disjoint", **context)
         check_invariant(
             len(isr) == len(registration.isr), "INV-7", "the ISR has no duplicates", **context

@@ -6,13 +6,12 @@ batch, the ELRs that were filled under the old value (ELR-9).
 
 from typing import Any
 
-from system_under_test.controller.policy import Decision, Policy, mark
+from system_under_test.controller.policy import Decision, Policy, RequestRefusedError, mark
 from system_under_test.metadata.image import (
     BROKER_RESOURCE,
     CLUSTER_DEFAULT,
     MIN_ISR_CONFIG,
     TOPIC_RESOURCE,
-    UNCLEAN_ELECTION_CONFIG,
     ClusterImage,
     is_legal_topic_name,
 )
@@ -22,43 +21,60 @@ from system_under_test.metadata.records import (
     MetadataRecord,
     PartitionChangeRecord,
 )
+from system_under_test.metadata.topic_configs import (
+    CLUSTER_CONFIGS,
+    LIST,
+    TOPIC_CONFIGS,
+    InvalidConfigError,
+    TopicConfigKey,
+    canonical,
+    check_together,
+)
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import NO_THROTTLE, incremental_alter_configs_response
 
-SET = 0
-DELETE = 1
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+"""Kafka's operations on a setting; the last two change the elements of a list."""
+SEGMENT_BYTES = "segment.bytes"
 OTHER_RESOURCES = (8, 32)
 """Kafka's types of resources that have settings there: broker loggers and groups."""
-INT32_MAX = 2**31 - 1
-SETTINGS = (MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG)
-"""All supported settings of topics, and of the cluster as defaults for topics."""
 
 
-class ConfigRefusedError(Exception):
-    """A requested setting is refused; carries the error of the response."""
-
-    def __init__(self, error: ErrorCode, message: str) -> None:
-        """Stores the error code and the sentence for the client."""
-        self.error = error
-        super().__init__(message)
-
-
-def checked_config(name: str, value: str | None) -> str:
-    """Returns a setting's value in canonical form.
+def checked_config(name: str, value: str | None, policy: Policy) -> str:
+    """Returns the value of a topic's setting in canonical form.
 
     Raises:
-        ConfigRefusedError: The setting does not exist, or the value is invalid.
+        RequestRefusedError: The setting does not exist, or the value is invalid.
     """
-    text = "" if value is None else value.strip()
-    if name == MIN_ISR_CONFIG and text.isdecimal() and 1 <= int(text) <= INT32_MAX:
-        return str(int(text))
-    if name == UNCLEAN_ELECTION_CONFIG and text.lower() in ("true", "false"):
-        return text.lower()
-    if name in SETTINGS:
-        message = f"{value!r} is not a valid value of {name}"
-    else:
-        message = f"{name} is not supported (only {', '.join(SETTINGS)})"
-    raise ConfigRefusedError(ErrorCode.INVALID_CONFIG, message)
+    key = TOPIC_CONFIGS.get(name)
+    if key is None:
+        raise RequestRefusedError(ErrorCode.INVALID_CONFIG, f"no topic setting is called {name}")
+    return _checked(key, name, value, policy)
+
+
+def checked_topic_configs(values: dict[str, str]) -> None:
+    """Checks the settings of one topic together.
+
+    Raises:
+        RequestRefusedError: They contradict each other.
+    """
+    try:
+        check_together(values)
+    except InvalidConfigError as error:
+        raise RequestRefusedError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _checked(key: TopicConfigKey, name: str, value: str | None, policy: Policy) -> str:
+    try:
+        found = canonical(key, "" if value is None else value, name=name)
+    except InvalidConfigError as error:
+        raise RequestRefusedError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    least = policy.features.segment_bytes_min
+    if key.name == SEGMENT_BYTES and int(found) < least:
+        raise RequestRefusedError(
+            ErrorCode.INVALID_CONFIG, f"{found} is not a valid value of {name}: use {least} or more"
+        )
+    return found
 
 
 def alter_configs(image: ClusterImage, request: Any, policy: Policy) -> Decision:
@@ -71,11 +87,11 @@ def alter_configs(image: ClusterImage, request: Any, policy: Policy) -> Decision
         key = (resource.resource_type, resource.resource_name)
         try:
             if resources.count(key) > 1:
-                raise ConfigRefusedError(
+                raise RequestRefusedError(
                     ErrorCode.INVALID_REQUEST, f"the request names {key[1]!r} twice"
                 )
             new = _records(image, resource, policy)
-        except ConfigRefusedError as refused:
+        except RequestRefusedError as refused:
             results.append(config_result(*key, refused.error, str(refused)))
             continue
         results.append(config_result(*key, ErrorCode.NONE, None))
@@ -112,10 +128,12 @@ def _records(image: ClusterImage, resource: Any, policy: Policy) -> list[Metadat
     records: list[MetadataRecord] = []
     for config in resource.configs:
         if names.count(config.name) > 1:
-            raise ConfigRefusedError(
+            raise RequestRefusedError(
                 ErrorCode.INVALID_REQUEST, f"the request names {config.name} twice"
             )
-        records.append(_record(image, resource, config))
+        records.append(_record(image, resource, config, policy))
+    if resource.resource_type == TOPIC_RESOURCE:
+        checked_topic_configs(_own_values(image, resource.resource_name, records))
     # [ELR-9] Even if the value does not change (KAFKA-16540).
     if MIN_ISR_CONFIG in names and policy.rules("ELR-9"):
         topic = resource.resource_name if resource.resource_type == TOPIC_RESOURCE else ""
@@ -126,21 +144,21 @@ def _records(image: ClusterImage, resource: Any, policy: Policy) -> list[Metadat
 def _check_resource(image: ClusterImage, resource: Any) -> None:
     if resource.resource_type == TOPIC_RESOURCE:
         if resource.resource_name not in image.topics_by_name:
-            raise ConfigRefusedError(
+            raise RequestRefusedError(
                 _missing_topic(resource.resource_name),
                 f"there is no topic {resource.resource_name!r}",
             )
     elif resource.resource_type == BROKER_RESOURCE and _is_broker(image, resource.resource_name):
-        raise ConfigRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_CONFIG,
             "a single broker has no settings of its own that can be altered",
         )
     elif resource.resource_type in OTHER_RESOURCES:
-        raise ConfigRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_CONFIG, "broker loggers and groups have no settings here"
         )
     elif resource.resource_type != BROKER_RESOURCE or resource.resource_name != CLUSTER_DEFAULT:
-        raise ConfigRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_REQUEST,
             "only topics and the cluster's defaults (broker resource with an empty name) can be altered",
         )
@@ -158,29 +176,58 @@ def _is_broker(image: ClusterImage, name: str) -> bool:
     return name.isdecimal() and int(name) in image.brokers
 
 
-def _record(image: ClusterImage, resource: Any, config: Any) -> ConfigRecord:
-    if config.config_operation == SET:
-        if config.value is None:
-            raise ConfigRefusedError(
-                ErrorCode.INVALID_REQUEST, f"{config.name} cannot be set to null; delete it instead"
-            )
-        value: str | None = checked_config(config.name, config.value)
-    elif config.config_operation == DELETE:
-        if config.name not in SETTINGS:
-            checked_config(config.name, None)  # refuses it by name
+def _own_values(image: ClusterImage, topic: str, changes: list[MetadataRecord]) -> dict[str, str]:
+    """Returns the values that a topic itself has after the changes."""
+    values = {
+        name: value
+        for (kind, resource, name), value in image.configs.items()
+        if (kind, resource) == (TOPIC_RESOURCE, topic)
+    }
+    for change in changes:
+        if isinstance(change, ConfigRecord):
+            values.pop(change.name, None)
+            if change.value is not None:
+                values[change.name] = change.value
+    return values
+
+
+def _key(resource: Any, name: str) -> TopicConfigKey:
+    """Returns the setting that a resource calls by a name."""
+    known = TOPIC_CONFIGS if resource.resource_type == TOPIC_RESOURCE else CLUSTER_CONFIGS
+    key = known.get(name)
+    if key is None:
+        kind = "topic" if resource.resource_type == TOPIC_RESOURCE else "cluster"
+        raise RequestRefusedError(
+            ErrorCode.INVALID_CONFIG, f"no {kind} setting that can be altered is called {name}"
+        )
+    return key
+
+
+def _record(image: ClusterImage, resource: Any, config: Any, policy: Policy) -> ConfigRecord:
+    key = _key(resource, config.name)
+    operation = config.config_operation
+    value: str | None = None
+    if operation == DELETE:
         # Without the value, brokers and controllers use their static defaults, which may differ.
         if (
             config.name == MIN_ISR_CONFIG
             and resource.resource_type == BROKER_RESOURCE
             and image.elr_on
         ):
-            raise ConfigRefusedError(
+            raise RequestRefusedError(
                 ErrorCode.INVALID_CONFIG,
                 f"the cluster's {MIN_ISR_CONFIG} cannot be deleted while ELR is on",
             )
-        value = None
+    elif config.value is None:
+        raise RequestRefusedError(
+            ErrorCode.INVALID_REQUEST, f"{config.name} cannot be set to null; delete it instead"
+        )
+    elif operation == SET:
+        value = _checked(key, config.name, config.value, policy)
+    elif operation in (APPEND, SUBTRACT) and key.kind == LIST:
+        value = _checked(key, config.name, _changed_list(image, resource, key, config), policy)
     else:
-        raise ConfigRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_CONFIG,
             f"{config.name} is not a list; only SET and DELETE are possible",
         )
@@ -190,6 +237,16 @@ def _record(image: ClusterImage, resource: Any, config: Any) -> ConfigRecord:
         name=config.name,
         value=value,
     )
+
+
+def _changed_list(image: ClusterImage, resource: Any, key: TopicConfigKey, config: Any) -> str:
+    """Returns a list with elements added or removed; one that was not set begins with Kafka's default."""
+    stored = image.configs.get((resource.resource_type, resource.resource_name, config.name))
+    before = [part for part in (key.default if stored is None else stored).split(",") if part]
+    named = [part.strip() for part in config.value.split(",") if part.strip()]
+    if config.config_operation == APPEND:
+        return ",".join([*before, *(part for part in named if part not in before)])
+    return ",".join(part for part in before if part not in named)
 
 
 def _clear_elr(image: ClusterImage, topic: str, policy: Policy) -> list[MetadataRecord]:

@@ -34,8 +34,15 @@ from system_under_test.controller.heartbeats import (
     sessions_at_activation,
 )
 from system_under_test.controller.isr_changes import alter_partition
+from system_under_test.controller.leader_elections import (
+    BALANCED_MAX,
+    balance_leaders,
+    elect_leaders,
+)
+from system_under_test.controller.new_partitions import create_partitions
 from system_under_test.controller.policy import NS_PER_MS, Decision, Mark, Policy, mark
 from system_under_test.controller.producer_ids import allocate_producer_ids
+from system_under_test.controller.reassignment import alter_reassignments, list_reassignments
 from system_under_test.controller.registrations import register_broker
 from system_under_test.controller.responses import not_controller
 from system_under_test.controller.topics import create_topics, delete_topics
@@ -55,16 +62,22 @@ from system_under_test.metadata.records import (
     MetadataBatch,
     MetadataRecord,
     NoOpRecord,
+    PartitionChangeRecord,
 )
+from system_under_test.metadata.snapshot import MetadataSnapshot, image_of
 from system_under_test.protocol.messages import (
     allocate_producer_ids_request,
     alter_partition_request,
+    alter_reassignments_request,
     assign_replicas_to_dirs_request,
     broker_heartbeat_request,
     broker_registration_request,
+    create_partitions_request,
     create_topics_request,
     delete_topics_request,
+    elect_leaders_request,
     incremental_alter_configs_request,
+    list_reassignments_request,
 )
 from system_under_test.raft.quorum import NotLeaderError
 from system_under_test.runtime import Host, RequestContext
@@ -100,6 +113,7 @@ class _Leadership:
     latest: ClusterImage
     sessions: Sessions
     last_write_ns: int
+    activated_ns: int
     pending: deque[_Pending] = field(default_factory=deque)
 
 
@@ -129,6 +143,7 @@ class Controller:
         self._session_alarm = Alarm(host, self._expire_sessions)
         self._idle_alarm = Alarm(host, self._write_when_idle)
         self._sweep_alarm = Alarm(host, self._sweep)
+        self._balance_alarm = Alarm(host, self._balance)
 
     def attach(self, raft: QuorumLog) -> None:
         """Sets the Raft node; called once, before `start`."""
@@ -169,6 +184,7 @@ class Controller:
             "ActiveBrokerCount": len(image.brokers) - fenced,
             "FencedBrokerCount": fenced,
             "OfflinePartitionsCount": len(image.leaderless_partitions()),
+            "PreferredReplicaImbalanceCount": len(image.imbalanced_partitions()),
             "GlobalTopicCount": len(image.topics),
             "GlobalPartitionCount": len(image.partitions),
             "LastAppliedRecordOffset": image.last_offset,
@@ -230,10 +246,6 @@ class Controller:
 
     def _alter_partition(self, leadership: _Leadership, request: Any) -> Any:
         decision = alter_partition(leadership.latest, request, self._policy)
-        return self._perform(leadership, request, decision)
-
-    def _assign_replicas(self, leadership: _Leadership, request: Any) -> Any:
-        decision = assign_replicas(leadership.latest, request, self._policy)
         return self._perform(leadership, request, decision)
 
     def _create_topics(self, leadership: _Leadership, request: Any) -> Any:
@@ -308,6 +320,8 @@ class Controller:
         )
         leadership.last_write_ns = self._host.clock.monotonic_ns()
         self._set_sweep_alarm(leadership)
+        if any(isinstance(record, PartitionChangeRecord) for record in records):
+            self._set_balance_alarm(leadership)
         return True
 
     def _report(self, marks: Sequence[Mark]) -> None:
@@ -339,6 +353,20 @@ class Controller:
         self._complete_committed()
         self._activate_if_due()
 
+    def on_snapshot(self, snapshot: MetadataSnapshot) -> None:
+        """Continues from a snapshot; see `RaftListener`. Only a controller that is not active gets one."""
+        check_invariant(
+            self._leadership is None,
+            "INV-5",
+            "the log of an active controller has everything that is committed",
+            snapshot=snapshot.id,
+        )
+        self.image = image_of(snapshot, like=self.image)
+
+    def snapshot_image(self) -> ClusterImage:
+        """Returns the image of the committed records; see `RaftListener`."""
+        return self.image
+
     def _complete_committed(self) -> None:
         if self._leadership is None:
             return
@@ -365,6 +393,7 @@ class Controller:
             latest=self.image.copy(),
             sessions=sessions_at_activation(self.image, now_ns, self._policy),
             last_write_ns=now_ns,
+            activated_ns=now_ns,
         )
         self._leadership = leadership
         self._report((mark("controller-activated", quorum_epoch=leadership.quorum_epoch),))
@@ -373,13 +402,19 @@ class Controller:
         self._set_session_alarm(leadership)
         self._set_idle_alarm(leadership)
         self._set_sweep_alarm(leadership)
+        self._set_balance_alarm(leadership)
 
     def _deactivate(self, reason: str) -> None:
         leadership, self._leadership = self._leadership, None
         if leadership is None:
             return
         self._claimed_epoch = NO_EPOCH
-        for alarm in (self._session_alarm, self._idle_alarm, self._sweep_alarm):
+        for alarm in (
+            self._session_alarm,
+            self._idle_alarm,
+            self._sweep_alarm,
+            self._balance_alarm,
+        ):
             alarm.cancel()
         self._report(
             (
@@ -486,14 +521,59 @@ class Controller:
             self._write(leadership, unclean_sweep(leadership.latest, self._policy))
             self._set_sweep_alarm(leadership)
 
+    def _set_balance_alarm(self, leadership: _Leadership) -> None:
+        # [EL-4] The check is due at every multiple of the interval since the activation. Without an imbalance it
+        # would do nothing, so the alarm is set only while there is one.
+        if (
+            self._balance_alarm.is_set
+            or self._leadership is not leadership
+            or not self._config.auto_leader_rebalance_enable
+            or not self._config.rules("EL-4")
+            or not leadership.latest.is_imbalanced()
+        ):
+            return
+        interval_ns = self._config.timings.leader_imbalance_check_interval_ms * NS_PER_MS
+        elapsed_ns = self._host.clock.monotonic_ns() - leadership.activated_ns
+        self._balance_alarm.set(
+            leadership.activated_ns + (elapsed_ns // interval_ns + 1) * interval_ns
+        )
+
+    def _balance(self) -> None:
+        leadership = self._leadership
+        if leadership is None:
+            return
+        decision = balance_leaders(leadership.latest, self._policy)
+        if len(decision.records) >= BALANCED_MAX:
+            self._balance_alarm.set(self._host.clock.monotonic_ns())
+        self._write(leadership, decision)
+        self._set_balance_alarm(leadership)
+
+
+def _decided_by(
+    decide: Callable[[ClusterImage, Any, Policy], Decision],
+) -> Callable[[Controller, _Leadership, Any], Any]:
+    """Returns the handler of requests whose decision depends on the image and the policy only."""
+
+    def handle(controller: Controller, leadership: _Leadership, request: Any) -> Any:
+        decision = decide(leadership.latest, request, controller._policy)
+        return controller._perform(leadership, request, decision)
+
+    return handle
+
 
 _REQUESTS: dict[type, Callable[[Controller, _Leadership, Any], Any]] = {
     allocate_producer_ids_request.AllocateProducerIdsRequest: Controller._allocate_producer_ids,
     alter_partition_request.AlterPartitionRequest: Controller._alter_partition,
-    assign_replicas_to_dirs_request.AssignReplicasToDirsRequest: Controller._assign_replicas,
+    alter_reassignments_request.AlterPartitionReassignmentsRequest: _decided_by(
+        alter_reassignments
+    ),
+    assign_replicas_to_dirs_request.AssignReplicasToDirsRequest: _decided_by(assign_replicas),
     broker_heartbeat_request.BrokerHeartbeatRequest: Controller._heartbeat,
     broker_registration_request.BrokerRegistrationRequest: Controller._register,
+    create_partitions_request.CreatePartitionsRequest: _decided_by(create_partitions),
     create_topics_request.CreateTopicsRequest: Controller._create_topics,
     delete_topics_request.DeleteTopicsRequest: Controller._delete_topics,
+    elect_leaders_request.ElectLeadersRequest: _decided_by(elect_leaders),
     incremental_alter_configs_request.IncrementalAlterConfigsRequest: Controller._alter_configs,
+    list_reassignments_request.ListPartitionReassignmentsRequest: _decided_by(list_reassignments),
 }

@@ -46,17 +46,21 @@ class Electorate:
     Attributes:
         isr: The ISR as the change would leave it.
         elr: The ELR as the change would leave it.
+        replicas: The replicas as the change would leave them, the preferred leader first.
         acceptable: Whether a broker is alive for this purpose.
         unclean_allowed: Whether the topic prefers availability to durability.
+        prefers_first: Whether the preferred leader replaces a leader that could stay (EL-3).
     """
 
     isr: tuple[int, ...]
     elr: tuple[int, ...]
+    replicas: tuple[int, ...]
     acceptable: Callable[[int], bool]
     elr_on: bool
     unclean_allowed: bool
     features: Features
     rules: Rules
+    prefers_first: bool = False
 
     def source_of(self, broker_id: int) -> ElectedFrom:
         """Returns the set that entitles a broker to lead, `NOTHING` if none does."""
@@ -74,15 +78,20 @@ class Electorate:
 def elect_leader(registration: PartitionRegistration, electorate: Electorate) -> ElectionResult:
     """Chooses the leader of a partition.
 
-    The current leader stays if it is entitled. Otherwise the first entitled replica in assignment order (not in
-    ISR order) is elected, otherwise the last-known leader (ELR-8), otherwise, if the topic allows it, the first
-    live replica, otherwise none.
+    The current leader stays if it is entitled, unless the preferred one is requested and entitled as well.
+    Otherwise the first entitled replica in assignment order (not in ISR order) is elected, otherwise the
+    last-known leader (ELR-8), otherwise, if the topic allows it, the first live replica, otherwise none.
     """
+    # [EL-3] The old leader stays in the ISR: this is the only way to change leaders without losing a member.
+    if electorate.prefers_first and electorate.rules("EL-3"):
+        source = electorate.source_of(electorate.replicas[0])
+        if source is not ElectedFrom.NOTHING:
+            return ElectionResult(leader=electorate.replicas[0], source=source)
     if registration.leader != NO_LEADER:
         source = electorate.source_of(registration.leader)
         if source is not ElectedFrom.NOTHING:
             return ElectionResult(leader=registration.leader, source=source)
-    for replica in registration.replicas:
+    for replica in electorate.replicas:
         source = electorate.source_of(replica)
         if source is not ElectedFrom.NOTHING:
             return ElectionResult(leader=replica, source=source)
@@ -91,7 +100,7 @@ def elect_leader(registration: PartitionRegistration, electorate: Electorate) ->
         return ElectionResult(leader=last_known, source=ElectedFrom.LAST_KNOWN_LEADER)
     # [EL-2] Again in assignment order: logs are not compared, so a replica with more records may be passed over.
     if electorate.unclean_allowed:
-        for replica in registration.replicas:
+        for replica in electorate.replicas:
             if electorate.acceptable(replica):
                 return ElectionResult(leader=replica, source=ElectedFrom.UNCLEAN)
     return ElectionResult(leader=NO_LEADER, source=ElectedFrom.NOTHING)
@@ -105,6 +114,9 @@ def _electable_last_known_leader(
     if electorate.isr or electorate.elr or len(registration.last_known_elr) != 1:
         return NO_LEADER
     candidate = registration.last_known_elr[0]
+    # A broker that a cancelled reassignment removes has no log to lead with. Kafka does not check this.
+    if candidate not in electorate.replicas:
+        return NO_LEADER
     # [ELR-8] It must be alive. Kafka 4.0.0 did not check that and elected dead leaders (KAFKA-19522).
     checks_liveness = electorate.features.last_known_leader_must_be_alive
     if checks_liveness and electorate.rules("ELR-8") and not electorate.acceptable(candidate):

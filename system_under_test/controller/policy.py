@@ -10,9 +10,19 @@ from typing import Any
 from system_under_test.config import Features, NodeConfig
 from system_under_test.metadata.image import ClusterImage, PartitionRegistration
 from system_under_test.metadata.records import MetadataRecord
+from system_under_test.protocol.errors import ErrorCode
 from system_under_test.rules import ALL_RULES, Rules
 
 NS_PER_MS = 1_000_000
+
+
+class RequestRefusedError(Exception):
+    """A request, or the part of it that concerns one resource, is refused; carries the error of the response."""
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        """Stores the error code and the sentence for the client."""
+        self.error = error
+        super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

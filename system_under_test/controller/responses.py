@@ -24,6 +24,7 @@ from system_under_test.protocol.messages import (
     delete_topics_request,
     incremental_alter_configs_request,
 )
+from system_under_test.protocol.refusals import REFUSABLE, refused
 
 NOT_ACTIVE = "this controller is not active"
 _NO_HEARTBEAT = refused_heartbeat(ErrorCode.NOT_CONTROLLER)
@@ -35,6 +36,8 @@ _NO_REGISTRATION = registration_response(ErrorCode.NOT_CONTROLLER)
 
 def not_controller(message: Any) -> Any:
     """Returns the NOT_CONTROLLER response to a request of any kind that the controller handles."""
+    if isinstance(message, REFUSABLE):
+        return refused(message, ErrorCode.NOT_CONTROLLER, NOT_ACTIVE)
     if isinstance(message, broker_heartbeat_request.BrokerHeartbeatRequest):
         return _NO_HEARTBEAT
     if isinstance(message, alter_partition_request.AlterPartitionRequest):

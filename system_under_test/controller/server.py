@@ -1,12 +1,18 @@
 """A controller node: a voter of the metadata quorum, and the controller state machine on top of it."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from system_under_test.config import NodeConfig
 from system_under_test.controller.controller import Controller
+from system_under_test.controller.metrics import controller_metrics
+from system_under_test.features import levels_of
+from system_under_test.protocol.feature_levels import FeatureLevels
 from system_under_test.protocol.messages import message_name
+from system_under_test.raft.metrics import raft_metrics
 from system_under_test.raft.node import RaftNode
 from system_under_test.runtime import Host, RequestContext
+from system_under_test.runtime.metrics import Sample
 
 
 class ControllerNode:
@@ -24,6 +30,7 @@ class ControllerNode:
     def __init__(self, host: Host, config: NodeConfig) -> None:
         self.node_id = config.node_id
         self._host = host
+        self._config = config
         self._accepting = False
         self.controller = Controller(host, config)
         self.raft = RaftNode(host, config, self.controller)
@@ -41,6 +48,15 @@ class ControllerNode:
         await self.raft.stop()
         self.controller.stop()
         self._accepting = False
+
+    def metrics(self) -> Iterator[Sample]:
+        """Yields the metrics of this node."""
+        yield from controller_metrics(self.controller.gauges())
+        yield from raft_metrics(self.raft)
+
+    def feature_levels(self) -> FeatureLevels:
+        """Returns the feature levels that this node supports, and those in force as far as it knows."""
+        return levels_of(self._config.features, self.controller.image)
 
     def handle(self, message: Any, context: RequestContext) -> Any:
         """Handles one request of a broker or of another voter; see `runtime.network.Handler`."""

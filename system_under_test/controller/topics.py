@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from system_under_test.controller.configs import ConfigRefusedError, checked_config
-from system_under_test.controller.policy import Decision, Policy, mark
+from system_under_test.controller.configs import (
+    checked_config,
+    checked_topic_configs,
+)
+from system_under_test.controller.policy import Decision, Policy, RequestRefusedError, mark
 from system_under_test.metadata.directories import first_directories
 from system_under_test.metadata.image import (
     TOPIC_NAME_LENGTH_MAX,
@@ -38,15 +41,6 @@ from system_under_test.protocol.metadata_codec import METADATA_TOPIC
 PARTITION_COUNT_MAX = 10_000
 """Most partitions of one topic: Kafka's limit on the records of one batch, into which a topic must fit."""
 UNSPECIFIED = -1
-
-
-class TopicRefusedError(Exception):
-    """A topic cannot be created; carries the error of the response."""
-
-    def __init__(self, error: ErrorCode, message: str) -> None:
-        """Stores the error code and the sentence for the client."""
-        self.error = error
-        super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +70,11 @@ def create_topics(
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if names.count(topic.name) > 1:
-                raise TopicRefusedError(
+                raise RequestRefusedError(
                     ErrorCode.INVALID_REQUEST, f"the request names topic {topic.name!r} twice"
                 )
             new = _new_topic(image, topic, new_topic_id, policy)
-        except TopicRefusedError as refused:
+        except RequestRefusedError as refused:
             results.append(topic_result(topic.name, refused.error, str(refused)))
             continue
         results.append(
@@ -180,10 +174,10 @@ def _new_topic(
         ConfigRecord(
             resource_type=TOPIC_RESOURCE,
             resource_name=topic.name,
-            name=config.name,
-            value=_checked_config(config),
+            name=name,
+            value=value,
         )
-        for config in topic.configs
+        for name, value in _checked_configs(topic, policy).items()
     )
     assignment = (
         _manual_assignment(image, topic)
@@ -192,7 +186,7 @@ def _new_topic(
     )
     topic_id = new_topic_id()
     partitions = tuple(
-        _partition_record(image, topic_id, index, replicas)
+        partition_record(image, topic_id, index, replicas)
         for index, replicas in enumerate(assignment)
     )
     return _NewTopic(
@@ -206,57 +200,77 @@ def _new_topic(
 def _check_name(image: ClusterImage, name: str) -> None:
     if name == METADATA_TOPIC:
         # Its log would use the same files as the metadata log.
-        raise TopicRefusedError(ErrorCode.INVALID_REQUEST, f"{name} is reserved for the cluster")
+        raise RequestRefusedError(ErrorCode.INVALID_REQUEST, f"{name} is reserved for the cluster")
     if not is_legal_topic_name(name):
-        raise TopicRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"topic name {name!r} is not 1 to {TOPIC_NAME_LENGTH_MAX} of a-z A-Z 0-9 . _ -",
         )
     if name in image.topics_by_name:
-        raise TopicRefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
+        raise RequestRefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
     if "." in name or "_" in name:
         # Metric names contain "_" for both characters, so such topics would share metrics.
         alike = name.replace(".", "_")
         for other in image.topics_by_name:
             if other.replace(".", "_") == alike:
-                raise TopicRefusedError(
+                raise RequestRefusedError(
                     ErrorCode.INVALID_TOPIC_EXCEPTION,
                     f"topic {name!r} collides with existing topic {other!r}",
                 )
 
 
-def _checked_config(config: Any) -> str:
-    try:
-        return checked_config(config.name, config.value)
-    except ConfigRefusedError as refused:
-        raise TopicRefusedError(refused.error, str(refused)) from None
+def _checked_configs(topic: Any, policy: Policy) -> dict[str, str]:
+    """Returns the canonical values of a new topic's settings; of one that is named twice the last value."""
+    values = {
+        config.name: checked_config(config.name, config.value, policy) for config in topic.configs
+    }
+    checked_topic_configs(values)
+    return values
 
 
 def _manual_assignment(image: ClusterImage, topic: Any) -> list[tuple[int, ...]]:
     if topic.num_partitions != UNSPECIFIED or topic.replication_factor != UNSPECIFIED:
-        raise TopicRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_REQUEST,
             "with an assignment, partition count and replication factor must be -1",
         )
     by_index = {entry.partition_index: tuple(entry.broker_ids) for entry in topic.assignments}
     if sorted(by_index) != list(range(len(topic.assignments))):
-        raise TopicRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "partitions must be numbered 0, 1, 2 ... once each",
         )
     assignment = [by_index[index] for index in range(len(by_index))]
-    for index, replicas in enumerate(assignment):
-        problem = _assignment_problem(image, replicas, len(assignment[0]))
-        if problem is not None:
-            raise TopicRefusedError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index}: {problem}"
-            )
+    check_assignment(image, assignment, len(assignment[0]))
     return assignment
 
 
-def _assignment_problem(
+def check_assignment(
+    image: ClusterImage, assignment: Sequence[Sequence[int]], replica_count: int, *, first: int = 0
+) -> None:
+    """Checks the replicas that a client chose for new partitions.
+
+    Args:
+        image: The cluster.
+        assignment: The replicas of each new partition.
+        replica_count: How many replicas each must have.
+        first: Index of the first new partition.
+
+    Raises:
+        RequestRefusedError: A partition cannot have these replicas.
+    """
+    for index, replicas in enumerate(assignment, first):
+        problem = assignment_problem(image, replicas, replica_count)
+        if problem is not None:
+            raise RequestRefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index}: {problem}"
+            )
+
+
+def assignment_problem(
     image: ClusterImage, replicas: Sequence[int], replica_count: int
 ) -> str | None:
+    """Returns why a new partition cannot have these replicas, None if it can."""
     if not replicas:
         return "it has no replicas"
     if len(set(replicas)) != len(replicas):
@@ -278,24 +292,41 @@ def _round_robin_assignment(
     if partition_count == UNSPECIFIED:
         partition_count = policy.default_partition_count
     if not 1 <= partition_count <= PARTITION_COUNT_MAX:
-        raise TopicRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_PARTITIONS,
             f"the partition count must be -1 or 1 to {PARTITION_COUNT_MAX}, not {partition_count}",
         )
     replica_count = topic.replication_factor
     if replica_count == UNSPECIFIED:
         replica_count = policy.default_replication_factor
+    # Starting where the last topic ended also spreads topics with one partition.
+    return place(image, len(image.partitions), partition_count, replica_count)
+
+
+def place(
+    image: ClusterImage, start: int, partition_count: int, replica_count: int
+) -> list[tuple[int, ...]]:
+    """Returns the replicas of new partitions, round robin.
+
+    Args:
+        image: The latest image.
+        start: Where in the ring of brokers the first partition starts.
+        partition_count: How many partitions.
+        replica_count: How many replicas each of them has.
+
+    Raises:
+        RequestRefusedError: There are too few brokers.
+    """
     active = [broker_id for broker_id in sorted(image.brokers) if image.is_active(broker_id)]
     others = [broker_id for broker_id in sorted(image.brokers) if not image.is_active(broker_id)]
     if not active or not 1 <= replica_count <= len(image.brokers):
-        raise TopicRefusedError(
+        raise RequestRefusedError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"replication factor {replica_count} is not possible with {len(image.brokers)} registered"
             f" brokers, {len(active)} of them active",
         )
-    # Starting where the last topic ended also spreads topics with one partition. Fenced brokers are used only
-    # if there are too few others, and then at the end of the list, so that every partition has a leader.
-    start = len(image.partitions)
+    # Fenced brokers are used only if there are too few others, and then at the end of the list, so that every
+    # partition has a leader.
     assignment = []
     for index in range(partition_count):
         shift = (start + index) % len(active)
@@ -304,9 +335,10 @@ def _round_robin_assignment(
     return assignment
 
 
-def _partition_record(
+def partition_record(
     image: ClusterImage, topic_id: UUID, index: int, replicas: tuple[int, ...]
 ) -> PartitionRecord:
+    """Returns a new partition, whose ISR are all replicas that are active; at least one must be."""
     isr = tuple(broker_id for broker_id in replicas if image.is_active(broker_id))
     return PartitionRecord(
         topic_id=topic_id,

@@ -5,7 +5,7 @@ The states and their transitions are in `transitions.py`, the members in `member
 A *generation* is one agreement on members, protocol and leader. Every member learns of its generation by the
 response to its JoinGroup, and of its share by the response to its SyncGroup; a request for another generation
 is refused (GRP-2). The group leader, one of the clients, divides the partitions; the coordinator never
-interprets subscriptions or assignments.
+interprets assignments, and subscriptions only for OffsetDelete (`subscriptions.py`).
 
 Results go to *waiters*: the caller of `join` or `sync` passes one, and gets it back with the result from
 `take_results`.
@@ -68,6 +68,11 @@ class Group:
     def members(self) -> Mapping[str, Member]:
         """Members by id, in the order in which they joined."""
         return self._roster.members
+
+    @property
+    def has_clients(self) -> bool:
+        """Whether there are members, or clients that were given a member id and have not joined with it yet."""
+        return bool(self._roster.members) or self._roster.has_pending
 
     def take_results(self) -> list[tuple[Any, JoinResult | SyncResult]]:
         """Returns the results that have come about since the last call, with their waiters."""

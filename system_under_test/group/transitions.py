@@ -20,7 +20,7 @@ log, as EMPTY or STABLE; the states between them are not stored, so an interrupt
 
 Source:
     Kafka's `ClassicGroupState` and its valid previous states. Kafka enters DEAD also for a group that is deleted;
-    groups are not deleted here.
+    here a deleted group is forgotten, whatever its state (GRP-5 requires EMPTY).
 """
 
 from collections.abc import Mapping

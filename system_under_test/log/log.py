@@ -23,7 +23,7 @@ from system_under_test.log.recovery import LoadedLog, load_segments
 from system_under_test.log.segment import Segment
 from system_under_test.log.segment_list import SegmentList
 from system_under_test.log.verified import VerifiedBatches
-from system_under_test.protocol.record_batch import BatchHeader, spans
+from system_under_test.protocol.record_batch import BatchHeader, BatchSpan, spans
 from system_under_test.rules import ALL_RULES, Rules
 from system_under_test.runtime import Storage
 
@@ -48,6 +48,8 @@ class Log:
         log_start_offset: Offset of the first record that may be read.
         log_end_offset: Offset that the next record will get.
         recovery_point: Everything below is durable.
+        first_dirty_offset: Everything below was compacted; 0 for a log that never was.
+        segments: The segment files; change them through the log only.
         epochs: The leader-epoch cache; change it through the log only.
         producers: What is known of idempotent producers; change it through the log only.
         cuts_at_load: What was cut off when it was loaded.
@@ -57,6 +59,7 @@ class Log:
 
     __slots__ = (
         "_behind",
+        "_config",
         "_directory",
         "_failure",
         "_flush_messages",
@@ -64,17 +67,19 @@ class Log:
         "_has_unsynced_names",
         "_is_new",
         "_max_message_bytes",
+        "_roll_after_ms",
         "_rules",
         "_segment_bytes",
-        "_segments",
         "_storage",
         "cuts_at_load",
         "epochs",
+        "first_dirty_offset",
         "log_end_offset",
         "log_start_offset",
         "on_checkpoint_due",
         "producers",
         "recovery_point",
+        "segments",
     )
 
     def __init__(
@@ -89,11 +94,9 @@ class Log:
     ) -> None:
         self._storage = storage
         self._directory = directory
-        self._segment_bytes = config.segment_bytes
-        self._max_message_bytes = config.max_message_bytes
         self._rules = rules
-        self._flush_messages = config.flush_messages
-        self._segments = SegmentList(storage, directory, loaded.segments)
+        self.configure(config)
+        self.segments = SegmentList(storage, directory, loaded.segments)
         # Counts truncations: a flush that began before one must not advance the recovery point after it.
         self._generation = 0
         # Whether files were created or removed since the directory was last made durable.
@@ -104,9 +107,10 @@ class Log:
         self.epochs = epochs
         self.producers = producers
         self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = self._segments.active.end_offset
+        self.log_end_offset = self.segments.active.end_offset
         self.recovery_point = loaded.recovery_point
         self.cuts_at_load = loaded.cuts
+        self.first_dirty_offset = 0
         self.on_checkpoint_due: Callable[[], None] | None = None
 
     @classmethod
@@ -151,6 +155,24 @@ class Log:
         )
         return cls(storage, directory, config, loaded, epochs, producers, rules)
 
+    def configure(self, config: LogConfig) -> None:
+        """Takes other settings; they count from the next append on."""
+        self._config = config
+        self._segment_bytes = config.segment_bytes
+        self._roll_after_ms = config.roll_after_ms
+        self._flush_messages = config.flush_messages
+        self._max_message_bytes = config.max_message_bytes
+
+    @property
+    def config(self) -> LogConfig:
+        """The settings that are in force."""
+        return self._config
+
+    @property
+    def rules(self) -> Rules:
+        """The rules that apply."""
+        return self._rules
+
     @property
     def directory(self) -> str:
         """Where the log's files are."""
@@ -175,6 +197,11 @@ class Log:
     def unflushed_record_count(self) -> int:
         """How many records are not known to be durable."""
         return self.log_end_offset - self.recovery_point
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of all segment files."""
+        return self.segments.size_bytes
 
     # Appending
 
@@ -203,7 +230,7 @@ class Log:
                 raise BatchTooLargeError(
                     f"a batch of {span.size_bytes} bytes exceeds {self._max_message_bytes}"
                 )
-            placed.append((next_offset, span.size_bytes, span.record_count))
+            placed.append((next_offset, span.size_bytes, span.record_count, span.max_timestamp_ms))
             next_offset += span.record_count
         data = batches.stamped(first_offset, leader_epoch)
         # EC-2. Before the records: they must not outlive the entry in a power cut.
@@ -211,7 +238,7 @@ class Log:
             self.epochs.assign(leader_epoch, first_offset)
         self._write(data, placed)
         if is_idempotent:
-            for span, (base_offset, _, _) in zip(found, placed, strict=True):
+            for span, (base_offset, _, _, _) in zip(found, placed, strict=True):
                 if span.producer_id != NO_PRODUCER_ID:
                     self.producers.appended(span, base_offset)
         return AppendInfo(first_offset, next_offset - 1, next_offset - first_offset, len(data))
@@ -229,6 +256,8 @@ class Log:
         first_offset = next_offset = self.log_end_offset
         if not found:
             return AppendInfo(first_offset, first_offset - 1, 0, 0)
+        if found[0].base_offset < next_offset and self._starts_inside(found[0]):
+            return self._append_from_inside(batches, found[0].base_offset)
         placed = []
         epoch = self.epochs.latest_epoch
         new_epochs = []
@@ -240,8 +269,8 @@ class Log:
             if span.leader_epoch != epoch and span.leader_epoch >= 0:
                 epoch = span.leader_epoch
                 new_epochs.append((epoch, next_offset))
-            placed.append((next_offset, span.size_bytes, span.record_count))
-            next_offset += span.record_count
+            placed.append((next_offset, span.size_bytes, span.offset_count, span.max_timestamp_ms))
+            next_offset += span.offset_count
         # EC-2, before the records as above.
         if new_epochs:
             self.epochs.assign_all(new_epochs)
@@ -252,24 +281,43 @@ class Log:
                 self.producers.appended(span, span.base_offset)
         return AppendInfo(first_offset, next_offset - 1, next_offset - first_offset, len(batches))
 
+    def _starts_inside(self, span: BatchSpan) -> bool:
+        """Whether the log is empty and starts inside of a batch, as the log it is copied from does (RET-3)."""
+        end_offset = self.log_end_offset
+        return (
+            self.log_start_offset == end_offset
+            and span.base_offset < end_offset < span.base_offset + span.offset_count
+        )
+
+    def _append_from_inside(self, batches: bytes, base_offset: int) -> AppendInfo:
+        """Appends the first batches of a log that starts inside of the first of them."""
+        log_start_offset = self.log_start_offset
+        self.truncate_fully_and_start_at(base_offset)
+        appended = self.append_as_follower(batches)
+        self.advance_log_start(log_start_offset)
+        return appended
+
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
         """Records that a leader epoch begins at an offset; durable when it returns (EC-1)."""
         self.epochs.assign(epoch, start_offset)
 
-    def _write(self, data: bytes, placed: list[tuple[int, int, int]]) -> None:
-        """Appends bytes that are (base offset, size, record count) per batch (LOG-1)."""
+    def _write(self, data: bytes, placed: list[tuple[int, int, int, int]]) -> None:
+        """Appends bytes that are (base offset, size, offset count, newest timestamp) per batch (LOG-1)."""
         if self._failure is not None:
             self._raise_failure()
-        segment = self._segments.active
-        if segment.size_bytes and segment.size_bytes + len(data) > self._segment_bytes:
+        segment = self.segments.active
+        if segment.size_bytes and (
+            segment.size_bytes + len(data) > self._segment_bytes
+            or placed[-1][3] - segment.first_timestamp_ms > self._roll_after_ms
+        ):
             segment = self._roll()
         try:
             self._storage.append(segment.path, data)
         except OSError:
             self._undo_partial_append(segment)
             raise
-        for base_offset, size_bytes, record_count in placed:
-            segment.add(base_offset, size_bytes, record_count)
+        for base_offset, size_bytes, offset_count, timestamp_ms in placed:
+            segment.add(base_offset, size_bytes, offset_count, timestamp_ms)
         self.log_end_offset = segment.end_offset
         # LOG-1: an acknowledgement does not wait for fsync, unless so many records are unflushed. Without the rule
         # every append does.
@@ -284,8 +332,17 @@ class Log:
         except OSError as error:
             self._failure = error
 
+    def roll(self) -> None:
+        """Begins a new segment, unless the active one is empty.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        if self.segments.active.size_bytes:
+            self._roll()
+
     def _roll(self) -> Segment:
-        segment = self._segments.begin(self.log_end_offset)
+        segment = self.segments.begin(self.log_end_offset)
         self._has_unsynced_names = True
         # LOG-1: the full segment is flushed behind the appends, which do not wait for it.
         if self._behind is None or self._behind.done():
@@ -314,7 +371,7 @@ class Log:
                 f"offset {start_offset} is outside of "
                 f"[{self.log_start_offset}, {self.log_end_offset}]"
             )
-        return self._segments.read(start_offset, max_bytes, end_offset)
+        return self.segments.read(start_offset, max_bytes, end_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
         """Returns (largest known epoch at or below `epoch`, where it ends here), None if unknown (EC-3)."""
@@ -322,7 +379,7 @@ class Log:
 
     def headers(self) -> list[BatchHeader]:
         """Returns the headers of all batches, in order; for tools and tests."""
-        return self._segments.headers()
+        return self.segments.headers()
 
     # Truncating
 
@@ -341,14 +398,14 @@ class Log:
             if self.epochs.truncate_from_end(self.log_end_offset):
                 self._has_unsynced_names = True
             return
-        end_offset = self._segments.batch_start(offset)
+        end_offset = self.segments.batch_start(offset)
         if end_offset < self.log_start_offset:
             # Nothing readable is left. If a power cut undid the cut, records from below the log start would be
             # back, whose epochs were dropped with it (EC-4).
             self.truncate_fully_and_start_at(end_offset)
             return
         self._generation += 1
-        self._after_truncation(self._segments.cut(offset), self.log_start_offset)
+        self._after_truncation(self.segments.cut(offset), self.log_start_offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drops all records and lets the log begin, empty, at an offset.
@@ -360,8 +417,8 @@ class Log:
         if offset < 0:
             raise ValueError(f"cannot begin a log at offset {offset}")
         self._generation += 1
-        self._segments.remove_all()
-        self._segments.begin(offset)
+        self.segments.remove_all()
+        self.segments.begin(offset)
         self.epochs.clear()
         # Durable at once, unlike a cut: what a power cut brings back of the old log would not border on the new.
         self._storage.fsync_dir(self._directory)
@@ -379,15 +436,31 @@ class Log:
         if offset <= self.log_start_offset:
             return
         self.log_start_offset = offset
-        self._segments.remove_below(offset)
+        self.recovery_point = max(self.recovery_point, offset)
+        # The checkpoint before the files: a power cut may bring any of them back, and a load that does not know
+        # the log start would cut the log at the first one that is missing.
+        if self.segments.has_wholly_below(offset) and self.on_checkpoint_due is not None:
+            self.on_checkpoint_due()
+        self.segments.remove_below(offset)
         self.epochs.truncate_from_start(offset)
         self._has_unsynced_names = True
+
+    def replace_segment(self, segment: Segment, path: str) -> None:
+        """Replaces a segment, not the active one, by a file with the same offsets and fewer records; durable.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        self._generation += 1
+        self.segments.replace(segment, path)
+        self._storage.fsync_dir(self._directory)
 
     def _after_truncation(self, end_offset: int, log_start_offset: int) -> None:
         """Lowers everything that was above the new log end (TRUNC-3, PID-5)."""
         # The entries after the records: a stale entry behind the log end is dropped by the next load, a
         # record without its entry would not be noticed.
         self.log_end_offset = end_offset
+        self.first_dirty_offset = min(self.first_dirty_offset, end_offset)
         self.epochs.truncate_from_end(end_offset)
         self._has_unsynced_names = True
         is_due = self.recovery_point > end_offset or self.log_start_offset != log_start_offset
@@ -395,7 +468,7 @@ class Log:
         self.log_start_offset = log_start_offset
         # PID-5: what was cut may come again, and is no duplicate then.
         if self._rules("PID-5") and self.producers.reaches(end_offset):
-            self.producers.rebuild(self._segments.spans())
+            self.producers.rebuild(self.segments.spans())
         check_invariant(
             self.log_start_offset <= self.log_end_offset,
             "LOG-START",
@@ -424,8 +497,14 @@ class Log:
         self._raise_failure()
         generation = self._generation
         try:
-            for segment in self._segments.unflushed(self.recovery_point, target):
-                await self._storage.fsync(segment.path)
+            for segment in self.segments.unflushed(self.recovery_point, target):
+                try:
+                    await self._storage.fsync(segment.path)
+                except OSError:
+                    if not self.segments.begins_behind(segment):
+                        raise
+                # The log start may rise meanwhile, which removes segments and leaves all others as they are. The
+                # flush goes on: RAFT-2 counts on what it returns for.
                 if generation != self._generation:
                     return
                 segment.may_regrow = False
@@ -445,7 +524,7 @@ class Log:
         self._raise_failure()
         target = self.log_end_offset
         try:
-            for segment in self._segments.unflushed(self.recovery_point, target):
+            for segment in self.segments.unflushed(self.recovery_point, target):
                 self._storage.fsync_blocking(segment.path)
                 segment.may_regrow = False
             self._finish_flush(target)
@@ -467,9 +546,9 @@ class Log:
     async def _flush_rolled(self) -> None:
         """Flushes the segments that are full, until the active one is the only one that is not."""
         try:
-            while self.recovery_point < self._segments.active.base_offset:
+            while self.recovery_point < self.segments.active.base_offset:
                 generation = self._generation
-                await self._flush_to(self._segments.active.base_offset)
+                await self._flush_to(self.segments.active.base_offset)
                 if generation != self._generation:
                     return
         except OSError:
@@ -502,7 +581,7 @@ class Log:
         """
         self.close()
         self._failure = OSError(errno.ENOENT, "it was deleted")
-        self._segments.remove_all()
+        self.segments.remove_all()
         epoch_checkpoint = f"{self._directory}/{EPOCH_CHECKPOINT}"
         if self._storage.exists(epoch_checkpoint):
             self._storage.remove(epoch_checkpoint)

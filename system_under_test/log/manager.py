@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 from uuid import UUID
 
-from system_under_test.config import NodeConfig
+from system_under_test.config import LogConfig, NodeConfig
 from system_under_test.log.checkpoints import (
-    MetaProperties,
     read_topic_id,
     write_topic_id,
 )
@@ -25,7 +24,7 @@ from system_under_test.log.copies import (
     mark_unfinished,
     remove_log_files,
 )
-from system_under_test.log.directory import LogDirectory, log_path, parse_log_name
+from system_under_test.log.directory import LogDirectory, identify, log_path, parse_log_name
 from system_under_test.log.errors import LogDirectoryError
 from system_under_test.log.log import Log
 from system_under_test.metadata.records import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
@@ -57,6 +56,7 @@ class LogManager:
     Attributes:
         directory_ids: Of the directories that were online at the start, in the order of the configuration.
         offline_directories: Names of those that are offline.
+        config_of: Returns the settings of a topic's logs; at first the node's for all. The owner sets it.
         on_directory_failed: Called with the id of a directory that failed, the partitions that had logs in it, and
             the error, when the broker continues without it. The owner sets it; until then errors are raised.
     """
@@ -81,6 +81,7 @@ class LogManager:
         self._wall_ms = wall_ms
         self._observer = observer or SilentObserver()
         self._rules = config.rules
+        self.config_of: Callable[[str], LogConfig] = lambda _: config.log
         # DIR-4: what Kafka does, from the release on whose brokers report their directories.
         self._creates_beside_offline = (
             config.features.recreates_offline_replicas or not config.rules("DIR-4")
@@ -91,7 +92,7 @@ class LogManager:
         failure: OSError | None = None
         for name in config.log_dirs:
             try:
-                directory_id = self._identify(name, random_stream)
+                directory_id = identify(storage, config, name, random_stream)
                 self._directories.append(LogDirectory(storage, name, directory_id))
             except OSError as error:
                 self.offline_directories += (name,)
@@ -143,6 +144,7 @@ class LogManager:
         recovery_points = directory.recovery_points.read()
         log_starts = directory.log_starts.read()
         high_watermarks = directory.high_watermarks.read()
+        first_dirty = directory.first_dirty.read()
         for name in self._storage.list(directory.name):
             key = parse_log_name(name)
             path = f"{directory.name}/{name}"
@@ -156,12 +158,13 @@ class LogManager:
             topic_id = read_topic_id(self._storage, path)
             if topic_id is not None:
                 self._topic_ids[key] = topic_id
-            self._open(
+            log = self._open(
                 directory,
                 key,
                 recovery_point=recovery_points.get(key, 0),
                 log_start_offset=log_starts.get(key, 0),
             )
+            log.first_dirty_offset = min(first_dirty.get(key, 0), log.log_end_offset)
             if key in high_watermarks:
                 self._high_watermarks[key] = high_watermarks[key]
         directory.is_loaded = True
@@ -170,6 +173,8 @@ class LogManager:
             self._write_recovery_points(directory)
         if any(key not in directory.logs for key in high_watermarks):
             self._write_high_watermarks(directory)
+        if any(key not in directory.logs for key in first_dirty):
+            self._write_first_dirty_offsets(directory)
 
     def _open(
         self,
@@ -200,29 +205,13 @@ class LogManager:
         return Log.load(
             self._storage,
             log_path(directory, key),
-            self._config.log,
+            self.config_of(key[0]),
             had_clean_shutdown=directory.had_clean_shutdown,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             rules=self._rules,
             wall_ms=self._wall_ms,
         )
-
-    def _identify(self, name: str, random_stream: RandomStream) -> UUID:
-        config = self._config
-        found = MetaProperties.read(self._storage, name)
-        if found is None:
-            directory_id = UUID(int=random_stream.getrandbits(128), version=4)
-            MetaProperties(
-                cluster_id=config.cluster_id, node_id=config.node_id, directory_id=directory_id
-            ).write(self._storage, name)
-            return directory_id
-        if (found.cluster_id, found.node_id) != (config.cluster_id, config.node_id):
-            raise LogDirectoryError(
-                f"directory {name} belongs to node {found.node_id} of cluster {found.cluster_id}, "
-                f"and this is node {config.node_id} of cluster {config.cluster_id}; use another directory"
-            )
-        return found.directory_id
 
     # Logs
 
@@ -314,6 +303,8 @@ class LogManager:
 
     def _remove_files(self, directory: LogDirectory, key: tuple[str, int], log: Log) -> None:
         log.delete()
+        if log.first_dirty_offset:
+            self._write_first_dirty_offsets(directory)
         remove_log_files(self._storage, log_path(directory, key))
         self._write_recovery_points(directory)
         self._write_high_watermarks(directory)
@@ -387,6 +378,24 @@ class LogManager:
         directory.log_starts.write(
             {key: log.log_start_offset for key, log in directory.logs.items()}
         )
+
+    def write_first_dirty_offsets(self, topic: str, index: int) -> None:
+        """Checkpoints, durably, up to where the logs in the directory of a log were compacted.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        directory = self._homes.get((topic, index))
+        if directory is not None and directory.is_online:
+            self._write_first_dirty_offsets(directory)
+
+    def _write_first_dirty_offsets(self, directory: LogDirectory) -> None:
+        offsets = {
+            key: log.first_dirty_offset
+            for key, log in directory.logs.items()
+            if log.first_dirty_offset
+        }
+        directory.first_dirty.write(offsets)
 
     # Moving a log to another directory
 
@@ -483,6 +492,8 @@ class LogManager:
             # EC-7: an epoch that has no records yet is in the cache only.
             if self._rules("EC-7"):
                 log.epochs.assign_all(old.epochs.entries)
+            log.configure(old.config)
+            log.first_dirty_offset = old.first_dirty_offset
             mark_finished(self._storage, log_path(directory, key))
         except OSError as error:
             self._give_up_move(directory, error)
@@ -491,9 +502,13 @@ class LogManager:
         log.on_checkpoint_due = lambda: self._write_recovery_points(directory)
         del old_directory.logs[key]
         self._or_fail(old_directory, lambda one: self._remove_files(one, key, old))
-        self._or_fail(directory, self._write_recovery_points)
-        self._or_fail(directory, self._write_high_watermarks)
+        self._or_fail(directory, self._write_checkpoints)
         return log
+
+    def _write_checkpoints(self, directory: LogDirectory) -> None:
+        self._write_recovery_points(directory)
+        self._write_high_watermarks(directory)
+        self._write_first_dirty_offsets(directory)
 
     def _give_up_move(self, directory: LogDirectory, error: OSError) -> NoReturn:
         """Takes the directory of a copy offline; raises the error itself if the broker cannot continue."""

@@ -61,6 +61,15 @@ class RememberedBatch(NamedTuple):
     last_offset: int
 
 
+class DescribedProducer(NamedTuple):
+    """One producer as DescribeProducers reports it."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+
+
 class _Producer:
     __slots__ = ("batches", "epoch", "timestamp_ms")
 
@@ -107,6 +116,18 @@ class ProducerStates:
         producer = self._producers.get(producer_id)
         return None if producer is None else (producer.epoch, tuple(producer.batches))
 
+    def described(self) -> list[DescribedProducer]:
+        """Returns every known producer, by its id."""
+        return [
+            DescribedProducer(
+                producer_id=producer_id,
+                epoch=producer.epoch,
+                last_sequence=producer.batches[-1].last_sequence if producer.batches else -1,
+                last_timestamp_ms=producer.timestamp_ms,
+            )
+            for producer_id, producer in sorted(self._producers.items())
+        ]
+
     def examine(self, found: Sequence[BatchSpan]) -> RememberedBatch | None:
         """Decides on the batches of one append; changes nothing.
 
@@ -141,7 +162,7 @@ class ProducerStates:
                 f"producer {span.producer_id} has epoch {producer.epoch},"
                 f" the batch {span.producer_epoch}",
             )
-        last_sequence = advanced(span.base_sequence, span.record_count - 1)
+        last_sequence = advanced(span.base_sequence, span.offset_count - 1)
         if span.producer_epoch == producer.epoch:
             # PID-1.
             if self._rules("PID-1"):
@@ -171,9 +192,9 @@ class ProducerStates:
         producer.batches.append(
             RememberedBatch(
                 span.base_sequence,
-                advanced(span.base_sequence, span.record_count - 1),
+                advanced(span.base_sequence, span.offset_count - 1),
                 first_offset,
-                first_offset + span.record_count - 1,
+                first_offset + span.offset_count - 1,
             )
         )
         producer.timestamp_ms = span.max_timestamp_ms
@@ -188,6 +209,13 @@ class ProducerStates:
         return any(
             producer.batches[-1].last_offset >= offset for producer in self._producers.values()
         )
+
+    def last_offsets(self) -> dict[int, int]:
+        """Returns the last offset of every known producer, by its id."""
+        return {
+            producer_id: producer.batches[-1].last_offset
+            for producer_id, producer in self._producers.items()
+        }
 
     def rebuild(self, batches: Iterable[BatchSpan]) -> None:
         """Starts anew from the batches of a log, in order (PID-5)."""

@@ -21,7 +21,13 @@ from dataclasses import dataclass, field, replace
 
 from system_under_test.log.epochs import LeaderEpochCache
 from system_under_test.log.producer_state import NO_PRODUCER_ID, ProducerStates
-from system_under_test.log.segment import Segment, intact_batches, segment_bases, segment_path
+from system_under_test.log.segment import (
+    CLEANED_SUFFIX,
+    Segment,
+    intact_batches,
+    segment_bases,
+    segment_path,
+)
 from system_under_test.protocol.record_batch import BatchSpan
 from system_under_test.rules import Rules
 from system_under_test.runtime import Storage
@@ -65,11 +71,13 @@ class _Scan:
 
     Attributes:
         epochs: Leader epochs of the checked batches, with their first offsets, oldest first.
+        is_damaged: Whether something was cut off that need not be checked, because it was durable.
     """
 
     segments: list[Segment] = field(default_factory=list)
     epochs: list[tuple[int, int]] = field(default_factory=list)
     cuts: list[LogCut] = field(default_factory=list)
+    is_damaged: bool = False
 
 
 def load_segments(
@@ -96,12 +104,15 @@ def load_segments(
         log_start_offset: As checkpointed.
         producers: Empty; the batches that are kept are entered (PID-5).
     """
+    for name in storage.list(directory):
+        if name.endswith(CLEANED_SUFFIX):
+            storage.remove(f"{directory}/{name}")  # an interrupted pass of the cleaner left it
     bases = segment_bases(storage, directory)
     is_new = not bases
     _finish_removal(storage, directory, bases, log_start_offset)
     reader = _Reader(storage, directory, epochs, producers, rules)
     scan = reader.scan(bases, checked_from=None if is_trusted else recovery_point)
-    if not is_trusted and _end_of(scan, log_start_offset) < recovery_point:
+    if not is_trusted and (scan.is_damaged or _end_of(scan, log_start_offset) < recovery_point):
         # Something that was durable is missing, and no power cut causes that. A disk that did it may have damaged
         # what lies below the recovery point, too: everything is checked.
         producers.clear()
@@ -114,7 +125,7 @@ def load_segments(
         epochs.clear()
         producers.clear()
     if not scan.segments:
-        segment = Segment(directory, log_start_offset)
+        segment = Segment(storage, directory, log_start_offset)
         storage.append(segment.path, b"")
         scan.segments.append(segment)
     end_offset = scan.segments[-1].end_offset
@@ -157,6 +168,7 @@ class _Reader:
         for index, base_offset in enumerate(bases):
             end_offset = scan.segments[-1].end_offset if scan.segments else base_offset
             if end_offset != base_offset:
+                is_checked = checked_from is None or base_offset >= checked_from
                 reason = f"the next segment begins at offset {base_offset}"
                 cut: LogCut | None = LogCut(end_offset=end_offset, size_bytes=0, reason=reason)
                 behind = bases[index:]
@@ -165,9 +177,11 @@ class _Reader:
                 is_checked = checked_from is not None and (
                     index + 1 == len(bases) or bases[index + 1] >= checked_from
                 )
-                cut = self._read(scan, Segment(self._directory, base_offset), is_checked=is_checked)
+                segment = Segment(self._storage, self._directory, base_offset)
+                cut = self._read(scan, segment, is_checked=is_checked)
                 behind = bases[index + 1 :]
             if cut is not None:
+                scan.is_damaged = checked_from is not None and not is_checked
                 removed_bytes = _remove(self._storage, self._directory, behind)
                 scan.cuts.append(replace(cut, size_bytes=cut.size_bytes + removed_bytes))
                 break
@@ -179,6 +193,8 @@ class _Reader:
         Returns:
             What was cut off, if anything.
         """
+        if scan.segments:
+            scan.segments[-1].seal()
         scan.segments.append(segment)
         # The previous process may have cut the file and been killed before it could flush.
         segment.may_regrow = is_checked
@@ -198,7 +214,7 @@ class _Reader:
             if is_checked and (defect := self._take_epoch(scan, span)):
                 defects.append(defect)
                 break
-            segment.add(span.base_offset, span.size_bytes, span.record_count)
+            segment.add(span.base_offset, span.size_bytes, span.offset_count, span.max_timestamp_ms)
             if span.producer_id != NO_PRODUCER_ID and producers is not None:
                 producers.appended(span, span.base_offset)
         cut_bytes = self._storage.size(segment.path) - segment.size_bytes

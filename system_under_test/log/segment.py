@@ -1,6 +1,13 @@
-"""One segment file of a log and the index of its batches, which is kept in memory only."""
+"""One segment file of a log and the index of its batches, which is kept in memory only.
 
-from bisect import bisect_right
+The index has every batch near the end of the file, where nearly all reads are, and below that one batch per
+`INDEX_INTERVAL_BYTES`; what lies between is found in the file. So the memory of a log grows with its bytes, by
+about 0.4 %, and not with the number of its batches.
+"""
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 
 from system_under_test.protocol.record_batch import (
@@ -12,10 +19,26 @@ from system_under_test.protocol.record_batch import (
 from system_under_test.runtime import Storage
 
 SEGMENT_SUFFIX = ".log"
+CLEANED_SUFFIX = ".cleaned"
+"""What the name of a file ends with that may replace a segment; see `cleaner.py`."""
 _NAME_DIGITS = 20
 
 SCAN_WINDOW_BYTES = 1 << 20
 """How much of a file a scan reads at once; a batch larger than that is read whole."""
+
+INDEX_INTERVAL_BYTES = 4096
+"""Distance of two entries of the index; Kafka's index.interval.bytes."""
+RECENT_MAX = 2048
+"""Batches at the end of the active segment that are all indexed; half of them leave together."""
+SEALED_RECENT_MAX = 64
+"""The same for a segment that is full. Small segments, which only tests have, stay indexed as a whole."""
+NO_TIMESTAMP = -1
+NO_FIRST_TIMESTAMP = 2**62
+"""So far ahead that no record is a segment's age younger."""
+
+_PLACE = struct.Struct(">qi")
+_LENGTH_END = 12
+_LOOK_BYTES = 2 * INDEX_INTERVAL_BYTES
 
 
 class Segment:
@@ -24,47 +47,106 @@ class Segment:
     Attributes:
         base_offset: Offset of the first record, and the file's name.
         end_offset: Offset after the last record.
-        batch_bases: Base offset of every batch, ascending.
-        batch_positions: Where in the file each batch begins.
+        first_timestamp_ms: The newest timestamp of the first batch, `NO_FIRST_TIMESTAMP` if there is none.
         may_regrow: Whether a power cut may bring back what was cut off the file.
     """
 
     __slots__ = (
+        "_largest_timestamp_ms",
+        "_recent_bases",
+        "_recent_positions",
+        "_sparse_bases",
+        "_sparse_positions",
+        "_storage",
+        "_timestamps_are_known",
         "base_offset",
-        "batch_bases",
-        "batch_positions",
         "end_offset",
+        "first_timestamp_ms",
         "may_regrow",
         "path",
         "size_bytes",
     )
 
-    def __init__(self, directory: str, base_offset: int) -> None:
+    def __init__(self, storage: Storage, directory: str, base_offset: int) -> None:
+        self._storage = storage
         self.base_offset = base_offset
         self.end_offset = base_offset
         self.path = segment_path(directory, base_offset)
         self.size_bytes = 0
-        self.batch_bases: list[int] = []
-        self.batch_positions: list[int] = []
         self.may_regrow = False
+        self.first_timestamp_ms = NO_FIRST_TIMESTAMP
+        self._largest_timestamp_ms = NO_TIMESTAMP
+        self._timestamps_are_known = True
+        # All batches from the first of these on; below, entries that are an interval apart.
+        self._recent_bases: list[int] = []
+        self._recent_positions: list[int] = []
+        self._sparse_bases = array("q")
+        self._sparse_positions = array("q")
 
-    def add(self, base_offset: int, size_bytes: int, record_count: int) -> None:
-        """Indexes a batch that was written at the end of the file."""
-        self.batch_bases.append(base_offset)
-        self.batch_positions.append(self.size_bytes)
+    @property
+    def index_entry_count(self) -> int:
+        """Number of batches in the index."""
+        return len(self._recent_bases) + len(self._sparse_bases)
+
+    def add(self, base_offset: int, size_bytes: int, offset_count: int, timestamp_ms: int) -> None:
+        """Indexes a batch that was written at the end of the file.
+
+        Args:
+            base_offset: Of the batch.
+            size_bytes: Of the batch.
+            offset_count: How many offsets it covers.
+            timestamp_ms: Its newest timestamp.
+        """
+        if not self.size_bytes:
+            self.first_timestamp_ms = timestamp_ms if timestamp_ms >= 0 else NO_FIRST_TIMESTAMP
+        self._recent_bases.append(base_offset)
+        self._recent_positions.append(self.size_bytes)
         self.size_bytes += size_bytes
-        self.end_offset = base_offset + record_count
+        self.end_offset = base_offset + offset_count
+        if timestamp_ms > self._largest_timestamp_ms:
+            self._largest_timestamp_ms = timestamp_ms
+        if len(self._recent_bases) > RECENT_MAX:
+            self._thin(RECENT_MAX // 2)
+
+    def seal(self) -> None:
+        """Prepares for no more appends: keeps a smaller index."""
+        if len(self._recent_bases) > SEALED_RECENT_MAX:
+            self._thin(len(self._recent_bases))
+
+    def largest_timestamp_ms(self) -> int:
+        """Returns the newest timestamp in the file, -1 if there is none.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        if not self._timestamps_are_known:
+            self._largest_timestamp_ms = max(
+                (
+                    span.max_timestamp_ms
+                    for span in intact_batches(self._storage, self.path, verify_crc=False)
+                ),
+                default=NO_TIMESTAMP,
+            )
+            self._timestamps_are_known = True
+        return self._largest_timestamp_ms
+
+    # Finding batches
 
     def range_of(self, start_offset: int, max_bytes: int, end_offset: int) -> tuple[int, int]:
         """Returns the bytes [begin, end) of the whole batches a read of this segment gives.
 
         They run from the batch that contains `start_offset` to the last one that ends below `end_offset` and
         within `max_bytes`; the first is there even if it alone is larger. An empty range means no batch.
+
+        Raises:
+            OSError: The disk failed.
         """
         if start_offset >= self.end_offset:
             return 0, 0
-        bases = self.batch_bases
-        positions = self.batch_positions
+        bases = self._recent_bases
+        if not bases or start_offset < bases[0]:
+            return self._older_range(start_offset, max_bytes, end_offset)
+        positions = self._recent_positions
         first = bisect_right(bases, start_offset) - 1
         # Batch i ends where batch i + 1 begins, so the batches below `end_offset` can be counted by bases.
         stop = len(bases) if end_offset >= self.end_offset else bisect_right(bases, end_offset) - 1
@@ -78,17 +160,121 @@ class Segment:
         return begin, end
 
     def base_of(self, offset: int) -> int:
-        """Returns the first offset of the batch that contains an offset of this segment."""
-        return self.batch_bases[bisect_right(self.batch_bases, offset) - 1]
+        """Returns the first offset of the batch that contains an offset of this segment.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        return self._batch_with(offset)[0]
 
     def cut(self, offset: int) -> None:
-        """Drops the batch that contains an offset and all after it from the index; the caller cuts the file."""
+        """Drops the batch that contains an offset and all after it from the index; the caller cuts the file.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        base_offset, position = self._batch_with(offset)
         self.may_regrow = True
-        keep = bisect_right(self.batch_bases, offset) - 1
-        self.end_offset = self.batch_bases[keep]
-        self.size_bytes = self.batch_positions[keep]
-        del self.batch_bases[keep:]
-        del self.batch_positions[keep:]
+        self.end_offset = base_offset
+        self.size_bytes = position
+        keep = bisect_left(self._recent_positions, position)
+        del self._recent_bases[keep:]
+        del self._recent_positions[keep:]
+        keep = bisect_left(self._sparse_positions, position)
+        del self._sparse_bases[keep:]
+        del self._sparse_positions[keep:]
+        self._timestamps_are_known = False
+        if not position:
+            self.first_timestamp_ms = NO_FIRST_TIMESTAMP
+
+    def _older_range(self, start_offset: int, max_bytes: int, end_offset: int) -> tuple[int, int]:
+        """As `range_of`, for a read that begins where not every batch is indexed."""
+        begin = self._batch_with(start_offset)[1]
+        end = self.size_bytes
+        if end_offset < self.end_offset:
+            end = self._batch_with(end_offset)[1]
+        if end - begin > max_bytes:
+            end = self._last_boundary(begin, begin + max_bytes)
+        return begin, end
+
+    def _batch_with(self, offset: int) -> tuple[int, int]:
+        """Returns base offset and position of the batch that contains an offset of this segment."""
+        bases = self._recent_bases
+        if bases and offset >= bases[0]:
+            index = bisect_right(bases, offset) - 1
+            return bases[index], self._recent_positions[index]
+        found = self._sparse_entry(bisect_right(self._sparse_bases, offset) - 1)
+        for base_offset, position, _ in self._walk(found[1]):
+            if base_offset > offset:
+                break
+            found = base_offset, position
+        return found
+
+    def _last_boundary(self, begin: int, limit: int) -> int:
+        """Returns the last end of a batch at or below a position, at least the end of the batch at `begin`."""
+        entry = bisect_right(self._sparse_positions, limit) - 1
+        start = max(begin, self._sparse_entry(entry)[1])
+        recent = self._recent_positions
+        if recent and recent[0] <= limit:
+            start = max(begin, recent[bisect_right(recent, limit) - 1])
+        boundary = start
+        for _, position, end in self._walk(start):
+            if end > limit:
+                return end if position == begin else boundary
+            boundary = end
+        return boundary
+
+    def _sparse_entry(self, index: int) -> tuple[int, int]:
+        """Returns base offset and position of an entry; those of the file's first batch for -1."""
+        if index < 0:
+            return self.base_offset, 0
+        return self._sparse_bases[index], self._sparse_positions[index]
+
+    def _walk(self, position: int) -> Iterator[tuple[int, int, int]]:
+        """Yields base offset, begin and end of the batches from a position on, read from the file."""
+        window, window_start = b"", position
+        indexed = position
+        while position < self.size_bytes:
+            at = position - window_start
+            if at + _LENGTH_END > len(window):
+                window, window_start, at = (
+                    self._storage.read(self.path, position, _LOOK_BYTES),
+                    position,
+                    0,
+                )
+            if position >= indexed:
+                indexed = self._next_indexed(position)
+            end = indexed
+            base_offset = self.base_offset
+            if at + _LENGTH_END <= len(window):
+                base_offset, length = _PLACE.unpack_from(window, at)
+                # A damaged length: what lies up to the next entry of the index counts as one batch, and its reader
+                # finds the damage.
+                if length > 0 and position + _LENGTH_END + length <= indexed:
+                    end = position + _LENGTH_END + length
+            yield base_offset, position, end
+            position = end
+
+    def _next_indexed(self, position: int) -> int:
+        """Returns the position of the first indexed batch behind a position, or the end of the file."""
+        index = bisect_right(self._sparse_positions, position)
+        if index < len(self._sparse_positions):
+            return self._sparse_positions[index]
+        recent = self._recent_positions
+        index = bisect_right(recent, position)
+        return recent[index] if index < len(recent) else self.size_bytes
+
+    def _thin(self, count: int) -> None:
+        """Keeps only every so many bytes one of the oldest indexed batches."""
+        bases, positions = self._sparse_bases, self._sparse_positions
+        for base_offset, position in zip(
+            self._recent_bases[:count], self._recent_positions[:count], strict=True
+        ):
+            if not positions or position - positions[-1] >= INDEX_INTERVAL_BYTES:
+                bases.append(base_offset)
+                positions.append(position)
+        del self._recent_bases[:count]
+        del self._recent_positions[:count]
 
 
 def segment_path(directory: str, base_offset: int) -> str:

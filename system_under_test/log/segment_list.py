@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterator
 
+from system_under_test.invariants import check_invariant
 from system_under_test.log.segment import Segment, intact_batches
 from system_under_test.protocol.record_batch import BatchHeader, BatchSpan, read_headers
 from system_under_test.runtime import Storage
@@ -31,12 +32,30 @@ class SegmentList:
         Raises:
             OSError: The disk failed.
         """
-        segment = Segment(self._directory, base_offset)
+        segment = Segment(self._storage, self._directory, base_offset)
         self._storage.append(segment.path, b"")
+        if self._segments:
+            self._segments[-1].seal()
         self._segments.append(segment)
         self._bases.append(base_offset)
         self.active = segment
         return segment
+
+    def begins_behind(self, segment: Segment) -> bool:
+        """Whether a segment was removed because the log start rose."""
+        return segment.base_offset < self._bases[0]
+
+    def __iter__(self) -> Iterator[Segment]:
+        """Yields the segments in offset order; the list must not change meanwhile."""
+        return iter(self._segments)
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(segment.size_bytes for segment in self._segments)
 
     # Reading
 
@@ -99,6 +118,27 @@ class SegmentList:
             if (index >= first and segment.base_offset < target) or segment.may_regrow
         ]
 
+    def replace(self, segment: Segment, path: str) -> None:
+        """Replaces the file of a segment, not the active one, by another with the same offsets.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        self._storage.replace(path, segment.path)
+        made = Segment(self._storage, self._directory, segment.base_offset)
+        for span in intact_batches(self._storage, segment.path, verify_crc=False):
+            made.add(span.base_offset, span.size_bytes, span.offset_count, span.max_timestamp_ms)
+        check_invariant(
+            made.end_offset == segment.end_offset,
+            "LOG-OFFSETS",
+            "a compacted segment has the offsets that it had",
+            end_offset=made.end_offset,
+            before=segment.end_offset,
+        )
+        made.may_regrow = segment.may_regrow
+        made.seal()
+        self._segments[self._segments.index(segment)] = made
+
     # Removing
 
     def cut(self, offset: int) -> int:
@@ -121,13 +161,17 @@ class SegmentList:
         """
         self._remove_behind(0)
 
+    def has_wholly_below(self, offset: int) -> bool:
+        """Whether `remove_below` would remove anything."""
+        return len(self._segments) > 1 and self._bases[1] <= offset
+
     def remove_below(self, offset: int) -> None:
         """Removes the segments that lie wholly below an offset, but never the active one.
 
         Raises:
             OSError: The disk failed.
         """
-        while len(self._segments) > 1 and self._bases[1] <= offset:
+        while self.has_wholly_below(offset):
             self._storage.remove(self._segments[0].path)
             del self._segments[0], self._bases[0]
 

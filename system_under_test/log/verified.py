@@ -33,6 +33,13 @@ class VerifiedBatches:
         found = spans(data, verify_crc=True)
         if not found:
             raise CorruptBatchError("there is no batch to append")
+        for span in found:
+            # Only a cleaner removes records.
+            if span.record_count != span.offset_count:
+                raise CorruptBatchError(
+                    f"batch at byte {span.position}: {span.record_count} records in "
+                    f"{span.offset_count} offsets"
+                )
         return cls(data, tuple(found))
 
     def stamped(self, base_offset: int, leader_epoch: int) -> bytes:

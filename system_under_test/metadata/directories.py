@@ -76,11 +76,11 @@ def first_directories(image: ClusterImage, replicas: tuple[int, ...]) -> tuple[U
     """
     if not any(len(broker.log_dirs) > 1 for broker in image.brokers.values()):
         return ()
-    return tuple(_first_directory(image.brokers[broker_id]) for broker_id in replicas)
+    return tuple(_first_directory(image.brokers.get(broker_id)) for broker_id in replicas)
 
 
-def _first_directory(broker: BrokerRegistration) -> UUID:
-    if not broker.log_dirs:
+def _first_directory(broker: BrokerRegistration | None) -> UUID:
+    if broker is None or not broker.log_dirs:
         return MIGRATING_DIRECTORY
     return broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED_DIRECTORY
 

@@ -9,7 +9,7 @@ Look-ups by broker scan all partitions: they are needed for rare events only (fe
 are small.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -80,6 +80,11 @@ class PartitionRegistration:
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
     directories: tuple[UUID, ...] = ()
+
+    @property
+    def has_preferred_leader(self) -> bool:
+        """Whether the first replica leads."""
+        return self.leader == self.replicas[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +208,20 @@ class ClusterImage:
         self.last_offset = offset
         _REPLAY[type(record)](self, offset, record)
 
+    def load(self, records: Iterable[MetadataRecord], *, last_offset: int) -> None:
+        """Replays the records of a snapshot into an empty image (RAFT-8).
+
+        Args:
+            records: The whole snapshot.
+            last_offset: Offset of the last record of the log that the snapshot covers.
+
+        Raises:
+            InvariantViolation: A record does not fit the ones before it.
+        """
+        for record in records:
+            _REPLAY[type(record)](self, last_offset, record)
+        self.last_offset = last_offset
+
     @property
     def elr_on(self) -> bool:
         """Whether eligible leader replicas are finalized in the metadata; independent of the node's settings."""
@@ -225,6 +244,14 @@ class ClusterImage:
     def leaderless_partitions(self) -> list[PartitionRegistration]:
         """Returns the partitions without a leader, ordered by topic name and index."""
         return self._select(lambda registration: registration.leader == NO_LEADER)
+
+    def is_imbalanced(self) -> bool:
+        """Whether any partition is not led by its preferred leader."""
+        return any(not one.has_preferred_leader for one in self.partitions.values())
+
+    def imbalanced_partitions(self) -> list[PartitionRegistration]:
+        """Returns the partitions that their preferred leader does not lead, ordered by topic name and index."""
+        return self._select(lambda registration: not registration.has_preferred_leader)
 
     def partitions_with_in_isr(self, broker_id: int) -> list[PartitionRegistration]:
         """Returns the partitions that have a broker in the ISR, ordered by topic name and index."""

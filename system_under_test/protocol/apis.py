@@ -5,76 +5,28 @@ canonical version, a handler responds in that version, and the response is conve
 this table are neither advertised nor served. `docs/protocol.md` is generated from it.
 """
 
-from dataclasses import dataclass
-from typing import Any
-
 from system_under_test.protocol import messages as m
+from system_under_test.protocol.api import BROKER, CONTROLLER, Api, Canonical
+from system_under_test.protocol.api import one_range as _one
+from system_under_test.protocol.group_apis import GROUP_APIS
 
-BROKER = "broker"
-CONTROLLER = "controller"
+__all__ = ["APIS", "BROKER", "CONTROLLER", "Api", "Canonical"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Canonical:
-    """The version that handlers use, and the wire versions that are converted to it.
-
-    Attributes:
-        first, last: Inclusive range of wire versions.
-        request, response: The `kio` entity types of the canonical version.
-    """
-
-    first: int
-    last: int
-    request: type[Any]
-    response: type[Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Api:
-    """One API.
-
-    Attributes:
-        key: Kafka's API key.
-        module: Name of the package under `kio.schema` that has all versions.
-        roles: Which nodes serve it.
-        canonical: One or more ranges, ascending and without a gap.
-        advertised_min: The smallest version in the ApiVersions response; differs from what is served for
-            Produce only (KAFKA-18659).
-        purpose: One line for `docs/protocol.md`.
-        notes: Exceptions and limits, for the same document; whole sentences.
-    """
-
-    key: int
-    name: str
-    module: str
-    roles: tuple[str, ...]
-    canonical: tuple[Canonical, ...]
-    purpose: str
-    advertised_min: int | None = None
-    notes: str = ""
-
-    @property
-    def min_version(self) -> int:
-        """Smallest version that is served."""
-        return self.canonical[0].first
-
-    @property
-    def max_version(self) -> int:
-        """Largest version that is served."""
-        return self.canonical[-1].last
-
-
-def _one(first: int, last: int, request: type[Any], response: type[Any]) -> tuple[Canonical, ...]:
-    return (Canonical(first=first, last=last, request=request, response=response),)
-
-
-APIS: tuple[Api, ...] = (
+_OTHERS: tuple[Api, ...] = (
     Api(
         key=0,
         name="Produce",
         module="produce",
         roles=(BROKER,),
-        canonical=_one(3, 11, m.produce_request.ProduceRequest, m.produce_response.ProduceResponse),
+        canonical=(
+            *_one(3, 12, m.produce_request.ProduceRequest, m.produce_response.ProduceResponse),
+            *_one(
+                13,
+                13,
+                m.produce_by_id_request.ProduceRequest,
+                m.produce_by_id_response.ProduceResponse,
+            ),
+        ),
         # Old librdkafka silently sends uncompressed batches to brokers that do not advertise version 0. Kafka
         # advertises version 0 and refuses it.
         advertised_min=0,
@@ -82,13 +34,14 @@ APIS: tuple[Api, ...] = (
         notes=(
             "Versions 0 to 2 are advertised and refused, as by Kafka 4: without them old "
             "librdkafka silently stops compressing. The records of a partition are exactly one "
-            "batch of format 2, which is stored unchanged, except that the timestamp type becomes "
-            "CreateTime; an incomplete batch behind it is ignored. Its checksum is verified, and its "
-            "records are compared with its header. gzip is decompressed for that, up to 64 MiB; "
-            "other codecs are not. zstd needs version 7. These are refused: control and "
-            "transactional batches, writes to `__consumer_offsets`, and, from "
-            "profile `kafka-4.0` on, records more than an hour ahead of the broker's clock. "
-            "With acks=0 an error closes the connection."
+            "batch of format 2, which is stored unchanged, except for the timestamps of a topic with "
+            "LogAppendTime; in others the timestamp type becomes CreateTime. An incomplete batch "
+            "behind it is ignored. Its checksum is verified, and its records are compared with its "
+            "header. gzip is decompressed for that, up to 64 MiB; other codecs are not. zstd needs "
+            "version 7. These are refused: control and transactional batches, writes to "
+            "`__consumer_offsets`, and, from profile `kafka-4.0` on, records more than an hour ahead "
+            "of the broker's clock (message.timestamp.after.max.ms). "
+            "With acks=0 an error closes the connection. Version 13 identifies topics by id."
         ),
     ),
     Api(
@@ -105,14 +58,15 @@ APIS: tuple[Api, ...] = (
             ),
             Canonical(
                 first=13,
-                last=17,
+                last=18,
                 request=m.fetch_request.FetchRequest,
                 response=m.fetch_response.FetchResponse,
             ),
         ),
         purpose="read record batches; followers use it as well",
         notes=(
-            "Versions up to 12 identify topics by name, later ones by id. Sessions (KIP-227) "
+            "Versions up to 12 identify topics by name, later ones by id. The high watermark that "
+            "version 18 has in requests is for the metadata log, which brokers do not serve. Sessions (KIP-227) "
             "are declined as by a broker whose session cache is full: a full fetch gets session "
             "id 0, an incremental one FETCH_SESSION_ID_NOT_FOUND. From version 11 on, a consumer "
             "may fetch from a follower, which serves it below its own high watermark (KIP-392). No "
@@ -137,7 +91,7 @@ APIS: tuple[Api, ...] = (
         roles=(BROKER,),
         canonical=_one(
             1,
-            9,
+            10,
             m.list_offsets_request.ListOffsetsRequest,
             m.list_offsets_response.ListOffsetsResponse,
         ),
@@ -148,7 +102,8 @@ APIS: tuple[Api, ...] = (
             "from 9; earlier versions get UNSUPPORTED_VERSION. Versions up to 4 get "
             "LEADER_NOT_AVAILABLE instead of OFFSET_NOT_AVAILABLE. Compressed batches are not "
             "decompressed: for a timestamp inside such a batch the response is the first "
-            "offset of the batch."
+            "offset of the batch. The time limit of version 10 is for tiered storage, which does "
+            "not exist."
         ),
     ),
     Api(
@@ -157,7 +112,7 @@ APIS: tuple[Api, ...] = (
         module="metadata",
         roles=(BROKER,),
         canonical=_one(
-            0, 12, m.metadata_request.MetadataRequest, m.metadata_response.MetadataResponse
+            0, 13, m.metadata_request.MetadataRequest, m.metadata_response.MetadataResponse
         ),
         purpose="brokers, topics, leaders",
         notes=(
@@ -165,106 +120,6 @@ APIS: tuple[Api, ...] = (
             "of topics means all of them, and offline replicas are left out with "
             "REPLICA_NOT_AVAILABLE."
         ),
-    ),
-    Api(
-        key=8,
-        name="OffsetCommit",
-        module="offset_commit",
-        roles=(BROKER,),
-        canonical=_one(
-            2,
-            8,
-            m.offset_commit_request.OffsetCommitRequest,
-            m.offset_commit_response.OffsetCommitResponse,
-        ),
-        purpose="store the offsets of a group",
-    ),
-    Api(
-        key=9,
-        name="OffsetFetch",
-        module="offset_fetch",
-        roles=(BROKER,),
-        canonical=_one(
-            1,
-            8,
-            m.offset_fetch_request.OffsetFetchRequest,
-            m.offset_fetch_response.OffsetFetchResponse,
-        ),
-        purpose="read the offsets of a group",
-        notes=(
-            "Versions up to 7 are about one group. Version 1 has no error for the group: every "
-            "requested partition gets it."
-        ),
-    ),
-    Api(
-        key=10,
-        name="FindCoordinator",
-        module="find_coordinator",
-        roles=(BROKER,),
-        canonical=_one(
-            0,
-            4,
-            m.find_coordinator_request.FindCoordinatorRequest,
-            m.find_coordinator_response.FindCoordinatorResponse,
-        ),
-        purpose="find the coordinator of a group; there are no transactions",
-        notes=(
-            "Key types other than groups get INVALID_REQUEST. Versions up to 3 are about one key."
-        ),
-    ),
-    Api(
-        key=11,
-        name="JoinGroup",
-        module="join_group",
-        roles=(BROKER,),
-        canonical=_one(
-            0,
-            9,
-            m.join_group_request.JoinGroupRequest,
-            m.join_group_response.JoinGroupResponse,
-        ),
-        purpose="become a member of a classic group",
-        notes=("From version 4 on, a new member gets its id first (MEMBER_ID_REQUIRED, KIP-394)."),
-    ),
-    Api(
-        key=12,
-        name="Heartbeat",
-        module="heartbeat",
-        roles=(BROKER,),
-        canonical=_one(
-            0,
-            4,
-            m.heartbeat_request.HeartbeatRequest,
-            m.heartbeat_response.HeartbeatResponse,
-        ),
-        purpose="stay a member",
-    ),
-    Api(
-        key=13,
-        name="LeaveGroup",
-        module="leave_group",
-        roles=(BROKER,),
-        canonical=_one(
-            0,
-            5,
-            m.leave_group_request.LeaveGroupRequest,
-            m.leave_group_response.LeaveGroupResponse,
-        ),
-        purpose="stop being a member",
-        notes=("Versions up to 2 are about one member."),
-    ),
-    Api(
-        key=14,
-        name="SyncGroup",
-        module="sync_group",
-        roles=(BROKER,),
-        canonical=_one(
-            0,
-            5,
-            m.sync_group_request.SyncGroupRequest,
-            m.sync_group_response.SyncGroupResponse,
-        ),
-        purpose="get a share of the partitions",
     ),
     Api(
         key=18,
@@ -312,13 +167,30 @@ APIS: tuple[Api, ...] = (
         notes=("Versions up to 5 have names only."),
     ),
     Api(
+        key=21,
+        name="DeleteRecords",
+        module="delete_records",
+        roles=(BROKER,),
+        canonical=_one(
+            0,
+            2,
+            m.delete_records_request.DeleteRecordsRequest,
+            m.delete_records_response.DeleteRecordsResponse,
+        ),
+        purpose="raise the log start of partitions (KIP-107)",
+        notes=(
+            "Responds when all replicas that are alive have the new log start. Refused for "
+            "`__consumer_offsets` and for topics whose cleanup policy is not delete."
+        ),
+    ),
+    Api(
         key=22,
         name="InitProducerId",
         module="init_producer_id",
         roles=(BROKER,),
         canonical=_one(
             0,
-            4,
+            5,
             m.init_producer_id_request.InitProducerIdRequest,
             m.init_producer_id_response.InitProducerIdResponse,
         ),
@@ -383,6 +255,33 @@ APIS: tuple[Api, ...] = (
         notes="The sizes of the volumes are not reported (-1).",
     ),
     Api(
+        key=37,
+        name="CreatePartitions",
+        module="create_partitions",
+        roles=(BROKER, CONTROLLER),
+        canonical=_one(
+            0,
+            3,
+            m.create_partitions_request.CreatePartitionsRequest,
+            m.create_partitions_response.CreatePartitionsResponse,
+        ),
+        purpose="add partitions to topics; a broker forwards it",
+    ),
+    Api(
+        key=43,
+        name="ElectLeaders",
+        module="elect_leaders",
+        roles=(BROKER, CONTROLLER),
+        canonical=_one(
+            0,
+            2,
+            m.elect_leaders_request.ElectLeadersRequest,
+            m.elect_leaders_response.ElectLeadersResponse,
+        ),
+        purpose="elect preferred leaders, or any live replica (unclean); a broker forwards it",
+        notes=("Version 0 elects preferred leaders only, and has no error for the request."),
+    ),
+    Api(
         key=44,
         name="IncrementalAlterConfigs",
         module="incremental_alter_configs",
@@ -393,7 +292,34 @@ APIS: tuple[Api, ...] = (
             m.incremental_alter_configs_request.IncrementalAlterConfigsRequest,
             m.incremental_alter_configs_response.IncrementalAlterConfigsResponse,
         ),
-        purpose="change min.insync.replicas or unclean.leader.election.enable; a broker forwards it",
+        purpose="change settings of topics, or of the cluster for all topics; a broker forwards it",
+    ),
+    Api(
+        key=45,
+        name="AlterPartitionReassignments",
+        module="alter_partition_reassignments",
+        roles=(BROKER, CONTROLLER),
+        canonical=_one(
+            0,
+            1,
+            m.alter_reassignments_request.AlterPartitionReassignmentsRequest,
+            m.alter_reassignments_response.AlterPartitionReassignmentsResponse,
+        ),
+        purpose="give partitions other replicas, or cancel that; a broker forwards it",
+        notes=("A partition that the request names twice gets INVALID_REQUEST."),
+    ),
+    Api(
+        key=46,
+        name="ListPartitionReassignments",
+        module="list_partition_reassignments",
+        roles=(BROKER, CONTROLLER),
+        canonical=_one(
+            0,
+            0,
+            m.list_reassignments_request.ListPartitionReassignmentsRequest,
+            m.list_reassignments_response.ListPartitionReassignmentsResponse,
+        ),
+        purpose="reassignments in progress; a broker forwards it",
     ),
     Api(
         key=52,
@@ -456,6 +382,20 @@ APIS: tuple[Api, ...] = (
         purpose="a leader proposes an ISR",
     ),
     Api(
+        key=59,
+        name="FetchSnapshot",
+        module="fetch_snapshot",
+        roles=(CONTROLLER,),
+        canonical=_one(
+            0,
+            0,
+            m.fetch_snapshot_request.FetchSnapshotRequest,
+            m.fetch_snapshot_response.FetchSnapshotResponse,
+        ),
+        purpose="read a part of a snapshot of the metadata log",
+        notes="Version 1 adds directory ids and endpoints, which only dynamic voters need.",
+    ),
+    Api(
         key=60,
         name="DescribeCluster",
         module="describe_cluster",
@@ -467,6 +407,19 @@ APIS: tuple[Api, ...] = (
             m.describe_cluster_response.DescribeClusterResponse,
         ),
         purpose="brokers, and which of them are fenced",
+    ),
+    Api(
+        key=61,
+        name="DescribeProducers",
+        module="describe_producers",
+        roles=(BROKER,),
+        canonical=_one(
+            0,
+            0,
+            m.describe_producers_request.DescribeProducersRequest,
+            m.describe_producers_response.DescribeProducersResponse,
+        ),
+        purpose="what a partition knows of its idempotent producers (KIP-664)",
     ),
     Api(
         key=62,
@@ -534,4 +487,6 @@ APIS: tuple[Api, ...] = (
         purpose="partitions with ISR, ELR and last-known ELR, page by page (KIP-966)",
     ),
 )
+
+APIS: tuple[Api, ...] = tuple(sorted((*_OTHERS, *GROUP_APIS), key=lambda api: api.key))
 """In the order of the keys. To serve another API, add its row."""

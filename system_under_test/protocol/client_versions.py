@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from system_under_test.protocol.apis import APIS, Api
+from system_under_test.protocol.apis import APIS, Api, Canonical
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.lost import check_for_losses
 from system_under_test.protocol.messages import api_versions_request
@@ -39,38 +39,46 @@ class Spoken:
     Attributes:
         api: Its row in the table of the reference system.
         first, last: Inclusive range of versions.
+        canonical: Which of the canonical versions in the row clients use.
     """
 
     api: Api
     first: int
     last: int
+    canonical: Canonical
 
     @property
     def request(self) -> type[Any]:
         """Type of the canonical request."""
-        return self.api.canonical[-1].request
+        return self.canonical.request
 
     @property
     def response(self) -> type[Any]:
         """Type of the canonical response."""
-        return self.api.canonical[-1].response
+        return self.canonical.response
 
 
-def _spoken(name: str, first: int, last: int) -> Spoken:
-    return Spoken(api=next(api for api in APIS if api.name == name), first=first, last=last)
+BY_NAME, BY_ID = 0, -1
+"""Which canonical version of an API that has two: that with names of topics, or that with ids."""
+
+
+def _spoken(name: str, first: int, last: int, which: int = BY_NAME) -> Spoken:
+    api = next(api for api in APIS if api.name == name)
+    return Spoken(api=api, first=first, last=last, canonical=api.canonical[which])
 
 
 SPOKEN: dict[int, Spoken] = {
     one.api.key: one
     for one in (
         _spoken("Produce", 9, 13),
-        _spoken("Fetch", 12, 18),
+        _spoken("Fetch", 12, 18, BY_ID),
         _spoken("ListOffsets", 7, 11),
         _spoken("Metadata", 12, 13),
         # Version 10 identifies topics by id, which a member of a group does not need to know.
         _spoken("OffsetCommit", 8, 9),
         _spoken("OffsetFetch", 8, 9),
         _spoken("FindCoordinator", 4, 6),
+        _spoken("AlterPartitionReassignments", 0, 1),
         _spoken("DescribeQuorum", 1, 2),
         _spoken("DescribeCluster", 0, 2),
     )

@@ -9,7 +9,7 @@ constructor that it replaces, so that a field forgotten here, or added by kio, i
 """
 
 from dataclasses import fields
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +20,8 @@ from system_under_test.protocol.messages import (
     produce_request,
     produce_response,
 )
+
+EPOCH = datetime.fromtimestamp(0, UTC)
 
 _NO_LEADER = fetch_response.LeaderIdAndEpoch()
 _NO_DIVERGENCE = fetch_response.EpochEndOffset()
@@ -206,6 +208,7 @@ def fetched_data(
     records: bytes | None,
     current_leader: Any = _NO_LEADER,
     diverging_epoch: Any = _NO_DIVERGENCE,
+    snapshot_id: Any = _NO_SNAPSHOT,
 ) -> Any:
     """Makes the `PartitionData` of a fetch response; without transactions, all that is committed is stable."""
     made: Any = _new(_PartitionData)
@@ -216,7 +219,7 @@ def fetched_data(
     _data_log_start_offset(made, log_start_offset)
     _data_diverging_epoch(made, diverging_epoch)
     _data_current_leader(made, current_leader)
-    _data_snapshot_id(made, _NO_SNAPSHOT)
+    _data_snapshot_id(made, snapshot_id)
     _data_aborted_transactions(made, None)
     _data_preferred_read_replica(made, -1)
     _data_records(made, records)
@@ -261,13 +264,21 @@ def produce_of(topic: str, partition: int, records: bytes, acks: int, timeout: t
     return made
 
 
-def produced_partition(index: int, error_code: int, base_offset: int, log_start_offset: int) -> Any:
-    """Makes a `PartitionProduceResponse`; timestamps are the producer's."""
+def produced_partition(
+    index: int,
+    error_code: int,
+    base_offset: int,
+    log_start_offset: int,
+    append_time_ms: int | None = None,
+) -> Any:
+    """Makes a `PartitionProduceResponse`; timestamps are the producer's unless the log gave the records one."""
     made: Any = _new(_PartitionProduceResponse)
     _placed_index(made, index)
     _placed_error_code(made, error_code)
     _placed_base_offset(made, base_offset)
-    _placed_log_append_time(made, None)
+    _placed_log_append_time(
+        made, None if append_time_ms is None else EPOCH + timedelta(milliseconds=append_time_ms)
+    )
     _placed_log_start_offset(made, log_start_offset)
     _placed_record_errors(made, ())
     _placed_error_message(made, None)

@@ -5,8 +5,8 @@ reference. Nested types repeat names across APIs (`PartitionData`), so the schem
 their classes: `fetch_request.FetchPartition(...)`. Durations are `datetime.timedelta`, made by `millis`; records
 are opaque `bytes`, uuids are `uuid.UUID`.
 
-Other versions exist on the wire only (`apis.py`). Only Fetch has two canonical versions, because old clients
-identify topics by name and new ones by id.
+Other versions exist on the wire only (`apis.py`). Produce, Fetch, OffsetCommit and OffsetFetch have two canonical
+versions, because old clients identify topics by name and new ones by id.
 """
 
 import io
@@ -18,6 +18,8 @@ from kio.schema.allocate_producer_ids.v0 import request as allocate_producer_ids
 from kio.schema.allocate_producer_ids.v0 import response as allocate_producer_ids_response
 from kio.schema.alter_partition.v3 import request as alter_partition_request
 from kio.schema.alter_partition.v3 import response as alter_partition_response
+from kio.schema.alter_partition_reassignments.v1 import request as alter_reassignments_request
+from kio.schema.alter_partition_reassignments.v1 import response as alter_reassignments_response
 from kio.schema.alter_replica_log_dirs.v2 import request as alter_replica_log_dirs_request
 from kio.schema.alter_replica_log_dirs.v2 import response as alter_replica_log_dirs_response
 from kio.schema.api_versions.v4 import request as api_versions_request
@@ -30,20 +32,32 @@ from kio.schema.broker_heartbeat.v1 import request as broker_heartbeat_request
 from kio.schema.broker_heartbeat.v1 import response as broker_heartbeat_response
 from kio.schema.broker_registration.v4 import request as broker_registration_request
 from kio.schema.broker_registration.v4 import response as broker_registration_response
+from kio.schema.create_partitions.v3 import request as create_partitions_request
+from kio.schema.create_partitions.v3 import response as create_partitions_response
 from kio.schema.create_topics.v7 import request as create_topics_request
 from kio.schema.create_topics.v7 import response as create_topics_response
+from kio.schema.delete_groups.v2 import request as delete_groups_request
+from kio.schema.delete_groups.v2 import response as delete_groups_response
+from kio.schema.delete_records.v2 import request as delete_records_request
+from kio.schema.delete_records.v2 import response as delete_records_response
 from kio.schema.delete_topics.v6 import request as delete_topics_request
 from kio.schema.delete_topics.v6 import response as delete_topics_response
 from kio.schema.describe_cluster.v2 import request as describe_cluster_request
 from kio.schema.describe_cluster.v2 import response as describe_cluster_response
 from kio.schema.describe_configs.v4 import request as describe_configs_request
 from kio.schema.describe_configs.v4 import response as describe_configs_response
+from kio.schema.describe_groups.v6 import request as describe_groups_request
+from kio.schema.describe_groups.v6 import response as describe_groups_response
 from kio.schema.describe_log_dirs.v4 import request as describe_log_dirs_request
 from kio.schema.describe_log_dirs.v4 import response as describe_log_dirs_response
+from kio.schema.describe_producers.v0 import request as describe_producers_request
+from kio.schema.describe_producers.v0 import response as describe_producers_response
 from kio.schema.describe_quorum.v2 import request as describe_quorum_request
 from kio.schema.describe_quorum.v2 import response as describe_quorum_response
 from kio.schema.describe_topic_partitions.v0 import request as describe_topic_partitions_request
 from kio.schema.describe_topic_partitions.v0 import response as describe_topic_partitions_response
+from kio.schema.elect_leaders.v2 import request as elect_leaders_request
+from kio.schema.elect_leaders.v2 import response as elect_leaders_response
 from kio.schema.end_quorum_epoch.v1 import request as end_quorum_epoch_request
 from kio.schema.end_quorum_epoch.v1 import response as end_quorum_epoch_response
 from kio.schema.fetch.v12 import request as fetch_by_name_request
@@ -64,18 +78,30 @@ from kio.schema.join_group.v9 import request as join_group_request
 from kio.schema.join_group.v9 import response as join_group_response
 from kio.schema.leave_group.v5 import request as leave_group_request
 from kio.schema.leave_group.v5 import response as leave_group_response
+from kio.schema.list_groups.v5 import request as list_groups_request
+from kio.schema.list_groups.v5 import response as list_groups_response
 from kio.schema.list_offsets.v9 import request as list_offsets_request
 from kio.schema.list_offsets.v9 import response as list_offsets_response
+from kio.schema.list_partition_reassignments.v0 import request as list_reassignments_request
+from kio.schema.list_partition_reassignments.v0 import response as list_reassignments_response
 from kio.schema.metadata.v12 import request as metadata_request
 from kio.schema.metadata.v12 import response as metadata_response
 from kio.schema.offset_commit.v8 import request as offset_commit_request
 from kio.schema.offset_commit.v8 import response as offset_commit_response
+from kio.schema.offset_commit.v10 import request as offset_commit_by_id_request
+from kio.schema.offset_commit.v10 import response as offset_commit_by_id_response
+from kio.schema.offset_delete.v0 import request as offset_delete_request
+from kio.schema.offset_delete.v0 import response as offset_delete_response
 from kio.schema.offset_fetch.v8 import request as offset_fetch_request
 from kio.schema.offset_fetch.v8 import response as offset_fetch_response
+from kio.schema.offset_fetch.v10 import request as offset_fetch_by_id_request
+from kio.schema.offset_fetch.v10 import response as offset_fetch_by_id_response
 from kio.schema.offset_for_leader_epoch.v4 import request as offset_for_leader_epoch_request
 from kio.schema.offset_for_leader_epoch.v4 import response as offset_for_leader_epoch_response
 from kio.schema.produce.v11 import request as produce_request
 from kio.schema.produce.v11 import response as produce_response
+from kio.schema.produce.v13 import request as produce_by_id_request
+from kio.schema.produce.v13 import response as produce_by_id_response
 from kio.schema.sync_group.v5 import request as sync_group_request
 from kio.schema.sync_group.v5 import response as sync_group_response
 from kio.schema.vote.v2 import request as vote_request
@@ -88,6 +114,8 @@ __all__ = [
     "allocate_producer_ids_response",
     "alter_partition_request",
     "alter_partition_response",
+    "alter_reassignments_request",
+    "alter_reassignments_response",
     "alter_replica_log_dirs_request",
     "alter_replica_log_dirs_response",
     "api_versions_request",
@@ -100,21 +128,33 @@ __all__ = [
     "broker_heartbeat_response",
     "broker_registration_request",
     "broker_registration_response",
+    "create_partitions_request",
+    "create_partitions_response",
     "create_topics_request",
     "create_topics_response",
     "decode",
+    "delete_groups_request",
+    "delete_groups_response",
+    "delete_records_request",
+    "delete_records_response",
     "delete_topics_request",
     "delete_topics_response",
     "describe_cluster_request",
     "describe_cluster_response",
     "describe_configs_request",
     "describe_configs_response",
+    "describe_groups_request",
+    "describe_groups_response",
     "describe_log_dirs_request",
     "describe_log_dirs_response",
+    "describe_producers_request",
+    "describe_producers_response",
     "describe_quorum_request",
     "describe_quorum_response",
     "describe_topic_partitions_request",
     "describe_topic_partitions_response",
+    "elect_leaders_request",
+    "elect_leaders_response",
     "encode",
     "end_quorum_epoch_request",
     "end_quorum_epoch_response",
@@ -136,18 +176,30 @@ __all__ = [
     "join_group_response",
     "leave_group_request",
     "leave_group_response",
+    "list_groups_request",
+    "list_groups_response",
     "list_offsets_request",
     "list_offsets_response",
+    "list_reassignments_request",
+    "list_reassignments_response",
     "message_name",
     "metadata_request",
     "metadata_response",
     "millis",
+    "offset_commit_by_id_request",
+    "offset_commit_by_id_response",
     "offset_commit_request",
     "offset_commit_response",
+    "offset_delete_request",
+    "offset_delete_response",
+    "offset_fetch_by_id_request",
+    "offset_fetch_by_id_response",
     "offset_fetch_request",
     "offset_fetch_response",
     "offset_for_leader_epoch_request",
     "offset_for_leader_epoch_response",
+    "produce_by_id_request",
+    "produce_by_id_response",
     "produce_request",
     "produce_response",
     "sync_group_request",

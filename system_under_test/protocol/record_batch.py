@@ -32,6 +32,7 @@ _BASE_OFFSET_AND_LENGTH = struct.Struct(">qi")
 _LENGTH_END = 12
 _CRC_START = 21
 _COMPRESSION_MASK = 0x07
+_LOG_APPEND_TIME_BIT = 0x08
 _CONTROL_BIT = 0x20
 _UNKNOWN = -1
 
@@ -88,7 +89,12 @@ class Record:
 
 
 class BatchSpan(NamedTuple):
-    """What a log needs to know about one batch in a run of batches. A tuple, because appends are frequent."""
+    """What a log needs to know about one batch in a run of batches. A tuple, because appends are frequent.
+
+    Attributes:
+        record_count: How many records are there; the cleaner of a compacted log removes some, or all.
+        offset_count: How many offsets the batch covers, which are never reduced.
+    """
 
     position: int
     size_bytes: int
@@ -100,6 +106,7 @@ class BatchSpan(NamedTuple):
     base_sequence: int
     max_timestamp_ms: int
     attributes: int
+    offset_count: int
 
     @property
     def is_control(self) -> bool:
@@ -145,6 +152,23 @@ def encode_batch(
     length = len(checksummed) + _CRC_START - _LENGTH_END
     place = _PLACE.pack(base_offset, length, leader_epoch)
     return b"".join((place, b"\x02", crc32c(checksummed).to_bytes(4, "big"), checksummed))
+
+
+def encode_record(record: Record, base_offset: int, base_timestamp_ms: int) -> bytes:
+    """Encodes one record for a batch with this base offset and base timestamp."""
+    parts = [
+        b"\0",
+        _varint(record.timestamp_ms - base_timestamp_ms),
+        _varint(record.offset - base_offset),
+        _nullable(record.key),
+        _nullable(record.value),
+        _varint(len(record.headers)),
+    ]
+    for name, value in record.headers:
+        parts.append(_nullable(name.encode()))
+        parts.append(_nullable(value))
+    body = b"".join(parts)
+    return _varint(len(body)) + body
 
 
 def read_headers(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
@@ -198,7 +222,7 @@ def verify(data: bytes, position: int, header: BatchHeader) -> None:
 def span_at(data: bytes, position: int, *, verify_crc: bool) -> BatchSpan:
     """Returns what a log needs to know about the batch at a position, after all checks of a log.
 
-    Unlike `header_at` it requires one record per offset, as in logs that are never compacted.
+    Unlike `header_at` it requires at most one record per offset.
 
     Raises:
         CorruptBatchError: There is no whole batch, its counts disagree, or its checksum is wrong.
@@ -206,7 +230,7 @@ def span_at(data: bytes, position: int, *, verify_crc: bool) -> BatchSpan:
     fields = _fields_at(data, position)
     size_bytes = _LENGTH_END + fields[1]
     count = fields[12]
-    if count < 1 or count != fields[6] + 1:
+    if count > fields[6] + 1:
         raise CorruptBatchError(
             f"batch at byte {position}: {count} records in {fields[6] + 1} offsets"
         )
@@ -225,6 +249,7 @@ def span_at(data: bytes, position: int, *, verify_crc: bool) -> BatchSpan:
         fields[11],
         fields[8],
         fields[5],
+        fields[6] + 1,
     )
 
 
@@ -367,6 +392,9 @@ class _Reader:
         self.position += 1
         timestamp_ms = header.base_timestamp_ms + self.varint()
         offset = header.base_offset + self.varint()
+        if header.attributes & _LOG_APPEND_TIME_BIT:
+            # The broker's time counts for all records of the batch.
+            timestamp_ms = header.max_timestamp_ms
         key = self.nullable()
         value = self.nullable()
         header_count = self.varint()

@@ -85,25 +85,38 @@ def _field_layout(item: Field[Any]) -> tuple[Any, ...]:
     )
 
 
-def can_read(reader: type[Any], written: type[Any]) -> bool:
-    """Whether one version's class reads what another version's class writes, with the same result."""
+def can_read(reader: type[Any], written: type[Any], *, after_skimming: bool = False) -> bool:
+    """Whether one version's class reads what another version's class writes, with the same result.
+
+    Args:
+        reader: The class that reads.
+        written: The class that wrote.
+        after_skimming: Whether tagged fields that the reader does not know were removed before (`skim.py`).
+    """
     if reader.__flexible__ is not written.__flexible__:
         return False
-    theirs = list(fields(written))
+    known = {item.name for item in fields(reader)}
+    theirs = [
+        item
+        for item in fields(written)
+        if not after_skimming or item.name in known or item.metadata.get("tag") is None
+    ]
     for item in fields(reader):
         if theirs and theirs[0].name == item.name:
-            if not _can_read_field(item, theirs.pop(0)):
+            if not _can_read_field(item, theirs.pop(0), after_skimming):
                 return False
         elif item.metadata.get("tag") is None:
             return False
     return not theirs
 
 
-def _can_read_field(reader: Field[Any], written: Field[Any]) -> bool:
+def _can_read_field(reader: Field[Any], written: Field[Any], after_skimming: bool) -> bool:
     mine, theirs = unfold(reader.type)[2], unfold(written.type)[2]
     if is_dataclass(mine) and is_dataclass(theirs):
         return _field_layout(reader)[:-1] == _field_layout(written)[:-1] and can_read(
-            typing.cast(type[Any], mine), typing.cast(type[Any], theirs)
+            typing.cast(type[Any], mine),
+            typing.cast(type[Any], theirs),
+            after_skimming=after_skimming,
         )
     return _field_layout(reader) == _field_layout(written)
 

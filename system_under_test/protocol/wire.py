@@ -19,9 +19,16 @@ from kio.serial.errors import OutOfBoundValue
 
 from system_under_test.protocol import reshaped
 from system_under_test.protocol.admin_messages import RESPONSES
-from system_under_test.protocol.apis import APIS, Api
+from system_under_test.protocol.apis import APIS, CONTROLLER, Api
 from system_under_test.protocol.errors import ErrorCode
-from system_under_test.protocol.messages import NO_THROTTLE, api_versions_response
+from system_under_test.protocol.feature_levels import NO_LEVELS, FeatureLevels
+from system_under_test.protocol.messages import (
+    NO_THROTTLE,
+    api_versions_response,
+    fetch_request,
+    list_offsets_request,
+)
+from system_under_test.protocol.releases import Release
 from system_under_test.protocol.skim import skim, skip_tags
 from system_under_test.protocol.versions import (
     can_read,
@@ -38,6 +45,13 @@ _NO_TAGS = b"\0"
 _UNSUPPORTED_VERSION = struct.pack(">h", ErrorCode.UNSUPPORTED_VERSION)
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Allowed names and versions of client software (KIP-511)."""
+
+
+_BETWEEN_BROKERS = {
+    kind.__api_key__: kind.__version__
+    for kind in (fetch_request.FetchRequest, list_offsets_request.ListOffsetsRequest)
+}
+"""The version of each request that a broker sends to another one, by API key."""
 
 
 class MalformedRequestError(ValueError):
@@ -71,24 +85,24 @@ class _Form:
         request = wire_type(api, version, "request")
         response = wire_type(api, version, "response")
         self.is_flexible: bool = request.__flexible__
-        self.request_type = request
-        self.read = _reader(api, version, request, canonical.request)
+        self.request_type, self.read = _reader(api, version, request, canonical.request)
         self.write = _writer(api, version, canonical.response, response)
 
 
 def _reader(
     api: Api, version: int, request: type[Any], canonical: type[Any]
-) -> Callable[[bytes, int], Any]:
+) -> tuple[type[Any], Callable[[bytes, int], Any]]:
+    """Returns the type that reads a frame, which is skimmed for it before, and a function that reads it."""
     reshape = reshaped.find(reshaped.REQUESTS, api.key, version)
-    if reshape is None and can_read(canonical, request):
+    if reshape is None and can_read(canonical, request, after_skimming=True):
         read = entity_reader(canonical)
-        return lambda frame, position: read(frame, position)[0]
+        return canonical, lambda frame, position: read(frame, position)[0]
     read_as_sent = entity_reader(request)
     if reshape is None:
         convert = converter(request, canonical)
-        return lambda frame, position: convert(read_as_sent(frame, position)[0])
+        return request, lambda frame, position: convert(read_as_sent(frame, position)[0])
     by_hand = reshape
-    return lambda frame, position: by_hand(read_as_sent(frame, position)[0], canonical)
+    return request, lambda frame, position: by_hand(read_as_sent(frame, position)[0], canonical)
 
 
 def _writer(
@@ -133,10 +147,35 @@ class ServerCodec:
 
     Args:
         role: "broker" or "controller".
+        release: The release whose versions it announces and serves; everything that the table has if None.
+        levels: Returns the feature levels that ApiVersions reports.
     """
 
-    def __init__(self, role: str) -> None:
+    def __init__(
+        self,
+        role: str,
+        *,
+        release: Release | None = None,
+        levels: Callable[[], FeatureLevels] = lambda: NO_LEVELS,
+    ) -> None:
+        self._role = role
         self._apis = {api.key: api for api in APIS if role in api.roles}
+        newest = {} if release is None else release.newest
+        self._newest = {
+            key: min(api.max_version, newest.get(api.name, api.max_version))
+            for key, api in self._apis.items()
+        }
+        self._levels = levels
+
+    def _serves(self, api: Api, version: int) -> bool:
+        """Whether a version is served: the release has it, or nodes use it between them."""
+        if not api.min_version <= version <= api.max_version:
+            return False
+        return version <= self._newest[api.key] or self._is_between_nodes(api.key, version)
+
+    def _is_between_nodes(self, key: int, version: int) -> bool:
+        # Brokers forward requests in canonical versions, and few clients speak to controllers.
+        return self._role == CONTROLLER or version == _BETWEEN_BROKERS.get(key)
 
     def decode_request(self, frame: bytes) -> WireRequest:
         """Reads a frame without its size.
@@ -158,13 +197,13 @@ class ServerCodec:
         request = WireRequest(
             api=api, version=version, correlation_id=correlation_id, client_id=client_id
         )
-        if not api.min_version <= version <= api.max_version:
+        if not self._serves(api, version):
             if key == API_VERSIONS_KEY:
                 request.direct = self._unsupported_api_versions(correlation_id)
                 return request
             raise MalformedRequestError(
                 f"{api.name} version {version} is not served"
-                f" ({api.min_version} to {api.max_version} are)"
+                f" ({api.min_version} to {self._newest[key]} are)"
             )
         form = _form(api, version)
         try:
@@ -216,11 +255,13 @@ class ServerCodec:
                     min_version=api.min_version
                     if api.advertised_min is None
                     else api.advertised_min,
-                    max_version=api.max_version,
+                    max_version=self._newest[api.key],
                 )
                 for api in self._apis.values()
+                if self._newest[api.key] >= api.min_version
             ),
             throttle_time=NO_THROTTLE,
+            **({} if error else self._levels().fields(request.version)),
         )
         return self.encode_response(request, response)
 
@@ -233,7 +274,7 @@ class ServerCodec:
             1,
             API_VERSIONS_KEY,
             api.min_version,
-            api.max_version,
+            self._newest[api.key],
         )
         return _SIZE_AND_CORRELATION.pack(len(body) + 4, correlation_id) + body
 

@@ -1,5 +1,8 @@
 """The follower's work: fetch from the leader, append, make durable, learn what is committed.
 
+A leader that no longer has the records, or cannot compare the logs, names a snapshot instead. Then the task
+fetches that snapshot part by part, and continues from its end.
+
 One task, one outstanding fetch. A voter fetches only while it follows a leader. An observer (a broker) takes no
 part in elections, so it queries one voter after the other until it learns of a leader: a voter that does not
 lead responds with an error that names the leader it knows.
@@ -13,11 +16,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from system_under_test.metadata.snapshot import SnapshotId
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.record_batch import CorruptBatchError
 from system_under_test.raft import messages
 from system_under_test.raft.link import Link
 from system_under_test.raft.quorum import METADATA_MAX_BATCH_BYTES, Quorum
+from system_under_test.raft.snapshot_download import SnapshotDownload
 from system_under_test.raft.state import Follower
 
 _INTERRUPTED = object()
@@ -53,6 +58,7 @@ class Fetcher:
         self._doubts_leader = False
         self._target: int | None = None
         self._waiter: asyncio.Future[Any] | None = None
+        self._download: SnapshotDownload | None = None
 
     def start(self) -> None:
         """Starts fetching."""
@@ -79,13 +85,22 @@ class Fetcher:
             if target is None:
                 await self._wait(None)
                 continue
-            response = await self._fetch(target)
+            download = self._current_download(target)
+            response = await self._send(
+                target, self._fetch() if download is None else download.next_request()
+            )
             if response is _INTERRUPTED:
                 continue
             if response is None:
                 self._doubts_leader = True
                 await self._wait(self._links[target].retry_delay_s)
-            elif not await self._process(target, response):
+                continue
+            is_good = (
+                await self._process(target, response)
+                if download is None
+                else await self._process_part(download, response)
+            )
+            if not is_good:
                 await self._wait(self._timings.controller_quorum_retry_backoff_ms / 1000)
 
     def _choose_target(self) -> int | None:
@@ -107,16 +122,32 @@ class Fetcher:
         if timer is not None:
             timer.cancel()
 
-    async def _fetch(self, target: int) -> Any | None:
+    def _current_download(self, target: int) -> SnapshotDownload | None:
+        """Returns the download that the next request continues; drops one that another leader began."""
+        download = self._download
+        state = self._quorum.state
+        if download is None or (download.epoch == state.epoch and target == state.leader_id):
+            return download
+        if download.epoch != state.epoch:
+            self._end_download(download)
+        return None
+
+    def _end_download(self, download: SnapshotDownload) -> None:
+        download.discard()
+        self._download = None
+
+    def _fetch(self) -> Any:
         max_bytes = METADATA_MAX_BATCH_BYTES
         if self._quorum.host.random.buggify("raft-fetch-one-batch"):
             max_bytes = ONE_BATCH
-        request = messages.build_fetch(
+        return messages.build_fetch(
             self._quorum.config,
             epoch=self._quorum.state.epoch,
             log=self._quorum.log_position,
             max_bytes=max_bytes,
         )
+
+    async def _send(self, target: int, request: Any) -> Any | None:
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiter = waiter
         self._target = target
@@ -150,6 +181,9 @@ class Fetcher:
         if not state.has_fetched:
             quorum.remember(replace(state, has_fetched=True))
         self._fetch_succeeded()
+        if partition.snapshot_id.end_offset >= 0 and partition.snapshot_id.epoch >= 0:
+            self._begin_download(partition.snapshot_id)
+            return True
         diverging = partition.diverging_epoch
         if diverging.epoch >= 0:
             return self._truncate(diverging.epoch, diverging.end_offset)
@@ -168,6 +202,47 @@ class Fetcher:
                 if quorum.state.epoch != state.epoch or not isinstance(quorum.state, Follower):
                     return True
         quorum.commit_to(partition.high_watermark)
+        return True
+
+    def _begin_download(self, named: Any) -> None:
+        if self._download is not None:
+            self._download.discard()
+        snapshot_id = SnapshotId(end_offset=named.end_offset, epoch=named.epoch)
+        self._download = SnapshotDownload(self._quorum, snapshot_id)
+        self._quorum.host.observer.mark(
+            "metadata-snapshot-wanted",
+            end_offset=snapshot_id.end_offset,
+            epoch=snapshot_id.epoch,
+            log_end_offset=self._quorum.log.log_end_offset,
+        )
+
+    async def _process_part(self, download: SnapshotDownload, response: Any) -> bool:
+        """Handles a part of a snapshot; true when the next request may follow at once."""
+        if response.error_code != ErrorCode.NONE or not response.topics:
+            return False
+        part = response.topics[0].partitions[0]
+        named = part.current_leader
+        quorum = self._quorum
+        if quorum.hear(named.leader_epoch, named.leader_id):
+            return True
+        state = quorum.state
+        if not isinstance(state, Follower) or named.leader_epoch != state.epoch:
+            return False
+        if part.error_code in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
+            # The leader has deleted it. The next fetch learns of a newer one.
+            self._end_download(download)
+            self._fetch_succeeded()
+            return False
+        if part.error_code != ErrorCode.NONE:
+            self._doubts_leader = named.leader_id != state.leader_id
+            return False
+        self._fetch_succeeded()
+        if not download.add(part):
+            self._end_download(download)
+            return False
+        if download.is_complete:
+            self._download = None
+            return await download.install()
         return True
 
     def _truncate(self, epoch: int, end_offset: int) -> bool:

@@ -26,6 +26,7 @@ from system_under_test.raft import messages
 from system_under_test.raft.leadership import Leadership
 from system_under_test.raft.link import Link
 from system_under_test.raft.quorum import METADATA_MAX_BATCH_BYTES, NotLeaderError, Quorum
+from system_under_test.raft.snapshot_service import serve_snapshot
 from system_under_test.raft.state import NO_NODE, Leader, Resigned
 from system_under_test.runtime import RequestContext
 
@@ -252,6 +253,16 @@ class LeaderDriver:
         replica_id = request.replica_state.replica_id
         if leadership.majority_fetched(replica_id):
             self._postpone_check()
+        snapshot = quorum.snapshot_for(wanted.fetch_offset, wanted.last_fetched_epoch)
+        if snapshot is not None:
+            return messages.build_fetch_response(
+                error=ErrorCode.NONE,
+                epoch=epoch,
+                leader_id=quorum.node_id,
+                high_watermark=leadership.high_watermark,
+                log_start_offset=quorum.log.log_start_offset,
+                snapshot=snapshot,
+            )
         diverging = self._divergence(wanted.fetch_offset, wanted.last_fetched_epoch)
         if diverging is not None:
             return messages.build_fetch_response(
@@ -293,12 +304,26 @@ class LeaderDriver:
             wait_ms=wait_ms,
         )
 
+    def handle_fetch_snapshot(self, request: Any) -> Any:
+        """Returns the response to a FetchSnapshotRequest, which counts as a fetch for RAFT-4."""
+        leadership = self.leadership
+        response = serve_snapshot(request, self._quorum, is_leader=leadership is not None)
+        if (
+            leadership is not None
+            and response.topics
+            and response.topics[0].partitions[0].error_code == ErrorCode.NONE
+            and leadership.majority_fetched(request.replica_id)
+        ):
+            self._postpone_check()
+        return response
+
     def _divergence(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         log = self._quorum.log
         found = log.end_offset_for_epoch(last_fetched_epoch)
         if found is None:
             # The replica knows a newer epoch than this log; no record of that epoch is in this log.
-            return (max(log.latest_epoch, 0), log.log_end_offset)
+            position = self._quorum.log_position
+            return (position.last_epoch, position.end_offset)
         if found[0] == last_fetched_epoch and found[1] >= fetch_offset:
             return None
         return found
@@ -322,6 +347,7 @@ class LeaderDriver:
             epoch=leadership.epoch,
             leader_id=quorum.node_id,
             high_watermark=leadership.high_watermark,
+            log_start_offset=quorum.log.log_start_offset,
             records=records,
         )
 

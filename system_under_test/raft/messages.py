@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from system_under_test.config import NodeConfig
+from system_under_test.metadata.snapshot import SnapshotId
 from system_under_test.protocol import entities
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
@@ -18,6 +19,8 @@ from system_under_test.protocol.messages import (
     end_quorum_epoch_response,
     fetch_request,
     fetch_response,
+    fetch_snapshot_request,
+    fetch_snapshot_response,
     millis,
     vote_request,
     vote_response,
@@ -31,7 +34,10 @@ QUORUM_REQUESTS = (
     end_quorum_epoch_request.EndQuorumEpochRequest,
 )
 
+FETCH_SNAPSHOT_REQUEST = fetch_snapshot_request.FetchSnapshotRequest
+
 _NO_DIVERGENCE = fetch_response.EpochEndOffset()
+_NO_SNAPSHOT = fetch_response.SnapshotId()
 _NO_WAIT = millis(0)
 
 
@@ -62,6 +68,8 @@ def only_partition(request: Any) -> Any | None:
     partition = topic.partitions[0]
     if isinstance(request, fetch_request.FetchRequest):
         return partition if partition.partition == 0 else None
+    if isinstance(request, FETCH_SNAPSHOT_REQUEST):
+        return partition if topic.name == METADATA_TOPIC and partition.partition == 0 else None
     if topic.topic_name != METADATA_TOPIC or partition.partition_index != 0:
         return None
     return partition
@@ -157,6 +165,25 @@ def build_fetch(config: NodeConfig, *, epoch: int, log: LogPosition, max_bytes: 
     )
 
 
+def build_fetch_snapshot(
+    config: NodeConfig, *, epoch: int, snapshot_id: SnapshotId, position: int, max_bytes: int
+) -> Any:
+    """Builds a request for a part of a snapshot."""
+    schema = fetch_snapshot_request
+    partition = schema.PartitionSnapshot(
+        partition=0,
+        current_leader_epoch=epoch,
+        snapshot_id=schema.SnapshotId(end_offset=snapshot_id.end_offset, epoch=snapshot_id.epoch),
+        position=position,
+    )
+    return schema.FetchSnapshotRequest(
+        cluster_id=config.cluster_id,
+        replica_id=config.node_id,
+        max_bytes=max_bytes,
+        topics=(schema.TopicSnapshot(name=METADATA_TOPIC, partitions=(partition,)),),
+    )
+
+
 @lru_cache(maxsize=256)
 def _replica_state(node_id: int) -> Any:
     return fetch_request.ReplicaState(replica_id=node_id)
@@ -222,23 +249,29 @@ def build_fetch_response(
     epoch: int,
     leader_id: int,
     high_watermark: int = -1,
+    log_start_offset: int = 0,
     records: bytes | None = None,
     diverging: tuple[int, int] | None = None,
+    snapshot: SnapshotId | None = None,
 ) -> Any:
     """Builds the response to a metadata fetch.
 
-    `diverging` is the (epoch, end offset) up to which the follower's log may agree with the leader's.
+    `diverging` is the (epoch, end offset) up to which the follower's log may agree with the leader's; `snapshot`
+    is what the follower has to fetch instead of records.
     """
     partition = entities.fetched_data(
         0,
         error,
         high_watermark,
-        0,
+        log_start_offset,
         records,
         current_leader=_leader(leader_id, epoch),
         diverging_epoch=_NO_DIVERGENCE
         if diverging is None
         else fetch_response.EpochEndOffset(epoch=diverging[0], end_offset=diverging[1]),
+        snapshot_id=_NO_SNAPSHOT
+        if snapshot is None
+        else fetch_response.SnapshotId(end_offset=snapshot.end_offset, epoch=snapshot.epoch),
     )
     topic = entities.fetched_topic(METADATA_TOPIC_ID, (partition,))
     return entities.fetch_response_of(ErrorCode.NONE, (topic,))
@@ -252,3 +285,41 @@ def _leader(leader_id: int, leader_epoch: int) -> Any:
 def build_fetch_refusal(error: ErrorCode) -> Any:
     """Builds the response to a fetch that is refused as a whole."""
     return fetch_response.FetchResponse(throttle_time=_NO_WAIT, error_code=error, responses=())
+
+
+def build_fetch_snapshot_response(
+    request: Any,
+    *,
+    epoch: int,
+    leader_id: int,
+    error: ErrorCode = ErrorCode.NONE,
+    size_bytes: int = 0,
+    data: bytes = b"",
+) -> Any:
+    """Builds the response to a request for a part of a snapshot, about its only partition."""
+    schema = fetch_snapshot_response
+    topic = request.topics[0]
+    wanted = topic.partitions[0]
+    partition = schema.PartitionSnapshot(
+        index=wanted.partition,
+        error_code=error,
+        snapshot_id=schema.SnapshotId(
+            end_offset=wanted.snapshot_id.end_offset, epoch=wanted.snapshot_id.epoch
+        ),
+        current_leader=schema.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=epoch),
+        size=size_bytes,
+        position=wanted.position,
+        unaligned_records=data,
+    )
+    return schema.FetchSnapshotResponse(
+        throttle_time=_NO_WAIT,
+        error_code=ErrorCode.NONE,
+        topics=(schema.TopicSnapshot(name=topic.name, partitions=(partition,)),),
+    )
+
+
+def build_fetch_snapshot_refusal(error: ErrorCode) -> Any:
+    """Builds the response to a request for a part of a snapshot that is refused as a whole."""
+    return fetch_snapshot_response.FetchSnapshotResponse(
+        throttle_time=_NO_WAIT, error_code=error, topics=()
+    )

@@ -6,11 +6,13 @@ Every change of state goes through `Quorum.transition`, which makes it durable a
 which informs the drivers. Everything runs on the node's event loop. The only awaits are for fsyncs and
 responses, and the state is examined again after each of them.
 
-Out of scope: snapshots (RAFT-8) and dynamic voters (KIP-853). The log is kept from offset 0 on, and every start
-replays it.
+`SnapshotWriter` writes snapshots from the listener's image. Every start delivers the newest snapshot and then the
+log behind it.
+
+Out of scope: dynamic voters (KIP-853).
 
 Source:
-    KIP-595, KIP-996; Kafka's `KafkaRaftClient`. Rules RAFT-1 to RAFT-7.
+    KIP-595, KIP-630, KIP-996; Kafka's `KafkaRaftClient`. Rules RAFT-1 to RAFT-8.
 """
 
 import asyncio
@@ -37,10 +39,12 @@ from system_under_test.raft.quorum import (
     QuorumStateError,
     RaftListener,
 )
+from system_under_test.raft.snapshot_writer import SnapshotWriter
+from system_under_test.raft.snapshots import SnapshotError
 from system_under_test.raft.state import NO_NODE, Follower, Leader, Resigned, State, contradicts
 from system_under_test.runtime import Host, RequestContext
 
-__all__ = ["NotLeaderError", "QuorumStateError", "RaftListener", "RaftNode"]
+__all__ = ["NotLeaderError", "QuorumStateError", "RaftListener", "RaftNode", "SnapshotError"]
 
 
 class RaftNode:
@@ -48,7 +52,8 @@ class RaftNode:
 
     def __init__(self, host: Host, config: NodeConfig, listener: RaftListener) -> None:
         self._config = config
-        self._quorum = Quorum(host, config, listener, self._entered)
+        self._quorum = Quorum(host, config, listener, self._entered, self._delivered)
+        self._snapshot_writer = SnapshotWriter(self._quorum, self._spawn)
         self._addresses = {voter.node_id: voter.address for voter in config.voters}
         others = [voter for voter in config.voters if voter.node_id != config.node_id]
         # Two connections to every other voter: a parked fetch must not delay a vote.
@@ -71,7 +76,9 @@ class RaftNode:
 
         Raises:
             QuorumStateError: The quorum-state file is damaged.
+            SnapshotError: The newest snapshot is damaged.
         """
+        self._snapshot_writer.start()
         self._quorum.open_log()
         if self._quorum.is_voter and self._config.rules("RAFT-2"):
             # [RAFT-2] After a kill the page cache may hold records that were appended but not fsynced. The next
@@ -103,6 +110,11 @@ class RaftNode:
     def node_id(self) -> int:
         """Identifier of this node."""
         return self._quorum.node_id
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether the configuration lists this node among the voters."""
+        return self._quorum.is_voter
 
     @property
     def epoch(self) -> int:
@@ -180,7 +192,12 @@ class RaftNode:
     def handles(self, message: Any) -> bool:
         """Whether a request is for the metadata quorum."""
         return isinstance(
-            message, (messages.QUORUM_REQUESTS, describe_quorum_request.DescribeQuorumRequest)
+            message,
+            (
+                messages.QUORUM_REQUESTS,
+                messages.FETCH_SNAPSHOT_REQUEST,
+                describe_quorum_request.DescribeQuorumRequest,
+            ),
         ) or messages.is_metadata_fetch(message)
 
     def handle_request(self, message: Any, context: RequestContext) -> Any:
@@ -189,6 +206,8 @@ class RaftNode:
             return self._describe(message)
         if not self._is_running:
             return self._not_available(message)
+        if isinstance(message, messages.FETCH_SNAPSHOT_REQUEST):
+            return self._leader.handle_fetch_snapshot(message)
         if not isinstance(message, messages.QUORUM_REQUESTS):
             return self._leader.handle_fetch(message, context)
         if isinstance(message, vote_request.VoteRequest):
@@ -216,6 +235,8 @@ class RaftNode:
                 leader_id=NO_NODE,
                 request_error=error,
             )
+        if isinstance(message, messages.FETCH_SNAPSHOT_REQUEST):
+            return messages.build_fetch_snapshot_refusal(error)
         return messages.build_fetch_refusal(error)
 
     def _handle_epoch_message(self, request: Any) -> Any:
@@ -287,6 +308,9 @@ class RaftNode:
             self._leader.begin(new.epoch)
         self._fetcher.state_changed()
         self._elections.entered(old, new)
+
+    def _delivered(self, size_bytes: int) -> None:
+        self._snapshot_writer.delivered(size_bytes)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)

@@ -2,7 +2,7 @@
 
 `Quorum` is the only writer of the state and of the quorum-state file. It makes a transition durable, lets the
 drivers (elections, leader, fetcher) react, and then reports the leader to the listener. It also delivers committed
-batches to the listener, each once and in order.
+batches to the listener, each once and in order, after the newest snapshot.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,8 +12,11 @@ from typing import Protocol
 from system_under_test.config import LogConfig, NodeConfig
 from system_under_test.invariants import check_invariant
 from system_under_test.log.log import Log
+from system_under_test.metadata.image import ClusterImage
 from system_under_test.metadata.records import MetadataBatch
+from system_under_test.metadata.snapshot import MetadataSnapshot, SnapshotId
 from system_under_test.protocol.metadata_codec import METADATA_TOPIC, decode_metadata_batches
+from system_under_test.raft.snapshots import SnapshotFiles
 from system_under_test.raft.state import (
     NO_NODE,
     Election,
@@ -48,9 +51,20 @@ class RaftListener(Protocol):
         ...
 
     def on_commit(self, batches: Sequence[MetadataBatch]) -> None:
-        """Handles committed batches: contiguous, in order, each once per incarnation, starting at offset 0.
+        """Handles committed batches: contiguous, in order, each once per incarnation.
 
-        LeaderChange batches are included.
+        They start at offset 0, or continue the last snapshot. LeaderChange batches are included.
+        """
+        ...
+
+    def on_snapshot(self, snapshot: MetadataSnapshot) -> None:
+        """Handles a snapshot that replaces everything delivered before; it covers more."""
+        ...
+
+    def snapshot_image(self) -> ClusterImage | None:
+        """Returns the image of committed records that a snapshot may describe now, None if there is none.
+
+        It may be older than what was delivered, but never contains a part of a batch.
         """
         ...
 
@@ -68,6 +82,7 @@ class Quorum:
 
     Args:
         on_transition: Called after every transition with the old and the new state.
+        on_delivered: Called after every delivery of batches with their size in bytes.
     """
 
     def __init__(
@@ -76,6 +91,7 @@ class Quorum:
         config: NodeConfig,
         listener: RaftListener,
         on_transition: Callable[[State, State], None],
+        on_delivered: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.host = host
         self.config = config
@@ -87,16 +103,27 @@ class Quorum:
         self.committed_end = NO_NODE
         """End of what this incarnation knows to be committed, -1 when unknown."""
         self._on_transition = on_transition
+        self._on_delivered = on_delivered
         self._directory = f"{config.log_dirs[0]}/{METADATA_TOPIC}-0"
         self._stored: Election | None = None
         self._delivered_end = 0
         self._reported = (0, NO_NODE)
+        self.snapshots = SnapshotFiles(host.storage, self._directory)
         self.log: Log
         """Set by `open_log`."""
 
     def open_log(self) -> None:
-        """Loads the metadata log, verifying all of it."""
+        """Loads the metadata log, verifying all of it, and delivers the newest snapshot to the listener.
+
+        Raises:
+            SnapshotError: The newest snapshot is damaged.
+        """
+        self.snapshots.open()
+        newest = self.snapshots.newest
+        snapshot = None if newest is None else self.snapshots.load(newest)
         self.log = self._load_log()
+        if snapshot is not None:
+            self._continue_from(snapshot)
 
     def load_state(self) -> None:
         """Reads the quorum-state file and enters the state that follows from it (RAFT-3).
@@ -118,10 +145,14 @@ class Quorum:
 
     @property
     def log_position(self) -> LogPosition:
-        """End of the own log."""
-        return LogPosition(
-            last_epoch=max(self.log.latest_epoch, 0), end_offset=self.log.log_end_offset
-        )
+        """End of the own log; of a log without records, the end of what its snapshot covers."""
+        end_offset = self.log.log_end_offset
+        last_epoch = self.log.latest_epoch
+        if last_epoch < 0:
+            newest = self.snapshots.newest
+            is_covered = newest is not None and newest.end_offset == end_offset
+            last_epoch = newest.epoch if newest is not None and is_covered else 0
+        return LogPosition(last_epoch=last_epoch, end_offset=end_offset)
 
     @property
     def durable_end(self) -> int:
@@ -208,6 +239,72 @@ class Quorum:
             )
             self._delivered_end = batches[-1].last_offset + 1
             self.listener.on_commit(batches)
+            self._on_delivered(len(data))
+
+    def snapshot_for(self, fetch_offset: int, last_fetched_epoch: int) -> SnapshotId | None:
+        """Returns the snapshot that a replica has to load before this log can continue its own; None for none.
+
+        Args:
+            fetch_offset: Where the replica's log ends.
+            last_fetched_epoch: Quorum epoch of the last record there.
+
+        Source:
+            Kafka's `ReplicatedLog.validateOffsetAndEpoch`.
+        """
+        oldest = self.snapshots.oldest
+        if oldest is None:
+            return None
+        log_start_offset = self.log.log_start_offset
+        is_below = fetch_offset < log_start_offset
+        diverges_at_start = fetch_offset == log_start_offset and last_fetched_epoch != oldest.epoch
+        # [RAFT-8] Where older epochs ended is no longer known, so the two logs cannot be compared.
+        if is_below or diverges_at_start or last_fetched_epoch < oldest.epoch:
+            return self.snapshots.newest
+        return None
+
+    def install(self, path: str, snapshot: MetadataSnapshot) -> None:
+        """Continues from a snapshot of the leader; log, image and commit position move to its end.
+
+        A snapshot of no more than what is known to be committed changes nothing.
+
+        Args:
+            path: A temporary file whose content is durable.
+            snapshot: That content.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        if snapshot.id.end_offset <= self.committed_end:
+            self.snapshots.discard(path)
+            return
+        self.snapshots.publish(path, snapshot.id)
+        self._continue_from(snapshot)
+
+    def _continue_from(self, snapshot: MetadataSnapshot) -> None:
+        """Makes the log continue the newest snapshot (RAFT-8), and delivers it."""
+        covered = LogPosition(last_epoch=snapshot.id.epoch, end_offset=snapshot.id.end_offset)
+        # The records in the log are a part of what the snapshot covers, or differ from it; also when a power cut
+        # interrupted this after the snapshot had become durable.
+        if covered > self.log_position:
+            self.log.truncate_fully_and_start_at(snapshot.id.end_offset)
+            self.log.flush_blocking()
+            self.snapshots.remove_older_than(snapshot.id)
+        check_invariant(
+            self.log.log_start_offset <= snapshot.id.end_offset <= self.log.log_end_offset,
+            "INV-5",
+            "snapshot and metadata log leave no gap",
+            snapshot=snapshot.id,
+            log_start_offset=self.log.log_start_offset,
+            log_end_offset=self.log.log_end_offset,
+        )
+        self._delivered_end = self.committed_end = snapshot.id.end_offset
+        self.host.observer.mark(
+            "metadata-snapshot-loaded",
+            end_offset=snapshot.id.end_offset,
+            epoch=snapshot.id.epoch,
+            log_start_offset=self.log.log_start_offset,
+        )
+        self.listener.on_snapshot(snapshot)
 
     def truncate_to(self, offset: int) -> None:
         """Cuts the log after a divergence from the leader.
@@ -234,13 +331,19 @@ class Quorum:
         # defect there must not damage the metadata as well. When the metadata log is fsynced is decided by
         # RAFT-2.
         config = LogConfig(
-            segment_bytes=self.config.log.segment_bytes, max_message_bytes=METADATA_MAX_BATCH_BYTES
+            segment_bytes=self.config.metadata_log.metadata_log_segment_bytes
+            or self.config.log.segment_bytes,
+            max_message_bytes=METADATA_MAX_BATCH_BYTES,
         )
+        # The start of the log has no checkpoint either. What lies below the oldest snapshot is not needed, and is
+        # removed: after a power cut it may have holes, and a log is cut at a hole.
+        oldest = self.snapshots.oldest
         log = Log.load(
             self.host.storage,
             self._directory,
             config,
             had_clean_shutdown=False,
+            log_start_offset=0 if oldest is None else oldest.end_offset,
         )
         for cut in log.cuts_at_load:
             self.host.observer.log_cut(

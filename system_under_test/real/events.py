@@ -5,7 +5,8 @@
     {"at_ns": 3, "node": "b1", "event": "replica", "topic": "t", "partition": 0, "log_end_offset": 9, ...}
     {"at_ns": 4, "node": "c11", "event": "metadata", "offset": 7, "quorum_epoch": 2, "record": "<hex>"}
     {"at_ns": 5, "node": "b1", "event": "clock", "wall_ms": 9, "monotonic_ns": 8}      the node's own clocks
-    {"at_ns": 6, "node": "b1", "event": "stopped"}      or  "failed" with an "error"
+    {"at_ns": 6, "node": "b1", "event": "metrics", "values": {...}, "gone": [...]}     those that changed
+    {"at_ns": 7, "node": "b1", "event": "stopped"}      or  "failed" with an "error"
 
 `at_ns` is CLOCK_MONOTONIC of the machine, never skewed: it is the harness's time, not the node's. A line is
 written with one `write`, so after a kill all lines are complete, except perhaps the last.

@@ -16,6 +16,8 @@ from system_under_test.protocol.client_versions import (
     served_versions,
     version_to_send_instead,
 )
+from system_under_test.protocol.feature_levels import NO_LEVELS, FeatureLevels
+from system_under_test.protocol.releases import Release
 from system_under_test.protocol.wire import ClientCodec, ServerCodec
 from system_under_test.real.limits import Limits
 from system_under_test.real.listener import SIZE_BYTES, Listener, Mark
@@ -66,6 +68,8 @@ class RealNetwork:
         self._limits = limits
         self._mark = mark
         self._on_failure = on_failure
+        self._release: Release | None = None
+        self._levels: Callable[[], FeatureLevels] = lambda: NO_LEVELS
         self._socket: socket.socket | None = None
         self._serving: asyncio.Task[None] | None = None
         self._clients: dict[RealConnection, None] = {}
@@ -89,15 +93,24 @@ class RealNetwork:
             raise
         self._socket = bound
 
+    def announce(self, release: Release, levels: Callable[[], FeatureLevels]) -> None:
+        """Sets what ApiVersions reports; call it before the node listens.
+
+        Args:
+            release: Versions of APIs.
+            levels: Returns the feature levels as they are now.
+        """
+        self._release = release
+        self._levels = levels
+
     def listen(self, handler: Handler) -> None:
         """Starts accepting connections on the node's own address."""
         if self._socket is None:
             self.bind()
         assert self._socket is not None
         assert self._role is not None
-        self.listener = Listener(
-            ServerCodec(self._role), handler, self._limits, self._mark, self._on_failure
-        )
+        codec = ServerCodec(self._role, release=self._release, levels=self._levels)
+        self.listener = Listener(codec, handler, self._limits, self._mark, self._on_failure)
         self._socket.setblocking(False)
         self._socket.listen(BACKLOG)
         self._serving = asyncio.get_running_loop().create_task(

@@ -18,6 +18,7 @@ from system_under_test.config import (
     Voter,
     profile_features,
 )
+from system_under_test.properties import configured
 from system_under_test.real.limits import Limits
 from system_under_test.rules import Rules
 
@@ -41,6 +42,8 @@ class NodeFile:
         limits: Limits of its listener.
         events_path: Path of its event log; None for no log.
         skew_file: File through which its clock is skewed; None for a true clock.
+        metrics_address: Where it serves its metrics over HTTP, "host:port"; "" if it does not.
+        metrics_interval_ms: How often it writes its metrics to the event log; 0 for never.
     """
 
     config: NodeConfig
@@ -48,6 +51,8 @@ class NodeFile:
     limits: Limits
     events_path: Path | None = None
     skew_file: Path | None = None
+    metrics_address: str = ""
+    metrics_interval_ms: int = 0
 
     @property
     def name(self) -> str:
@@ -68,17 +73,23 @@ _TOP = {
     "events": str,
     "skew_file": str,
     "log_dirs": list,
+    "metrics_listen": str,
+    "metrics_interval_ms": int,
     "disabled_rules": list,
     "log": dict,
     "broker": dict,
     "limits": dict,
+    "properties": dict,
 }
 _REQUIRED = ("node_id", "role", "listen", "data_dir", "cluster_id", "voters")
+_LOG_KEYS = {"segment_bytes": int, "flush_messages": int, "max_message_bytes": int}
+"""The table `log`, from before properties; all other settings of logs are properties."""
 _BROKER_KEYS = {
     "min_insync_replicas": int,
     "default_replication_factor": int,
     "num_partitions": int,
     "auto_create_topics_enable": bool,
+    "auto_leader_rebalance_enable": bool,
     "unclean_leader_election_enable": bool,
 }
 
@@ -113,7 +124,8 @@ def _resolve(data: Mapping[str, Any], folder: Path) -> NodeFile:
             raise NodeFileError(f"{key} is {value!r}; leave out the control characters")
     if data["role"] not in ("broker", "controller"):
         raise NodeFileError(f'role is {data["role"]!r}; use "broker" or "controller"')
-    _check_bounds({"node_id": data["node_id"]}, "", 0, INT32_MAX)
+    numbers = {key: data[key] for key in ("node_id", "metrics_interval_ms") if key in data}
+    _check_bounds(numbers, "", 0, INT32_MAX)
     timings = data.get("timings", "kafka")
     if timings not in TIMINGS:
         raise NodeFileError(f"timings is {timings!r}; use {' or '.join(TIMINGS)}")
@@ -126,12 +138,13 @@ def _resolve(data: Mapping[str, Any], folder: Path) -> NodeFile:
         voters=_voters(data["voters"]),
         features=profile_features(data.get("profile", "kafka-4.1")),
         timings=TIMINGS[timings],
-        log=_table(LogConfig, data.get("log", {}), "log."),
+        log=_log_settings(data.get("log", {})),
         log_dirs=_log_dirs(data),
         log_dirs_root=os.path.abspath(folder / data["data_dir"]),
         rules=_rules(data.get("disabled_rules", [])),
         **_broker_settings(data.get("broker", {})),
     )
+    config = configured(config, _properties(data.get("properties", {})))
     is_voter = config.node_id in [voter.node_id for voter in config.voters]
     if config.role == "controller" and not is_voter:
         raise NodeFileError(f"voters does not name this controller ({config.node_id})")
@@ -146,6 +159,10 @@ def _resolve(data: Mapping[str, Any], folder: Path) -> NodeFile:
         limits=_table(Limits, data.get("limits", {}), "limits."),
         events_path=folder / data["events"] if data.get("events") else None,
         skew_file=folder / data["skew_file"] if data.get("skew_file") else None,
+        metrics_address=_address("metrics_listen", data["metrics_listen"])
+        if data.get("metrics_listen")
+        else "",
+        metrics_interval_ms=data.get("metrics_interval_ms", 0),
     )
 
 
@@ -173,6 +190,23 @@ def _log_dirs(data: Mapping[str, Any]) -> tuple[str, ...]:
     if len(names) > 1 and data["role"] == "controller":
         raise NodeFileError("log_dirs names several directories; a controller has one")
     return tuple(names)
+
+
+def _log_settings(table: Mapping[str, Any]) -> LogConfig:
+    """Returns the settings of the table `log`."""
+    _check_keys(table, _LOG_KEYS, "log.")
+    _check_bounds(table, "log.", 1, INT64_MAX)
+    return LogConfig(**table)
+
+
+def _properties(table: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the table `properties`: texts by Kafka's names, which contain dots and are therefore quoted."""
+    for name, value in table.items():
+        if not isinstance(value, str):
+            raise NodeFileError(
+                f'properties contains {name} = {value!r}; quote name and value: "log.roll.ms" = "60000"'
+            )
+    return dict(table)
 
 
 def _rules(names: list[Any]) -> Rules:

@@ -15,6 +15,7 @@ from system_under_test.rule_catalogue.rule import Rule
 FAMILIES: dict[str, str] = {
     "AP": "AlterPartition, leader's side",
     "APC": "AlterPartition, controller's side",
+    "CLEAN": "Compaction",
     "CS": "Clean-shutdown markers",
     "CTRL": "The controller",
     "DIR": "Log directories",
@@ -39,8 +40,10 @@ FAMILIES: dict[str, str] = {
     "PID": "Idempotent producers",
     "PROD": "Produce",
     "RAFT": "Metadata quorum",
+    "REAS": "Reassignment",
     "REC": "Recovery",
     "REG": "Broker registration",
+    "RET": "Retention and the log start",
     "TRUNC": "Truncation",
 }
 """What the letters before the number stand for."""

@@ -201,6 +201,19 @@ _ELECTION = (
         "KIP-704, `unclean.leader.election.enable`",
     ),
     switchable(
+        "EL-3",
+        "A preferred election makes the first replica the leader if it may lead. The old leader stays in the "
+        "ISR.",
+        "KIP-460, `PartitionChangeBuilder`",
+    ),
+    switchable(
+        "EL-4",
+        "While leaders are not the preferred ones, the active controller elects these at every multiple of "
+        "`leader.imbalance.check.interval.seconds` since it became active, unless "
+        "`auto.leader.rebalance.enable` is off.",
+        "`ReplicationControlManager`",
+    ),
+    switchable(
         "ELR-1",
         "An ISR of min ISR members empties the ELR.",
         "KIP-966",
@@ -245,6 +258,32 @@ _ELECTION = (
     ),
 )
 
+_REASSIGNMENT = (
+    switchable(
+        "REAS-1",
+        "A reassignment completes in the first change after which the ISR has all replicas of the target; "
+        "those that are removed leave the ISR with it. (Which replicas a release waits for is part of its "
+        "profile.)",
+        "KIP-455, KAFKA-15665, KAFKA-19975",
+    ),
+    switchable(
+        "REAS-2",
+        "A change that takes a replica away starts a leader epoch, even if the leader stays.",
+        "`PartitionChangeBuilder`",
+    ),
+    always(
+        "REAS-3",
+        "A reassignment that is cancelled takes the added replicas from assignment and ISR. If the ISR is "
+        "empty then, the topic must allow unclean elections, and the election is flagged as one.",
+        "KIP-455, `PartitionReassignmentRevert`, this project",
+    ),
+    switchable(
+        "REAS-4",
+        "A broker that is no longer a replica leaves the ELR.",
+        "this project",
+    ),
+)
+
 _QUORUM = (
     switchable(
         "RAFT-1",
@@ -283,10 +322,13 @@ _QUORUM = (
         "A quorum leader commits only through a record of its own epoch.",
         "KIP-595, figure 8 of the Raft paper",
     ),
-    always(
+    switchable(
         "RAFT-8",
-        "Not implemented: snapshots of the metadata log. The log is kept from offset 0.",
-        "KIP-630",
+        "A snapshot of the metadata contains everything that decisions depend on, and committed records only. "
+        "It gets its name when its content is durable. The log below the oldest snapshot is deleted; a member "
+        "that needs it, or whose last epoch is older than that of the snapshot, loads the leader's newest "
+        "snapshot and continues from there.",
+        "KIP-630, `SnapshotGenerator`, `KafkaMetadataLog`",
     ),
 )
 
@@ -295,6 +337,7 @@ CLUSTER_RULES: tuple[Rule, ...] = (
     *_DIRECTORIES,
     *_CONTROLLER,
     *_ELECTION,
+    *_REASSIGNMENT,
     *_QUORUM,
 )
 """All of them; `rule_catalogue.RULES` sorts them."""

@@ -55,7 +55,7 @@ _ISR_CHANGES = (
         "counts on the larger ISR.",
         "KIP-497",
     ),
-    always(
+    switchable(
         "ISR-3",
         "A fetch of a follower is what makes the leader propose to add it, one follower per proposal.",
         "KIP-497",
@@ -347,6 +347,42 @@ _LOG = (
     ),
 )
 
+_LOG_START = (
+    switchable(
+        "RET-1",
+        "Retention deletes whole segments, the oldest first, and only below the high watermark.",
+        "`UnifiedLog`",
+    ),
+    switchable(
+        "RET-2",
+        "A follower raises its log start to its leader's.",
+        "KIP-107",
+    ),
+    switchable(
+        "RET-3",
+        "DeleteRecords is complete when the log starts of all replicas that are alive have reached the offset.",
+        "KIP-107",
+    ),
+)
+
+_CLEANER = (
+    switchable(
+        "CLEAN-1",
+        "The cleaner changes neither the active segment nor anything at or above the high watermark.",
+        "`LogCleanerManager`",
+    ),
+    switchable(
+        "CLEAN-2",
+        "A tombstone stays for delete.retention.ms after the pass of the cleaner that first met it.",
+        "KIP-534",
+    ),
+    switchable(
+        "CLEAN-3",
+        "The cleaner keeps the last batch of every idempotent producer, if need be without records.",
+        "`Cleaner`",
+    ),
+)
+
 _PRODUCE = (
     switchable(
         "PID-1",
@@ -425,6 +461,12 @@ _GROUPS = (
         "GRP-4",
         "A new coordinator serves a group when it has loaded the group's offsets and generation from the log.",
     ),
+    switchable(
+        "GRP-5",
+        "DeleteGroups deletes a group only while it has no members, and OffsetDelete the offsets of a topic only"
+        " while no member subscribes to it.",
+        "KIP-229, KIP-496; ClassicGroup.validateDeleteGroup, isSubscribedToTopic",
+    ),
 )
 
 PARTITION_RULES: tuple[Rule, ...] = (
@@ -434,6 +476,8 @@ PARTITION_RULES: tuple[Rule, ...] = (
     *_LEADERS_AND_FOLLOWERS,
     *_HIGH_WATERMARK,
     *_LOG,
+    *_LOG_START,
+    *_CLEANER,
     *_PRODUCE,
     *_GROUPS,
 )

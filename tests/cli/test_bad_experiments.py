@@ -19,7 +19,7 @@ FAULT = '[[schedule]]\nfault = "isolate"\n'
         ("profile = 4", "experiment.profile is 4: expected str, got int"),
         ('weather = "story"', "did you mean 'stormy'?"),
         ('timings = "slow"', "no timings is called 'slow' (known: fast, kafka)"),
-        ('scenario = "last-replica-standing:V9"', "no variant of last-replica-standing"),
+        ('scenario = "last-replica-standing:V99"', "no variant of last-replica-standing"),
         ('scenario = "last-replica"', "did you mean 'last-replica-standing'?"),
         ('disabled_rules = ["HW-11"]', "no switchable rule is called 'HW-11'"),
         ("duration_ms = -1", "experiment.duration_ms must not be negative"),

@@ -385,3 +385,27 @@ def test_a_run_whose_harness_died_shows_its_world_and_offers_no_replay(
     assert "laststand replay" not in page
     assert ("laststand run" in outcome.out) == ("laststand run" in page) == (world == "docker")
     assert "replay.json" in refused(capsys, "replay", stored, "--no-spark")
+
+
+def test_reproduce_all_writes_a_page_of_all_variants(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ("reproduce", "kafka-bug", "--all", "--no-spark", "--results", tmp_path)
+    outcome = call(capsys, *words, "--profile", "kafka-4.1", "--seed", 3)
+    assert outcome.code == 0
+    assert "5 of 5 outcomes as predicted" in outcome.out
+    page = (tmp_path / "kafka-bug.html").read_text()
+    assert "laststand reproduce kafka-bug --all --seed 3 --profile kafka-4.1" in page
+    stored = json.loads((tmp_path / "kafka-bug.json").read_text())
+    runs = [cell["run"] for row in stored["rows"] for cell in row["cells"].values()]
+    assert len(runs) == 5
+    assert all((tmp_path / run / "report.html").is_file() for run in runs)
+    assert all(run in call(capsys, "list", "--results", tmp_path).out for run in runs)
+
+
+def test_reproduce_all_takes_neither_a_variant_nor_attempts(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ("reproduce", "kafka-bug", "--all", "--results", tmp_path)
+    for more in (("--variant", "B-48"), ("--attempts", "2")):
+        assert "leave --variant and --attempts out" in refused(capsys, *words, *more)

@@ -11,9 +11,9 @@ from harness.cli.commands.conformance import _parts
 from harness.cli.main import main
 from harness.conformance import run as runs
 from harness.conformance.comparison import Observation
-from harness.conformance.connection import CLOSED, RESPONSE
+from harness.conformance.connection import CLOSED, RESPONSE, SILENT
 from harness.conformance.expectations import ExpectedDifference, assess
-from harness.conformance.run import CaseResult, Conformance
+from harness.conformance.run import CaseResult, Conformance, chosen_cases
 from harness.systems.apache_kafka.versions import parse_version
 from results.tables import as_text
 
@@ -130,3 +130,44 @@ def test_the_table_shows_counts_reasons_and_both_values() -> None:
     assert "1 They differ." in lines
     assert f"fetch/c 1.outcome {RESPONSE} {CLOSED}" in lines
     assert "fetch/a 1.code They differed." in lines
+
+
+NULL_RECORDS = ("reproduce", "kafka-bug", "--variant", "null-records", "--quiet", "--json")
+
+
+@pytest.mark.parametrize(
+    ("seen", "outcome", "code"), [(SILENT, "blocked", 0), (RESPONSE, "ok", 1), (CLOSED, "ok", 1)]
+)
+def test_a_bug_that_one_request_shows_is_reproduced_by_that_request(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, seen: str, outcome: str, code: int
+) -> None:
+    asked: list[list[str]] = []
+
+    def compared(_: object, patterns: list[str], __: object) -> Conformance:
+        asked.append(patterns)
+        came_back = (Observation(request="produce v11", outcome=seen),)
+        return result(replace(DIFFERENT, apache_kafka=came_back))
+
+    monkeypatch.setattr(runs, "compare", compared)
+    words = ("--system", "apache-kafka:4.1.2", "--attempts", "2")
+    assert main([*NULL_RECORDS, *words]) == code
+    total = json.loads(capsys.readouterr().out)
+    assert (total["outcomes"], total["predicted"]) == ([outcome] * 2, "blocked")
+    assert asked == [["produce/null records"]] * 2
+    assert chosen_cases(asked[0]) != []
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "is a request to Apache Kafka; name a version"),
+        (("--system", "apache-kafka:4.1.2", "--on", "docker"), "leave --on docker out"),
+        (("--system", "apache-kafka:4.1.2", "--profile", "kafka-4.1"), "takes no --profile"),
+        (("--system", "apache-kafka:9.9"), "9.9"),
+    ],
+)
+def test_what_the_request_of_a_bug_cannot_use_is_refused(
+    capsys: Any, words: tuple[str, ...], sentence: str
+) -> None:
+    assert main([*NULL_RECORDS, *words]) == 254
+    assert sentence in capsys.readouterr().err

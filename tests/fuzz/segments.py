@@ -189,7 +189,7 @@ def _contents(log: Log) -> str | None:
             if span.leader_epoch < epoch:
                 return f"epoch {span.leader_epoch} behind {epoch} at {span.base_offset}"
             epoch = span.leader_epoch
-            position = span.base_offset + span.record_count
+            position = span.base_offset + span.offset_count
     return None
 
 

@@ -9,8 +9,9 @@ Brokers are 1, 2, 3, the partition is "t-0" with the replicas 1, 2, 3 in this or
 leader. Nothing is fsynced unless something is stopped cleanly.
 """
 
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from checkers.examples import PRODUCED_BY
@@ -30,6 +31,7 @@ from nemesis.simulated.processes import kept_bytes
 from system_under_test.config import DEFAULT_PROFILE
 from system_under_test.defects import DEFECTS, Defect
 from system_under_test.protocol.messages import alter_partition_request
+from tests.controller_story import elect_request, reassign_request
 from tests.simulation.network_helpers import around, between, on_planes
 from workloads.append import AppendConfig, AppendProcess, AppendWorkload
 
@@ -293,6 +295,37 @@ class Story:
 
         return self.do(deliver())
 
+    # -- administration
+
+    def reassign(self, *replicas: int) -> None:
+        """Gives the partition other replicas; the controller must accept that."""
+        self._reassign(replicas)
+
+    def cancel_reassignment(self) -> None:
+        """Cancels the reassignment of the partition; the controller must accept that."""
+        self._reassign(None)
+
+    def _reassign(self, replicas: tuple[int, ...] | None) -> None:
+        response = self.send_to_controller(reassign_request((TOPIC, 0, replicas)))
+        (one,) = response.responses[0].partitions
+        assert one.error_code == 0, one
+
+    def prefer(self) -> int:
+        """Requests the election of the preferred leader; returns the error."""
+        response = self.send_to_controller(elect_request((TOPIC, 0)))
+        error: int = response.replica_election_results[0].partition_result[0].error_code
+        return error
+
+    def send_to_broker(self, broker: int, message: Any) -> Any:
+        """Delivers a message to a broker."""
+
+        async def deliver() -> Any:
+            network = self.cluster.client_host("harness").network
+            connection = await network.connect(f"b{broker}:9092", 500)
+            return await connection.request(message, 1000)
+
+        return self.do(deliver())
+
     def _on(self, client: AppendProcess, work: Coroutine[Any, Any, Any]) -> Any:
         task = self.cluster.spawn(self._home[client], work)
         self.world.run(until=task.done, limit_ns=WAIT_LIMIT_S * 1_000_000_000)
@@ -426,6 +459,14 @@ class Story:
             for controller in self.cluster.controllers.values()
         ]
 
+    def hold_metadata(self, broker: int) -> None:
+        """Lets a broker collect committed metadata, until `release_metadata`."""
+        self.cluster.hold_metadata(node_name(broker))
+
+    def release_metadata(self, broker: int) -> None:
+        """Lets a broker apply what it collected as one change, of which its replicas see the end points."""
+        self.cluster.release_metadata(node_name(broker))
+
     def heal(self, *tokens: Any) -> None:
         """Ends cuts and holds."""
         for token in tokens:
@@ -481,9 +522,11 @@ def play(
     *off: str,
     profile: str = DEFAULT_PROFILE,
     min_isr: int = 2,
+    brokers: int = 3,
     log_dirs: int = 1,
     is_watched: bool = True,
     final_phase_ms: int = 8000,
+    properties: Mapping[str, str] | None = None,
 ) -> Ending:
     """Plays a plot and judges it.
 
@@ -492,19 +535,22 @@ def play(
         off: Rules that are switched off.
         profile: Of the cluster.
         min_isr: Of the topic.
+        brokers: How many there are; the partition begins on the first three.
         log_dirs: Of each broker.
         is_watched: Whether the invariant monitor is active; a violation ends the run.
         final_phase_ms: Bound on healing and catching up.
+        properties: Kafka's properties of the nodes.
     """
     experiment = Experiment(
         name="mutation",
         profile=profile,
         weather="calm",
         final_phase_ms=final_phase_ms,
-        cluster=ClusterConfig(log_dirs=log_dirs),
+        cluster=ClusterConfig(brokers=brokers, log_dirs=log_dirs),
         topic=TopicConfig(name=TOPIC, min_insync_replicas=min_isr),
         workload=AppendConfig(processes=12, request_timeout_ms=4000),
         disabled_rules=tuple(off),
+        properties=properties or {},
     )
     story = Story(plot, experiment, is_watched=is_watched)
     result = story.to_its_end()
@@ -515,23 +561,43 @@ def play(
     return Ending(result=result, verdict=verdict, complaints=tuple(story.complaints))
 
 
-def expect_defect(defect_id: str, plot: Plot, *, min_isr: int = 2, log_dirs: int = 1) -> None:
+def expect_defect(
+    defect_id: str,
+    plot: Plot,
+    *,
+    min_isr: int = 2,
+    brokers: int = 3,
+    log_dirs: int = 1,
+    properties: Mapping[str, str] | None = None,
+) -> Ending:
     """Plays a plot with and without a defect of the table, and compares it with the table.
 
     With all rules the run is clean. With the defect the monitor finds the documented invariant violation, if the
     table has one; without the monitor, clients see all documented anomalies.
+
+    Returns:
+        What clients saw.
     """
     defect: Defect = DEFECTS[defect_id]
-    cluster = {"min_isr": min_isr, "log_dirs": log_dirs}
+    played = partial(
+        play,
+        plot,
+        profile=defect.profile,
+        min_isr=min_isr,
+        brokers=brokers,
+        log_dirs=log_dirs,
+        properties=properties,
+    )
     if defect.rules:
-        control = play(plot, profile=defect.profile, **cluster)
+        control = played()
         assert control.is_clean, f"all rules apply, yet: {control}"
     if defect.invariants:
-        watched = play(plot, *defect.rules, profile=defect.profile, **cluster)
+        watched = played(*defect.rules)
         assert watched.invariants & set(defect.invariants), f"the monitor found only: {watched}"
-    unwatched = play(plot, *defect.rules, profile=defect.profile, is_watched=False, **cluster)
+    unwatched = played(*defect.rules, is_watched=False)
     named = {name for name, producers in PRODUCED_BY.items() if defect_id in producers}
     shown = {anomaly.id for anomaly in unwatched.verdict.anomalies}
     assert named <= shown, f"docs/anomalies.md names it for {named - shown}, which are not there"
     if defect.anomalies:
         assert unwatched.codes >= set(defect.anomalies), f"clients saw only: {unwatched}"
+    return unwatched

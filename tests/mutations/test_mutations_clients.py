@@ -1,6 +1,5 @@
 """What happens without the rules that protect idempotent producers, groups, and a change of min ISR."""
 
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -18,18 +17,17 @@ from system_under_test.metadata.records import (
 )
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
-    find_coordinator_request,
+    delete_groups_request,
     incremental_alter_configs_request,
-    join_group_request,
     millis,
-    offset_commit_request,
+    offset_delete_request,
     produce_request,
-    sync_group_request,
 )
 from system_under_test.protocol.record_batch import encode_batch
 from system_under_test.rules import Rules
 from tests.mutations.coverage import shows
 from tests.simulation.cluster_story import TOPIC, Cluster
+from tests.simulation.group_member import GROUP, Member, subscription_of
 
 PRODUCER = 77
 
@@ -154,88 +152,6 @@ def test_producer_state_survives_a_restart_and_without_the_rule_a_retry_is_appen
 
 # --- groups
 
-GROUP = "g"
-
-
-class Member:
-    """A consumer whose group protocol requests the test sends."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.coordinator = self._find()
-        self.generation, self.member_id = self._join()
-
-    def ask(self, request: Any) -> Any:
-        return self.cluster.do(self.cluster._ask(self.coordinator, request))
-
-    def _find(self) -> int:
-        request = find_coordinator_request.FindCoordinatorRequest(
-            key_type=0, coordinator_keys=(GROUP,)
-        )
-        for _ in range(100):
-            (found,) = self.cluster.do(self.cluster._ask(1, request)).coordinators
-            if found.error_code == 0:
-                return int(found.node_id)
-            self.cluster.run_for(0.1)
-        raise AssertionError("no coordinator was found")
-
-    def _join(self) -> tuple[int, str]:
-        member_id = ""
-        for _ in range(100):
-            response = self.ask(
-                join_group_request.JoinGroupRequest(
-                    group_id=GROUP,
-                    session_timeout=millis(6000),
-                    rebalance_timeout=millis(6000),
-                    member_id=member_id,
-                    group_instance_id=None,
-                    protocol_type="consumer",
-                    protocols=(
-                        join_group_request.JoinGroupRequestProtocol(name="range", metadata=b"m"),
-                    ),
-                )
-            )
-            if response.error_code == 0:
-                break
-            member_id = response.member_id if response.error_code == 79 else member_id
-            self.cluster.run_for(0.1)
-        synced = self.ask(
-            sync_group_request.SyncGroupRequest(
-                group_id=GROUP,
-                generation_id=response.generation_id,
-                member_id=response.member_id,
-                group_instance_id=None,
-                assignments=(
-                    sync_group_request.SyncGroupRequestAssignment(
-                        member_id=response.member_id, assignment=b"share"
-                    ),
-                ),
-            )
-        )
-        assert (synced.error_code, synced.assignment) == (0, b"share")
-        return response.generation_id, response.member_id
-
-    def commit(self, offset: int, generation: int) -> int:
-        response = self.ask(
-            offset_commit_request.OffsetCommitRequest(
-                group_id=GROUP,
-                generation_id_or_member_epoch=generation,
-                member_id=self.member_id,
-                group_instance_id=None,
-                topics=(
-                    offset_commit_request.OffsetCommitRequestTopic(
-                        name=TOPIC,
-                        partitions=(
-                            offset_commit_request.OffsetCommitRequestPartition(
-                                partition_index=0, committed_offset=offset, committed_metadata=""
-                            ),
-                        ),
-                    ),
-                ),
-            )
-        )
-        return int(response.topics[0].partitions[0].error_code)
-
 
 @shows("GRP-1")
 def test_an_offset_commit_waits_for_the_high_watermark_and_without_the_rule_does_not() -> None:
@@ -262,6 +178,32 @@ def test_an_offset_commit_of_an_older_generation_is_refused_and_without_the_rule
         member = Member(started(*without))
         assert member.commit(5, member.generation) == 0
         assert member.commit(3, member.generation - 1) == expected
+
+
+@shows("GRP-5")
+def test_a_group_with_members_is_not_deleted_and_without_the_rule_its_offsets_are_lost() -> None:
+    for without, expected, left in (((), ErrorCode.NON_EMPTY_GROUP, 5), (("GRP-5",), 0, -1)):
+        member = Member(started(*without))
+        assert member.commit(5, member.generation) == 0
+        request = delete_groups_request.DeleteGroupsRequest(groups_names=(GROUP,))
+        assert member.ask(request).results[0].error_code == expected
+        assert member.committed() == left
+
+
+@shows("GRP-5")
+def test_offsets_that_a_member_needs_are_not_deleted_and_without_the_rule_are_lost() -> None:
+    subscribed = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    for without, expected, left in (((), subscribed, 5), (("GRP-5",), 0, -1)):
+        member = Member(started(*without), subscription=subscription_of(TOPIC))
+        assert member.commit(5, member.generation) == 0
+        messages = offset_delete_request
+        topic = messages.OffsetDeleteRequestTopic(
+            name=TOPIC, partitions=(messages.OffsetDeleteRequestPartition(partition_index=0),)
+        )
+        response = member.ask(messages.OffsetDeleteRequest(group_id=GROUP, topics=(topic,)))
+        assert response.error_code == 0
+        assert response.topics[0].partitions[0].error_code == expected
+        assert member.committed() == left
 
 
 # --- min ISR

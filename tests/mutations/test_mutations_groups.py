@@ -84,15 +84,15 @@ def test_with_all_rules_a_group_survives_every_coordinator(fault: str) -> None:
         assert verdict.coverage["group_commits"] > 100
 
 
-@shows("GRP-1", "B-53")
+@shows("GRP-1", "B-56")
 def test_a_coordinator_that_acknowledges_before_replication_loses_commits() -> None:
-    assert find_defect("B-53").rules == ("GRP-1",)
+    assert find_defect("B-56").rules == ("GRP-1",)
     assert "committed-offset-regressed" in broken(CUT_OFF, "GRP-1")
 
 
-@shows("GRP-3", "B-54")
+@shows("GRP-3", "B-57")
 def test_a_generation_that_only_the_coordinator_has_is_counted_again_by_its_successor() -> None:
-    assert find_defect("B-54").rules == ("GRP-3",)
+    assert find_defect("B-57").rules == ("GRP-3",)
     assert broken(CUT_OFF, "GRP-3") == {"double-ownership"}
 
 

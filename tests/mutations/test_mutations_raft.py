@@ -91,3 +91,51 @@ def test_a_candidate_that_missed_a_commit_wins_and_replaces_it() -> None:
     assert story.ledger.values() == ["committed", "later"]
     with pytest.raises(InvariantViolation, match="INV-5"):
         quorum.a_voter_that_missed_a_commit_stands_for_leader(1, ["RAFT-5"])
+
+
+# --- RAFT-8
+
+OFTEN = {
+    "metadata.log.max.record.bytes.between.snapshots": "300",
+    "metadata.log.segment.bytes": "1000",
+    "metadata.max.retention.bytes": "0",
+}
+"""A snapshot every few records; the log before the older of two snapshots is deleted."""
+
+
+def newest_snapshots(story: Story) -> list[int]:
+    """Returns up to which offset the newest snapshot of each controller goes."""
+    nodes = (story.world.nodes[name] for name in story.cluster.controllers)
+    ids = [node.process.raft._quorum.snapshots.newest for node in nodes]
+    return [-1 if newest is None else newest.end_offset for newest in ids]
+
+
+def controllers_start_from_snapshots(story: Story) -> None:
+    """B-53: 1 is the only member of the ISR, 3 is eligible; then all controllers start again from snapshots.
+
+    Broker 1 then loses records that 1 and 3 had acknowledged together. 3 has them, if it is still eligible.
+    """
+    story.begin()
+    away = [story.isolate(2)]
+    story.wait(fenced=(2,), isr=(1, 3))
+    story.append_ok(3)
+    away.append(story.isolate(3))
+    story.until(lambda: (story.state.isr, story.state.elr) == ((1,), (3,)))
+    offset = story.cluster.metadata.offset
+    story.until(lambda: min(newest_snapshots(story)) > offset)
+    story.kill(*story.cluster.controllers.values())
+    story.start(*story.cluster.controllers.values())
+    story.until(lambda: story.cluster.metadata.offset > max(newest_snapshots(story)))
+    story.power(1, keep_records=10)
+    story.wait(fenced=(1,))
+    story.heal(*away)
+    story.start(1)
+    story.until(lambda: story.state.leader != -1)
+
+
+@shows("RAFT-8", "B-53")
+def test_a_snapshot_without_the_elr_lets_a_replica_lead_that_lost_its_tail() -> None:
+    """The controllers elect the last-known leader, although an eligible replica with all records is alive."""
+    ending = expect_defect("B-53", controllers_start_from_snapshots, properties=OFTEN)
+    assert ending.marks("metadata-snapshot-loaded") > 0
+    assert ending.marks("elected-last-known-leader") == 1

@@ -11,6 +11,7 @@ from system_under_test.config import (
     FAST_TIMINGS,
     LOG_DIR_NAMES,
     GroupConfig,
+    MetadataLogConfig,
     NodeConfig,
     Voter,
     profile_features,
@@ -56,6 +57,7 @@ class Cluster:
         profile: str = "kafka-4.1",
         weather: Weather = CALM,
         rules: Rules = ALL_RULES,
+        metadata_log: MetadataLogConfig | None = None,
         log_dirs: int = 1,
         sim_wire: bool = False,
     ) -> None:
@@ -80,6 +82,7 @@ class Cluster:
                 group=GroupConfig(group_initial_rebalance_delay_ms=0),
                 rules=rules,
                 log_dirs=LOG_DIR_NAMES[: log_dirs if is_broker else 1],
+                metadata_log=metadata_log or MetadataLogConfig(),
             )
             self.books[name] = MarkBook()
             self.world.add_node(

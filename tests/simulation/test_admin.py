@@ -203,7 +203,8 @@ def test_a_cluster_default_holds_for_topics_without_their_own_value(cluster: Clu
     [
         (alter(MIN_ISR, "0"), ErrorCode.INVALID_CONFIG),
         (alter(MIN_ISR, "many"), ErrorCode.INVALID_CONFIG),
-        (alter("retention.ms", "1"), ErrorCode.INVALID_CONFIG),
+        (alter("retention.ms", "-2"), ErrorCode.INVALID_CONFIG),
+        (alter("retention.minutes", "1"), ErrorCode.INVALID_CONFIG),
         (alter(MIN_ISR, "2", operation=2), ErrorCode.INVALID_CONFIG),
         (alter(MIN_ISR, "2", topic="nothing"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],

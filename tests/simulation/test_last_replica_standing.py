@@ -1,6 +1,6 @@
 """The last-replica-standing bug and its neighbours come out as predicted, in every profile.
 
-The expected outcomes are those of the table of variants V1 to V8; the golden traces are the committed metadata
+The expected outcomes are those of the table of variants; the golden traces are the committed metadata
 that the controllers must write, change by change.
 """
 
@@ -47,6 +47,15 @@ OUTCOMES = {
     "V6": NEGATIVE_CONTROL,
     "V7": NEGATIVE_CONTROL,
     "V8": SAFE,
+    "V9": NEGATIVE_CONTROL,
+    "V9k": NEGATIVE_CONTROL,
+    "V10a": LOSS,
+    "V12": ("loss(f)", "loss(f)", "ok"),
+    "V12b": SAFE,
+    "V12c": ("loss(f)", "loss(f)", "loss(f)"),
+    "V13a": LOSS,
+    "V13b": LOSS,
+    "V13c": NEGATIVE_CONTROL,
 }
 """Predicted with ELR off and no gate, ELR off, ELR on. Written out again, apart from the product's own table."""
 

@@ -22,7 +22,7 @@ from tests.unit.system_under_test.protocol.wire_examples import (
 
 CONTEXT = RequestContext(peer="client:1", connection_id=1)
 ANSWERS_BY_ITSELF = "ApiVersions"
-ONLY_SENT = {messages.fetch_snapshot_request.FetchSnapshotRequest}
+ONLY_SENT: set[type[Any]] = set()
 """Requests that the harness sends to another system, and that our nodes do not serve."""
 
 

@@ -9,6 +9,7 @@ import pytest
 from wire_helpers import BROKER_SETTINGS, SharedCluster, eventually, new_name
 
 from harness.environments.local.standing import LocalCluster, local_settings
+from harness.systems.reference.node_files import CLUSTER_ID
 
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 
@@ -510,7 +511,7 @@ def test_impossible_topics_are_refused(cluster: SharedCluster, admin: AdminClien
 def test_describe_cluster_names_the_brokers(cluster: SharedCluster, admin: AdminClient) -> None:
     described = admin.describe_cluster().result(10)
     assert sorted(node.id for node in described.nodes) == [1, 2, 3]
-    assert described.cluster_id == "laststand-local"
+    assert described.cluster_id == CLUSTER_ID
 
 
 def test_topic_settings_are_described_and_changed(

@@ -263,6 +263,28 @@ def test_topics_are_created_described_and_deleted(
     eventually(lambda: name not in admin.list_topics())
 
 
+def test_partitions_are_added_and_reassigned_and_get_their_preferred_leader(
+    cluster: SharedCluster, admin: KafkaAdminClient
+) -> None:
+    topic = cluster.topic(replicas=(1, 2, 3))
+
+    def partitions() -> list[tuple[int, list[int]]]:
+        (described,) = admin.describe_topics([topic])
+        found = sorted(described["partitions"], key=lambda one: one["partition_index"])
+        return [(one["leader_id"], one["replica_nodes"]) for one in found]
+
+    admin.create_partitions({topic: {"count": 2, "assignments": [[3, 1]]}}, raise_errors=False)
+    admin.create_partitions({topic: {"count": 2, "assignments": [[3, 1, 2]]}})
+    eventually(lambda: partitions() == [(1, [1, 2, 3]), (3, [3, 1, 2])], what="two partitions")
+    moved = TopicPartition(topic, 0)
+    assert admin.alter_partition_reassignments({moved: [2, 1]}) == {moved: None}
+    assert moved not in admin.list_partition_reassignments()
+    eventually(lambda: partitions()[0] == (1, [2, 1]), what="the reassignment")
+    admin.elect_leaders(0, {topic: [0]})
+    eventually(lambda: partitions()[0] == (2, [2, 1]), what="the preferred leader")
+    assert list(admin.alter_partition_reassignments({moved: None})) == [moved]
+
+
 def test_the_cluster_and_settings_are_described(
     cluster: SharedCluster, admin: KafkaAdminClient
 ) -> None:

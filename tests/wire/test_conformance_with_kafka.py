@@ -31,3 +31,14 @@ def test_every_difference_is_expected_and_every_expected_one_occurs(
     assert summary["cases"] == len(catalogue())
     assert summary["same"] > 0.8 * len(catalogue())
     assert summary["expected"]
+
+
+@pytest.mark.long  # ten seconds, with twelve processes
+@pytest.mark.timeout(600)
+def test_a_produce_request_with_null_records_is_never_answered(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kafka_or_skip(VERSION)
+    words = ["--system", f"apache-kafka:{VERSION}", "--quiet", "--json"]
+    assert main(["reproduce", "kafka-bug", "--variant", "null-records", *words]) == 0
+    assert json.loads(capsys.readouterr().out)["outcomes"] == ["blocked"]

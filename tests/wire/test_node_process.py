@@ -13,6 +13,7 @@ import pytest
 from wire_helpers import eventually
 
 from harness.environments.local.standing import LocalCluster, LocalNode, local_settings
+from harness.systems.reference.node_files import CLUSTER_ID
 from harness.systems.reference.status import broker_count
 from system_under_test.real.events import parse_event
 from system_under_test.real.node_file import NodeFileError, read_node_file
@@ -193,8 +194,8 @@ def test_a_node_that_cannot_start_reports_why_and_exits_with_255(
     assert "in use by another process" in said(in_use)
     pair.kill("b1")
     of_another_node = in_use.replace("node_id = 1\n", "node_id = 2\n")
-    assert "belongs to node 1 of cluster laststand-local" in said(of_another_node)
-    of_another_cluster = in_use.replace('"laststand-local"', '"another"')
+    assert f"belongs to node 1 of cluster {CLUSTER_ID}" in said(of_another_node)
+    of_another_cluster = in_use.replace(f'"{CLUSTER_ID}"', '"another"')
     assert "this is node 1 of cluster another" in said(of_another_cluster)
     (tmp_path / "file").touch()
     assert "cannot be used" in said(text.replace(own, 'data_dir = "file/data"'))

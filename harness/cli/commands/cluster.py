@@ -68,6 +68,11 @@ def add_parser(commands: Subcommands) -> None:
     parser.add_argument(
         "--port", type=int, help="use this port for the first broker (default: free ports)"
     )
+    parser.add_argument(
+        "--metrics",
+        action="store_true",
+        help="let every node serve its metrics for Prometheus, at ports of their own",
+    )
     summary = "show nodes, leaders, ISR, ELR, epochs, high watermarks and the metadata quorum"
     _add_directory(add_command(actions, "status", status, summary, stores_runs=False))
     summary = "stop all nodes and remove their files"
@@ -100,6 +105,7 @@ def up(options: argparse.Namespace) -> int:
         controllers=options.controllers,
         settings=local_settings(profile=options.profile, timings=options.timings),
         first_port=options.port,
+        with_metrics=options.metrics,
         ends_with_parent=False,
     )
     try:
@@ -108,10 +114,18 @@ def up(options: argparse.Namespace) -> int:
     except BaseException:
         cluster.down()
         raise
+    metrics = {
+        node.name: f"http://{node.metrics}/metrics"
+        for node in cluster.nodes.values()
+        if node.metrics
+    }
     if options.json:
-        print_json({"bootstrap": cluster.bootstrap, "directory": str(options.directory)})
+        started = {"bootstrap": cluster.bootstrap, "directory": str(options.directory)}
+        print_json({**started, "metrics": metrics} if metrics else started)
     else:
         print(f"bootstrap  {cluster.bootstrap}")
+        for name, url in metrics.items():
+            print(f"metrics    {url} of {name}")
         print(f"try        kcat -b {cluster.bootstrap} -L")
         print("then       laststand cluster status, laststand cluster down")
     return exit_codes.VALID

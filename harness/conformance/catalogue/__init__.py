@@ -6,10 +6,12 @@ Cases are data and small functions. Their order, ids and requests are the same i
 from functools import cache
 
 from harness.conformance.catalogue import (
+    administration,
     cluster,
     configs,
     fetch,
     frames,
+    group_administration,
     groups,
     offsets,
     produce,
@@ -17,7 +19,18 @@ from harness.conformance.catalogue import (
 )
 from harness.conformance.probe import Case
 
-FAMILIES = (produce, fetch, offsets, topics, configs, groups, cluster, frames)
+FAMILIES = (
+    produce,
+    fetch,
+    offsets,
+    topics,
+    configs,
+    groups,
+    group_administration,
+    cluster,
+    administration,
+    frames,
+)
 
 
 @cache

@@ -181,6 +181,27 @@ def _raft() -> Iterator[Case]:
     topics = [{"topic_name": METADATA_LOG, "partitions": [epoch]}]
     yield _controller("begin quorum epoch, old epoch", "begin_quorum_epoch", 1, {"topics": topics})
     yield _controller("end quorum epoch, old epoch", "end_quorum_epoch", 1, {"topics": topics})
+    yield from _snapshots()
+
+
+def _snapshots() -> Iterator[Case]:
+    def snapshot(**fields: Any) -> dict[str, Any]:
+        partition = {
+            "partition": 0,
+            "current_leader_epoch": 0,
+            "snapshot_id": {"end_offset": 1, "epoch": 1},
+            "position": 0,
+            **fields,
+        }
+        topics = [{"name": METADATA_LOG, "partitions": [partition]}]
+        return {"cluster_id": None, "replica_id": -1, "max_bytes": 1 << 20, "topics": topics}
+
+    for name, values in (
+        ("old epoch", snapshot()),
+        ("partition 1", snapshot(partition=1)),
+        ("another cluster", {**snapshot(), "cluster_id": "other"}),
+    ):
+        yield _controller(f"fetch snapshot, {name}", "fetch_snapshot", 0, values)
 
 
 def _metadata_log() -> Iterator[Case]:

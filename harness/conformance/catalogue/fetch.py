@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.conformance.probe import EMPTY_TOPIC, READ_RECORDS, READ_TOPIC, Case, Probe
 
-OLDEST, LAST_BY_NAME, NEWEST = 4, 12, 17
+OLDEST, LAST_BY_NAME, NEWEST = 4, 12, 18
 FIRST_FROM_FOLLOWER = 11
 """The version since which consumers may read from followers (KIP-392)."""
 UNKNOWN_ID = uuid.UUID("12345678-1234-1234-1234-123456789abc")

@@ -81,47 +81,12 @@ FRAMES: Mapping[str, Callable[..., bytes]] = {
 """Frames that are sent to a broker; only whether it responds is compared."""
 
 UNSERVED: Mapping[str, tuple[str, int, dict[str, Any]]] = {
-    "list groups": ("list_groups", 4, {}),
-    "describe groups": ("describe_groups", 5, {"groups": ["nope"]}),
-    "delete groups": ("delete_groups", 2, {"groups_names": ["nope"]}),
-    "delete records": (
-        "delete_records",
-        2,
-        {
-            "topics": [{"name": READ_TOPIC, "partitions": [{"partition_index": 9, "offset": 0}]}],
-            "timeout": 2000,
-        },
-    ),
-    "elect leaders": (
-        "elect_leaders",
-        2,
-        {
-            "election_type": 0,
-            "topic_partitions": [{"topic": READ_TOPIC, "partitions": [0]}],
-            "timeout": 2000,
-        },
-    ),
-    "create partitions": (
-        "create_partitions",
-        3,
-        {
-            "topics": [{"name": READ_TOPIC, "count": 1, "assignments": None}],
-            "timeout": 2000,
-            "validate_only": True,
-        },
-    ),
     "alter configs (not incremental)": (
         "alter_configs",
         2,
         {"resources": [], "validate_only": True},
     ),
-    "list reassignments": (
-        "list_partition_reassignments",
-        0,
-        {"timeout": 2000, "topics": None},
-    ),
     "describe log directories": ("describe_log_dirs", 4, {"topics": []}),
-    "describe producers": ("describe_producers", 0, {"topics": []}),
     "list transactions": ("list_transactions", 0, {}),
     "end transaction": (
         "end_txn",

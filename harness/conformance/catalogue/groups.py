@@ -1,12 +1,16 @@
 """Classic consumer groups: coordinator, membership and offsets."""
 
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.conformance.probe import READ_TOPIC, Case, Probe
 
-COORDINATOR_NEWEST, JOIN_NEWEST, SYNC_NEWEST, HEARTBEAT_NEWEST = 4, 9, 5, 4
-LEAVE_NEWEST, COMMIT_NEWEST, OFFSETS_NEWEST = 5, 8, 8
+COORDINATOR_NEWEST, JOIN_NEWEST, SYNC_NEWEST, HEARTBEAT_NEWEST = 6, 9, 5, 4
+LEAVE_NEWEST, COMMIT_NEWEST, OFFSETS_NEWEST = 5, 9, 9
+OFFSETS_BY_ID = 10
+"""The first version of OffsetCommit and OffsetFetch that identifies topics by id."""
+UNKNOWN_ID = uuid.UUID("12345678-1234-1234-1234-123456789abc")
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\1d\xff\xff\xff\xff"
 """Version 0, one topic "d", no user data; both coordinators take it as it is."""
 METADATA_MAX_BYTES = 4096
@@ -166,10 +170,19 @@ def commit(
         "generation_id": -1,
         "member_id": "",
         "retention_time": -1,
-        "topics": [{"name": topic, "partitions": [one]}],
+        "topics": [{"name": topic, "topic_id": _id_of(probe, topic), "partitions": [one]}],
         **fields,
     }
     probe.ask("offset_commit", version, values, to=to, drops_unknown=True)
+
+
+def _id_of(probe: Probe, topic: str) -> Any:
+    """Returns the id of a topic, or one that no topic has."""
+    try:
+        return probe.topic_id(topic)
+    except KeyError:
+        probe.symbols.sent.add(str(UNKNOWN_ID))
+        return UNKNOWN_ID
 
 
 def offsets(
@@ -181,6 +194,8 @@ def offsets(
     version: int = OFFSETS_NEWEST,
 ) -> None:
     """Reads committed offsets of one group; all of them if `topics` is None."""
+    if topics is not None:
+        topics = [{**topic, "topic_id": _id_of(probe, topic["name"])} for topic in topics]
     values = {
         "group_id": group,
         "topics": topics,
@@ -394,8 +409,16 @@ def _committed(case: str, group: str | None = None, **options: Any) -> Case:
 
 
 def _commits() -> Iterator[Case]:
-    for version in range(2, COMMIT_NEWEST + 1):
+    for version in range(2, OFFSETS_BY_ID + 1):
         yield _committed(f"no member, version {version}", version=version)
+    for version in (8, COMMIT_NEWEST, OFFSETS_BY_ID):
+        yield _committed(
+            f"generation 5, no group, version {version}",
+            version=version,
+            generation_id_or_member_epoch=5,
+        )
+    yield _committed("unknown topic by id", version=OFFSETS_BY_ID, topic="nope")
+    yield _committed("partition 99 by id", version=OFFSETS_BY_ID, partition={"partition_index": 99})
     yield _committed("unknown member", member_id="who", generation_id_or_member_epoch=1)
     yield _committed("generation 5, no group", generation_id_or_member_epoch=5)
     yield _committed("generation -2", generation_id_or_member_epoch=-2)
@@ -436,7 +459,7 @@ def _commits() -> Iterator[Case]:
 
 def _offset_fetches() -> Iterator[Case]:
     one = [{"name": READ_TOPIC, "partition_indexes": [0]}]
-    for version in range(1, OFFSETS_NEWEST + 1):
+    for version in range(1, OFFSETS_BY_ID + 1):
 
         def committed(probe: Probe, group: str, to: str, version: int = version) -> None:
             commit(probe, group, to)
@@ -459,7 +482,11 @@ def _offset_fetches() -> Iterator[Case]:
         yield _of_group(
             f"offset fetch/{name}", lambda p, g, to, topics=topics: offsets(p, g, to, topics)
         )
-    for version in (1, 7, OFFSETS_NEWEST):
+        yield _of_group(
+            f"offset fetch/{name}, by id",
+            lambda p, g, to, topics=topics: offsets(p, g, to, topics, version=OFFSETS_BY_ID),
+        )
+    for version in (1, 7, OFFSETS_NEWEST, OFFSETS_BY_ID):
 
         def of_empty_group(probe: Probe, group: str, to: str, version: int = version) -> None:
             commit(probe, group, to)
@@ -473,7 +500,7 @@ def _offset_fetches() -> Iterator[Case]:
 
     def two_groups(probe: Probe, group: str, to: str) -> None:
         groups = [{"group_id": group, "topics": one}, {"group_id": group, "topics": None}]
-        probe.ask("offset_fetch", OFFSETS_NEWEST, {"groups": groups}, to=to)
+        probe.ask("offset_fetch", OFFSETS_NEWEST, {"groups": groups}, to=to, drops_unknown=True)
 
     yield _of_group("offset fetch/as a member, version 9", as_member)
     yield _of_group("offset fetch/same group twice", two_groups)

@@ -1,11 +1,11 @@
-"""ListOffsets and OffsetForLeaderEpoch."""
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.conformance.probe import EMPTY_TOPIC, READ_TOPIC, Case, Probe
 
-LIST_NEWEST, EPOCH_NEWEST = 9, 4
+LIST_NEWEST, EPOCH_NEWEST, DELETE_NEWEST = 10, 4, 2
 SPECIAL = (-1, -2, -3, -4, -5, -6, -7)
 """Timestamps with a meaning: latest, earliest, largest timestamp, earliest local, latest tiered; two without."""
 _FIRST_WITH: Mapping[int, int] = {-3: 7, -4: 8, -5: 9, -6: 10}
@@ -130,7 +130,43 @@ def _epochs() -> Iterator[Case]:
     )
 
 
+def delete_records(
+    probe: Probe,
+    offset: int,
+    *,
+    version: int = DELETE_NEWEST,
+    topic: str = READ_TOPIC,
+    partition: int = 0,
+    to: str | None = None,
+) -> None:
+    """Deletes records before an offset; no case deletes any, because others read them."""
+    wanted = {"partition_index": partition, "offset": offset}
+    values = {"topics": [{"name": topic, "partitions": [wanted]}], "timeout": 2000}
+    probe.ask("delete_records", version, values, to=to or probe.leader(READ_TOPIC))
+
+
+def _delete(case: str, *arguments: Any, **options: Any) -> Case:
+    return Case(
+        id=f"delete records/{case}", run=lambda probe: delete_records(probe, *arguments, **options)
+    )
+
+
+def _deletions() -> Iterator[Case]:
+    for version in range(DELETE_NEWEST + 1):
+        yield _delete(f"version {version}", 0, version=version)
+    for offset in (-2, 2**62):
+        yield _delete(f"offset {offset}", offset)
+    yield _delete("partition 99", 0, partition=99)
+    yield _delete("unknown topic", 0, topic="nope")
+    yield _delete("offsets topic", 0, topic="__consumer_offsets")
+    yield Case(
+        id="delete records/at a follower",
+        run=lambda p: delete_records(p, 0, to=p.follower(READ_TOPIC)),
+    )
+
+
 def cases() -> Iterator[Case]:
     """Yields the cases of this family."""
     yield from _lists()
     yield from _epochs()
+    yield from _deletions()

@@ -1,6 +1,7 @@
 """Produce, and InitProducerId with what idempotent producers may do."""
 
 import gzip
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,7 +31,9 @@ from harness.conformance.connection import SILENCE_LIMIT_S
 from harness.conformance.probe import WRITE_TOPIC, Case, Probe
 
 HOUR_MS = 3_600_000
+LAST_BY_NAME, NEWEST = 12, 13
 VERSION = 11
+UNKNOWN_ID = uuid.UUID("12345678-1234-1234-1234-123456789abc")
 LARGEST_VALUE = 1_048_588
 """The default of message.max.bytes; a batch has more than its value."""
 
@@ -45,18 +48,21 @@ def produce(
     to: str | None = None,
     version: int = VERSION,
     transactional_id: str | None = None,
+    topic_id: uuid.UUID | None = None,
     more: Sequence[Mapping[str, Any]] = (),
     **options: Any,
 ) -> Any:
     """Sends records for one partition, by default the case's own, to its leader."""
     index = probe.partition if partition is None else partition
     data = [{"index": index, "records": records}, *more]
-    values = {
+    values: dict[str, Any] = {
         "transactional_id": transactional_id,
         "acks": acks,
         "timeout": 15_000,
-        "topic_data": [{"name": topic, "partition_data": data}],
+        "topic_data": [{"name": topic, "topic_id": topic_id, "partition_data": data}],
     }
+    if version > LAST_BY_NAME and topic_id is None:
+        values["topic_data"][0]["topic_id"] = probe.topic_id(topic)
     leader = to or probe.leader(WRITE_TOPIC, max(probe.partition, 0))
     return probe.ask("produce", version, values, to=leader, drops_unknown=True, **options)
 
@@ -201,8 +207,18 @@ def _now(probe: Probe, **header: Any) -> bytes:
 
 def _requests() -> Iterator[Case]:
     """Cases in which the request is special, not the batch."""
-    for version in range(3, VERSION + 1):
+    for version in range(3, NEWEST + 1):
         yield _written(f"version {version}", batch, version=version)
+    for name, topic_id in (("unknown id", UNKNOWN_ID), ("id 0", uuid.UUID(int=0))):
+        yield _sent(
+            name, lambda p, wanted=topic_id: produce(p, _now(p), version=NEWEST, topic_id=wanted)
+        )
+        yield _sent(
+            f"{name}, acks 0",
+            lambda p, wanted=topic_id: produce(
+                p, _now(p), acks=0, version=NEWEST, topic_id=wanted, limit_s=SILENCE_LIMIT_S
+            ),
+        )
     for acks in (0, 1):
         limit_s = SILENCE_LIMIT_S if acks == 0 else 20.0
         yield _written(f"acks {acks}", batch, acks=acks, limit_s=limit_s)
@@ -337,7 +353,7 @@ def cases() -> Iterator[Case]:
     yield from _requests()
     for name, steps in IDEMPOTENT.items():
         yield _idempotent(name, steps)
-    for version in range(5):
+    for version in range(6):
         yield _init(f"version {version}", {}, version)
     for name, values in INIT_PRODUCER_ID.items():
         yield _init(name, values)

@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.conformance.probe import READ_TOPIC, Case, Probe
 
-METADATA_NEWEST, CREATE_NEWEST, DELETE_NEWEST = 12, 7, 6
+METADATA_NEWEST, CREATE_NEWEST, DELETE_NEWEST = 13, 7, 6
 UNKNOWN_ID = uuid.UUID("12345678-1234-1234-1234-123456789abc")
 LONGEST_NAME = 249
 MIN_ISR = "min.insync.replicas"

@@ -28,6 +28,7 @@ def make_cluster(request: ClusterRequest) -> "ProcessCluster":
         brokers=request.brokers,
         controllers=request.controllers,
         settings=request.settings,
+        with_metrics=request.metrics is not None,
     )
     return ProcessCluster(local, request)
 
@@ -50,6 +51,8 @@ class ProcessCluster(RealCluster):
         self.local = local
         self.open_client_hosts({})
         self._taken_down: dict[str, None] = {}
+        # Of a start and an end of one node, one comes after the other, and what was noted last is true.
+        self._changing = {name: asyncio.Lock() for name in local.nodes}
 
     # -- life
 
@@ -93,20 +96,22 @@ class ProcessCluster(RealCluster):
 
     async def start_node(self, name: str) -> None:
         """Starts a node; does nothing if it runs."""
-        if not self.is_alive(name):
-            await asyncio.to_thread(self.local.start_node, name)
-            self.went_up(name)
-        self._taken_down.pop(name, None)
+        async with self._changing[name]:
+            if not self.is_alive(name):
+                await asyncio.to_thread(self.local.start_node, name)
+                self.went_up(name)
+            self._taken_down.pop(name, None)
 
     async def end_process(self, name: str, how: str, limit_s: float) -> int | None:
         """Ends a node's process by "stop" or "kill", which is expected from now on; returns its exit code."""
-        self._taken_down[name] = None
-        if how == "kill":
-            code = await asyncio.to_thread(self.local.kill, name)
-        else:
-            code = await asyncio.to_thread(self.local.stop, name, limit_s)
-        self.went_down((name,))
-        return code
+        async with self._changing[name]:
+            self._taken_down[name] = None
+            if how == "kill":
+                code = await asyncio.to_thread(self.local.kill, name)
+            else:
+                code = await asyncio.to_thread(self.local.stop, name, limit_s)
+            self.went_down((name,))
+            return code
 
     async def settle(self) -> None:
         """Starts all nodes that are down."""

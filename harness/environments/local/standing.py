@@ -47,6 +47,7 @@ class LocalNode:
 
     Attributes:
         name: "b1", "c11".
+        metrics: Where it serves its metrics over HTTP; "" if it does not.
         pid: Its last process, 0 before the first.
         began: Start time of that process in clock ticks since boot.
     """
@@ -56,13 +57,20 @@ class LocalNode:
     role: str
     address: str
     directory: Path
+    metrics: str = ""
     pid: int = 0
     began: int = 0
     process: subprocess.Popen[bytes] | None = None
 
     def placed(self) -> Node:
         """Returns the node as its system knows it."""
-        return Node(name=self.name, role=self.role, node_id=self.node_id, address=self.address)
+        return Node(
+            name=self.name,
+            role=self.role,
+            node_id=self.node_id,
+            address=self.address,
+            metrics=self.metrics,
+        )
 
     @property
     def is_alive(self) -> bool:
@@ -125,6 +133,7 @@ class LocalCluster:
         controllers: int = 3,
         settings: Settings | None = None,
         first_port: int | None = None,
+        with_metrics: bool = False,
         ends_with_parent: bool = True,
     ) -> "LocalCluster":
         """Writes the files of a new cluster; starts nothing.
@@ -136,6 +145,7 @@ class LocalCluster:
             controllers: Number of controllers, if the system has any.
             settings: Configuration of all nodes; the system's defaults if None.
             first_port: Brokers listen at this port and the following; free ones if None.
+            with_metrics: Whether nodes serve their metrics over HTTP, at the ports that follow.
             ends_with_parent: Nodes end when this process ends, however it ends.
 
         Raises:
@@ -151,7 +161,8 @@ class LocalCluster:
                 raise UsageError(
                     f"there is a cluster in {directory} already; `laststand cluster down` removes it"
                 )
-        ports = listening_ports(brokers + controllers, first_port)
+        count = brokers + controllers
+        ports = listening_ports(count * 2 if with_metrics else count, first_port)
         nodes: dict[str, LocalNode] = {}
         for index in range(controllers):
             _add(
@@ -159,6 +170,9 @@ class LocalCluster:
             )
         for index in range(brokers):
             _add(nodes, directory, "broker", 1 + index, ports[index])
+        if with_metrics:
+            for node, port in zip(nodes.values(), ports[count:], strict=True):
+                node.metrics = f"{LOOPBACK}:{port}"
         cluster = cls(
             directory,
             nodes,
@@ -200,6 +214,7 @@ class LocalCluster:
                     role=str(entry["role"]),
                     address=str(entry["address"]),
                     directory=directory / str(entry["name"]),
+                    metrics=str(entry.get("metrics", "")),
                     pid=int(entry["pid"]),
                     began=int(entry["began"]),
                 )
@@ -241,6 +256,7 @@ class LocalCluster:
                     "node_id": node.node_id,
                     "role": node.role,
                     "address": node.address,
+                    "metrics": node.metrics,
                     "pid": node.pid,
                     "began": node.began,
                 }

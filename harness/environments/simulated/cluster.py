@@ -34,6 +34,8 @@ from system_under_test.config import (
     Voter,
 )
 from system_under_test.config import profile_features as features_of
+from system_under_test.controller.server import ControllerNode
+from system_under_test.properties import configured
 from system_under_test.rules import Rules
 from system_under_test.server import build_node
 
@@ -71,7 +73,7 @@ class SimulatedCluster:
             Voter(node_id=node_id, address=f"c{node_id}:{CONTROLLER_PORT}")
             for node_id in range(CONTROLLER_ID_FIRST, CONTROLLER_ID_FIRST + controllers)
         )
-        self._template = NodeConfig(
+        template = NodeConfig(
             node_id=0,
             role="broker",
             address="",
@@ -86,6 +88,7 @@ class SimulatedCluster:
             group=_group_config(settings, brokers),
             rules=Rules(settings.disabled_rules),
         )
+        self._template = configured(template, settings.properties)
         self.witness = MetadataWitness(self.metadata, add_row, lambda: world.now)
         self.brokers = {f"b{index}": index for index in range(1, brokers + 1)}
         self.controllers = {f"c{voter.node_id}": voter.node_id for voter in self.voters}
@@ -146,6 +149,43 @@ class SimulatedCluster:
     def down_nodes(self) -> tuple[str, ...]:
         """Returns the nodes that are down."""
         return self.population().down
+
+    def differing_controllers(self) -> dict[str, Any]:
+        """Returns the partitions in which a controller's image differs from the log up to there, by controller.
+
+        Only snapshots can cause that, so there is nothing to compare before a node loaded one.
+        """
+        differing: dict[str, Any] = {}
+        if not self.witness.snapshot_loads:
+            return differing
+        known = self.witness.image
+        for name in self.controllers:
+            node = self.world.nodes[name]
+            process = node.process if node.is_alive else None
+            if not isinstance(process, ControllerNode):
+                continue
+            image = process.controller.image
+            if image.last_offset == known.last_offset and image.partitions != known.partitions:
+                differing[name] = [
+                    (image.partitions.get(key), registration)
+                    for key, registration in known.partitions.items()
+                    if image.partitions.get(key) != registration
+                ]
+        return differing
+
+    def hold_metadata(self, name: str) -> None:
+        """Lets a running broker collect committed metadata without applying it (META-2)."""
+        broker = self.running_broker(name)
+        if broker is not None:
+            with self.world.inside(self.world.nodes[name].loop):
+                broker.publisher.hold()
+
+    def release_metadata(self, name: str) -> None:
+        """Lets a running broker apply everything since `hold_metadata` as one change (META-3)."""
+        broker = self.running_broker(name)
+        if broker is not None:
+            with self.world.inside(self.world.nodes[name].loop):
+                broker.publisher.release()
 
     async def administer(self, action: Action) -> ActionOutcome:
         """Requests an administrative action; called on the loop of the harness."""

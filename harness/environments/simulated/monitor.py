@@ -9,6 +9,7 @@ the partition: from then on data may be gone, and the partition is no longer jud
 """
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Any, Protocol
 
 from harness.contracts.metadata import CommittedMetadata, PartitionState
@@ -45,9 +46,13 @@ class Watched(Protocol):
         """Returns the broker process of a node that runs now."""
         ...
 
+    def differing_controllers(self) -> dict[str, Any]:
+        """Returns what differs between the image of a controller and the log up to there, by controller."""
+        ...
+
 
 class InvariantMonitor:
-    """Checks INV-1 to INV-4 and INV-7 to INV-9. Mutable: leaders and their high watermarks by epoch."""
+    """Checks INV-1 to INV-5 and INV-7 to INV-9. Mutable: leaders and their high watermarks by epoch."""
 
     def __init__(self, cluster: Watched) -> None:
         self._cluster = cluster
@@ -74,6 +79,13 @@ class InvariantMonitor:
             InvariantViolation: Something that must hold does not.
         """
         self.check_count += 1
+        differing = self._cluster.differing_controllers()
+        check_invariant(
+            not differing,
+            "INV-5",
+            "a controller that continues from a snapshot has the image that the whole log describes",
+            differing=differing,
+        )
         for state in self._metadata.partitions.values():
             replicas = list(self._replicas(state))
             seen = self._what_is_checked(state, replicas)
@@ -268,12 +280,12 @@ class InvariantMonitor:
         for index, (broker, partition, log) in enumerate(replicas):
             for other, other_partition, other_log in replicas[index + 1 :]:
                 below = min(partition.high_watermark, other_partition.high_watermark)
-                if below <= max(log.log_start_offset, other_log.log_start_offset):
+                start = max(log.log_start_offset, other_log.log_start_offset)
+                if below <= start:
                     continue
-                # Equal epochs at equal offsets mean equal records (INV-8), so this covers all of both logs.
+                # Equal epochs at equal offsets mean equal records (INV-8), so this covers all that both logs have.
                 epochs, other_epochs = (
-                    tuple(entry for entry in one.epochs.entries if entry[1] < below)
-                    for one in (log, other_log)
+                    _epochs_between(one, start, below) for one in (log, other_log)
                 )
                 check_invariant(
                     epochs == other_epochs,
@@ -285,6 +297,9 @@ class InvariantMonitor:
                     other_epochs=other_epochs,
                     partition=state,
                 )
+                # A record that one replica has compacted another may still have.
+                if below <= max(log.first_dirty_offset, other_log.first_dirty_offset):
+                    continue
                 check_invariant(
                     log.read(below - 1, 1, below) == other_log.read(below - 1, 1, below),
                     "INV-4",
@@ -293,3 +308,12 @@ class InvariantMonitor:
                     offset=below - 1,
                     partition=state,
                 )
+
+
+def _epochs_between(log: Log, start: int, end: int) -> tuple[tuple[int, int], ...]:
+    """Returns the epochs of a log from one offset to another; the first of them as if it began at `start`."""
+    return tuple(
+        (epoch, max(offset, start))
+        for (epoch, offset), following in zip_longest(log.epochs.entries, log.epochs.entries[1:])
+        if offset < end and (following is None or following[1] > start)
+    )

@@ -391,7 +391,8 @@ def _escape(match: "re.Match[str]") -> str:
     if code[0] in "01234567":
         return chr(int(code, 8))
     if code not in ESCAPES:
-        raise _Problem(f"'\\{code}' is not an escape in a string")
+        shown = f"'\\{code}'" if code.isprintable() else f"a backslash before {code!r}"
+        raise _Problem(f"{shown} is not an escape in a string")
     return ESCAPES[code]
 
 

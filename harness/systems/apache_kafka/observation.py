@@ -244,27 +244,33 @@ class KafkaObservation:
         Kafka's controller puts the changes that an unclean registration causes right before the registration, into
         the same batch.
         """
-        changes: list[PartitionChangeRecord] = []
+        changes: list[tuple[int, PartitionChangeRecord]] = []
         changed: Counter[tuple[UUID, int]] = Counter()
-        for record in batch.records:
+        for offset, record in enumerate(batch.records, batch.base_offset):
             if isinstance(record, PartitionChangeRecord):
-                changes.append(record)
+                changes.append((offset, record))
                 changed[(record.topic_id, record.partition_id)] += 1
                 continue
             # Other requests may share the batch: a partition that changed twice proves nothing.
             if isinstance(record, RegisterBrokerRecord) and any(
-                self._was_unclean(record.broker_id, change)
-                for change in changes
+                # A broker epoch is the offset of the first record that its registration writes.
+                self._was_unclean(record.broker_id, change, is_own=offset >= record.broker_epoch)
+                for offset, change in changes
                 if changed[(change.topic_id, change.partition_id)] == 1
             ):
                 self._rows.registration_was(record.broker_epoch, clean=False)
             changes = []
 
-    def _was_unclean(self, broker: int, change: PartitionChangeRecord) -> bool:
+    def _was_unclean(self, broker: int, change: PartitionChangeRecord, *, is_own: bool) -> bool:
         """Whether a change removes a broker from ISR and ELR that a clean registration would keep in the ELR.
 
         Without ELR, and while the ISR is not smaller than min ISR, a broker leaves the ISR by a clean registration
         as well.
+
+        Args:
+            broker: Which broker registers.
+            change: A change in the same batch.
+            is_own: Whether the registration itself wrote it, and no other request.
         """
         image = self._rows.image
         old = image.partitions.get((change.topic_id, change.partition_id))
@@ -277,7 +283,14 @@ class KafkaObservation:
         if broker not in {*old.isr, *old.elr} or broker in {*isr, *elr}:
             return False
         if len(isr) > len(old.isr):
-            return False
+            # The ELR was emptied by a larger ISR, or, by the registration alone, it lost its last member, and the
+            # last-known leader was elected at once.
+            return (
+                is_own
+                and not old.isr
+                and change.leader in old.last_known_elr
+                and len(isr) < self._smallest_min_isr(old)
+            )
         return bool(old.elr) or not isr or len(isr) < self._smallest_min_isr(old)
 
     def _smallest_min_isr(self, registration: PartitionRegistration) -> int:

@@ -9,7 +9,9 @@ from harness.contracts.administration import (
     Action,
     ActionOutcome,
     AlterConfig,
+    ElectLeader,
     MoveReplica,
+    Reassign,
 )
 from harness.contracts.cluster import AddRow, Topic
 from harness.contracts.host import ClientHost
@@ -32,17 +34,42 @@ from system_under_test.config import (
     PROFILES,
     TIMINGS,
     Features,
+    NodeConfig,
     switches,
 )
 from system_under_test.metadata.image import MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG
+from system_under_test.properties import PropertyError, configured
 from system_under_test.rules import SWITCHABLE_RULES
 
 CONFIG_KEYS = (MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG)
 """The settings that a running cluster can change."""
 
 
+RUN_PROPERTIES = {"log.retention.ms": "-1"}
+"""What runs set: a stepped clock makes records a week old, and their deletion would look like a loss."""
+_DELETES = "retention deletes records, and the checkers would report them as lost"
+REFUSED_PROPERTIES = {
+    "log.cleanup.policy": "the cleaner removes records, and the checkers would report them as lost",
+    "log.retention.bytes": _DELETES,
+    "log.retention.hours": _DELETES,
+    "log.retention.minutes": _DELETES,
+    "log.retention.ms": _DELETES,
+    "min.insync.replicas": "the verdict follows from topic.min_insync_replicas; set that instead",
+    "offsets.topic.replication.factor": "the verdict on groups assumes three replicas of their offsets",
+    "unclean.leader.election.enable": (
+        "the verdict follows from cluster.unclean_leader_election; set that instead"
+    ),
+}
+"""Properties that an experiment cannot set, and why. The record of a run has one log start for all partitions,
+and no place for records that were removed on purpose. Its promises are read from the experiment's other keys."""
+
+
 class ReferenceSystem:
-    """Implements `System`, `LogReader`, `Administrable`, `SeveralLogDirs` and `ElrSwitch`."""
+    """The reference system.
+
+    Implements `System`, `LogReader`, `Administrable`, `PropertyTaker`, `HasRunProperties`, `SeveralLogDirs` and
+    `ElrSwitch`.
+    """
 
     name = "reference"
     environments = frozenset({"simulation", "local", "docker", "ssh"})
@@ -52,7 +79,8 @@ class ReferenceSystem:
     log_dirs_max = len(LOG_DIR_NAMES)
     timings = tuple(TIMINGS)
     switchable_rules = tuple(SWITCHABLE_RULES)
-    actions = (AlterConfig.name, MoveReplica.name)
+    actions = (AlterConfig.name, Reassign.name, ElectLeader.name, MoveReplica.name)
+    run_properties = RUN_PROPERTIES
 
     def __init__(self) -> None:
         self.profiles: Mapping[str, Promises] = {
@@ -63,18 +91,31 @@ class ReferenceSystem:
         """Returns the profile that differs from the given one in eligible leader replicas only.
 
         Raises:
-            UsageError: There is none: the releases before 4.0 have no eligible leader replicas.
+            UsageError: There is none: the releases before 4.0 have no eligible leader replicas, and those since
+                4.3 complete reassignments in another way than any without them.
         """
         if PROFILES[profile].elr_on == is_on:
             return {"profile": profile}
         wanted = replace(PROFILES[profile], elr_version=int(is_on))
         for name, features in PROFILES.items():
-            if switches(features) == switches(wanted):
+            # The limits of what topics may set make no difference to an experiment.
+            alike = replace(features, segment_bytes_min=wanted.segment_bytes_min)
+            if switches(alike) == switches(wanted):
                 return {"profile": name}
         raise UsageError(
             f"no profile is {profile!r} with eligible leader replicas {'on' if is_on else 'off'}; "
-            "use a profile of Kafka 4.0 or newer"
+            "use kafka-4.0, kafka-4.1 or kafka-4.2"
         )
+
+    def check_properties(self, properties: Mapping[str, str]) -> None:
+        """Raises `UsageError` if a property cannot be set by an experiment."""
+        for name in properties:
+            if name in REFUSED_PROPERTIES:
+                raise UsageError(f"properties cannot contain {name}: {REFUSED_PROPERTIES[name]}")
+        try:
+            configured(_ANY_NODE, properties)
+        except PropertyError as error:
+            raise UsageError(f"properties: {error}") from None
 
     def node_files(
         self, node: Node, nodes: Sequence[Node], settings: Settings, *, data_dir: str
@@ -121,11 +162,11 @@ class ReferenceSystem:
 
     def refusal(self, action: Action) -> str:
         """Returns why the reference system does not serve an action; "" if it does."""
-        if isinstance(action, MoveReplica):
-            return ""
-        if not isinstance(action, AlterConfig):
-            served = " and ".join(self.actions)
+        if action.name not in self.actions:
+            served = ", ".join(self.actions)
             return f"the reference system does not serve {action.name}, only {served}"
+        if not isinstance(action, AlterConfig):
+            return ""
         if action.key not in CONFIG_KEYS:
             return (
                 f"the reference system can alter {' and '.join(CONFIG_KEYS)} only, not {action.key}"
@@ -149,6 +190,9 @@ class ReferenceSystem:
         from harness.systems.reference import stored_logs
 
         return stored_logs.stored_batches(files, topic, partition, bytes_max=bytes_max)
+
+
+_ANY_NODE = NodeConfig(node_id=0, role="broker", address="", cluster_id="", voters=())
 
 
 def _promises(features: Features) -> Promises:

@@ -8,7 +8,8 @@ import tomli_w
 from harness.contracts.system import EVENTS_FILE, Node, Settings
 from system_under_test.config import LOG_DIR_NAMES
 
-CLUSTER_ID = "laststand-local"
+CLUSTER_ID = "bGFzdHN0YW5kLWxvY2FsAA"
+"""As Kafka's tools make them: 16 bytes in base 64 without padding, here the text "laststand-local"."""
 NODE_FILE = "node.toml"
 FAST_GROUPS = {"group_initial_rebalance_delay_ms": 100, "group_min_session_timeout_ms": 1000}
 """Group settings that go with the fast timings; Kafka's are 3 s and 6 s."""
@@ -37,10 +38,14 @@ def node_toml(node: Node, nodes: Sequence[Node], settings: Settings, *, data_dir
         "skew_file": "skew",
         "disabled_rules": list(settings.disabled_rules),
     }
+    if node.metrics:
+        values["metrics_listen"] = node.metrics
     if settings.log_dirs > 1 and node.role == "broker":
         values["log_dirs"] = list(LOG_DIR_NAMES[: settings.log_dirs])
     if settings.with_events:
         values["events"] = EVENTS_FILE
+        if settings.metrics_interval_ms:
+            values["metrics_interval_ms"] = settings.metrics_interval_ms
     values |= _tables(nodes, settings)
     return f"# {node.name}\n{tomli_w.dumps(values)}"
 
@@ -63,4 +68,5 @@ def _tables(nodes: Sequence[Node], settings: Settings) -> dict[str, Mapping[str,
             **more.get("broker", {}),
         },
         "limits": dict(more.get("limits", {})),
+        "properties": dict(settings.properties),
     }

@@ -10,6 +10,9 @@ from harness.systems.reference.states import MetadataWitness, NodeObserver
 from system_under_test.invariants import InvariantViolation
 from system_under_test.real.events import parse_event, record_from_text
 
+MISSING_NS_MAX = 5_000_000_000
+"""How long the report of a record may arrive after those of later ones; nodes report within milliseconds."""
+
 
 class EventObservation:
     """Implements `Observation`. Mutable: the newest committed metadata.
@@ -32,7 +35,7 @@ class EventObservation:
         self._now_ns = 0
         self._on_violation = on_violation
         self._is_broken = False
-        witness = MetadataWitness(view, add_row, self._now)
+        self._witness = witness = MetadataWitness(view, add_row, self._now)
         self._observers = {
             node.name: NodeObserver(node.name, node.node_id, witness, add_row, self._now)
             for node in nodes
@@ -50,6 +53,7 @@ class EventObservation:
         self._now_ns = at_ns
         try:
             self._take(event)
+            self._note_missing()
         except InvariantViolation as violation:
             self._is_broken = True
             self._on_violation(
@@ -82,6 +86,15 @@ class EventObservation:
             observer.replica_changed(**fields)
         elif event.event == "mark":
             observer.mark(fields["name"], **fields["details"])
+
+    def _note_missing(self) -> None:
+        """Doubts the run if controllers continue from a snapshot whose records nobody reported."""
+        missing = self._witness.missing
+        if missing is not None and self._now_ns - missing.since_ns > MISSING_NS_MAX:
+            self.doubt = (
+                f"no controller reported the metadata record at offset {missing.offset}, "
+                "although later ones were reported"
+            )
 
     def _now(self) -> int:
         return self._now_ns

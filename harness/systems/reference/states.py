@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.contracts.cluster import AddRow
 from harness.contracts.metadata import CommittedMetadata
@@ -13,16 +13,36 @@ from system_under_test.metadata.image import ClusterImage
 Now = Callable[[], int]
 
 
+SNAPSHOT_LOADED = "metadata-snapshot-loaded"
+"""Mark of a node whose metadata continues from a snapshot."""
+EARLY_RECORDS_MAX = 1_000_000
+"""How many records may wait for earlier ones; a bound, never reached in a run."""
+
+
+class Missing(NamedTuple):
+    """A record that was not reported although later ones were, and since when."""
+
+    offset: int
+    since_ns: int
+
+
 class MetadataWitness(MetadataRows):
     """Follows what controllers say is committed. Mutable: the newest image.
 
-    Every controller reports every record. The first report of an offset counts, all others must agree with it:
-    that is metadata log matching (INV-5).
+    Every controller reports every record that follows the snapshot from which it started. The first report of an
+    offset counts, all others must agree with it: that is metadata log matching (INV-5). A snapshot covers only
+    what some controller reported before; if that report is read later, the records behind the snapshot wait.
+
+    Attributes:
+        snapshot_loads: How often a node continued from a snapshot.
     """
 
     def __init__(self, view: CommittedMetadata, add_row: AddRow, now: Now) -> None:
         super().__init__(ClusterImage(), view, add_row, now, clean_unless_noted=False)
         self._seen: list[tuple[int, Any]] = []
+        self._early: dict[int, tuple[int, Any]] = {}
+        self._early_since_ns = 0
+        self.snapshot_loads = 0
         self.true_high_watermarks: dict[tuple[str, int], int] = {}
 
     def leader_committed(self, topic: str, partition: int, high_watermark: int) -> None:
@@ -43,17 +63,46 @@ class MetadataWitness(MetadataRows):
                 now=(quorum_epoch, record),
             )
             return
+        if offset > len(self._seen):
+            self._reported_early(offset, quorum_epoch, record)
+            return
+        self._next(quorum_epoch, record)
+        while self._early and len(self._seen) in self._early:
+            self._next(*self._early.pop(len(self._seen)))
+
+    @property
+    def missing(self) -> Missing | None:
+        """The first record that nobody has reported although later ones were; None if there is none."""
+        if not self._early:
+            return None
+        return Missing(offset=len(self._seen), since_ns=self._early_since_ns)
+
+    def _next(self, quorum_epoch: int, record: Any) -> None:
+        offset = len(self._seen)
+        self._seen.append((quorum_epoch, record))
+        self.apply(offset, record)
+        self.view.offset = offset
+        self.view.changed()
+
+    def _reported_early(self, offset: int, quorum_epoch: int, record: Any) -> None:
+        if not self._early:
+            self._early_since_ns = self._now()
+        first = self._early.setdefault(offset, (quorum_epoch, record))
         check_invariant(
-            offset == len(self._seen),
+            first == (quorum_epoch, record),
+            "INV-5",
+            "all controllers agree on committed metadata",
+            offset=offset,
+            first=first,
+            now=(quorum_epoch, record),
+        )
+        check_invariant(
+            len(self._early) <= EARLY_RECORDS_MAX,
             "INV-5",
             "committed metadata has no gaps",
             offset=offset,
             expected=len(self._seen),
         )
-        self._seen.append((quorum_epoch, record))
-        self.apply(offset, record)
-        self.view.offset = offset
-        self.view.changed()
 
 
 class NodeObserver:
@@ -68,6 +117,7 @@ class NodeObserver:
         self._add_row = add_row
         self._now = now
         self._replicas: dict[tuple[str, int], tuple[int, int, int, int]] = {}
+        self._next_metadata_offset = 0
 
     def mark(self, name: str, **details: Any) -> None:
         """Records that a rare branch was taken."""
@@ -75,6 +125,9 @@ class NodeObserver:
             epoch = details.get("broker_epoch")
             if epoch is not None:
                 self._witness.registration_was(int(epoch), clean=name == "clean-registration")
+        elif name == SNAPSHOT_LOADED:
+            self._next_metadata_offset = int(details["end_offset"])
+            self._witness.snapshot_loads += 1
         self._add_row(
             "marks",
             (self._now(), self._name, name, json.dumps(details, sort_keys=True, default=str)),
@@ -130,7 +183,19 @@ class NodeObserver:
         """Ignores the cut: what a replica lost by it shows in its log end."""
 
     def metadata_committed(self, offset: int, quorum_epoch: int, record: Any) -> None:
-        """Hands a committed record to the witness."""
+        """Hands a committed record to the witness.
+
+        A process without a snapshot begins at offset 0; every later record continues the one before it.
+        """
+        check_invariant(
+            offset in (0, self._next_metadata_offset),
+            "INV-5",
+            "committed metadata has no gaps",
+            node=self._name,
+            offset=offset,
+            expected=self._next_metadata_offset,
+        )
+        self._next_metadata_offset = offset + 1
         self._witness.committed(offset, quorum_epoch, record)
 
     def node_went_down(self, *_: Any) -> None:

@@ -91,7 +91,7 @@ def test_a_missing_fault_parameter_is_named(fault):
         ("alter_config", {"key": "k", "broker": 0}, "broker must be a whole number from 1 to 10"),
         ("alter_config", {"key": "k", "topic": "t", "broker": 1}, "of a broker, not of both"),
         ("alter_feature", {"feature": "f", "level": -1}, "level must be a whole number from 0"),
-        ("reassign", {"partition": "t-0", "replicas": []}, "a list of different broker ids"),
+        ("reassign", {"partition": "t-0", "replicas": 1}, "a list of different broker ids"),
         ("reassign", {"partition": "t-0", "replicas": [1, 1]}, "a list of different broker ids"),
         ("elect_leader", {"partition": "t-0", "election": "dirty"}, "no election is called"),
         ("wipe", {"ms": 3}, "no parameter of fault 'wipe' is called 'ms'"),

@@ -323,7 +323,7 @@ def test_eligible_leader_replicas_are_switched_by_profile_in_the_reference_syste
         (Experiment(on="local"), "version=4.0.2,4.1.2", "'reference' has no versions"),
         (KAFKA, "version=4.1.2,4.1.9", "did you mean '4.1.2'"),
         (replace(KAFKA, version="3.9.1", profile=""), "elr=off,on", "3.9.1 has no eligible leader"),
-        (Experiment(profile="kafka-3.9"), "elr=off,on", "use a profile of Kafka 4.0 or newer"),
+        (Experiment(profile="kafka-3.9"), "elr=off,on", "use kafka-4.0, kafka-4.1 or kafka-4.2"),
         (KAFKA, "elr=off,of", "elr is 'of'; choose off or on"),
         (KAFKA, "system=apache-kafka:4.1.2,kafka", "no system is called 'kafka'"),
         (Experiment(), "system=reference,apache-kafka", "cannot run in 'simulation'"),

@@ -7,8 +7,10 @@ from harness.conformance.comparison import Difference
 from harness.conformance.expectations import (
     ExpectedDifference,
     assess,
+    expected_behaviours,
     expected_differences,
     matches,
+    read_behaviours,
     read_expected,
 )
 from harness.systems.apache_kafka.versions import parse_version
@@ -42,6 +44,26 @@ def entry(**changes: str) -> ExpectedDifference:
         "reason": "A reason.",
     }
     return ExpectedDifference(**(values | changes))
+
+
+BEHAVIOUR = """
+[[behaviour]]
+subject = "Expiry"
+apache_kafka = "Expires."
+reference = "Does not."
+reason = "A reason."
+"""
+
+
+def test_behaviours_are_read_beside_differences_and_cover_nothing():
+    (one,) = read_behaviours(ENTRY + BEHAVIOUR)
+    assert (one.subject, one.apache_kafka, one.reference) == ("Expiry", "Expires.", "Does not.")
+    assert len(read_expected(ENTRY + BEHAVIOUR)) == 1
+    assert expected_behaviours()
+    with pytest.raises(ValueError, match=r"behaviour 1 \(Expiry\): unknown key since"):
+        read_behaviours(BEHAVIOUR + 'since = "4.0.0"')
+    with pytest.raises(ValueError, match=r"behaviour 1 \(without a subject\): subject is missing"):
+        read_behaviours('[[behaviour]]\nreason = "A reason."')
 
 
 def test_a_star_stands_for_any_text_and_nothing_else_is_special():

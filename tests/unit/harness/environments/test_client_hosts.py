@@ -26,7 +26,7 @@ class Hosted:
 
 def cluster(seed: int) -> RealCluster:
     request: Any = SimpleNamespace(
-        system=Hosted(), clients=2, seed=seed, add_row=None, on_violation=None
+        system=Hosted(), clients=2, seed=seed, add_row=None, on_violation=None, metrics=None
     )
     made = RealCluster(request, [])
     made.open_client_hosts({})

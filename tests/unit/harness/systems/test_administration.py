@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kio.schema.alter_partition_reassignments.v0 import response as reassignments_response
+from kio.schema.alter_partition_reassignments.v1 import response as reassignments_response
 from kio.schema.alter_replica_log_dirs.v2 import response as log_dirs_response
 from kio.schema.describe_log_dirs.v4 import response as described_response
 from kio.schema.elect_leaders.v2 import response as election_response
@@ -208,10 +208,13 @@ def test_a_level_is_changed_in_the_direction_that_is_possible(is_upgrade: bool) 
     assert len(host.sent) == (1 if is_upgrade else 2)
 
 
-def test_a_reassignment_names_the_partition_and_its_replicas() -> None:
+@pytest.mark.parametrize(("replicas", "sent"), [((1, 2, 3), (1, 2, 3)), ((), None)])
+def test_a_reassignment_names_the_partition_and_its_replicas_or_cancels_without_any(
+    replicas: tuple[int, ...], sent: tuple[int, ...] | None
+) -> None:
     def respond(address: str, request: Any) -> Any:
         (topic,) = request.topics
-        assert (topic.name, topic.partitions[0].replicas) == ("t", (1, 2, 3))
+        assert (topic.name, topic.partitions[0].replicas) == ("t", sent)
         return reassignments_response.AlterPartitionReassignmentsResponse(
             throttle_time=NO_THROTTLE,
             error_code=NONE,
@@ -228,7 +231,7 @@ def test_a_reassignment_names_the_partition_and_its_replicas() -> None:
             ),
         )
 
-    outcome, _ = done(respond, Reassign(topic="t", partition=1, replicas=(1, 2, 3)))
+    outcome, _ = done(respond, Reassign(topic="t", partition=1, replicas=replicas))
     assert outcome.evidence["codes"] == {"request": "NONE", "t-1": "NONE"}
 
 
@@ -306,15 +309,9 @@ def test_with_one_log_directory_nothing_is_requested() -> None:
 @pytest.mark.parametrize("request_type", RESPONSES, ids=lambda kind: str(kind.__name__))
 def test_the_client_codec_reads_the_response_to_every_such_request(request_type: Any) -> None:
     example = {
-        "ElectLeadersRequest": elected(NOT_NEEDED),
         "UpdateFeaturesRequest": features(NONE),
         "DescribeLogDirsRequest": described({"/a": "x"}),
         "AlterReplicaLogDirsRequest": moved(),
-        "AlterPartitionReassignmentsRequest": (
-            reassignments_response.AlterPartitionReassignmentsResponse(
-                throttle_time=NO_THROTTLE, error_code=NONE, error_message=None, responses=()
-            )
-        ),
     }[request_type.__name__]
     buffer = io.BytesIO()
     buffer.write((7).to_bytes(4, "big") + b"\0")

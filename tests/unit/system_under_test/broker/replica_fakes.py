@@ -12,7 +12,7 @@ from uuid import UUID
 
 from system_under_test.broker.interfaces import IsrResponse, LocalPartitionsDelta
 from system_under_test.broker.replica_manager import ReplicaManager
-from system_under_test.config import FAST_TIMINGS, NodeConfig, Voter, profile_features
+from system_under_test.config import FAST_TIMINGS, LogConfig, NodeConfig, Voter, profile_features
 from system_under_test.log.manager import LogManager
 from system_under_test.metadata.image import PartitionRegistration
 from system_under_test.protocol.messages import (
@@ -70,6 +70,7 @@ class FakeMetadata:
         self.min_isr = 2
         self.topics: dict[UUID, str] = {TOPIC_ID: TOPIC}
         self.known = {(TOPIC, 0)}
+        self.log_settings = LogConfig()
 
     def is_isr_eligible(self, broker_id: int) -> bool:
         return (
@@ -83,6 +84,12 @@ class FakeMetadata:
 
     def min_insync_replicas(self, topic: str) -> int:
         return self.min_isr
+
+    def log_config(self, topic: str) -> LogConfig:
+        return self.log_settings
+
+    def configs_changed(self) -> bool:
+        return True
 
     def topic_name(self, topic_id: UUID) -> str | None:
         return self.topics.get(topic_id)

@@ -5,11 +5,17 @@ from typing import Any
 
 import pytest
 
-from system_under_test.broker.forwarding import ControllerForwarder, refuse
+from system_under_test.broker.forwarding import FORWARDED, ControllerForwarder, refuse
 from system_under_test.broker.tasks import TaskScope, Waker
 from system_under_test.config import FAST_TIMINGS
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import create_topics_request, millis
+from tests.controller_story import (
+    elect_request,
+    list_request,
+    partitions_request,
+    reassign_request,
+)
 from tests.unit.system_under_test.broker.node_fakes import ScriptedChannel, now_ms, run_virtually
 
 
@@ -57,6 +63,36 @@ def test_the_controllers_response_is_forwarded_to_the_client() -> None:
 )
 def test_a_request_is_repeated_until_an_active_controller_responds(obstacle: Any) -> None:
     assert forward(obstacle, refuse(request(), ErrorCode.NONE)) == ([0, 0], 20, 2)
+
+
+@pytest.mark.parametrize(
+    "administration",
+    [
+        elect_request(("t", 0)),
+        elect_request(),
+        reassign_request(("t", 0, (1, 2))),
+        list_request(("t", 0)),
+        partitions_request(("t", 2, None)),
+    ],
+    ids=["elect", "elect-all", "reassign", "list", "create-partitions"],
+)
+def test_elections_reassignments_and_new_partitions_are_forwarded_likewise(
+    administration: Any,
+) -> None:
+    refusal = refuse(administration, ErrorCode.NOT_CONTROLLER)
+    decision = refuse(administration, ErrorCode.INVALID_REQUEST)
+    script = [ConnectionResetError(), refusal, decision]
+    channel = ScriptedChannel(lambda _request: script.pop(0))
+    failures: list[BaseException] = []
+
+    async def scenario() -> Any:
+        forwarder = ControllerForwarder(channel, FAST_TIMINGS, TaskScope(failures.append))
+        return await forwarder.handle(administration)
+
+    assert type(administration) in FORWARDED
+    assert run_virtually(scenario()) is decision
+    assert (len(channel.sent), failures) == (3, [])
+    assert refusal != decision
 
 
 def test_a_request_without_a_response_in_time_has_timed_out() -> None:

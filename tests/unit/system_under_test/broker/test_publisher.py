@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from system_under_test.metadata.records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from system_under_test.metadata.snapshot import MetadataSnapshot, SnapshotId
 from system_under_test.rules import Rules
 from tests.unit.system_under_test.broker.node_fakes import FakeHost, broker_config, run_virtually
 
@@ -253,3 +255,88 @@ def test_a_stopped_publisher_publishes_nothing(moment: str) -> None:
         assert len(bench.target.deltas) == 1
 
     run_virtually(scenario())
+
+
+# --- snapshots, forced batching
+
+
+def snapshot_of(*records: Any, end_offset: int) -> MetadataSnapshot:
+    return MetadataSnapshot(id=SnapshotId(end_offset=end_offset, epoch=3), records=records)
+
+
+def test_a_snapshot_before_the_first_publish_is_its_base() -> None:
+    bench = Bench()
+    bench.commit([topic(), partition()])
+    bench.publisher.on_snapshot(snapshot_of(topic(), partition(leader=2), end_offset=9))
+    bench.next_offset = 9
+    bench.commit([change(leader=3)])
+    assert bench.publisher.metadata_offset == 9
+    assert bench.publisher.snapshot_image() is None
+    bench.publisher.allow()
+    assert bench.target.calls.count("ends") == 1
+    assert [one.leader for one in bench.last.followers] == [3]
+    assert bench.cache.image.last_offset == 9
+    assert bench.publisher.snapshot_image() is bench.cache.image
+
+
+def test_a_snapshot_replaces_the_image_and_replicas_see_what_differs() -> None:
+    """Partition 0 changed, 1 is as before, 2 is gone, 3 is new; topic "gone" was deleted meanwhile."""
+    gone = UUID(int=101)
+    bench = published_bench()
+    bench.commit(
+        [
+            partition(1),
+            partition(2),
+            TopicRecord(name="gone", topic_id=gone),
+            PartitionRecord(topic_id=gone, partition_id=0, replicas=(1, 2), isr=(1, 2), leader=2),
+        ]
+    )
+    bench.target.calls.clear()
+    bench.publisher.on_snapshot(
+        snapshot_of(
+            topic(),
+            replace(partition(leader=2), leader_epoch=1, partition_epoch=4),
+            partition(1),
+            partition(2, replicas=(2, 3)),
+            partition(3),
+            end_offset=50,
+        )
+    )
+    assert bench.target.calls == ["begins min.isr=1", "delta min.isr=1", "ends", "done"]
+    assert bench.last.deletes == (("t", 2, False), ("gone", 0, True))
+    assert [(one.partition, one.leader) for one in bench.last.followers] == [(0, 2)]
+    assert [(one.partition, one.leader) for one in bench.last.leaders] == [(3, 1)]
+    assert bench.removed == ["gone"]
+    assert bench.publisher.metadata_offset == 49
+    bench.next_offset = 50
+    bench.commit([change(1, leader=3)])
+    assert [(one.partition, one.leader) for one in bench.last.followers] == [(1, 3)]
+
+
+def test_a_snapshot_is_one_publish_and_the_batches_behind_it_follow() -> None:
+    bench = published_bench()
+    bench.publisher.hold()
+    bench.publisher.on_snapshot(snapshot_of(topic(), partition(1), end_offset=20))
+    bench.next_offset = 20
+    bench.commit([change(1, leader=2)], [change(1, leader=3)])
+    before = len(bench.target.deltas)
+    bench.publisher._is_held = False
+    bench.publisher.allow()
+    assert len(bench.target.deltas) == before + 3
+
+
+def test_what_was_held_is_published_as_one_change() -> None:
+    """[META-3] Leader 2, then 1 again: the replica sees two leader epochs more, and no other leader."""
+    bench = published_bench()
+    bench.publisher.hold()
+    bench.commit([change(leader=2)], [NoOpRecord()], [change(leader=1, isr=(1, 2))])
+    assert bench.cache.image.last_offset == 1
+    before = len(bench.target.deltas)
+    bench.publisher.release()
+    assert len(bench.target.deltas) == before + 1
+    (seen,) = bench.last.leaders
+    assert (seen.leader_epoch, seen.isr) == (2, (1, 2))
+    assert bench.last.followers == ()
+    assert ("metadata-batches-merged", {"count": 3}) in bench.host.observer.marks
+    bench.commit([change(leader=2)], [change(leader=1)])
+    assert len(bench.target.deltas) == before + 3

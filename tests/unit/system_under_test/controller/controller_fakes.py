@@ -7,11 +7,17 @@ from typing import Any
 
 from system_under_test.config import FAST_TIMINGS, NodeConfig, Voter, profile_features
 from system_under_test.controller.controller import Controller
+from system_under_test.metadata.image import PartitionRegistration
 from system_under_test.metadata.records import LeaderChangeRecord, MetadataBatch, MetadataRecord
 from system_under_test.raft.quorum import NotLeaderError
 from system_under_test.rules import Rules
 from system_under_test.runtime import RequestContext
-from tests.controller_story import CLUSTER_ID, heartbeat_request, registration_request
+from tests.controller_story import (
+    CLUSTER_ID,
+    alter_request,
+    heartbeat_request,
+    registration_request,
+)
 
 CONTEXT = RequestContext(peer="test", connection_id=1)
 ME, OTHER = 11, 12
@@ -138,7 +144,9 @@ class FakeQuorum:
 class Node:
     """A controller with a fake quorum and the requests of a small cluster."""
 
-    def __init__(self, *, profile: str = "kafka-4.1", without: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, *, profile: str = "kafka-4.1", without: tuple[str, ...] = (), balances: bool = True
+    ) -> None:
         self.host = FakeHost()
         config = NodeConfig(
             node_id=ME,
@@ -152,6 +160,7 @@ class Node:
             features=profile_features(profile),
             timings=FAST_TIMINGS,
             min_insync_replicas=2,
+            auto_leader_rebalance_enable=balances,
             rules=Rules(without),
         )
         self.controller = Controller(self.host, config)
@@ -182,6 +191,31 @@ class Node:
 
     async def beat(self, broker_id: int, **wants: bool) -> Any:
         return await self.answer(self.heartbeat_of(broker_id, **wants))
+
+    async def propose(self, registration: PartitionRegistration, *isr: int) -> None:
+        """The leader of a partition proposes an ISR, which the controller accepts."""
+        leader = registration.leader
+        request = alter_request(
+            leader,
+            self.controller.image.brokers[leader].broker_epoch,
+            registration.topic_id,
+            partition=registration.partition,
+            leader_epoch=registration.leader_epoch,
+            partition_epoch=registration.partition_epoch,
+            isr=tuple((member, -1) for member in isr),
+        )
+        response = await self.answer(request)
+        assert response.topics[0].partitions[0].error_code == 0
+
+    async def stay_alive_ms(self, duration_ms: float) -> None:
+        """Lets time pass while all brokers send heartbeats."""
+        left_ms = duration_ms
+        while left_ms > 0:
+            for broker_id in self.controller.image.brokers:
+                await self.beat(broker_id)
+            step_ms = min(left_ms, FAST_TIMINGS.broker_heartbeat_interval_ms)
+            await sleep_ms(step_ms)
+            left_ms -= step_ms
 
     @property
     def marks(self) -> list[str]:

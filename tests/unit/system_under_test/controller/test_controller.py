@@ -20,7 +20,11 @@ from system_under_test.protocol.messages import (
 from tests.controller_story import (
     alter_request,
     create_request,
+    elect_request,
     heartbeat_request,
+    list_request,
+    partitions_request,
+    reassign_request,
     registration_request,
 )
 from tests.unit.system_under_test.controller.controller_fakes import (
@@ -46,6 +50,15 @@ async def test_a_controller_that_does_not_lead_responds_not_controller_to_everyt
         assert node.ask(message).error_code == ErrorCode.NOT_CONTROLLER
     topics = node.ask(create_request({"name": "a"}, {"name": "b"})).topics
     assert [topic.error_code for topic in topics] == [ErrorCode.NOT_CONTROLLER] * 2
+    for message in (
+        elect_request(("t", 0)),
+        reassign_request(("t", 0, None)),
+        list_request(),
+    ):
+        assert node.controller.handles(message)
+        assert node.ask(message).error_code == ErrorCode.NOT_CONTROLLER
+    (created,) = node.ask(partitions_request(("t", 2, None))).results
+    assert created.error_code == ErrorCode.NOT_CONTROLLER
     assert not node.controller.handles(fetch_request)
     assert not node.controller.is_active
     assert node.controller.latest is None

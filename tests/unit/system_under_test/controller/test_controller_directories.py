@@ -5,6 +5,7 @@ from uuid import UUID
 import pytest
 
 from system_under_test.controller.directories import assign_replicas
+from system_under_test.controller.leader_elections import balance_leaders
 from system_under_test.metadata.directories import directory_of, has_online_replica, is_online
 from system_under_test.metadata.image import merge_change
 from system_under_test.metadata.records import (
@@ -13,6 +14,12 @@ from system_under_test.metadata.records import (
     NO_LEADER,
     UNASSIGNED_DIRECTORY,
     PartitionChangeRecord,
+)
+from system_under_test.metadata.snapshot import (
+    MetadataSnapshot,
+    SnapshotId,
+    image_of,
+    snapshot_records,
 )
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import assign_replicas_to_dirs_request as m
@@ -246,3 +253,62 @@ def test_directories_follow_their_replicas_when_the_replicas_change() -> None:
     change = PartitionChangeRecord(topic_id=story.p.topic_id, partition_id=0, replicas=(3, 4, 1))
     after = merge_change(story.p, change)
     assert after.directories == (directories_of(3)[1], UNASSIGNED_DIRECTORY, directories_of(1)[1])
+
+
+def test_a_reassignment_keeps_the_directories_of_replicas_that_stay() -> None:
+    story = story_of()
+    story.register(4, directories=directories_of(4))
+    story.unfence(4)
+    story.start(5)
+    second = {broker_id: directories_of(broker_id)[1] for broker_id in (1, 2, 3)}
+    assert story.reassign(3, 4, 5) == 0
+    assert story.p.replicas == (3, 4, 5, 1, 2)
+    only = UUID(int=1005)
+    assert story.p.directories == (second[3], UNASSIGNED_DIRECTORY, only, second[1], second[2])
+    assign(story, 4, directories_of(4)[0])
+    story.propose(1, 2, 3, 4, 5)
+    assert story.p.replicas == (3, 4, 5)
+    assert story.p.directories == (second[3], directories_of(4)[0], only)
+
+
+def test_a_reassignment_to_brokers_with_several_directories_names_all_directories() -> None:
+    """Those that were not recorded stay known to their brokers only."""
+    story = Story(policy_of("kafka-4.1"))
+    story.start(1, 2)
+    story.topic((1, 2), min_isr=1)
+    story.register(3, directories=directories_of(3))
+    story.unfence(3)
+    assert story.reassign(1, 3) == 0
+    assert story.p.directories == (MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY)
+
+
+def test_a_cancelled_reassignment_forgets_the_directory_of_the_added_replica() -> None:
+    story = story_of()
+    story.register(4, directories=directories_of(4))
+    story.unfence(4)
+    before = story.p.directories
+    assert story.reassign(1, 2, 4) == 0
+    assert story.cancel() == 0
+    assert (story.p.replicas, story.p.directories) == ((1, 2, 3), before)
+
+
+def test_a_preferred_leader_whose_directory_is_offline_is_not_elected() -> None:
+    story = story_of()
+    fail(story, 1)
+    assert story.p.leader == 2
+    assert story.elect() == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    assert balance_leaders(story.image, story.policy).records == ()
+
+
+def test_directories_outlive_a_snapshot() -> None:
+    story = story_of()
+    fail(story, 2)
+    story.reassign(1, 2)
+    snapshot = MetadataSnapshot(
+        id=SnapshotId(end_offset=story.image.last_offset + 1, epoch=1),
+        records=tuple(snapshot_records(story.image)),
+    )
+    loaded = image_of(snapshot, like=story.image)
+    assert loaded.partitions == story.image.partitions
+    assert loaded.brokers[2].log_dirs == directories_of(2)[:1]
+    assert not has_online_replica(loaded, next(iter(loaded.partitions.values())), 2)

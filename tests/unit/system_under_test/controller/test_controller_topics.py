@@ -32,7 +32,7 @@ from tests.unit.system_under_test.controller.decisions import started
             {"name": "u", "configs": {"unclean.leader.election.enable": "1"}},
             ErrorCode.INVALID_CONFIG,
         ),
-        ({"name": "u", "configs": {"retention.ms": "1"}}, ErrorCode.INVALID_CONFIG),
+        ({"name": "u", "configs": {"retention.ms": "-2"}}, ErrorCode.INVALID_CONFIG),
     ],
 )
 def test_invalid_topics_are_refused_with_a_message(topic, error):

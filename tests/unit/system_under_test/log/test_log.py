@@ -123,6 +123,18 @@ def test_a_follower_that_is_sent_nothing_appends_nothing():
     assert log.append_as_follower(b"") == (2, 1, 0, 0)
 
 
+def test_a_follower_may_begin_inside_of_a_batch():
+    """The log start of its leader is there, and the leader sends batches as a whole."""
+    leader, follower = filled(count=2, records_per_batch=4), new_log()
+    follower.truncate_fully_and_start_at(6)
+    data = leader.read(6, EVERYTHING, leader.log_end_offset)
+    assert follower.append_as_follower(data)[:3] == (4, 7, 4)
+    assert (follower.log_start_offset, follower.log_end_offset) == (6, 8)
+    assert follower.read(6, EVERYTHING, 8) == data
+    with pytest.raises(OutOfOrderOffsetError):
+        follower.append_as_follower(data)
+
+
 @pytest.mark.parametrize("base_offset", [0, 1, 3])
 def test_a_follower_appends_only_what_continues_its_log(base_offset):
     log = filled(count=2)
@@ -343,6 +355,24 @@ def test_a_truncation_during_a_flush_keeps_the_recovery_point_down(segment_bytes
         log.append_as_leader(VerifiedBatches.verify(batch("new", "newer", "newest")), 2)
         await flush
         assert log.recovery_point <= 1
+
+    asyncio.run(scenario())
+
+
+def test_a_rising_log_start_does_not_end_a_flush():
+    class SlowStorage(MemoryStorage):
+        async def fsync(self, path):
+            await asyncio.sleep(0)
+            await super().fsync(path)
+
+    async def scenario():
+        log = filled(SlowStorage(), count=4, segment_bytes=100)
+        assert len(log.segments) > 2
+        flush = asyncio.ensure_future(log.flush())
+        await asyncio.sleep(0)
+        log.advance_log_start(list(log.segments)[1].base_offset)
+        await flush
+        assert log.recovery_point == 4
 
     asyncio.run(scenario())
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -9,6 +10,8 @@ from uuid import UUID
 import pytest
 
 from system_under_test.config import NodeConfig, Voter
+from system_under_test.log.checkpoints import CLEANER_CHECKPOINT, OffsetCheckpoint
+from system_under_test.log.cleaner import clean, cleanable
 from system_under_test.log.copies import SUPERSEDED_MARK, UNFINISHED_MARK
 from system_under_test.log.manager import LogManager, MoveFailedError
 from system_under_test.log.verified import VerifiedBatches
@@ -219,3 +222,70 @@ def test_a_failed_target_ends_the_move_and_not_the_log() -> None:
     assert logs.get("t", 0).log_end_offset == 4
     assert logs.directory_states() == {"d1": True, "d2": False}
     asyncio.run(logs.shutdown(5))
+
+
+def test_a_log_that_starts_inside_of_a_batch_moves_with_its_log_start() -> None:
+    """DeleteRecords raises the log start to any offset; the batch around it is copied as a whole."""
+    logs = logs_of(MemoryStorage())
+    source = logs.get_or_create("t", 0, TOPIC_ID)
+    for epoch in (1, 2):
+        batch = encode_batch([(None, b"x")] * 4, timestamp_ms=1)
+        source.append_as_leader(VerifiedBatches.verify(batch), epoch)
+    source.advance_log_start(2)
+    logs.begin_copy("t", 0, "d2")
+    copy_all(logs)
+    log = logs.adopt_copy("t", 0)
+    assert (log.log_start_offset, log.log_end_offset) == (2, 8)
+    assert [header.base_offset for header in log.headers()] == [0, 4]
+    assert log.epochs.entries == source.epochs.entries == ((1, 2), (2, 4))
+
+
+def test_a_raised_log_start_reaches_the_copy() -> None:
+    logs = logs_of(MemoryStorage())
+    append(logs, 6)
+    logs.begin_copy("t", 0, "d2")
+    logs.extend_copy("t", 0, 100)
+    source = logs.get("t", 0)
+    source.advance_log_start(source.log_end_offset)
+    append(logs, 1)
+    copy_all(logs)
+    log = logs.adopt_copy("t", 0)
+    assert (log.log_start_offset, log.log_end_offset) == (6, 7)
+
+
+def test_settings_and_the_progress_of_the_cleaner_move_with_a_log() -> None:
+    storage = MemoryStorage()
+    logs = logs_of(storage)
+    append(logs, 4)
+    logs.begin_copy("t", 0, "d2")
+    copy_all(logs)
+    source = logs.get("t", 0)
+    source.configure(replace(source.config, segment_bytes=100))
+    source.first_dirty_offset = 3
+    logs.write_first_dirty_offsets("t", 0)
+    log = logs.adopt_copy("t", 0)
+    assert (log.config.segment_bytes, log.first_dirty_offset) == (100, 3)
+    again = logs_of(storage)
+    assert again.get("t", 0).first_dirty_offset == 3
+    assert OffsetCheckpoint(storage, f"d1/{CLEANER_CHECKPOINT}").read() == {}
+
+
+def test_a_compaction_lets_the_copy_begin_anew() -> None:
+    """What was copied may have records that the cleaner removed."""
+    storage = MemoryStorage()
+    logs = logs_of(storage)
+    source = logs.get_or_create("t", 0, TOPIC_ID)
+    source.configure(replace(source.config, segment_bytes=100, cleanup_policy="compact"))
+    for value in (b"1", b"2", b"3"):
+        batch = encode_batch([(b"k", value)] * 2, timestamp_ms=1)
+        source.append_as_leader(VerifiedBatches.verify(batch), 1)
+        source.roll()
+    logs.begin_copy("t", 0, "d2")
+    copy_all(logs)
+    work = cleanable(source, high_watermark=6, now_ms=10)
+    assert work is not None
+    assert asyncio.run(clean(work, storage, 10))
+    copy_all(logs)
+    log = logs.adopt_copy("t", 0)
+    assert log.size_bytes < 3 * 100
+    assert [header.record_count for header in log.headers()] == [0, 0, 1]

@@ -5,7 +5,13 @@ import dataclasses
 import pytest
 
 from system_under_test.log.verified import VerifiedBatches
-from system_under_test.protocol.record_batch import CorruptBatchError, encode_batch, spans
+from system_under_test.protocol.batch_rewrite import readable_records, rewritten
+from system_under_test.protocol.record_batch import (
+    CorruptBatchError,
+    encode_batch,
+    header_at,
+    spans,
+)
 
 ONE = encode_batch([(None, b"a")], timestamp_ms=1)
 TWO = encode_batch([(None, b"b"), (None, b"c")], timestamp_ms=2)
@@ -21,6 +27,14 @@ def test_the_spans_are_those_of_the_data():
 def test_other_data_is_not_a_verified_batch(data):
     with pytest.raises(CorruptBatchError):
         VerifiedBatches.verify(data)
+
+
+def test_a_producers_batch_has_a_record_for_every_offset():
+    """A follower copies batches that a cleaner made shorter; a producer must not send one."""
+    batch = rewritten(header_at(TWO, 0), readable_records(TWO)[:1])
+    assert spans(batch, verify_crc=True)[0].offset_count == 2
+    with pytest.raises(CorruptBatchError, match="1 records in 2 offsets"):
+        VerifiedBatches.verify(batch)
 
 
 def test_a_verified_batch_does_not_change():

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from system_under_test.protocol import messages as m
-from system_under_test.protocol.apis import APIS
+from system_under_test.protocol.apis import APIS, BROKER
 from system_under_test.protocol.client_versions import (
     SPOKEN,
     NodeVersions,
@@ -27,11 +27,12 @@ from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.lost import LostFieldError
 from system_under_test.protocol.messages import NO_THROTTLE, millis
 from system_under_test.protocol.versions import wire_type
-from system_under_test.protocol.wire import ClientCodec
+from system_under_test.protocol.wire import ClientCodec, ServerCodec
 from system_under_test.real.host import ClientHost
 from tests.unit.system_under_test.protocol.wire_examples import (
     arbitrary_response,
     body_of,
+    frame_of,
     in_common,
 )
 
@@ -116,6 +117,21 @@ REQUESTS: dict[str, Callable[[], Any]] = {
             m.describe_quorum_request.TopicData(
                 topic_name="__cluster_metadata",
                 partitions=(m.describe_quorum_request.PartitionData(partition_index=0),),
+            ),
+        )
+    ),
+    "AlterPartitionReassignments": lambda: (
+        m.alter_reassignments_request.AlterPartitionReassignmentsRequest(
+            timeout=millis(1500),
+            topics=(
+                m.alter_reassignments_request.ReassignableTopic(
+                    name=TOPIC,
+                    partitions=(
+                        m.alter_reassignments_request.ReassignablePartition(
+                            partition_index=0, replicas=(1, 2)
+                        ),
+                    ),
+                ),
             ),
         )
     ),
@@ -355,12 +371,14 @@ def test_other_apis_are_sent_in_their_own_version_or_not_at_all() -> None:
         node(Heartbeat=(0, 3)).outgoing(request)
 
 
-def test_the_reference_system_gets_every_request_as_it_is() -> None:
+def test_the_reference_system_reads_every_request_in_the_newest_common_version() -> None:
+    codec = ServerCodec(BROKER)
     for name, make in REQUESTS.items():
         api = next(one for one in APIS if one.name == name)
-        request = make()
         versions = node(**{name: (api.min_version, api.max_version)})
-        assert versions.outgoing(request) is request
+        sent = versions.outgoing(make())
+        assert sent.__version__ == min(api.max_version, SPOKEN[api.key].last)
+        assert codec.decode_request(frame_of(api, sent)).version == sent.__version__
 
 
 # --- ApiVersions

@@ -169,8 +169,8 @@ def test_zeros_are_not_a_batch():
 
 def test_a_batch_whose_counts_disagree_is_corrupt_for_a_log():
     batch = bytearray(GOLDEN)
-    struct.pack_into(">i", batch, 57, 1)
-    with pytest.raises(CorruptBatchError, match="1 records in 2 offsets"):
+    struct.pack_into(">i", batch, 57, 3)
+    with pytest.raises(CorruptBatchError, match="3 records in 2 offsets"):
         span_at(_with_crc(batch), 0, verify_crc=True)
 
 

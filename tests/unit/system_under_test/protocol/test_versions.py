@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 from dataclasses import fields, replace
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -50,11 +51,34 @@ def nested(api: str, version: int, struct: str, /, **values: Any) -> Any:
 
 
 def test_the_usual_versions_of_hot_requests_are_read_without_conversion():
-    for name, versions in (("Produce", (9, 10, 11)), ("Fetch", (12, 15, 16, 17))):
+    for name, versions in (("Produce", (9, 10, 11, 12, 13)), ("Fetch", (12, 15, 16, 17, 18))):
         api = api_of(name)
         for version in versions:
             canonical = next(one for one in api.canonical if one.first <= version <= one.last)
-            assert can_read(canonical.request, wire_type(api, version, "request"))
+            request = wire_type(api, version, "request")
+            assert can_read(canonical.request, request, after_skimming=True)
+
+
+def test_a_tagged_field_that_only_the_sender_knows_is_skimmed():
+    api = api_of("Fetch")
+    newer, canonical = wire_type(api, 18, "request"), wire_type(api, 17, "request")
+    assert not can_read(canonical, newer)
+    assert can_read(canonical, newer, after_skimming=True)
+    partition = nested(
+        "Fetch",
+        18,
+        "FetchPartition",
+        partition=1,
+        fetch_offset=5,
+        partition_max_bytes=9,
+        high_watermark=3,
+    )
+    topic = nested("Fetch", 18, "FetchTopic", topic_id=UUID(int=1), partitions=(partition,))
+    message = received(
+        "Fetch", 18, max_wait=timedelta(0), min_bytes=1, topics=(topic,), forgotten_topics_data=()
+    )
+    assert type(message) is canonical
+    assert message.topics[0].partitions[0].fetch_offset == 5
 
 
 def test_a_version_with_other_fields_lengths_or_nulls_is_not_read_by_another():

@@ -191,7 +191,7 @@ def test_a_version_that_is_not_served_closes_the_connection(api):
 
 def test_produce_before_version_3_is_advertised_and_refused():
     advertised = {one.api_key: one for one in advertisement(BROKER, 3)}[0]
-    assert (advertised.min_version, advertised.max_version) == (0, 11)
+    assert (advertised.min_version, advertised.max_version) == (0, 13)
     with pytest.raises(MalformedRequestError, match="version 2 is not served"):
         CODECS[BROKER].decode_request(header(0, 2, flexible=False))
 

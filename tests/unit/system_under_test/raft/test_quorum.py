@@ -8,7 +8,9 @@ import pytest
 
 from system_under_test.config import NodeConfig, Voter
 from system_under_test.invariants import InvariantViolation
+from system_under_test.metadata.image import ClusterImage
 from system_under_test.metadata.records import MetadataBatch
+from system_under_test.metadata.snapshot import MetadataSnapshot
 from system_under_test.raft.quorum import Quorum
 from system_under_test.raft.state import (
     Candidate,
@@ -36,6 +38,12 @@ class Listener:
 
     def on_commit(self, batches: Sequence[MetadataBatch]) -> None:
         pass
+
+    def on_snapshot(self, snapshot: MetadataSnapshot) -> None:
+        pass
+
+    def snapshot_image(self) -> ClusterImage | None:
+        return None
 
 
 class Story:

@@ -6,7 +6,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.history.foreign import edn
@@ -212,6 +212,7 @@ def test_any_text_gives_forms_or_the_documented_error(text):
 
 
 @settings(max_examples=400)
+@example(text='"\\\n"')
 @given(text=st.text(st.sampled_from('[](){}#_"\\:;, \nnilu01a-/M.N@^'), max_size=40))
 def test_text_of_edn_characters_gives_forms_or_the_documented_error(text):
     _read_or_refuse(text)

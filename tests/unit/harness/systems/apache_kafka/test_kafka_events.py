@@ -94,6 +94,7 @@ class Cluster(RealCluster):
             seed=1,
             add_row=lambda table, row: self.rows.append((table, row)),
             on_violation=self.found.append,
+            metrics=None,
         )
         super().__init__(_as_request(request), NODES)
 

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -267,6 +268,27 @@ def test_a_registration_is_unclean_only_if_its_batch_proves_it(
     records: list[Any], state: PartitionRecord, clean: bool | None
 ) -> None:
     assert after_registration(*records, state=state) is clean
+
+
+@pytest.mark.parametrize(
+    ("epoch", "last_known", "min_isr", "clean"),
+    [
+        (4, 2, 2, False),  # the registration wrote the change
+        (5, 2, 2, None),  # another request did
+        (4, 3, 2, None),  # another election
+        (4, 2, 1, None),  # one member is min ISR, which empties the ELR as well
+    ],
+)
+def test_a_registration_that_leaves_only_the_last_known_leader_was_unclean(
+    epoch: int, last_known: int, min_isr: int, clean: bool | None
+) -> None:
+    observed = Observed()
+    setting = replace(MIN_ISR, value=str(min_isr))
+    state = partition((), elr=(1,))
+    known = replace(state, leader=-1, last_known_elr=(last_known,))
+    observed.batch(ELR, TopicRecord(name="t", topic_id=TOPIC), setting, known)
+    observed.batch(change(isr=(2,), leader=2, eligible_leader_replicas=()), registered(1, epoch))
+    assert observed.of("broker_states")[-1][5] is clean
 
 
 def test_without_elr_nothing_is_known_of_a_registration() -> None:

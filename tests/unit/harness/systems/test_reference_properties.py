@@ -1,0 +1,101 @@
+"""Properties of the reference system in experiments: what a run sets, and what would make verdicts wrong."""
+
+import pytest
+
+from harness.contracts.system import HasRunProperties, Node, PropertyTaker, Settings
+from harness.environments.simulated.monitor import _epochs_between
+from harness.errors import UsageError
+from harness.runs.experiment import Experiment
+from harness.runs.settings import settings_of
+from harness.systems.reference.adapter import REFUSED_PROPERTIES, ReferenceSystem
+from harness.systems.reference.node_files import node_toml
+from system_under_test.config import LogConfig, MetadataLogConfig
+from system_under_test.log import Log
+from system_under_test.real.node_file import read_node_file
+from tests.memory_storage import MemoryStorage
+
+
+def test_the_reference_system_takes_properties():
+    assert isinstance(ReferenceSystem(), PropertyTaker)
+    assert isinstance(ReferenceSystem(), HasRunProperties)
+    experiment = Experiment(properties={"replica.lag.time.max.ms": "500"})
+    assert dict(settings_of(experiment).properties) == {
+        "log.retention.ms": "-1",
+        "replica.lag.time.max.ms": "500",
+    }
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED_PROPERTIES))
+def test_what_would_make_a_verdict_wrong_is_refused_with_the_reason(name):
+    with pytest.raises(UsageError, match=f"properties cannot contain {name}: "):
+        Experiment(properties={name: "1"})
+
+
+def test_a_misspelt_property_is_refused_with_a_suggestion():
+    with pytest.raises(UsageError, match=r"did you mean replica\.lag\.time\.max\.ms\?"):
+        Experiment(properties={"replica.lag.time.max": "1"})
+
+
+def test_a_node_file_has_the_properties():
+    node = Node(name="b1", role="broker", node_id=1, address="h:1")
+    settings = Settings(profile="kafka-4.1", timings="fast", properties={"log.roll.ms": "9"})
+    text = node_toml(node, [node], settings, data_dir="d")
+    assert '[properties]\n"log.roll.ms" = "9"' in text
+
+
+def test_replicas_that_begin_at_different_offsets_are_compared_where_both_have_records():
+    def log_with(start: int) -> Log:
+        log = Log.load(MemoryStorage(), "data/t-0", LogConfig(), had_clean_shutdown=False)
+        log.epochs.assign_all([(1, 0), (2, 5), (4, 9)])
+        log.epochs.truncate_from_start(start)
+        return log
+
+    whole, later = log_with(0), log_with(6)
+    assert _epochs_between(whole, 6, 20) == _epochs_between(later, 6, 20) == ((2, 6), (4, 9))
+    assert _epochs_between(whole, 6, 9) == ((2, 6),)
+    assert _epochs_between(whole, 9, 20) == ((4, 9),)
+    assert _epochs_between(whole, 0, 6) == ((1, 0), (2, 5))
+
+
+METADATA_LOG = {
+    "metadata.log.max.record.bytes.between.snapshots": "4096",
+    "metadata.log.max.snapshot.interval.ms": "0",
+    "metadata.max.retention.bytes": "-1",
+}
+
+
+def test_the_defaults_of_the_metadata_log_are_kafkas():
+    settings = MetadataLogConfig()
+    assert settings.metadata_log_max_record_bytes_between_snapshots == 20971520
+    assert settings.metadata_log_max_snapshot_interval_ms == 3600000
+    assert settings.metadata_max_retention_bytes == 104857600
+    assert settings.metadata_max_retention_ms == 604800000
+
+
+def test_nodes_get_what_the_experiment_sets_of_the_metadata_log(tmp_path):
+    nodes = [
+        Node(name="b1", node_id=1, role="broker", address="127.0.0.1:9092"),
+        Node(name="c11", node_id=11, role="controller", address="127.0.0.1:9093"),
+    ]
+    settings = Settings(profile="kafka-4.1", timings="fast", properties=METADATA_LOG)
+    path = tmp_path / "node.toml"
+    path.write_text(node_toml(nodes[1], nodes, settings, data_dir="data"))
+    assert read_node_file(path).config.metadata_log == MetadataLogConfig(
+        metadata_log_max_record_bytes_between_snapshots=4096,
+        metadata_log_max_snapshot_interval_ms=0,
+        metadata_max_retention_bytes=-1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("metadata.log.max.snapshot.interval", "1", "did you mean metadata.log.max.snapshot"),
+        ("metadata.max.retention.ms", "-2", "metadata.max.retention.ms is -2; use -1 or more"),
+        ("metadata.log.segment.bytes", "-1", "metadata.log.segment.bytes is -1; use 0 or more"),
+        ("metadata.log.segment.bytes", "1k", "metadata.log.segment.bytes"),
+    ],
+)
+def test_what_a_metadata_log_cannot_have_is_refused(name: str, value: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ReferenceSystem().check_properties({name: value})
