@@ -19,6 +19,7 @@ PLACES = ("receiver", "sender")
 IO_OPERATIONS = ("fsync", "all")
 ELECTIONS = ("preferred", "unclean")
 BROKER_ID_MAX = 10
+LOG_DIRS_MAX = 4
 LEVEL_MAX = 2**15 - 1
 
 STOP_GRACE_MS = 20_000

@@ -8,7 +8,7 @@ logs lose data close to that state, and independent faults reach it too rarely.
 
 There is one family per kind of fault, and "controller", which does to controllers what is enabled for brokers.
 What is drawn from some families does not depend on which others exist. The family "admin" draws administrative
-actions, among those that the system serves; it is used only where it is named.
+actions, among those that the system serves. It and "log_dir_error" are used only where they are named.
 """
 
 from collections.abc import Sequence
@@ -31,6 +31,9 @@ FAMILIES = (
 ADMIN = "admin"
 """The family of administrative actions, which is not among `FAMILIES`: not every system serves them."""
 
+LOG_DIR = "log_dir_error"
+"""The family of failed log directories, which is not among `FAMILIES` either: most brokers have one directory."""
+
 MIN_ISR_KEY = "min.insync.replicas"
 MIN_ISRS = (1, 2)
 """Values that are drawn; with larger ones a topic with few replicas would refuse every append."""
@@ -47,7 +50,7 @@ DRAWN_ACTIONS = ("alter_config", "reassign", "move_replica", "elect_leader")
 _AWAY = ("cut", "isolate", "pause", "stop", "oom", "stuck_disk", "read_only")
 _STRIKE = (
     *("power", "kill", "stop", "pause"),
-    *("restart", "oom", "wipe", "bit_flip", "io_error", "read_only"),
+    *("restart", "oom", "wipe", "bit_flip", "io_error", "read_only", LOG_DIR),
 )
 _OF_CONTROLLERS = (
     *("reset_connections", "loss", "delay", "bandwidth", "restart", "oom", "slow_cpu"),

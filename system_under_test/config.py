@@ -10,6 +10,8 @@ from typing import Any
 
 from system_under_test.rules import ALL_RULES, Rules
 
+LOG_DIR_NAMES = ("data", "data2", "data3", "data4")
+"""What the log directories of a node are called; most nodes have the first one only."""
 NEVER_MS = 2**53
 """Practically infinite; stands for Kafka's "off" (2^63-1) and is exact as a float."""
 ON_FETCH = "on_fetch"
@@ -36,6 +38,11 @@ class Features:
     bump_leader_epoch_on_isr_shrink: bool = False
     last_known_leader: bool = True
     last_known_leader_must_be_alive: bool = True
+    recreates_offline_replicas: bool = True
+    """Whether a broker that starts without one of its log directories creates empty logs for the replicas in it.
+
+    Brokers report their directories to the controller since 3.7 (KIP-858).
+    """
     pre_vote: bool = True
     reassignment_waits_for: str = "target"
     """Replicas that must be in the ISR before a reassignment completes: "added" (before KAFKA-15665, Kafka 3.8),
@@ -73,6 +80,7 @@ PROFILES: dict[str, Features] = {
         isr_broker_epoch_check=False,
         shutdown_detection="none",
         bump_leader_epoch_on_isr_shrink=True,
+        recreates_offline_replicas=False,
         pre_vote=False,
         reassignment_waits_for="added",
         caps_min_isr=False,
@@ -86,6 +94,7 @@ PROFILES: dict[str, Features] = {
         elr_version=0,
         hw_min_isr_gate=False,
         shutdown_detection="none",
+        recreates_offline_replicas=False,
         pre_vote=False,
         reassignment_waits_for="added",
         caps_min_isr=False,
@@ -169,6 +178,7 @@ class Timings:
     broker_session_timeout_ms: int = 9000
     initial_broker_registration_timeout_ms: int = 60000
     broker_startup_heartbeat_interval_ms: int = 10
+    log_dir_failure_timeout_ms: int = 30000
     controlled_shutdown_timeout_ms: int = 300000
     controlled_shutdown_retry_ms: int = 50
     replica_lag_time_max_ms: int = 30000
@@ -202,6 +212,7 @@ FAST_TIMINGS = Timings(
     broker_heartbeat_interval_ms=100,
     broker_session_timeout_ms=600,
     initial_broker_registration_timeout_ms=600000,
+    log_dir_failure_timeout_ms=3000,
     controlled_shutdown_timeout_ms=10000,
     replica_lag_time_max_ms=1000,
     replica_fetch_wait_max_ms=50,
@@ -338,6 +349,8 @@ class NodeConfig:
         voters: The metadata quorum, ordered by id.
         advertised_address: Address for clients and other nodes, "host:port"; empty means `address`.
         min_insync_replicas: Cluster default; a topic may override it.
+        log_dirs: Names of the log directories; the first also has the metadata log.
+        log_dirs_root: Where these are, for clients.
         num_partitions: Number of partitions of a topic if its creation request does not specify it.
         auto_create_topics_enable: Whether a Metadata request that allows it creates missing topics.
         auto_leader_rebalance_enable: Whether leadership moves back to preferred leaders by itself (EL-4).
@@ -354,7 +367,8 @@ class NodeConfig:
     timings: Timings = KAFKA_TIMINGS
     log: LogConfig = LogConfig()
     metadata_log: MetadataLogConfig = MetadataLogConfig()
-    log_dirs: tuple[str, ...] = ("data",)
+    log_dirs: tuple[str, ...] = LOG_DIR_NAMES[:1]
+    log_dirs_root: str = ""
     min_insync_replicas: int = 1
     default_replication_factor: int = 1
     unclean_leader_election_enable: bool = False

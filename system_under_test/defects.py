@@ -327,6 +327,14 @@ _ALL: tuple[Defect, ...] = (
         sentence="An unclean registration removes a broker from the ISR, but not from the ELR.",
     ),
     Defect(
+        id="B-28",
+        name="elr-erased-by-a-directory",
+        origin="Apache Kafka 4.0.0 to 4.2.1; apache/kafka pull request 20716",
+        rules=("DIR-5",),
+        anomalies=("A",),
+        sentence="A report that a replica is in another log directory erases the ELR of its partition.",
+    ),
+    Defect(
         id="B-29",
         name="min-isr-raised-behind-the-leader",
         origin="Apache Kafka 4.0.2 to 4.4.0",
@@ -484,6 +492,14 @@ _ALL: tuple[Defect, ...] = (
         sentence="A proposal that no controller decided about is not sent again, and its leader waits for ever.",
     ),
     Defect(
+        id="B-46",
+        name="epochs-lost-by-a-move",
+        origin="KAFKA-15608",
+        rules=("EC-7",),
+        anomalies=("L",),
+        sentence="A replica that moves to another log directory forgets the epochs that have no records yet.",
+    ),
+    Defect(
         id="B-48",
         name="elr-cleared-without-a-leader",
         origin="Apache Kafka 4.1.2 and 4.4.0",
@@ -491,6 +507,15 @@ _ALL: tuple[Defect, ...] = (
         anomalies=("L",),
         sentence="A change of min.insync.replicas erases ELR and last-known leader of a leaderless partition. No"
         " broker can be elected any more.",
+    ),
+    Defect(
+        id="B-49",
+        name="marker-of-one-directory",
+        origin="plausible",
+        rules=("CS-2",),
+        anomalies=("A",),
+        invariants=("INV-2",),
+        sentence="The marker of one log directory vouches for another one that was replaced by an empty disk.",
     ),
     Defect(
         id="B-50",
@@ -558,14 +583,6 @@ DEFECTS: dict[str, Defect] = {defect.id: defect for defect in _ALL}
 
 _RELATED: tuple[RelatedBug, ...] = (
     RelatedBug(
-        id="B-28",
-        name="elr-erased-by-a-directory",
-        origin="Apache Kafka 4.1.0 and 4.1.2; apache/kafka pull request 20716",
-        rule="ELR-2",
-        sentence="The assignment of a replica to a log directory erases the ELR of its partition.",
-        reason="A node of a cluster here has one log directory, so there is no such assignment.",
-    ),
-    RelatedBug(
         id="B-31",
         name="min-isr-of-partition-0",
         origin="Apache Kafka 4.0.2 to 4.4.0",
@@ -580,14 +597,6 @@ _RELATED: tuple[RelatedBug, ...] = (
         rule="ELR-8",
         sentence="-1 is stored as the last-known leader, after which no broker can be elected.",
         reason="A missing leader is never stored; there is no switch.",
-    ),
-    RelatedBug(
-        id="B-49",
-        name="marker-of-one-directory",
-        origin="plausible",
-        rule="CS-2",
-        sentence="The marker of one log directory vouches for another one that was replaced.",
-        reason="A node of a cluster here has one log directory; a test shows the rule on its own.",
     ),
 )
 

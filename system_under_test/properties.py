@@ -73,6 +73,7 @@ PROPERTIES: dict[str, Property] = dict(
         _timing("controller_quorum_retry_backoff_ms"),
         _timing("initial_broker_registration_timeout_ms"),
         _timing("log_cleaner_backoff_ms", kind=LONG),
+        _timing("log_dir_failure_timeout_ms", kind=LONG),
         _timing("log_flush_offset_checkpoint_interval_ms"),
         _timing("log_flush_scheduler_interval_ms", kind=LONG),
         _timing("log_retention_check_interval_ms", kind=LONG),

@@ -87,7 +87,13 @@ def registration_request(
 
 
 def heartbeat_request(
-    broker_id: int, epoch: int, offset: int, *, want_fence: bool = False, want_stop: bool = False
+    broker_id: int,
+    epoch: int,
+    offset: int,
+    *,
+    want_fence: bool = False,
+    want_stop: bool = False,
+    offline: tuple[UUID, ...] = (),
 ):
     """Returns a BrokerHeartbeatRequest."""
     return broker_heartbeat_request.BrokerHeartbeatRequest(
@@ -96,6 +102,7 @@ def heartbeat_request(
         current_metadata_offset=offset,
         want_fence=want_fence,
         want_shut_down=want_stop,
+        offline_log_dirs=offline,
     )
 
 
@@ -278,7 +285,7 @@ class Story:
             self.sessions.begin(request.broker_id, self.now_ns)
         return response
 
-    def beat(self, broker_id: int, *, offset: int | None = None, **wants: bool):
+    def beat(self, broker_id: int, *, offset: int | None = None, **wants: object):
         """A heartbeat of the registered incarnation that has read everything (or up to `offset`)."""
         self.now_ns += BEAT_NS
         request = heartbeat_request(

@@ -32,11 +32,11 @@ These differences of the releases concern the replication, or look as if they di
 |---|---|---|---|
 | A broker that reports the log directory of a replica (AssignReplicasToDirs) erases the ELR of the partition: \
 the controller builds that change as if eligible leader replicas were off. Acknowledged records may be lost. \
-| up to 4.2; fixed in 4.3 | does not occur: no log directories, and one builder that always knows the setting \
+| up to 4.2; fixed in 4.3 | defect B-28 in any profile (DIR-5) \
 | apache/kafka pull request 20716; in 4.0.2, 4.1.2 and 4.2.1 \
 `ReplicationControlManager.handleAssignReplicasToDirs` does not call `setEligibleLeaderReplicasEnabled`; \
 in 4.3.1 and 4.4.0 the constructor of `PartitionChangeBuilder` requires the setting |
-| Log directories can be cordoned: they get no new replicas. | from 4.3 | no log directories \
+| Log directories can be cordoned: they get no new replicas. | from 4.3 | not served \
 | KIP-1066; `MetadataVersion.isCordonedLogDirsSupported` (4.3-IV0) |
 | Controllers can be unregistered. | from 4.4 | not served \
 | `MetadataVersion.isControllerUnregistrationSupported` (4.4-IV2) |
@@ -71,6 +71,10 @@ _ROWS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     ),
     "last_known_leader": ("the last-known leader may be elected (ELR-8)", _flag),
     "last_known_leader_must_be_alive": ("only if it is alive (KAFKA-19522)", _flag),
+    "recreates_offline_replicas": (
+        "a broker that starts without a log directory creates empty logs for the replicas in it (DIR-4)",
+        _flag,
+    ),
     "pre_vote": ("Raft's pre-vote (KIP-996)", _flag),
     "reassignment_waits_for": (
         "which replicas must be in the ISR before a reassignment completes (REAS-1)",

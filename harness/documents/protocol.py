@@ -53,7 +53,7 @@ An API that is not in the table is neither advertised nor served.
 | adds tagged fields that the version does not have, or bytes after the message | no error; they are ignored |
 
 These do not exist here: consumer groups of KIP-848, share groups, access control, quotas, delegation tokens,
-requests about log directories, tiered storage, and changes of the set of voters.
+tiered storage, and changes of the set of voters.
 """
 
 

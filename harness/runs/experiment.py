@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from harness.contracts.administration import MoveReplica
 from harness.contracts.system import (
     Administrable,
     Paced,
@@ -28,7 +29,7 @@ from harness.scenarios import find_by_name
 from harness.systems.registry import REFERENCE, SYSTEMS
 from nemesis.administration import ACTIONS, action_of
 from nemesis.fault import Fault
-from nemesis.schedule import ADMIN, DRAWN_ACTIONS, FAMILIES, Rhythm
+from nemesis.schedule import ADMIN, DRAWN_ACTIONS, FAMILIES, LOG_DIR, Rhythm
 from results.layout import check_experiment_name
 from workloads.append import APPEND, AppendConfig
 from workloads.registry import CLIENTS, WORKLOADS
@@ -133,7 +134,7 @@ class NemesisConfig:
     def __post_init__(self) -> None:
         """Checks the names of families."""
         for family in self.faults:
-            check_choice("fault family", family, (*FAMILIES, ADMIN))
+            check_choice("fault family", family, (*FAMILIES, ADMIN, LOG_DIR))
 
     def rhythm(self) -> Rhythm:
         """Returns the mean times."""
@@ -226,6 +227,7 @@ class Experiment:
                 f"{self.cluster.brokers} brokers; choose 1 to {self.cluster.brokers}"
             )
         self._check_schedule()
+        self._check_log_dirs()
         self._check_actions(system)
 
     @property
@@ -356,6 +358,18 @@ class Experiment:
             for healed in fault.params.get("faults", ()):
                 check_choice("fault of the schedule", healed, [f.id for f in self.schedule])
 
+    def _check_log_dirs(self) -> None:
+        """Refuses faults of log directories that brokers do not have."""
+        named = [fault for fault in self.schedule if fault.fault == LOG_DIR]
+        if not named and LOG_DIR not in self.nemesis.faults:
+            return
+        number = max((fault.value("log_dir") for fault in named), default=2)
+        if number > self.cluster.log_dirs:
+            raise UsageError(
+                f"{LOG_DIR!r} needs log directory {number}, but brokers have "
+                f"{self.cluster.log_dirs}; set cluster.log_dirs"
+            )
+
     def _check_actions(self, system: System) -> None:
         """Refuses administrative actions that the system does not serve."""
         steps = find_by_name(self.scenario).steps if self.scenario else self.schedule
@@ -373,6 +387,11 @@ class Experiment:
                 f"({', '.join(DRAWN_ACTIONS)}); leave it out"
             )
         for fault in requested:
+            if fault.fault == MoveReplica.name and self.cluster.log_dirs == 1:
+                raise UsageError(
+                    f"fault {fault.id}: a replica can move only if brokers have several log "
+                    "directories; set cluster.log_dirs to 2 or more"
+                )
             refusal = system.refusal(action_of(fault))
             if refusal:
                 raise UsageError(f"fault {fault.id}: {refusal}")

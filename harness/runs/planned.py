@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from harness.contracts.administration import MoveReplica
 from harness.contracts.system import Administrable
 from harness.runs.experiment import Experiment
 from harness.scenarios import find_by_name
@@ -23,9 +24,15 @@ def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
         partitions=experiment.topic.partition_names(),
         rhythm=experiment.nemesis.rhythm(),
         every_family=experiment.nemesis.every_family,
-        actions=tuple(system.actions) if isinstance(system, Administrable) else (),
+        actions=_actions(experiment, system) if isinstance(system, Administrable) else (),
     )
     return _scaled(drawn, experiment.time_scale)
+
+
+def _actions(experiment: Experiment, system: Administrable) -> tuple[str, ...]:
+    """Returns the actions that may be drawn; a replica moves only between several log directories."""
+    has_directories = experiment.cluster.log_dirs > 1
+    return tuple(name for name in system.actions if has_directories or name != MoveReplica.name)
 
 
 def has_same_schedules(experiments: Sequence[Experiment]) -> bool:

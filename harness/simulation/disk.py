@@ -102,9 +102,19 @@ class SimDisk(Device, NodeStorage):
         """Makes fsync succeed without making anything durable, as broken drives do."""
         return self.add_fault(DiskFault(kind="fsync-lies"))
 
-    def wipe(self) -> None:
-        """Replaces the disk by a new, empty one. The node should be down, since syncs in flight never complete."""
-        self.timeline.trace.note(self.timeline.now, f"disk {self.node_name} wipe")
+    def wipe(self, prefix: str = "") -> None:
+        """Replaces the disk by a new, empty one. The node should be down, since syncs in flight never complete.
+
+        Args:
+            prefix: Beginning of the paths that are on the disk, if the node has several; empty for all files.
+        """
+        self.timeline.trace.note(self.timeline.now, f"disk {self.node_name} wipe {prefix}".rstrip())
+        if prefix:
+            with self.timeline.inspecting():
+                for path in [path for path in self.files if path.startswith(prefix)]:
+                    self.remove(path)
+                    self.fsync_dir(path.rpartition("/")[0])
+            return
         self._epoch += 1
         self.disk_id += 1
         self.files.clear()

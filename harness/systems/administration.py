@@ -20,14 +20,14 @@ from harness.contracts.administration import (
 )
 from harness.contracts.host import ClientHost
 from system_under_test.protocol.admin_messages import (
-    alter_replica_log_dirs_request,
-    describe_log_dirs_request,
     update_features_request,
 )
 from system_under_test.protocol.client_versions import UnsupportedVersionError
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
     alter_reassignments_request,
+    alter_replica_log_dirs_request,
+    describe_log_dirs_request,
     elect_leaders_request,
     incremental_alter_configs_request,
     millis,

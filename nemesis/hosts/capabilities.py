@@ -70,6 +70,9 @@ def fault_capabilities(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Capa
     """Returns for every fault whether and how it can be injected on one host."""
     known = host_capabilities(found)
     faults = {name: Capability(level=YES) for name in FREE}
+    faults["log_dir_error"] = Capability(
+        level=NO, why="a host keeps all log directories of a node on one disk"
+    )
     for fault, mechanisms in NEEDS.items():
         faults[fault] = _worst(
             [

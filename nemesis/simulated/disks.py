@@ -12,6 +12,7 @@ from harness.simulation.world import World
 from nemesis.fault import Fault
 from nemesis.mechanism import Effect, Injection
 from nemesis.simulated.mechanism import Inject, Outage, alive, start_if_down, whole_batches
+from system_under_test.config import LOG_DIR_NAMES
 from system_under_test.log.checkpoints import RECOVERY_POINT_CHECKPOINT, OffsetCheckpoint
 from system_under_test.runtime import Storage
 
@@ -151,6 +152,7 @@ class DiskFaults:
         return {
             "disk_full": self._disk_full,
             "io_error": self._io_error,
+            "log_dir_error": self._log_dir_error,
             "slow_disk": self._slow_disk,
             "stuck_disk": self._stuck_disk,
             "read_only": self._read_only,
@@ -176,6 +178,14 @@ class DiskFaults:
             lambda disk: disk.io_error(operation, every=every),
             "calls_failed",
         )
+
+    async def _log_dir_error(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
+        prefix = f"{LOG_DIR_NAMES[fault.value('log_dir') - 1]}/"
+        # A broker does not use the directory again before it is restarted.
+        disks = BrokenDisks(world=self._world, counted_as="calls_failed", needs_remount=True)
+        for name in alive(self._world, nodes):
+            _break_one(disks, self._world.nodes[name], lambda disk: disk.io_error("any", prefix))
+        return disks
 
     async def _slow_disk(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
         extra_ns = fault.value("ms") * 1_000_000

@@ -13,15 +13,18 @@ Every arrow to another node has its own channel (AP-2).
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from system_under_test.broker.alter_partition import AlterPartitionManager
 from system_under_test.broker.auto_create import AutoCreation
 from system_under_test.broker.channel import Channel
 from system_under_test.broker.describe import Describer
 from system_under_test.broker.describe_producers import describe_producers
+from system_under_test.broker.directory_assignments import DirectoryAssignments
+from system_under_test.broker.directory_moves import DirectoryMoves
 from system_under_test.broker.fetch_by_name import FetchByName
 from system_under_test.broker.forwarding import FORWARDED, ControllerForwarder
 from system_under_test.broker.group_coordinator import GroupCoordinator
@@ -43,6 +46,7 @@ from system_under_test.broker.tasks import TaskScope
 from system_under_test.config import NodeConfig
 from system_under_test.features import levels_of
 from system_under_test.log.manager import LogManager
+from system_under_test.metadata.image import PartitionRegistration
 from system_under_test.protocol.feature_levels import FeatureLevels
 from system_under_test.protocol.messages import (
     describe_cluster_request,
@@ -107,7 +111,7 @@ class BrokerNode:
             self._scope,
             alive_address=self.metadata.alive_address,
             broker_epoch=self._own_epoch,
-            on_storage_failure=self._failed,
+            on_storage_failure=self.replica_manager.replica_failed,
         )
         self.alter_partition = AlterPartitionManager(
             host, config, self._controller_channel("alter-partition"), self._own_epoch
@@ -122,11 +126,26 @@ class BrokerNode:
             config.timings,
             self._scope,
         )
+        self.assignments = DirectoryAssignments(
+            host,
+            config,
+            self._controller_channel("directory-assignments"),
+            self._own_epoch,
+            self.logs,
+            self._registration_of,
+            self._scope,
+        )
+        self.moves = DirectoryMoves(
+            host, config, self.logs, self.replica_manager, self.assignments, self._scope
+        )
         self.groups = GroupCoordinator(
             host, config, self.metadata, self.replica_manager, self.forwarder.handle, self._scope
         )
         self.lifecycle = self._make_lifecycle()
-        self.replica_manager.attach(self.fetchers, self.alter_partition, self._failed)
+        self.replica_manager.attach(
+            self.fetchers, self.alter_partition, self._failed, self.assignments.placed
+        )
+        self.logs.on_directory_failed = self._directory_failed
         self._services = self._make_services()
 
     @property
@@ -165,7 +184,13 @@ class BrokerNode:
         self._scope.cancel_all()
         self.producer_ids.stop()
         self.groups.stop()
-        for part in (self.lifecycle, self.alter_partition, self.forwarder, self.producer_ids):
+        for part in (
+            self.lifecycle,
+            self.alter_partition,
+            self.assignments,
+            self.forwarder,
+            self.producer_ids,
+        ):
             part.channel.close()
         if self.publisher.has_published:
             # Before the first publish no log was loaded and no marker removed (CS-3): the disk still
@@ -224,6 +249,7 @@ class BrokerNode:
             describe_producers_request.DescribeProducersRequest: partial(
                 describe_producers, self.metadata, self.replica_manager.partitions
             ),
+            **self.moves.services(),
             **dict.fromkeys(FORWARDED, self.forwarder.handle),
         }
         return {
@@ -269,6 +295,9 @@ class BrokerNode:
         return Channel(
             self._host, lambda: self.raft.leader_address(), self._config.timings, purpose
         )
+
+    def _registration_of(self, topic: str, index: int) -> PartitionRegistration | None:
+        return self.metadata.image.partition(topic, index)
 
     def _own_epoch(self) -> int:
         return self.lifecycle.broker_epoch
@@ -317,12 +346,25 @@ class BrokerNode:
         self.housekeeper.tick()
         self._arm_checkpoint()
 
+    def _directory_failed(
+        self, directory_id: UUID, partitions: Sequence[tuple[str, int]], error: OSError
+    ) -> None:
+        """Continues without a log directory: its replicas are offline, and the controller is told (DIR-1)."""
+        self._host.observer.mark(
+            "log-directory-failed", directory=str(directory_id), error=str(error)
+        )
+        self.replica_manager.directory_failed(partitions, error)
+        self.lifecycle.directory_failed(directory_id)
+        if self._accepting:
+            # The failure may have been found in the middle of an append of the group coordinator.
+            asyncio.get_running_loop().call_soon(self._replicas_changed)
+
     def _failed(self, error: BaseException) -> None:
         """Ends the node: the first failure wins, and is raised by a separate task."""
         if self.failure is not None:
             return
         if isinstance(error, OSError):
-            # All log directories of a node fail together here; Kafka halts when its last one failed.
+            # The directory with the metadata log failed, which may be the only one.
             self._host.observer.mark("broker-storage-failed", error=str(error))
             error = BrokerExit(f"broker {self.node_id} lost its disk: {error}")
         self.failure = error

@@ -164,7 +164,7 @@ class Describer:
             offline_replicas=tuple(
                 replica
                 for replica in registration.replicas
-                if self._metadata.alive_address(replica) is None
+                if self._metadata.is_offline(registration, replica)
             ),
         )
 

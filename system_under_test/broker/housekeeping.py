@@ -123,7 +123,7 @@ class Housekeeper:
         try:
             if not await clean(work, self._storage, now_ms):
                 return False
-            self._context.logs.write_first_dirty_offsets()
+            self._context.logs.write_first_dirty_offsets(replica.topic, replica.index)
         except CorruptBatchError as error:
             # Like Kafka's: other logs are still compacted.
             self._uncleanable.add(work.log)

@@ -133,6 +133,9 @@ class BrokerLifecycle:
         # Kept in memory only: a new process is a new incarnation.
         self.incarnation_id = UUID(int=self._random.getrandbits(128), version=4)
         self._waker = Waker()
+        # Directories that failed since the start, with the time until which the controller must have been told.
+        self._offline_directories: dict[UUID, float] = {}
+        self._reported_directories: frozenset[UUID | None] = frozenset()
         self._failures = 0
         self._request_timeout_ms = config.timings.broker_session_timeout_ms / 2
         self._shutdown_responses = 0
@@ -151,7 +154,8 @@ class BrokerLifecycle:
         """Registers, then sends heartbeats until it is cancelled or the broker shuts down.
 
         Raises:
-            BrokerExit: Not registered in time, or superseded by a newer incarnation.
+            BrokerExit: Not registered in time, superseded by a newer incarnation, or a failed log directory could
+                not be reported in time.
         """
         if self._state is BrokerState.SHUTTING_DOWN:
             # The node was stopped before this task ran for the first time.
@@ -160,6 +164,7 @@ class BrokerLifecycle:
         await self._register()
         while self.state is not BrokerState.SHUTTING_DOWN:
             delay_ms = await self._heartbeat()
+            self._check_reports()
             await self._waker.wait(delay_ms)
 
     async def controlled_shutdown(self) -> None:
@@ -182,6 +187,31 @@ class BrokerLifecycle:
                 timer.cancel()
         self._enter(BrokerState.SHUTTING_DOWN)
         self._waker.wake()
+
+    def directory_failed(self, directory_id: UUID) -> None:
+        """Reports a failed log directory with the next heartbeat, which is sent at once (DIR-1)."""
+        # DIR-1: without the rule the controller leaves ISR and leadership as they are.
+        if not self._config.rules("DIR-1"):
+            return
+        timeout_s = self._timings.log_dir_failure_timeout_ms / 1000
+        loop = asyncio.get_running_loop()
+        self._offline_directories[directory_id] = loop.time() + timeout_s
+        loop.call_later(timeout_s, self._waker.wake)
+        self._waker.wake()
+
+    def _check_reports(self) -> None:
+        """Ends the broker if the controller was not told of a failed directory in time (DIR-1)."""
+        # A comparison of sizes first: it is the only one of a broker whose directories are all online.
+        if len(self._reported_directories) == len(self._offline_directories):
+            return
+        now_s = asyncio.get_running_loop().time()
+        for directory_id, deadline_s in self._offline_directories.items():
+            if directory_id not in self._reported_directories and now_s >= deadline_s:
+                # The controller would leave leaderships here that nothing serves.
+                raise BrokerExit(
+                    f"broker {self._config.node_id} could not report the failure of log directory "
+                    f"{directory_id} in time"
+                )
 
     # --- registration --------------------------------------------------------------------------------
 
@@ -250,6 +280,7 @@ class BrokerLifecycle:
             current_metadata_offset=self._hooks.metadata_offset(),
             want_fence=self.state is BrokerState.STARTING,
             want_shut_down=self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN,
+            offline_log_dirs=tuple(self._offline_directories),
         )
         response = await self._request(request)
         if response is None:
@@ -266,6 +297,8 @@ class BrokerLifecycle:
         if error != ErrorCode.NONE:
             return self._backoff_ms()
         self._failures = 0
+        if request.offline_log_dirs:
+            self._reported_directories = frozenset(request.offline_log_dirs)
         return self._next_step(response)
 
     def _next_step(self, response: broker_heartbeat_response.BrokerHeartbeatResponse) -> float:

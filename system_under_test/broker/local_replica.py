@@ -17,6 +17,7 @@ from system_under_test.broker.truncation import truncation_point
 from system_under_test.invariants import check_invariant, check_transition
 from system_under_test.log.log import Log
 from system_under_test.log.retention import delete_old_segments
+from system_under_test.metadata.records import MIGRATING_DIRECTORY
 
 
 class LocalReplica:
@@ -86,15 +87,18 @@ class LocalReplica:
         if state in (ReplicaState.OFFLINE, ReplicaState.REMOVED):
             self.log = None
 
-    def open_log(self) -> Log:
+    def open_log(self, assigned: UUID = MIGRATING_DIRECTORY) -> Log:
         """Returns the log; opens or creates it the first time (HW-8).
+
+        Args:
+            assigned: The directory that the metadata name for this replica, or a reserved id.
 
         Raises:
             OSError: The disk failed.
         """
         if self.log is None:
             logs = self.context.logs
-            log = logs.get_or_create(self.topic, self.index, self.topic_id)
+            log = logs.get_or_create(self.topic, self.index, self.topic_id, assigned)
             high_watermark = logs.checkpointed_high_watermark(self.topic, self.index)
             # HW-8: the log may have lost its tail since the checkpoint.
             if self.context.rules("HW-8"):

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from system_under_test.config import LogConfig, NodeConfig
+from system_under_test.metadata.directories import has_online_replica
 from system_under_test.metadata.image import (
     BrokerRegistration,
     ClusterImage,
@@ -52,6 +53,12 @@ class MetadataCache:
         """Returns "host:port" of an unfenced broker, None when it is fenced or unknown."""
         broker = self._alive(broker_id)
         return None if broker is None else broker.address
+
+    def is_offline(self, registration: PartitionRegistration, broker_id: int) -> bool:
+        """Whether a replica cannot be used: its broker is fenced or unknown, or its directory is offline."""
+        return self._alive(broker_id) is None or not has_online_replica(
+            self.image, registration, broker_id
+        )
 
     def min_insync_replicas(self, topic: str) -> int:
         """Returns the topic's min.insync.replicas, not yet capped by the replication factor."""
@@ -173,7 +180,9 @@ class MetadataCache:
             replica_nodes=registration.replicas,
             isr_nodes=registration.isr,
             offline_replicas=tuple(
-                replica for replica in registration.replicas if self._alive(replica) is None
+                replica
+                for replica in registration.replicas
+                if self.is_offline(registration, replica)
             ),
         )
 

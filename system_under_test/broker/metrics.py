@@ -59,6 +59,8 @@ def broker_metrics(
     led = [one for one in replicas.partitions.values() if one.is_leader]
     reassigned = sum(_is_reassigned(metadata, one) for one in led)
     yield gauge(SERVER, REPLICA_MANAGER, "ReassigningPartitions", reassigned)
+    offline = found["OfflineLogDirectoryCount"]
+    yield gauge(LOG, "LogManager", "OfflineLogDirectoryCount", offline)
     for name in _METERS:
         yield meter(SERVER, REPLICA_MANAGER, f"{name}PerSec", found[name])
     for operation in ("Produce", "Fetch"):

@@ -23,6 +23,7 @@ from system_under_test.broker.waiters import DeletionWait, Waiters
 from system_under_test.invariants import check_invariant
 from system_under_test.log.log import AppendInfo, Log
 from system_under_test.log.verified import VerifiedBatches
+from system_under_test.metadata.directories import directory_of
 from system_under_test.metadata.image import PartitionRegistration
 from system_under_test.metadata.records import NO_LEADER
 from system_under_test.protocol.errors import ErrorCode
@@ -137,7 +138,7 @@ class Partition:
             leader=broker_id,
             isr=registration.isr,
         )
-        replica.open_log()
+        replica.open_log(directory_of(registration, broker_id))
         is_new_epoch = registration.leader_epoch > replica.leader_epoch
         leadership = self.leadership
         if leadership is None:
@@ -184,7 +185,7 @@ class Partition:
         replica.partition_epoch = registration.partition_epoch
         self.leader_id = registration.leader
         # The log is opened even if no broker leads, so that its high watermark is checkpointed (REC-2).
-        replica.open_log()
+        replica.open_log(directory_of(registration, self._context.broker_id))
         if is_new_epoch:
             replica.prepare_to_follow()
             replica.report("role")
@@ -199,6 +200,12 @@ class Partition:
             self.waiters.fail_deletions(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self.waiters.role_changed()
         return is_new_epoch
+
+    def take_log(self, log: Log) -> None:
+        """Uses another log with the same records: the replica was moved to another directory."""
+        self.replica.log = log
+        self.last_read_key = ()
+        self.last_read = self.last_response = None
 
     def take_offline(self) -> None:
         """Drops the log, whose disk failed; everything that waits is completed with an error."""

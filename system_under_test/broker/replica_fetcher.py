@@ -87,7 +87,7 @@ class ReplicaFetcher:
         leader_id: The broker it fetches from.
         address: Where that broker listened when the fetcher was made.
         broker_epoch: Returns the epoch of this incarnation.
-        on_storage_failure: Called when an append failed because of the disk.
+        on_storage_failure: Called with topic, partition and error when the disk failed under a fetch.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class ReplicaFetcher:
         address: str,
         *,
         broker_epoch: Callable[[], int],
-        on_storage_failure: Callable[[OSError], None],
+        on_storage_failure: Callable[[str, int, OSError], None],
     ) -> None:
         self.leader_id = leader_id
         self.address = address
@@ -280,11 +280,14 @@ class ReplicaFetcher:
         diverging = data.diverging_epoch
         if diverging.epoch >= 0 or diverging.end_offset >= 0:
             # [FF-2] Nothing else is taken from a diverging entry, its high watermark least of all.
-            partition.truncate_on_divergence(
-                leader_epoch=followed.leader_epoch,
-                epoch=diverging.epoch,
-                end_offset=diverging.end_offset,
-            )
+            try:
+                partition.truncate_on_divergence(
+                    leader_epoch=followed.leader_epoch,
+                    epoch=diverging.epoch,
+                    end_offset=diverging.end_offset,
+                )
+            except OSError as error:
+                self._failed(followed, error)
             return
         followed.leader_high_watermark = data.high_watermark
         try:
@@ -307,8 +310,13 @@ class ReplicaFetcher:
             )
             self.remove(followed.key)
         except OSError as error:
-            self.remove(followed.key)
-            self._on_storage_failure(error)
+            self._failed(followed, error)
+
+    def _failed(self, followed: _Followed, error: OSError) -> None:
+        """Stops fetching a partition whose disk failed."""
+        self.remove(followed.key)
+        partition = followed.partition
+        self._on_storage_failure(partition.topic, partition.index, error)
 
     def _delay(self, followed: Iterable[_Followed]) -> None:
         until_s = asyncio.get_running_loop().time() + self._backoff_s
@@ -352,8 +360,7 @@ class ReplicaFetcher:
                     end_offset=end.end_offset,
                 )
             except OSError as error:
-                self.remove(followed.key)
-                self._on_storage_failure(error)
+                self._failed(followed, error)
         elif end.error_code == _FENCED_LEADER_EPOCH:
             self._observer.mark("fetcher-fenced", leader_epoch=followed.leader_epoch)
             self.remove(followed.key)
@@ -369,14 +376,17 @@ class ReplicaFetcher:
         leader_end = await self._request_offset(followed, LATEST_TIMESTAMP)
         if leader_end is None:
             return
-        if leader_end < partition.fetch_position()[0]:
-            partition.truncate_to(leader_epoch=followed.leader_epoch, offset=leader_end)
-            return
-        leader_start = await self._request_offset(followed, EARLIEST_TIMESTAMP)
-        if leader_start is not None and leader_start > partition.fetch_position()[0]:
-            partition.truncate_fully_and_start_at(
-                leader_epoch=followed.leader_epoch, offset=leader_start
-            )
+        try:
+            if leader_end < partition.fetch_position()[0]:
+                partition.truncate_to(leader_epoch=followed.leader_epoch, offset=leader_end)
+                return
+            leader_start = await self._request_offset(followed, EARLIEST_TIMESTAMP)
+            if leader_start is not None and leader_start > partition.fetch_position()[0]:
+                partition.truncate_fully_and_start_at(
+                    leader_epoch=followed.leader_epoch, offset=leader_start
+                )
+        except OSError as error:
+            self._failed(followed, error)
 
     async def _request_offset(self, followed: _Followed, timestamp: int) -> int | None:
         """Returns an offset of the leader's log; None (and a back-off) when there is no usable response."""
@@ -466,7 +476,7 @@ class FetcherManager:
         scope: Runs the fetchers.
         alive_address: Returns the address of a broker that is alive in the metadata, else None.
         broker_epoch: Returns the epoch of this incarnation.
-        on_storage_failure: Called when an append failed because of the disk.
+        on_storage_failure: Called with topic, partition and error when the disk failed under a fetch.
     """
 
     def __init__(
@@ -477,7 +487,7 @@ class FetcherManager:
         *,
         alive_address: Callable[[int], str | None],
         broker_epoch: Callable[[], int],
-        on_storage_failure: Callable[[OSError], None],
+        on_storage_failure: Callable[[str, int, OSError], None],
     ) -> None:
         self._host = host
         self._config = config

@@ -5,7 +5,7 @@ ListOffsets and OffsetForLeaderEpoch. The decisions are in `partition.py`.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
 
@@ -21,8 +21,9 @@ from system_under_test.broker.list_offsets import OffsetsHandler
 from system_under_test.broker.partition import Partition
 from system_under_test.broker.produce import ProduceHandler
 from system_under_test.broker.replica_context import ReplicaContext
+from system_under_test.broker.replica_state import ReplicaState
 from system_under_test.config import NodeConfig
-from system_under_test.log.manager import LogManager
+from system_under_test.log.manager import LogManager, OfflineDirectoryError
 from system_under_test.metadata.image import PartitionRegistration
 from system_under_test.metadata.records import NO_LEADER
 from system_under_test.protocol.errors import ErrorCode
@@ -59,6 +60,7 @@ class ReplicaManager:
         self._metadata = metadata
         self._timings = config.timings
         self._on_storage_failure: Callable[[OSError], None] | None = None
+        self._on_placed: Callable[[PartitionRegistration], None] | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.context = ReplicaContext(host, config, logs, metadata)
         self.context.on_disk_error = self._disk_failed
@@ -81,6 +83,7 @@ class ReplicaManager:
         fetchers: FetcherControl,
         alter_partition: AlterPartitionControl,
         on_storage_failure: Callable[[OSError], None] | None = None,
+        on_placed: Callable[[PartitionRegistration], None] | None = None,
     ) -> None:
         """Connects the parts that need this one to exist first.
 
@@ -88,11 +91,14 @@ class ReplicaManager:
             fetchers: Copy the partitions that this broker follows.
             alter_partition: Sends proposed ISR changes to the controller.
             on_storage_failure: Called when the disk failed under a request. The partition is offline then, and
-                responds with KAFKA_STORAGE_ERROR; its owner decides whether the broker continues without it.
+                responds with KAFKA_STORAGE_ERROR; its owner decides whether the broker continues without it. Not
+                called if only the log directory of the partition is offline now (DIR-1).
+            on_placed: Called with every registration after its replica has a log, or cannot have one (DIR-5).
         """
         self.context.fetchers = fetchers
         self.context.alter_partition = alter_partition
         self._on_storage_failure = on_storage_failure
+        self._on_placed = on_placed
 
     # --- Requests.
 
@@ -160,9 +166,36 @@ class ReplicaManager:
         for topic, index, topic_was_deleted in delta.deletes:
             self._delete(topic, index, topic_was_deleted=topic_was_deleted)
         for registration in delta.leaders:
-            self._lead(registration)
+            self._apply(registration, self._lead)
         for registration in delta.followers:
-            self._follow(registration)
+            self._apply(registration, self._follow)
+
+    def _apply(
+        self,
+        registration: PartitionRegistration,
+        change: Callable[[Partition, PartitionRegistration], None],
+    ) -> None:
+        """Changes the role of a replica, unless its log directory is offline or fails now (DIR-1, DIR-4)."""
+        partition = self._partition_for(registration)
+        if partition.replica.state is ReplicaState.OFFLINE:
+            return
+        try:
+            change(partition, registration)
+        except OSError as error:
+            if not self._goes_offline(partition, error):
+                raise
+        if self._on_placed is not None:
+            self._on_placed(registration)
+
+    def _goes_offline(self, partition: Partition, error: OSError) -> bool:
+        """Takes a replica offline whose log cannot be used; False if the broker cannot continue."""
+        topic, index = partition.topic, partition.index
+        if not isinstance(error, OfflineDirectoryError) and not self._logs.partition_failed(
+            topic, index, error
+        ):
+            return False
+        self._take_offline(topic, index, error)
+        return True
 
     def publish_ends(self) -> None:
         """Takes the settings of the new image and re-tries high watermarks that waited for them (META-5)."""
@@ -174,14 +207,12 @@ class ReplicaManager:
         for partition in self.partitions.values():
             partition.take_min_isr(min_isr_of(partition.topic), is_publishing=False)
 
-    def _lead(self, registration: PartitionRegistration) -> None:
-        partition = self._partition_for(registration)
+    def _lead(self, partition: Partition, registration: PartitionRegistration) -> None:
         # Before anything else, so that no response that is on its way is appended.
         self.context.fetchers.forget(registration.topic, registration.partition)
         partition.make_leader(registration)
 
-    def _follow(self, registration: PartitionRegistration) -> None:
-        partition = self._partition_for(registration)
+    def _follow(self, partition: Partition, registration: PartitionRegistration) -> None:
         is_new_epoch = partition.make_follower(registration)
         is_out_of_sync = (
             registration.leader == NO_LEADER or self.context.broker_id not in registration.isr
@@ -275,6 +306,7 @@ class ReplicaManager:
             "PartitionCount": len(self.partitions),
             "LeaderCount": len(led),
             "OfflineReplicaCount": sum(partition.log is None for partition in partitions),
+            "OfflineLogDirectoryCount": len(self._logs.offline_directories),
             "UnderReplicatedPartitions": sum(one.is_under_replicated for one in led),
             "UnderMinIsrPartitionCount": sum(one.is_below_min_isr for one in led),
             "AtMinIsrPartitionCount": sum(
@@ -310,13 +342,32 @@ class ReplicaManager:
             self._report_storage_failure(error)
 
     def _disk_failed(self, topic: str, index: int, error: OSError) -> None:
-        self.context.fetchers.forget(topic, index)
+        if self._logs.partition_failed(topic, index, error):
+            return
         partition = self.partitions.get((topic, index))
         # A partition that is offline, or was removed meanwhile, has nothing left to lose.
-        if partition is not None and partition.log is not None:
+        if partition is None or partition.log is None:
+            self.context.fetchers.forget(topic, index)
+        else:
+            self._take_offline(topic, index, error)
+        self._report_storage_failure(error)
+
+    def _take_offline(self, topic: str, index: int, error: OSError) -> None:
+        self.context.fetchers.forget(topic, index)
+        partition = self.partitions.get((topic, index))
+        if partition is not None and partition.replica.state is not ReplicaState.OFFLINE:
             partition.replica.mark("partition-offline", error=str(error))
             partition.take_offline()
-        self._report_storage_failure(error)
+
+    def directory_failed(self, partitions: Iterable[tuple[str, int]], error: OSError) -> None:
+        """Takes the replicas offline whose logs were in a directory that failed (DIR-1)."""
+        for topic, index in partitions:
+            self._take_offline(topic, index, error)
+
+    def replica_failed(self, topic: str, index: int, error: OSError) -> None:
+        """Acts on an error of the disk under a follower's fetch."""
+        if not self._logs.partition_failed(topic, index, error):
+            self._report_storage_failure(error)
 
     def _report_storage_failure(self, error: OSError) -> None:
         if self._on_storage_failure is not None:

@@ -3,8 +3,8 @@ r"""The states of a replica on one broker, and which may follow which.
 ::
 
     UNLOADED --> FOLLOWER <--> LEADER
-        |            \            /
-        |             `-> OFFLINE   (its disk failed; a later registration may open the log again)
+        |    \       \            /
+        |     `-------`-> OFFLINE   (its directory failed, or was offline at the start)
         v                  |
      REMOVED <-------------'        (from every state, and for good)
 
@@ -30,7 +30,7 @@ class ReplicaState(Enum):
     LEADER = "leader"
     """The registration in force names this broker."""
     OFFLINE = "offline"
-    """The disk failed; there is no log."""
+    """Its directory is offline; there is no log until the broker starts again."""
     REMOVED = "removed"
     """The partition was deleted, or is no longer assigned to this broker."""
 
@@ -44,10 +44,10 @@ _OFFLINE, _REMOVED = ReplicaState.OFFLINE, ReplicaState.REMOVED
 
 TRANSITIONS = MappingProxyType(
     {
-        _UNLOADED: frozenset({_FOLLOWER, _LEADER, _REMOVED}),
+        _UNLOADED: frozenset({_FOLLOWER, _LEADER, _OFFLINE, _REMOVED}),
         _FOLLOWER: frozenset({_FOLLOWER, _LEADER, _OFFLINE, _REMOVED}),
         _LEADER: frozenset({_LEADER, _FOLLOWER, _OFFLINE, _REMOVED}),
-        _OFFLINE: frozenset({_FOLLOWER, _LEADER, _REMOVED}),
+        _OFFLINE: frozenset({_REMOVED}),
         _REMOVED: frozenset[ReplicaState](),
     }
 )

@@ -5,6 +5,7 @@ ISRs before it is fenced, and is unfenced before it is elected.
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 from system_under_test.controller.partition_change import (
     ChangeContext,
@@ -12,6 +13,7 @@ from system_under_test.controller.partition_change import (
     build_change,
 )
 from system_under_test.controller.policy import Decision, Mark, Policy, mark
+from system_under_test.metadata.directories import first_directories, has_online_replica
 from system_under_test.metadata.image import ClusterImage, PartitionRegistration
 from system_under_test.metadata.records import BrokerRegistrationChangeRecord, MetadataRecord
 
@@ -41,7 +43,10 @@ def change_context(
     def acceptable(broker_id: int) -> bool:
         if broker_id == without:
             return False
-        return broker_id == with_broker or image.is_active(broker_id)
+        if broker_id != with_broker and not image.is_active(broker_id):
+            return False
+        # [DIR-3] A broker that is alive cannot lead from a log that it cannot read.
+        return has_online_replica(image, registration, broker_id) or not policy.rules("DIR-3")
 
     return ChangeContext(
         acceptable=acceptable,
@@ -50,6 +55,7 @@ def change_context(
         features=policy.features,
         unclean_allowed=policy.unclean_election(image, registration.topic),
         unclean_replicas=unclean_replicas,
+        first_directories=partial(first_directories, image),
         rules=policy.rules,
     )
 

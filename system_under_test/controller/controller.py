@@ -26,6 +26,7 @@ from system_under_test.controller.broker_changes import (
 )
 from system_under_test.controller.checks import MetadataChecks
 from system_under_test.controller.configs import alter_configs
+from system_under_test.controller.directories import assign_replicas
 from system_under_test.controller.heartbeats import (
     BrokerControlState,
     Sessions,
@@ -68,6 +69,7 @@ from system_under_test.protocol.messages import (
     allocate_producer_ids_request,
     alter_partition_request,
     alter_reassignments_request,
+    assign_replicas_to_dirs_request,
     broker_heartbeat_request,
     broker_registration_request,
     create_partitions_request,
@@ -565,6 +567,7 @@ _REQUESTS: dict[type, Callable[[Controller, _Leadership, Any], Any]] = {
     alter_reassignments_request.AlterPartitionReassignmentsRequest: _decided_by(
         alter_reassignments
     ),
+    assign_replicas_to_dirs_request.AssignReplicasToDirsRequest: _decided_by(assign_replicas),
     broker_heartbeat_request.BrokerHeartbeatRequest: Controller._heartbeat,
     broker_registration_request.BrokerRegistrationRequest: Controller._register,
     create_partitions_request.CreatePartitionsRequest: _decided_by(create_partitions),

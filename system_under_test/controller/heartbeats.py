@@ -15,6 +15,7 @@ from system_under_test.controller.broker_changes import (
     fence,
     unfence,
 )
+from system_under_test.controller.directories import directories_failed
 from system_under_test.controller.policy import Decision, Policy, mark
 from system_under_test.metadata.image import BrokerRegistration, ClusterImage
 from system_under_test.protocol.errors import ErrorCode
@@ -205,9 +206,15 @@ def heartbeat(
         state in (BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW),
         state is BrokerControlState.SHUTDOWN_NOW,
     )
-    if state is current_state(broker):
+    if state is current_state(broker) and not request.offline_log_dirs:
         return HeartbeatDecision(decision=Decision(response=response), state=state)
-    changes = _transition(image, policy, broker, state)
+    changes = Decision()
+    if state is not current_state(broker):
+        changes = _transition(image, policy, broker, state)
+    if request.offline_log_dirs:
+        changes = directories_failed(
+            image, policy, broker.broker_id, request.offline_log_dirs, after=changes
+        )
     return HeartbeatDecision(
         decision=Decision(records=changes.records, response=response, marks=changes.marks),
         state=state,

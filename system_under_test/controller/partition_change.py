@@ -9,12 +9,12 @@ was ever committed: before the change it was in the ISR, and after it the leader
 because the leader either still waits for the removed member or knows that it is below min ISR (HW-1, HW-3). The
 member stays complete until the ISR reaches min ISR again, or until it restarts without proof of a clean shutdown.
 
-Log directories are left out.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
+from uuid import UUID
 
 from system_under_test.config import Features
 from system_under_test.controller.assignment import Assignment, complete
@@ -25,6 +25,7 @@ from system_under_test.controller.election import (
     elect_leader,
 )
 from system_under_test.controller.policy import Mark, mark
+from system_under_test.metadata.directories import directory_of
 from system_under_test.metadata.image import PartitionRegistration, merge_change
 from system_under_test.metadata.records import (
     LEADER_UNCHANGED,
@@ -35,6 +36,10 @@ from system_under_test.metadata.records import (
 from system_under_test.rules import ALL_RULES, Rules
 
 T = TypeVar("T")
+
+
+def _no_directories(_replicas: tuple[int, ...]) -> tuple[UUID, ...]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +53,7 @@ class ChangeContext:
         unclean_allowed: Whether the topic allows unclean elections.
         prefers_first: Whether the change is a preferred election (EL-3).
         unclean_replicas: Brokers that are registering without proof of a clean shutdown.
+        first_directories: Returns the log directories of new replicas; none if all brokers have only one.
     """
 
     acceptable: Callable[[int], bool]
@@ -57,6 +63,7 @@ class ChangeContext:
     unclean_allowed: bool = False
     prefers_first: bool = False
     unclean_replicas: frozenset[int] = frozenset()
+    first_directories: Callable[[tuple[int, ...]], tuple[UUID, ...]] = _no_directories
     rules: Rules = ALL_RULES
 
 
@@ -122,6 +129,7 @@ def build_change(
     target_isr: tuple[int, ...] | None = None,
     target_recovery_state: int | None = None,
     target_assignment: Assignment | None = None,
+    target_directories: tuple[UUID, ...] | None = None,
 ) -> PartitionChange | None:
     """Computes the change that brings a partition to its targets.
 
@@ -131,6 +139,7 @@ def build_change(
         target_isr: The wanted ISR; None keeps it.
         target_recovery_state: The wanted leader recovery state; None keeps it.
         target_assignment: The wanted replicas, and what is being added and removed; None keeps all of it.
+        target_directories: The wanted log directories, one per replica; None keeps them.
 
     Returns:
         The change, or None when nothing changes.
@@ -188,6 +197,10 @@ def build_change(
         leader_recovery_state=_if_changed(recovery_state, registration.leader_recovery_state),
         eligible_leader_replicas=elr if elr != registration.elr else None,
         last_known_elr=_last_known_elr(registration, isr if writes_isr else None, leader, context),
+        directories=_if_changed(
+            target_directories or _moved_directories(registration, replicas, context) or None,
+            registration.directories,
+        ),
     )
     if record == PartitionChangeRecord(
         topic_id=registration.topic_id, partition_id=registration.partition
@@ -198,6 +211,21 @@ def build_change(
         elected_from=election.source if is_new_leader else ElectedFrom.NOTHING,
         before=registration,
         after=merge_change(registration, record),
+    )
+
+
+def _moved_directories(
+    registration: PartitionRegistration, replicas: tuple[int, ...], context: ChangeContext
+) -> tuple[UUID, ...]:
+    """Returns the log directories after a change of the replicas: none for no change.
+
+    Every replica that stays keeps its own.
+    """
+    if replicas == registration.replicas:
+        return ()
+    return tuple(
+        directory_of(registration, replica) if replica in registration.replicas else first
+        for replica, first in zip(replicas, context.first_directories(replicas), strict=False)
     )
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from system_under_test.controller.configs import alter_configs_response, config_result
+from system_under_test.controller.directories import assignment_response
 from system_under_test.controller.heartbeats import refused_heartbeat
 from system_under_test.controller.isr_changes import alter_partition_response_of
 from system_under_test.controller.producer_ids import producer_ids_response
@@ -17,6 +18,7 @@ from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
     allocate_producer_ids_request,
     alter_partition_request,
+    assign_replicas_to_dirs_request,
     broker_heartbeat_request,
     broker_registration_request,
     delete_topics_request,
@@ -27,6 +29,7 @@ from system_under_test.protocol.refusals import REFUSABLE, refused
 NOT_ACTIVE = "this controller is not active"
 _NO_HEARTBEAT = refused_heartbeat(ErrorCode.NOT_CONTROLLER)
 _NO_ALTER_PARTITION = alter_partition_response_of(ErrorCode.NOT_CONTROLLER)
+_NO_ASSIGNMENT = assignment_response(ErrorCode.NOT_CONTROLLER)
 _NO_PRODUCER_IDS = producer_ids_response(ErrorCode.NOT_CONTROLLER)
 _NO_REGISTRATION = registration_response(ErrorCode.NOT_CONTROLLER)
 
@@ -39,6 +42,8 @@ def not_controller(message: Any) -> Any:
         return _NO_HEARTBEAT
     if isinstance(message, alter_partition_request.AlterPartitionRequest):
         return _NO_ALTER_PARTITION
+    if isinstance(message, assign_replicas_to_dirs_request.AssignReplicasToDirsRequest):
+        return _NO_ASSIGNMENT
     if isinstance(message, broker_registration_request.BrokerRegistrationRequest):
         return _NO_REGISTRATION
     if isinstance(message, allocate_producer_ids_request.AllocateProducerIdsRequest):

@@ -15,6 +15,7 @@ from system_under_test.controller.configs import (
     checked_topic_configs,
 )
 from system_under_test.controller.policy import Decision, Policy, RequestRefusedError, mark
+from system_under_test.metadata.directories import first_directories
 from system_under_test.metadata.image import (
     TOPIC_NAME_LENGTH_MAX,
     TOPIC_RESOURCE,
@@ -340,5 +341,10 @@ def partition_record(
     """Returns a new partition, whose ISR are all replicas that are active; at least one must be."""
     isr = tuple(broker_id for broker_id in replicas if image.is_active(broker_id))
     return PartitionRecord(
-        topic_id=topic_id, partition_id=index, replicas=replicas, isr=isr, leader=isr[0]
+        topic_id=topic_id,
+        partition_id=index,
+        replicas=replicas,
+        isr=isr,
+        leader=isr[0],
+        directories=first_directories(image, replicas),
     )

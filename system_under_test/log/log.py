@@ -23,7 +23,7 @@ from system_under_test.log.recovery import LoadedLog, load_segments
 from system_under_test.log.segment import Segment
 from system_under_test.log.segment_list import SegmentList
 from system_under_test.log.verified import VerifiedBatches
-from system_under_test.protocol.record_batch import BatchHeader, spans
+from system_under_test.protocol.record_batch import BatchHeader, BatchSpan, spans
 from system_under_test.rules import ALL_RULES, Rules
 from system_under_test.runtime import Storage
 
@@ -259,6 +259,8 @@ class Log:
         first_offset = next_offset = self.log_end_offset
         if not found:
             return AppendInfo(first_offset, first_offset - 1, 0, 0)
+        if found[0].base_offset < next_offset and self._starts_inside(found[0]):
+            return self._append_from_inside(batches, found[0].base_offset)
         placed = []
         epoch = self.epochs.latest_epoch
         new_epochs = []
@@ -281,6 +283,22 @@ class Log:
             if span.producer_id != NO_PRODUCER_ID and self._rules("PID-4"):
                 self.producers.appended(span, span.base_offset)
         return AppendInfo(first_offset, next_offset - 1, next_offset - first_offset, len(batches))
+
+    def _starts_inside(self, span: BatchSpan) -> bool:
+        """Whether the log is empty and starts inside of a batch, as the log it is copied from does (RET-3)."""
+        end_offset = self.log_end_offset
+        return (
+            self.log_start_offset == end_offset
+            and span.base_offset < end_offset < span.base_offset + span.offset_count
+        )
+
+    def _append_from_inside(self, batches: bytes, base_offset: int) -> AppendInfo:
+        """Appends the first batches of a log that starts inside of the first of them."""
+        log_start_offset = self.log_start_offset
+        self.truncate_fully_and_start_at(base_offset)
+        appended = self.append_as_follower(batches)
+        self.advance_log_start(log_start_offset)
+        return appended
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
         """Records that a leader epoch begins at an offset; durable when it returns (EC-1)."""

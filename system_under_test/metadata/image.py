@@ -19,6 +19,7 @@ from system_under_test.metadata.records import (
     LEADER_UNCHANGED,
     NO_LEADER,
     RECOVERED,
+    UNASSIGNED_DIRECTORY,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
     ConfigRecord,
@@ -138,6 +139,12 @@ def merge_change(
         ("last_known_elr", change.last_known_elr),
     )
     fields.update((name, value) for name, value in optional if value is not None)
+    if change.replicas is not None and change.directories is None and registration.directories:
+        # Directories are in the order of the replicas, so they cannot stay as they are.
+        known = dict(zip(registration.replicas, registration.directories, strict=False))
+        fields["directories"] = tuple(
+            known.get(replica, UNASSIGNED_DIRECTORY) for replica in change.replicas
+        )
     return replace(registration, **fields)
 
 

@@ -13,6 +13,13 @@ LEADER_UNCHANGED = -2
 RECOVERED = 0
 RECOVERING = 1
 
+MIGRATING_DIRECTORY = UUID(int=0)
+"""The directory of a replica from before directories were recorded; its broker knows it."""
+UNASSIGNED_DIRECTORY = UUID(int=1)
+"""The directory of a replica whose broker has not chosen one yet."""
+LOST_DIRECTORY = UUID(int=2)
+"""A directory that does not exist any more."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureLevelRecord:

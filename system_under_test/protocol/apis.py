@@ -224,6 +224,37 @@ _OTHERS: tuple[Api, ...] = (
         purpose="settings of topics, of brokers, and of the cluster for all topics",
     ),
     Api(
+        key=34,
+        name="AlterReplicaLogDirs",
+        module="alter_replica_log_dirs",
+        roles=(BROKER,),
+        canonical=_one(
+            1,
+            2,
+            m.alter_replica_log_dirs_request.AlterReplicaLogDirsRequest,
+            m.alter_replica_log_dirs_response.AlterReplicaLogDirsResponse,
+        ),
+        purpose="move replicas of this broker to other log directories (KIP-113)",
+        notes=(
+            "The replica stays in use while it is copied. Kafka remembers the directory for a "
+            "replica that the broker does not have yet; here the request is refused."
+        ),
+    ),
+    Api(
+        key=35,
+        name="DescribeLogDirs",
+        module="describe_log_dirs",
+        roles=(BROKER,),
+        canonical=_one(
+            1,
+            4,
+            m.describe_log_dirs_request.DescribeLogDirsRequest,
+            m.describe_log_dirs_response.DescribeLogDirsResponse,
+        ),
+        purpose="log directories of this broker, and sizes of the replicas in them",
+        notes="The sizes of the volumes are not reported (-1).",
+    ),
+    Api(
         key=37,
         name="CreatePartitions",
         module="create_partitions",
@@ -428,6 +459,19 @@ _OTHERS: tuple[Api, ...] = (
             m.allocate_producer_ids_response.AllocateProducerIdsResponse,
         ),
         purpose="a block of producer ids for a broker",
+    ),
+    Api(
+        key=73,
+        name="AssignReplicasToDirs",
+        module="assign_replicas_to_dirs",
+        roles=(CONTROLLER,),
+        canonical=_one(
+            0,
+            0,
+            m.assign_replicas_to_dirs_request.AssignReplicasToDirsRequest,
+            m.assign_replicas_to_dirs_response.AssignReplicasToDirsResponse,
+        ),
+        purpose="a broker with several log directories reports where its replicas are (KIP-858)",
     ),
     Api(
         key=75,

@@ -20,8 +20,12 @@ from kio.schema.alter_partition.v3 import request as alter_partition_request
 from kio.schema.alter_partition.v3 import response as alter_partition_response
 from kio.schema.alter_partition_reassignments.v1 import request as alter_reassignments_request
 from kio.schema.alter_partition_reassignments.v1 import response as alter_reassignments_response
+from kio.schema.alter_replica_log_dirs.v2 import request as alter_replica_log_dirs_request
+from kio.schema.alter_replica_log_dirs.v2 import response as alter_replica_log_dirs_response
 from kio.schema.api_versions.v4 import request as api_versions_request
 from kio.schema.api_versions.v4 import response as api_versions_response
+from kio.schema.assign_replicas_to_dirs.v0 import request as assign_replicas_to_dirs_request
+from kio.schema.assign_replicas_to_dirs.v0 import response as assign_replicas_to_dirs_response
 from kio.schema.begin_quorum_epoch.v1 import request as begin_quorum_epoch_request
 from kio.schema.begin_quorum_epoch.v1 import response as begin_quorum_epoch_response
 from kio.schema.broker_heartbeat.v1 import request as broker_heartbeat_request
@@ -44,6 +48,8 @@ from kio.schema.describe_configs.v4 import request as describe_configs_request
 from kio.schema.describe_configs.v4 import response as describe_configs_response
 from kio.schema.describe_groups.v6 import request as describe_groups_request
 from kio.schema.describe_groups.v6 import response as describe_groups_response
+from kio.schema.describe_log_dirs.v4 import request as describe_log_dirs_request
+from kio.schema.describe_log_dirs.v4 import response as describe_log_dirs_response
 from kio.schema.describe_producers.v0 import request as describe_producers_request
 from kio.schema.describe_producers.v0 import response as describe_producers_response
 from kio.schema.describe_quorum.v2 import request as describe_quorum_request
@@ -110,8 +116,12 @@ __all__ = [
     "alter_partition_response",
     "alter_reassignments_request",
     "alter_reassignments_response",
+    "alter_replica_log_dirs_request",
+    "alter_replica_log_dirs_response",
     "api_versions_request",
     "api_versions_response",
+    "assign_replicas_to_dirs_request",
+    "assign_replicas_to_dirs_response",
     "begin_quorum_epoch_request",
     "begin_quorum_epoch_response",
     "broker_heartbeat_request",
@@ -135,6 +145,8 @@ __all__ = [
     "describe_configs_response",
     "describe_groups_request",
     "describe_groups_response",
+    "describe_log_dirs_request",
+    "describe_log_dirs_response",
     "describe_producers_request",
     "describe_producers_response",
     "describe_quorum_request",

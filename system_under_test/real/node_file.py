@@ -1,6 +1,7 @@
 """The configuration file of a real node: reading, validation, resolution."""
 
 import ipaddress
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -37,7 +38,7 @@ class NodeFile:
 
     Attributes:
         config: The node's configuration.
-        data_dir: Directory of its logs.
+        data_dir: Directory of its log directories.
         limits: Limits of its listener.
         events_path: Path of its event log; None for no log.
         skew_file: File through which its clock is skewed; None for a true clock.
@@ -71,6 +72,7 @@ _TOP = {
     "voters": list,
     "events": str,
     "skew_file": str,
+    "log_dirs": list,
     "metrics_listen": str,
     "metrics_interval_ms": int,
     "disabled_rules": list,
@@ -137,6 +139,8 @@ def _resolve(data: Mapping[str, Any], folder: Path) -> NodeFile:
         features=profile_features(data.get("profile", "kafka-4.1")),
         timings=TIMINGS[timings],
         log=_log_settings(data.get("log", {})),
+        log_dirs=_log_dirs(data),
+        log_dirs_root=os.path.abspath(folder / data["data_dir"]),
         rules=_rules(data.get("disabled_rules", [])),
         **_broker_settings(data.get("broker", {})),
     )
@@ -171,6 +175,21 @@ def _broker_settings(table: Mapping[str, Any]) -> dict[str, Any]:
     _check_bounds(group, "broker.", 0, INT32_MAX)
     _check_bounds(broker, "broker.", 1, INT32_MAX)
     return {"group": GroupConfig(**group), **broker}
+
+
+def _log_dirs(data: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the names of the log directories, the one with the metadata log first."""
+    names = data.get("log_dirs", ["data"])
+    for name in names:
+        if not isinstance(name, str) or re.fullmatch("[A-Za-z0-9_-]{1,64}", name) is None:
+            raise NodeFileError(
+                f"log_dirs contains {name!r}; write names of directories in data_dir, of A-Z a-z 0-9 _ -"
+            )
+    if not names or len(set(names)) != len(names):
+        raise NodeFileError(f"log_dirs is {names!r}; name one directory or more, each once")
+    if len(names) > 1 and data["role"] == "controller":
+        raise NodeFileError("log_dirs names several directories; a controller has one")
+    return tuple(names)
 
 
 def _log_settings(table: Mapping[str, Any]) -> LogConfig:

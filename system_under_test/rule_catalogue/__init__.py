@@ -18,6 +18,7 @@ FAMILIES: dict[str, str] = {
     "CLEAN": "Compaction",
     "CS": "Clean-shutdown markers",
     "CTRL": "The controller",
+    "DIR": "Log directories",
     "EC": "Leader-epoch cache",
     "EL": "Elections",
     "ELR": "Eligible leader replicas",

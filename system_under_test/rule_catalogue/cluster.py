@@ -44,6 +44,39 @@ _SHUTDOWN = (
     ),
 )
 
+_DIRECTORIES = (
+    switchable(
+        "DIR-1",
+        "An error in one log directory takes that directory and its replicas offline. The broker continues with "
+        "the others and reports the directory with a heartbeat, or ends if it cannot in time. The failure of the "
+        "directory with the metadata log ends the broker.",
+        "KIP-112, KIP-858, `log.dir.failure.timeout.ms`",
+    ),
+    switchable(
+        "DIR-2",
+        "When a broker reports a directory as offline, the controller removes its replicas in it from ISRs and "
+        "from leadership. With ELR on they may become eligible leaders.",
+        "KIP-858, `ReplicationControlManager`",
+    ),
+    switchable(
+        "DIR-3",
+        "A replica whose log directory is offline is not elected.",
+        "KIP-858, `DirectoryId.isOnline`",
+    ),
+    switchable(
+        "DIR-4",
+        "A broker with an offline directory creates no empty log for a replica that may have its log there. Kafka "
+        "creates one if the directory was offline at the start.",
+        "this project, KAFKA-16234",
+    ),
+    switchable(
+        "DIR-5",
+        "A broker reports the directories of its replicas, and the controller records them without another effect "
+        "on ISR or ELR, except that a replica in an offline directory leaves the ISR.",
+        "KIP-858, Kafka pull request 20716",
+    ),
+)
+
 _CONTROLLER = (
     switchable(
         "CTRL-1",
@@ -334,6 +367,7 @@ _QUORUM = (
 
 CLUSTER_RULES: tuple[Rule, ...] = (
     *_SHUTDOWN,
+    *_DIRECTORIES,
     *_CONTROLLER,
     *_ELECTION,
     *_REASSIGNMENT,

@@ -119,6 +119,11 @@ _EPOCHS = (
         "`LogSegment.recover`",
     ),
     switchable(
+        "EC-7",
+        "A log that moves to another directory keeps all its epochs, also those without records.",
+        "KAFKA-15608",
+    ),
+    switchable(
         "TRUNC-1",
         "A follower truncates by leader epoch, not to its high watermark, and repeats the comparison until "
         "both logs agree.",

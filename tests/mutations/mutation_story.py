@@ -11,6 +11,7 @@ leader. Nothing is fsynced unless something is stopped cleanly.
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from checkers.examples import PRODUCED_BY
@@ -457,6 +458,33 @@ class Story:
         path = f"data/{PARTITION}/{0:020d}.log"
         disk.bit_flip(path, len(disk.read(path)) - 10)
 
+    def move(self, *brokers: int) -> None:
+        """Moves the replicas of brokers to the second log directory, or back to the first."""
+        for broker in brokers:
+            before = self.directory(broker)
+            self._fault("move_replica", (broker,), partition=PARTITION)
+            self.until(lambda broker=broker, before=before: self.directory(broker) != before)
+
+    def directory(self, broker: int) -> str:
+        """Returns the log directory in which a running broker has its replica."""
+        name: str = self.broker(broker).logs.directory_name(TOPIC, 0)
+        return name
+
+    def break_directory(self, broker: int, name: str = "data2") -> Any:
+        """Makes every operation in one log directory of a broker fail."""
+        disk = self.world.nodes[node_name(broker)].disk
+        return disk.io_error("any", f"{name}/")
+
+    def repair_directory(self, broker: int, fault: Any) -> None:
+        """Repairs a directory; the broker is started again, because it does not look at the directory before."""
+        self.world.nodes[node_name(broker)].disk.heal(fault)
+        self.kill(broker)
+        self.start(broker)
+
+    def replace_directory(self, broker: int, name: str = "data2") -> None:
+        """Replaces the disk of one log directory of a broker that is down by an empty one."""
+        self.world.nodes[node_name(broker)].disk.wipe(f"{name}/")
+
     def isolate(self, node: int, planes: Collection[str] = SERVER_PLANES) -> Any:
         """Cuts a node off from the other servers; clients still reach it."""
         name = node_name(node)
@@ -560,6 +588,7 @@ def play(
     profile: str = DEFAULT_PROFILE,
     min_isr: int = 2,
     brokers: int = 3,
+    log_dirs: int = 1,
     is_watched: bool = True,
     final_phase_ms: int = 8000,
     properties: Mapping[str, str] | None = None,
@@ -572,6 +601,7 @@ def play(
         profile: Of the cluster.
         min_isr: Of the topic.
         brokers: How many there are; the partition begins on the first three.
+        log_dirs: Of each broker.
         is_watched: Whether the invariant monitor is active; a violation ends the run.
         final_phase_ms: Bound on healing and catching up.
         properties: Kafka's properties of the nodes.
@@ -581,7 +611,7 @@ def play(
         profile=profile,
         weather="calm",
         final_phase_ms=final_phase_ms,
-        cluster=ClusterConfig(brokers=brokers),
+        cluster=ClusterConfig(brokers=brokers, log_dirs=log_dirs),
         topic=TopicConfig(name=TOPIC, min_insync_replicas=min_isr),
         workload=AppendConfig(processes=12, request_timeout_ms=4000),
         disabled_rules=tuple(off),
@@ -602,6 +632,7 @@ def expect_defect(
     *,
     min_isr: int = 2,
     brokers: int = 3,
+    log_dirs: int = 1,
     properties: Mapping[str, str] | None = None,
 ) -> Ending:
     """Plays a plot with and without a defect of the table, and compares it with the table.
@@ -613,30 +644,22 @@ def expect_defect(
         What clients saw.
     """
     defect: Defect = DEFECTS[defect_id]
-    if defect.rules:
-        control = play(
-            plot, profile=defect.profile, min_isr=min_isr, brokers=brokers, properties=properties
-        )
-        assert control.is_clean, f"all rules apply, yet: {control}"
-    if defect.invariants:
-        watched = play(
-            plot,
-            *defect.rules,
-            profile=defect.profile,
-            min_isr=min_isr,
-            brokers=brokers,
-            properties=properties,
-        )
-        assert watched.invariants & set(defect.invariants), f"the monitor found only: {watched}"
-    unwatched = play(
+    played = partial(
+        play,
         plot,
-        *defect.rules,
         profile=defect.profile,
         min_isr=min_isr,
         brokers=brokers,
-        is_watched=False,
+        log_dirs=log_dirs,
         properties=properties,
     )
+    if defect.rules:
+        control = played()
+        assert control.is_clean, f"all rules apply, yet: {control}"
+    if defect.invariants:
+        watched = played(*defect.rules)
+        assert watched.invariants & set(defect.invariants), f"the monitor found only: {watched}"
+    unwatched = played(*defect.rules, is_watched=False)
     named = {name for name, producers in PRODUCED_BY.items() if defect_id in producers}
     shown = {anomaly.id for anomaly in unwatched.verdict.anomalies}
     assert named <= shown, f"docs/anomalies.md names it for {named - shown}, which are not there"

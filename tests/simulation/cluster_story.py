@@ -9,6 +9,7 @@ from harness.environments.simulated.world import reference_world
 from harness.simulation.weather import CALM, Weather
 from system_under_test.config import (
     FAST_TIMINGS,
+    LOG_DIR_NAMES,
     GroupConfig,
     MetadataLogConfig,
     NodeConfig,
@@ -57,6 +58,7 @@ class Cluster:
         weather: Weather = CALM,
         rules: Rules = ALL_RULES,
         metadata_log: MetadataLogConfig | None = None,
+        log_dirs: int = 1,
         sim_wire: bool = False,
     ) -> None:
         self.world = reference_world(seed, weather=weather, sim_wire=sim_wire)
@@ -79,6 +81,7 @@ class Cluster:
                 min_insync_replicas=min_isr,
                 group=GroupConfig(group_initial_rebalance_delay_ms=0),
                 rules=rules,
+                log_dirs=LOG_DIR_NAMES[: log_dirs if is_broker else 1],
                 metadata_log=metadata_log or MetadataLogConfig(),
             )
             self.books[name] = MarkBook()

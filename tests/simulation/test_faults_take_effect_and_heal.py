@@ -43,6 +43,7 @@ EXAMPLES: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
     ("disk_full", ("leader:t-0",), {}),
     ("io_error", ("active_controller",), {"every": 3}),
     ("io_error", ("leader:t-0",), {"op": "all"}),
+    ("log_dir_error", ("leader:t-0",), {"log_dir": 1}),
     ("slow_disk", ("active_controller",), {"ms": 40}),
     ("stuck_disk", ("leader:t-0",), {}),
     ("read_only", ("follower:t-0",), {}),
@@ -55,6 +56,7 @@ EXAMPLES: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
 
 
 def test_the_table_has_every_fault() -> None:
+    # Replicas move between directories in `test_log_directory_faults.py`.
     not_served = set(ACTIONS) - {"alter_config"}
     assert {fault for fault, _, _ in EXAMPLES} == set(FAULT_NAMES) - {"heal"} - not_served
 
@@ -92,6 +94,7 @@ NEAR_MISSES: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
     ("pause", ("idle",), {}),
     ("disk_full", ("leader:t-0",), {"free_bytes": 1 << 40}),
     ("io_error", ("leader:t-0",), {"every": 65_535, "op": "all"}),
+    ("log_dir_error", ("leader:t-0",), {"log_dir": 2}),
     ("clock_strobe", ("leader:t-0",), {"ms": 50, "period_ms": 60_000}),
 ]
 """Faults that are in force and meet nothing. "idle" is a client that sends nothing before the end."""

@@ -12,7 +12,7 @@ import pytest
 from harness.cli.main import main
 from harness.errors import UsageError
 from harness.runs import experiment_file as experiments
-from harness.runs.experiment import Experiment, TopicConfig
+from harness.runs.experiment import ClusterConfig, Experiment, TopicConfig
 from harness.runs.judge import judge_result
 from harness.runs.phases import Phases
 from harness.runs.real import run_real
@@ -63,6 +63,35 @@ def test_kill_9_and_restart_of_any_node_under_load_loses_nothing(tmp_path: Path)
     assert summary["marks"]["controller-activated"] >= 2
     evidence = [json.loads(row["evidence"]) for row in result.tables["faults"].to_pylist()]
     assert {-9} == {code for one in evidence for code in one.get("exit_codes", {}).values()} - {0}
+
+
+def test_a_replica_moves_to_another_log_directory_of_a_real_broker_under_load(
+    tmp_path: Path,
+) -> None:
+    move = Fault(
+        id="move",
+        fault="move_replica",
+        targets=("leader:t-0",),
+        at_ms=800,
+        params={"partition": "t-0"},
+    )
+    experiment = local(
+        move,
+        fault("kill", "leader:t-0", 2500),
+        cluster=ClusterConfig(log_dirs=2),
+        duration_ms=4500,
+    )
+    result = run_real(experiment, 3, directory=tmp_path)
+    verdict, _ = judge_result(experiment, 3, result)
+    assert result.violations == []
+    assert str(verdict.validity) == "valid", verdict.reasons
+    assert verdict.coverage["acked_read_back"] == verdict.coverage["appends_acked"]
+    moved = next(row for row in result.tables["faults"].to_pylist() if row["fault_id"] == "move")
+    assert moved["took_effect"]
+    paths = {key: json.loads(moved["evidence"])[key] for key in ("from", "to")}
+    assert [path.rpartition("/")[2] for path in paths.values()] == ["data", "data2"]
+    logs = result.tables["replica_batches"].to_pylist()
+    assert len({row["broker"] for row in logs if row["partition"] == 0}) == 3
 
 
 @pytest.mark.long

@@ -47,6 +47,13 @@ def test_a_good_file_is_read_with_kafkas_defaults(tmp_path: Path) -> None:
     assert node.config.advertised_address == "127.0.0.1:19092"
 
 
+def test_a_broker_may_have_several_log_directories(tmp_path: Path) -> None:
+    one = read_node_file(write(tmp_path, GOOD)).config
+    assert (one.log_dirs, one.log_dirs_root) == (("data",), str(tmp_path / "data"))
+    several = GOOD.replace("cluster_id", 'log_dirs = ["data", "data2"]\ncluster_id')
+    assert read_node_file(write(tmp_path, several)).config.log_dirs == ("data", "data2")
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -63,6 +70,9 @@ def test_a_good_file_is_read_with_kafkas_defaults(tmp_path: Path) -> None:
         (("cluster_id", "profile = 'kafka-9.9'\ncluster_id"), "did you mean|known:"),
         (("cluster_id", "timings = 'slow'\ncluster_id"), "use fast or kafka|use kafka or fast"),
         (("cluster_id", "disabled_rules = ['HW-99']\ncluster_id"), "no switchable rule"),
+        (("cluster_id", "log_dirs = ['/tmp/x']\ncluster_id"), "names of directories in data_dir"),
+        (("cluster_id", "log_dirs = ['a', 'a']\ncluster_id"), "each once"),
+        (("cluster_id", "log_dirs = []\ncluster_id"), "one directory or more"),
         (("cluster_id", "lisen = 'x'\ncluster_id"), "did you mean listen"),
         (
             ("cluster_id", "[broker]\nnum_partition = 1\n[x]\ncluster_id"),

@@ -19,10 +19,14 @@ from harness.simulation.disk import SimDisk
 from harness.simulation.node import IdleProcess
 from harness.simulation.world import World
 from harness.systems.administration import administer
-from harness.systems.reference.node_files import FAST_GROUPS, REPLICATION_FACTOR_MAX
+from harness.systems.reference.node_files import (
+    FAST_GROUPS,
+    REPLICATION_FACTOR_MAX,
+)
 from harness.systems.reference.states import MetadataWitness, NodeObserver
 from system_under_test.broker.broker import BrokerNode
 from system_under_test.config import (
+    LOG_DIR_NAMES,
     TIMINGS,
     GroupConfig,
     LogConfig,
@@ -64,6 +68,7 @@ class SimulatedCluster:
         self._add_row = add_row
         self.metadata = CommittedMetadata()
         self.features = features_of(settings.profile)
+        self._log_dirs = settings.log_dirs
         self.voters = tuple(
             Voter(node_id=node_id, address=f"c{node_id}:{CONTROLLER_PORT}")
             for node_id in range(CONTROLLER_ID_FIRST, CONTROLLER_ID_FIRST + controllers)
@@ -223,7 +228,13 @@ class SimulatedCluster:
             self._add_server(name, node_id, "broker", BROKER_PORT)
 
     def _add_server(self, name: str, node_id: int, role: str, port: int) -> None:
-        config = replace(self._template, node_id=node_id, role=role, address=f"{name}:{port}")
+        config = replace(
+            self._template,
+            node_id=node_id,
+            role=role,
+            address=f"{name}:{port}",
+            log_dirs=LOG_DIR_NAMES[: self._log_dirs if role == "broker" else 1],
+        )
         observer = NodeObserver(name, node_id, self.witness, self._add_row, lambda: self.world.now)
         node = self.world.add_node(
             name,

@@ -10,6 +10,7 @@ from harness.contracts.administration import (
     ActionOutcome,
     AlterConfig,
     ElectLeader,
+    MoveReplica,
     Reassign,
 )
 from harness.contracts.cluster import AddRow, Topic
@@ -30,6 +31,7 @@ from harness.systems.reference.node_files import NODE_FILE, node_toml
 from system_under_test.config import (
     ALL_PROFILES,
     DEFAULT_PROFILE,
+    LOG_DIR_NAMES,
     TIMINGS,
     Features,
     NodeConfig,
@@ -63,16 +65,21 @@ and no place for records that were removed on purpose. Its promises are read fro
 
 
 class ReferenceSystem:
-    """Implements `System`, `LogReader`, `Administrable`, `PropertyTaker`, `HasRunProperties` and `ElrSwitch`."""
+    """The reference system.
+
+    Implements `System`, `LogReader`, `Administrable`, `PropertyTaker`, `HasRunProperties`, `SeveralLogDirs` and
+    `ElrSwitch`.
+    """
 
     name = "reference"
     environments = frozenset({"simulation", "local", "docker", "ssh"})
     default_client = "native"
     has_controllers = True
     brokers_max = 10
+    log_dirs_max = len(LOG_DIR_NAMES)
     timings = tuple(TIMINGS)
     switchable_rules = tuple(SWITCHABLE_RULES)
-    actions = (AlterConfig.name, Reassign.name, ElectLeader.name)
+    actions = (AlterConfig.name, Reassign.name, ElectLeader.name, MoveReplica.name)
     run_properties = RUN_PROPERTIES
 
     def __init__(self) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import tomli_w
 
 from harness.contracts.system import EVENTS_FILE, Node, Settings
+from system_under_test.config import LOG_DIR_NAMES
 
 CLUSTER_ID = "bGFzdHN0YW5kLWxvY2FsAA"
 """As Kafka's tools make them: 16 bytes in base 64 without padding, here the text "laststand-local"."""
@@ -39,6 +40,8 @@ def node_toml(node: Node, nodes: Sequence[Node], settings: Settings, *, data_dir
     }
     if node.metrics:
         values["metrics_listen"] = node.metrics
+    if settings.log_dirs > 1 and node.role == "broker":
+        values["log_dirs"] = list(LOG_DIR_NAMES[: settings.log_dirs])
     if settings.with_events:
         values["events"] = EVENTS_FILE
         if settings.metrics_interval_ms:

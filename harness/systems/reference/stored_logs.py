@@ -2,10 +2,8 @@
 
 from harness.contracts.system import NodeFiles, StoredBatch
 from harness.systems.segment_batches import read_segments
+from system_under_test.config import LOG_DIR_NAMES
 from system_under_test.log.segment import SEGMENT_SUFFIX
-
-LOG_DIRECTORY = "data"
-"""Where nodes keep their logs unless they are configured otherwise; the harness does not."""
 
 
 def stored_batches(
@@ -16,7 +14,12 @@ def stored_batches(
     Raises:
         OSError: A file cannot be read.
     """
-    directory = f"{LOG_DIRECTORY}/{topic}-{partition}"
-    # Names are base offsets of equal width, so this is the order of the offsets.
-    names = sorted(name for name in files.list(directory) if name.endswith(SEGMENT_SUFFIX))
+    directory, names = f"{LOG_DIR_NAMES[0]}/{topic}-{partition}", []
+    for log_dir in LOG_DIR_NAMES:
+        found = f"{log_dir}/{topic}-{partition}"
+        # Names are base offsets of equal width, so this is the order of the offsets.
+        names = sorted(name for name in files.list(found) if name.endswith(SEGMENT_SUFFIX))
+        if names:
+            directory = found
+            break
     return read_segments(files, directory, names, bytes_max=bytes_max)

@@ -79,8 +79,8 @@ def test_a_selector_that_names_nothing_is_an_error_with_a_hint(selector):
         resolve(selector, POPULATION, metadata(), Random(1))
 
 
-NEVER_DRAWN = {"start", "heal", "truncate_file", *ACTIONS}
-"""Faults that only scripted schedules use."""
+NEVER_DRAWN = {"start", "heal", "truncate_file", "log_dir_error", *ACTIONS}
+"""Faults that only scripted schedules use, or only schedules that name them."""
 
 
 def draw(seed, families=FAMILIES, actions=()):
@@ -124,8 +124,9 @@ def test_a_schedule_is_a_function_of_its_stream_and_survives_json():
 def test_schedules_use_only_enabled_families_and_reach_all_of_them():
     kinds = {fault.fault for seed in range(60) for fault in draw(seed)}
     assert kinds == set(FAULT_NAMES) - NEVER_DRAWN
-    only = {fault.fault for seed in range(20) for fault in draw(seed, ("cut", "kill"))}
-    assert only == {"cut", "kill"}
+    for families in ({"cut", "kill"}, {"log_dir_error", "kill"}):
+        only = {fault.fault for seed in range(20) for fault in draw(seed, sorted(families))}
+        assert only == families
     controllers = {
         fault.fault for seed in range(60) for fault in draw(seed, ("controller", "delay"))
     }
@@ -435,7 +436,9 @@ def test_fault_traits_agree_with_their_effects_on_nodes():
     assert names(where="can_lose_data") == {"power", "wipe", "bit_flip", "truncate_file"}
     assert names(where="stops_cleanly") == {"stop", "restart"}
     assert names(where="is_repair") == {"start", "heal"}
-    assert names(where="excuses_death") == {"disk_full", "io_error", "stuck_disk", "read_only"}
+    assert names(where="excuses_death") == {
+        *("disk_full", "io_error", "log_dir_error", "stuck_disk", "read_only"),
+    }
 
 
 def test_faults_that_are_over_at_once_neither_last_nor_excuse_anything():

@@ -30,6 +30,7 @@ DEFAULTS = {
     "controller.quorum.retry.backoff.ms": 20,
     "initial.broker.registration.timeout.ms": 60000,
     "log.cleaner.backoff.ms": 15000,
+    "log.dir.failure.timeout.ms": 30000,
     "log.flush.offset.checkpoint.interval.ms": 60000,
     "log.flush.scheduler.interval.ms": NEVER_MS,
     "log.retention.check.interval.ms": 300000,

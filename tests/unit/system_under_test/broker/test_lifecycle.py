@@ -329,3 +329,36 @@ def test_a_broker_is_shut_down_only_once() -> None:
 
     with pytest.raises(InvariantViolation, match="INV-12"):
         run_virtually(scenario())
+
+
+def test_a_failed_directory_is_reported_at_once_and_with_every_later_heartbeat() -> None:
+    async def main(story: Story) -> None:
+        asyncio.get_running_loop().call_later(0.25, story.lifecycle.directory_failed, DIRECTORY)
+        await story.run_for(0.5)
+
+    story = Story(good_controller)
+    run_virtually(main(story))
+    reports = [
+        (at, message.offline_log_dirs)
+        for at, message in story.channel.sent
+        if message_name(message) == "BrokerHeartbeatRequest"
+    ]
+    assert {directories for at, directories in reports if at < 250} == {()}
+    assert min(at for at, directories in reports if directories) == pytest.approx(250, abs=1)
+    assert {directories for at, directories in reports if at >= 250} == {(DIRECTORY,)}
+    assert story.lifecycle.state is BrokerState.RUNNING
+
+
+def test_a_broker_that_cannot_report_a_failed_directory_in_time_exits() -> None:
+    def controller(story: Story, message: Any) -> Any:
+        if getattr(message, "offline_log_dirs", ()):
+            return TimeoutError()
+        return good_controller(story, message)
+
+    async def main(story: Story) -> None:
+        asyncio.get_running_loop().call_later(0.25, story.lifecycle.directory_failed, DIRECTORY)
+        with pytest.raises(BrokerExit, match="could not report the failure of log directory"):
+            await story.lifecycle.run()
+        assert 3.25 <= asyncio.get_running_loop().time() < 4.5
+
+    run_virtually(main(Story(controller)))

@@ -44,6 +44,7 @@ class FakePartition:
         self.end = end
         self.calls: list[tuple[Any, ...]] = []
         self.error: Exception | None = None
+        self.truncation_error: Exception | None = None
 
     def fetch_position(self) -> tuple[int, int, int]:
         return self.end, 2, 0
@@ -57,6 +58,8 @@ class FakePartition:
         self.end += len(records)
 
     def truncate_on_divergence(self, *, leader_epoch: int, epoch: int, end_offset: int) -> bool:
+        if self.truncation_error is not None:
+            raise self.truncation_error
         self.calls.append(("diverge", leader_epoch, epoch, end_offset))
         self.end = min(self.end, end_offset)
         return epoch >= 2
@@ -136,6 +139,7 @@ class Bench:
         self.leader = FakeLeader(answer)
         self.host = FakeHost(network=self.leader)
         self.failures: list[BaseException] = []
+        self.failed_partitions: list[tuple[str, int]] = []
         self.addresses: dict[int, str] = {2: "b2:9092"}
         self.fetchers = FetcherManager(
             self.host,
@@ -143,8 +147,12 @@ class Bench:
             TaskScope(self.failures.append),
             alive_address=self.addresses.get,
             broker_epoch=lambda: 41,
-            on_storage_failure=self.failures.append,
+            on_storage_failure=self._disk_failed,
         )
+
+    def _disk_failed(self, topic: str, index: int, error: OSError) -> None:
+        self.failed_partitions.append((topic, index))
+        self.failures.append(error)
 
     def run(self, scenario: Any) -> None:
         async def story() -> None:
@@ -520,7 +528,7 @@ def test_records_out_of_order_fail_the_partition_until_its_next_epoch() -> None:
     assert len(bench.leader.fetches()) == 1
 
 
-def test_a_failed_disk_is_reported() -> None:
+def test_a_failed_disk_is_reported_with_its_partition() -> None:
     bench = Bench(lambda _request: respond(entry(records=b"xx")))
     partition = FakePartition()
     partition.error = OSError("no space left")
@@ -531,6 +539,21 @@ def test_a_failed_disk_is_reported() -> None:
 
     bench.run(scenario())
     assert [str(error) for error in bench.failures] == ["no space left"]
+    assert bench.failed_partitions == [(partition.topic, partition.index)]
+
+
+def test_a_disk_that_fails_while_a_log_is_truncated_is_reported() -> None:
+    diverging = fetch_response.EpochEndOffset(epoch=1, end_offset=2)
+    bench = Bench(lambda _request: respond(entry(diverging_epoch=diverging)))
+    partition = FakePartition()
+    partition.truncation_error = OSError("no space left")
+
+    async def scenario() -> None:
+        bench.fetchers.follow(partition, 2, 3)
+        await asyncio.sleep(0.5)
+
+    bench.run(scenario())
+    assert bench.failed_partitions == [(partition.topic, partition.index)]
 
 
 @pytest.mark.parametrize(

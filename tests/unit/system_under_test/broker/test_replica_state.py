@@ -19,6 +19,7 @@ OFFLINE, REMOVED = ReplicaState.OFFLINE, ReplicaState.REMOVED
 LEGAL = {
     (UNLOADED, FOLLOWER),
     (UNLOADED, LEADER),
+    (UNLOADED, OFFLINE),
     (UNLOADED, REMOVED),
     (FOLLOWER, FOLLOWER),
     (FOLLOWER, LEADER),
@@ -28,8 +29,6 @@ LEGAL = {
     (LEADER, FOLLOWER),
     (LEADER, OFFLINE),
     (LEADER, REMOVED),
-    (OFFLINE, FOLLOWER),
-    (OFFLINE, LEADER),
     (OFFLINE, REMOVED),
 }
 PAIRS = list(product(ReplicaState, repeat=2))

@@ -123,6 +123,18 @@ def test_a_follower_that_is_sent_nothing_appends_nothing():
     assert log.append_as_follower(b"") == (2, 1, 0, 0)
 
 
+def test_a_follower_may_begin_inside_of_a_batch():
+    """The log start of its leader is there, and the leader sends batches as a whole."""
+    leader, follower = filled(count=2, records_per_batch=4), new_log()
+    follower.truncate_fully_and_start_at(6)
+    data = leader.read(6, EVERYTHING, leader.log_end_offset)
+    assert follower.append_as_follower(data)[:3] == (4, 7, 4)
+    assert (follower.log_start_offset, follower.log_end_offset) == (6, 8)
+    assert follower.read(6, EVERYTHING, 8) == data
+    with pytest.raises(OutOfOrderOffsetError):
+        follower.append_as_follower(data)
+
+
 @pytest.mark.parametrize("base_offset", [0, 1, 3])
 def test_a_follower_appends_only_what_continues_its_log(base_offset):
     log = filled(count=2)
