@@ -34,13 +34,13 @@ class Checked:
 
 
 def check_defect(identifier: str) -> Checked:
-    """Runs the schedule of a defect, which must have one.
+    """Runs the schedule of a defect.
 
     With the defect off the run must be valid, and nothing unavailable. With it on the monitor must find one of the
     listed invariants broken, and, where no monitor ends the run, clients must see all listed harm.
 
     Args:
-        identifier: Of a defect in `SCHEDULES` or `GROUP_FAULTS`.
+        identifier: Of a defect.
     """
     defect = DEFECTS[identifier]
     if identifier in GROUP_FAULTS:

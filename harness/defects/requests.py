@@ -7,9 +7,13 @@ from system_under_test.controller.leader_elections import PREFERRED, UNCLEAN
 from system_under_test.metadata.image import MIN_ISR_CONFIG, TOPIC_RESOURCE
 from system_under_test.protocol.messages import (
     alter_reassignments_request,
+    create_topics_request,
     elect_leaders_request,
     incremental_alter_configs_request,
+    millis,
+    produce_request,
 )
+from system_under_test.protocol.record_batch import encode_batch
 
 
 def elect_request(
@@ -54,3 +58,28 @@ def min_isr_request(topic: str, min_isr: int) -> Any:
         resource_type=TOPIC_RESOURCE, resource_name=topic, configs=(change,)
     )
     return m.IncrementalAlterConfigsRequest(validate_only=False, resources=(resource,))
+
+
+def create_topic_request(topic: str, replicas: tuple[int, ...]) -> Any:
+    """Returns a CreateTopicsRequest for a topic with one partition."""
+    m = create_topics_request
+    assignment = m.CreatableReplicaAssignment(partition_index=0, broker_ids=replicas)
+    created = m.CreatableTopic(
+        name=topic, num_partitions=-1, replication_factor=-1, assignments=(assignment,), configs=()
+    )
+    return m.CreateTopicsRequest(topics=(created,), validate_only=False)
+
+
+def idempotent_produce_request(topic: str, *, producer_id: int, base_sequence: int) -> Any:
+    """Returns a ProduceRequest with one record of an idempotent producer."""
+    m = produce_request
+    records = encode_batch(
+        [(None, b"once")],
+        timestamp_ms=1,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=base_sequence,
+    )
+    partition = m.PartitionProduceData(index=0, records=records)
+    data = m.TopicProduceData(name=topic, partition_data=(partition,))
+    return m.ProduceRequest(acks=-1, timeout=millis(900), topic_data=(data,))

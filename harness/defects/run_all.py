@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from harness.contracts.progress import ProgressDisplay
 from harness.defects.check import Checked, check_defect
-from harness.defects.table import GROUP_FAULTS, SCHEDULES, WITHOUT_SCHEDULE
+from harness.defects.table import GROUP_FAULTS
 from harness.errors import UsageError
 from system_under_test.defects import DEFECTS, Defect, find_defect
 
@@ -29,25 +29,13 @@ def chosen_defects(names: Sequence[str]) -> list[Defect]:
     return [defect for defect in DEFECTS.values() if not names or defect.id in chosen]
 
 
-def runnable(defects: Sequence[Defect], *, are_named: bool) -> list[str]:
-    """Returns the identifiers of those that have a schedule.
-
-    Raises:
-        UsageError: One of them was named by the user, and has none.
-    """
-    for defect in defects:
-        if are_named and defect.id in WITHOUT_SCHEDULE:
-            raise UsageError(f"{defect.id} has no schedule: {WITHOUT_SCHEDULE[defect.id]}")
-    return [one.id for one in defects if one.id in SCHEDULES or one.id in GROUP_FAULTS]
-
-
 def run_all(
     identifiers: Sequence[str], jobs: int | None, progress: ProgressDisplay
 ) -> Iterator[Checked]:
     """Yields what each schedule showed, in the order of the identifiers.
 
     Args:
-        identifiers: Of defects with a schedule.
+        identifiers: Of defects.
         jobs: How many run at a time; None for one per core.
         progress: Told how many are done.
     """

@@ -460,10 +460,19 @@ class Story:
         end: int = self.partition(node).replica.log_end_offset if self.has_replica(node) else -1
         return end
 
+    def is_running(self, broker: int) -> bool:
+        """Whether a broker with this id runs; -1 for no broker."""
+        return broker != -1 and self.broker(broker) is not None
+
+    def quorum(self, controller: int) -> Any:
+        """Returns a running controller's member of the metadata quorum."""
+        node: Any = self.world.nodes[node_name(controller)]
+        return node.process.raft
+
     def leads_quorum(self, controller: int) -> bool:
         """Whether a running controller leads the metadata quorum, as far as it knows."""
-        node: Any = self.world.nodes[node_name(controller)]
-        return bool(node.is_alive and node.process.raft.is_leader)
+        is_alive = self.world.nodes[node_name(controller)].is_alive
+        return is_alive and bool(self.quorum(controller).is_leader)
 
     def knows_active(self, broker: int, other: int) -> bool:
         """Whether a running broker has heard that another one may join ISRs."""

@@ -16,6 +16,7 @@ from harness.defects.schedules import (
     log,
     min_isr,
     produce,
+    producers,
     raft,
 )
 from harness.defects.story import Plot
@@ -80,6 +81,7 @@ SCHEDULES: dict[str, Schedule] = {
     "B-34": Schedule(plot=administration.added_cancelled_and_added_again, brokers=4),
     "B-35": Schedule(plot=raft.a_vote_is_forgotten),
     "B-36": Schedule(plot=raft.a_voter_forgets_what_it_acknowledged),
+    "B-37": Schedule(plot=raft.a_record_of_an_old_epoch_reaches_a_majority),
     "B-38": Schedule(plot=controller.a_deposed_controller_responds),
     "B-40": Schedule(plot=controller.two_sessions_end_at_once),
     "B-41": Schedule(plot=administration.a_reassignment_to_a_broker_that_is_away, brokers=4),
@@ -90,6 +92,7 @@ SCHEDULES: dict[str, Schedule] = {
     "B-48": Schedule(plot=min_isr.min_isr_is_lowered_without_a_leader),
     "B-50": Schedule(plot=high_watermark.a_last_known_leader_comes_back_shorter, min_isr=1),
     "B-51": Schedule(plot=fetch.a_bit_flips_on_the_leaders_disk),
+    "B-52": Schedule(plot=producers.a_retry_meets_a_new_leader),
     "B-53": Schedule(plot=raft.controllers_start_from_snapshots, properties=raft.OFTEN),
 }
 """Directed schedules of one partition by identifier of the defect."""
@@ -100,9 +103,3 @@ GROUP_FAULTS: dict[str, str] = {
     "B-57": groups.CUT_OFF,
 }
 """What hits the coordinators of a consumer group, by identifier of the defect."""
-
-WITHOUT_SCHEDULE: dict[str, str] = {
-    "B-37": "it needs metadata records that travel alone; a test shows it in a quorum without brokers",
-    "B-52": "the native client has no idempotent producer; a test sends the batches of one",
-}
-"""Defects that no schedule of a whole cluster shows yet, with the reason."""

@@ -8,15 +8,14 @@ from harness.cli.main import main
 from harness.defects import check
 from harness.defects.check import check_defect
 from harness.defects.story import Story
-from harness.defects.table import GROUP_FAULTS, SCHEDULES, WITHOUT_SCHEDULE, Schedule
+from harness.defects.table import GROUP_FAULTS, SCHEDULES, Schedule
 from system_under_test.defects import DEFECTS
 
 Output = pytest.CaptureFixture[str]
 
 
-def test_every_defect_has_one_schedule_or_a_reason() -> None:
-    tables = (SCHEDULES, GROUP_FAULTS, WITHOUT_SCHEDULE)
-    assert sorted(name for table in tables for name in table) == sorted(DEFECTS)
+def test_every_defect_has_one_schedule() -> None:
+    assert sorted((*SCHEDULES, *GROUP_FAULTS)) == sorted(DEFECTS)
 
 
 @pytest.mark.parametrize("words", [(), ("list",)])
@@ -39,7 +38,6 @@ def test_a_defect_is_run_off_and_on(capsys: Output) -> None:
     assert only["as_described"]
     assert only["with_the_defect_off"] == []
     assert (only["invariants"], only["clients_see"]) == (["INV-2"], ["D", "V"])
-    assert data["without_schedule"] == {}
 
 
 def nothing(story: Story) -> None:
@@ -71,7 +69,6 @@ def test_a_schedule_that_does_harm_without_the_defect_is_no_proof(
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("run", "B-37"), "B-37 has no schedule"),
         (("run", "hw-not-gatd"), "did you mean hw-not-gated"),
         (("list", "no-such-defect"), "no defect is called"),
         (("run", "--jobs", "0"), "--jobs"),

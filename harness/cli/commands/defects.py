@@ -91,18 +91,15 @@ def _listed(chosen: list[Any]) -> "Iterator[RenderableType]":
 
 def run_defects(options: argparse.Namespace) -> int:
     """Runs the schedules of defects: 0 if each is found as described, 1 otherwise."""
-    from harness.defects.run_all import chosen_defects, run_all, runnable
-    from harness.defects.table import WITHOUT_SCHEDULE
+    from harness.defects.run_all import chosen_defects, run_all
 
     chosen = chosen_defects(options.defect)
-    identifiers = runnable(chosen, are_named=bool(options.defect))
     with StandardErrorProgress(quiet=options.quiet) as progress:
-        results = list(run_all(identifiers, options.jobs, progress))
-    left_out = {one.id: WITHOUT_SCHEDULE[one.id] for one in chosen if one.id in WITHOUT_SCHEDULE}
+        results = list(run_all([one.id for one in chosen], options.jobs, progress))
     if options.json:
-        print_json({"defects": [_json(one) for one in results], "without_schedule": left_out})
+        print_json({"defects": [_json(one) for one in results]})
     else:
-        show(*_parts(chosen, results, left_out))
+        show(*_parts(chosen, results))
     return exit_codes.INVALID if any(one.problems for one in results) else exit_codes.VALID
 
 
@@ -118,9 +115,7 @@ def _json(result: "Checked") -> dict[str, Any]:
     }
 
 
-def _parts(
-    chosen: list[Any], results: "list[Checked]", left_out: dict[str, str]
-) -> "Iterator[RenderableType]":
+def _parts(chosen: list[Any], results: "list[Checked]") -> "Iterator[RenderableType]":
     from results.tables import line, table
 
     names = {defect.id: defect.name for defect in chosen}
@@ -142,8 +137,6 @@ def _parts(
     for one in results:
         for problem in one.problems:
             yield line(f"{one.id}: {problem}")
-    for identifier, reason in left_out.items():
-        yield line(f"{identifier} has no schedule: {reason}")
     found = sum(not one.problems for one in results)
     yield line(
         f"{found} of {len(results)} defects are found as described, "

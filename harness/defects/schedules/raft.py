@@ -88,3 +88,43 @@ def controllers_start_from_snapshots(story: Story) -> None:
     story.heal(*away)
     story.start(1)
     story.until(lambda: story.state.leader != -1)
+
+
+def a_record_of_an_old_epoch_reaches_a_majority(story: Story) -> None:
+    """B-37, figure 8 of the Raft paper: a record of an old epoch is on two of three controllers, and is replaced.
+
+    `first` alone has a record of its epoch. `second` leads the next epoch and alone has another record at that
+    offset. `first` leads again and replicates its old record to `third`, but nothing of its new epoch. Then
+    `first` is gone, and `second` wins, because its last epoch is newer than that of the old record.
+    """
+    story.begin()
+    names = story.cluster.controllers.values()
+    for name in story.cluster.controllers:
+        story.world.nodes[name].host.random.always.add("raft-fetch-one-batch")
+    first, *others = controllers(story)
+    start = story.quorum(first).log_end_offset
+    story.until(lambda: all(story.quorum(node).log_end_offset == start for node in others))
+    holds = [story.hold("FetchResponse", source, None) for source in names]
+    away = story.isolate(3)
+    story.until(lambda: story.quorum(first).log_end_offset > start)
+    cut = story.isolate(first)
+    story.until(lambda: any(story.leads_quorum(node) for node in others))
+    second = next(node for node in others if story.leads_quorum(node))
+    (third,) = (node for node in others if node != second)
+    second_epoch = story.quorum(second).epoch
+    story.until(lambda: story.quorum(second).log_end_offset > start)
+    story.run_ms(5)
+    story.kill(second)
+    story.heal(cut)
+    story.until(lambda: story.leads_quorum(first) and story.quorum(first).epoch > second_epoch)
+    story.heal(*holds)
+    story.until(lambda: story.quorum(third).log_end_offset > start)
+    again = story.hold("FetchResponse", first, third)
+    story.until(lambda: again.dropped_or_stalled > 0)
+    story.run_ms(5)
+    story.kill(first)
+    story.start(second)
+    story.until(lambda: story.leads_quorum(second))
+    story.heal(again, away)
+    story.start(first)
+    story.run_ms(500)
