@@ -60,26 +60,32 @@ def min_isr_request(topic: str, min_isr: int) -> Any:
     return m.IncrementalAlterConfigsRequest(validate_only=False, resources=(resource,))
 
 
-def create_topic_request(topic: str, replicas: tuple[int, ...]) -> Any:
-    """Returns a CreateTopicsRequest for a topic with one partition."""
+def create_topic_request(topic: str, *assignments: tuple[int, ...], min_isr: int = 2) -> Any:
+    """Returns a CreateTopicsRequest for a topic with the replicas of each partition."""
     m = create_topics_request
-    assignment = m.CreatableReplicaAssignment(partition_index=0, broker_ids=replicas)
     created = m.CreatableTopic(
-        name=topic, num_partitions=-1, replication_factor=-1, assignments=(assignment,), configs=()
+        name=topic,
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=tuple(
+            m.CreatableReplicaAssignment(partition_index=index, broker_ids=replicas)
+            for index, replicas in enumerate(assignments)
+        ),
+        configs=(m.CreatableTopicConfig(name=MIN_ISR_CONFIG, value=str(min_isr)),),
     )
     return m.CreateTopicsRequest(topics=(created,), validate_only=False)
 
 
-def idempotent_produce_request(topic: str, *, producer_id: int, base_sequence: int) -> Any:
-    """Returns a ProduceRequest with one record of an idempotent producer."""
+def idempotent_produce_request(topic: str, index: int, *, producer_id: int) -> Any:
+    """Returns a ProduceRequest with the first record of an idempotent producer."""
     m = produce_request
     records = encode_batch(
         [(None, b"once")],
         timestamp_ms=1,
         producer_id=producer_id,
         producer_epoch=0,
-        base_sequence=base_sequence,
+        base_sequence=0,
     )
-    partition = m.PartitionProduceData(index=0, records=records)
+    partition = m.PartitionProduceData(index=index, records=records)
     data = m.TopicProduceData(name=topic, partition_data=(partition,))
     return m.ProduceRequest(acks=-1, timeout=millis(900), topic_data=(data,))

@@ -76,6 +76,7 @@ SCHEDULES: dict[str, Schedule] = {
     "B-29c": Schedule(plot=min_isr.min_isr_is_lowered_in_the_publish_that_deposes_the_leader),
     "B-30": Schedule(plot=controller.an_old_elr_member_falls_behind),
     "B-30b": Schedule(plot=min_isr.min_isr_is_lowered_for_the_last_member),
+    "B-31": Schedule(plot=producers.the_first_partition_has_one_replica),
     "B-32": Schedule(plot=controller.the_last_known_leader_is_dead, min_isr=1),
     "B-33": Schedule(plot=lifecycle.a_leader_is_back_before_it_was_fenced),
     "B-34": Schedule(plot=administration.added_cancelled_and_added_again, brokers=4),
@@ -94,6 +95,7 @@ SCHEDULES: dict[str, Schedule] = {
     "B-51": Schedule(plot=fetch.a_bit_flips_on_the_leaders_disk),
     "B-52": Schedule(plot=producers.a_retry_meets_a_new_leader),
     "B-53": Schedule(plot=raft.controllers_start_from_snapshots, properties=raft.OFTEN),
+    "B-54": Schedule(plot=administration.a_lagging_replica_is_preferred),
 }
 """Directed schedules of one partition by identifier of the defect."""
 

@@ -48,6 +48,11 @@ def nobody_requests_anything(story: Story) -> None:
         story.complain("the leader is not the preferred one")
 
 
+@shows("EL-3-ISR", "B-54")
+def test_a_preferred_leader_that_lags_is_elected_without_committed_records() -> None:
+    expect_defect("B-54")
+
+
 @shows("EL-4")
 def test_leaders_stay_where_a_fail_over_left_them() -> None:
     balanced = play(nobody_requests_anything)

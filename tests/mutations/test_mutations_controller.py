@@ -65,6 +65,11 @@ def test_a_last_member_that_cannot_leave_leads_with_a_truncated_log() -> None:
 # --- ELR-8
 
 
+@shows("MIN-2", "B-31")
+def test_a_min_isr_limited_by_another_partition_lets_a_replica_lead_that_lost_its_log() -> None:
+    expect_defect("B-31")
+
+
 @shows("ELR-8", "B-32")
 def test_the_last_known_leader_is_elected_while_it_is_dead() -> None:
     expect_defect("B-32")

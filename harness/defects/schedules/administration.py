@@ -20,6 +20,22 @@ def a_reassignment_to_a_broker_that_is_away(story: Story) -> None:
     story.wait(unfenced=(3, 4), has_leader=True)
 
 
+def a_lagging_replica_is_preferred(story: Story) -> None:
+    """B-54: broker 2 is alive and lags; it becomes the first replica, and its election is requested."""
+    story.begin()
+    cut = story.cut(1, 2)
+    story.append(acks=1)
+    story.wait(isr=(1, 3))
+    story.append_ok()
+    story.reassign(2, 1, 3)
+    story.until(lambda: story.state.replicas == (2, 1, 3))
+    story.prefer()
+    story.run_ms(100)
+    story.kill(3)
+    story.heal(cut)
+    story.run_ms(500)
+
+
 def removed_and_added_in_one_step(story: Story) -> None:
     """B-17: the leader sees the removal of 2 and its return as one change, and never hears from 2 again."""
     story.begin()
