@@ -379,6 +379,14 @@ _ALL: tuple[Defect, ...] = (
         sentence="The ELR keeps its members when min ISR is lowered, and the leader commits records without them.",
     ),
     Defect(
+        id="B-31",
+        name="min-isr-of-partition-0",
+        origin="Apache Kafka 4.0.2 to 4.4.0",
+        rules=("MIN-2",),
+        anomalies=("A",),
+        sentence="The controller limits the min ISR of all partitions of a topic to the replicas of partition 0.",
+    ),
+    Defect(
         id="B-32",
         name="dead-last-known-leader",
         origin="KAFKA-19522",
@@ -551,6 +559,15 @@ _ALL: tuple[Defect, ...] = (
         sentence="A snapshot of the metadata has no ELR, and controllers that start from it forget who may lead.",
     ),
     Defect(
+        id="B-54",
+        name="preferred-election-ignores-isr",
+        origin="plausible",
+        rules=("EL-3-ISR",),
+        anomalies=("A",),
+        invariants=("INV-2",),
+        sentence="A preferred election makes the first replica the leader although it is not in the ISR.",
+    ),
+    Defect(
         id="B-55",
         name="coordinator-starts-empty",
         origin="plausible",
@@ -583,12 +600,13 @@ DEFECTS: dict[str, Defect] = {defect.id: defect for defect in _ALL}
 
 _RELATED: tuple[RelatedBug, ...] = (
     RelatedBug(
-        id="B-31",
-        name="min-isr-of-partition-0",
-        origin="Apache Kafka 4.0.2 to 4.4.0",
-        rule="MIN-2",
-        sentence="The controller limits the min ISR of all partitions of a topic to the replicas of partition 0.",
-        reason="The limit is the number of replicas of each partition; there is no switch.",
+        id="B-39",
+        name="epoch-kept-for-the-same-leader",
+        origin="plausible",
+        rule="META-1",
+        sentence="The leader epoch does not grow when the last leader is elected again.",
+        reason="Everybody who reads the metadata log computes leader epochs from it. A node that counted otherwise"
+        " would disagree with all others about everything that follows.",
     ),
     RelatedBug(
         id="B-47",
@@ -596,7 +614,8 @@ _RELATED: tuple[RelatedBug, ...] = (
         origin="Apache Kafka 4.1.2 and 4.4.0",
         rule="ELR-8",
         sentence="-1 is stored as the last-known leader, after which no broker can be elected.",
-        reason="A missing leader is never stored; there is no switch.",
+        reason="It needs eligible.leader.replicas.version switched on while a partition has no leader, and the"
+        " reference system serves no UpdateFeatures. A missing leader is never stored.",
     ),
 )
 

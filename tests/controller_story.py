@@ -6,12 +6,13 @@ Used by the tests of the controller: a story scripts events of brokers, and read
 from dataclasses import replace
 from uuid import UUID
 
+from harness.defects.requests import elect_request, reassign_request
 from system_under_test.config import profile_features
 from system_under_test.controller.broker_changes import fence, unclean_sweep
 from system_under_test.controller.checks import MetadataChecks
 from system_under_test.controller.heartbeats import BrokerControlState, Sessions, heartbeat
 from system_under_test.controller.isr_changes import alter_partition
-from system_under_test.controller.leader_elections import PREFERRED, UNCLEAN, elect_leaders
+from system_under_test.controller.leader_elections import elect_leaders
 from system_under_test.controller.new_partitions import create_partitions
 from system_under_test.controller.policy import Decision, Policy
 from system_under_test.controller.reassignment import alter_reassignments, list_reassignments
@@ -26,12 +27,10 @@ from system_under_test.metadata.records import (
 )
 from system_under_test.protocol.messages import (
     alter_partition_request,
-    alter_reassignments_request,
     broker_heartbeat_request,
     broker_registration_request,
     create_partitions_request,
     create_topics_request,
-    elect_leaders_request,
     list_reassignments_request,
     millis,
 )
@@ -167,38 +166,6 @@ def create_request(
             for topic in topics
         ),
         validate_only=validate_only,
-    )
-
-
-def elect_request(*partitions: tuple[str, int], unclean: bool = False, kind: int | None = None):
-    """Returns an ElectLeadersRequest; without partitions it is for all."""
-    topics: dict[str, list[int]] = {}
-    for topic, index in partitions:
-        topics.setdefault(topic, []).append(index)
-    return elect_leaders_request.ElectLeadersRequest(
-        election_type=(UNCLEAN if unclean else PREFERRED) if kind is None else kind,
-        topic_partitions=tuple(
-            elect_leaders_request.TopicPartitions(topic=topic, partitions=tuple(indexes))
-            for topic, indexes in topics.items()
-        )
-        or None,
-    )
-
-
-def reassign_request(
-    *changes: tuple[str, int, tuple[int, ...] | None], may_change_count: bool = True
-):
-    """Returns an AlterPartitionReassignmentsRequest; replicas None cancel a reassignment."""
-    m = alter_reassignments_request
-    return m.AlterPartitionReassignmentsRequest(
-        allow_replication_factor_change=may_change_count,
-        topics=tuple(
-            m.ReassignableTopic(
-                name=topic,
-                partitions=(m.ReassignablePartition(partition_index=index, replicas=replicas),),
-            )
-            for topic, index, replicas in changes
-        ),
     )
 
 

@@ -44,11 +44,16 @@ class RandomTree:
 
 
 class NodeRandom:
-    """The randomness interface of one node. A new process of the node continues its streams."""
+    """The randomness interface of one node. A new process of the node continues its streams.
+
+    Attributes:
+        always: Points at which `buggify` takes the rare branch; a schedule can set them.
+    """
 
     def __init__(self, tree: RandomTree, node_name: str) -> None:
         self._tree = tree
         self._node_name = node_name
+        self.always: set[str] = set()
         self._fire_probability: dict[str, float] = {}
 
     def stream(self, *name: str | int) -> Random:
@@ -60,6 +65,8 @@ class NodeRandom:
 
         The first call for a point determines whether the point is active in this run.
         """
+        if name in self.always:
+            return True
         if not self._tree.buggify_enabled:
             return False
         stream = self._tree.stream("buggify", self._node_name, name)

@@ -74,6 +74,14 @@ class Electorate:
             return ElectedFrom.ELR
         return ElectedFrom.NOTHING if self.rules("EL-1") else ElectedFrom.ANY_REPLICA
 
+    def source_of_preferred(self) -> ElectedFrom:
+        """Returns the set that entitles the preferred leader, whoever leads now, `NOTHING` if none does."""
+        source = self.source_of(self.replicas[0])
+        # [EL-3-ISR] That a broker is alive entitles it to nothing.
+        if source is ElectedFrom.NOTHING and not self.rules("EL-3-ISR"):
+            return ElectedFrom.ANY_REPLICA if self.acceptable(self.replicas[0]) else source
+        return source
+
 
 def elect_leader(registration: PartitionRegistration, electorate: Electorate) -> ElectionResult:
     """Chooses the leader of a partition.
@@ -84,7 +92,7 @@ def elect_leader(registration: PartitionRegistration, electorate: Electorate) ->
     """
     # [EL-3] The old leader stays in the ISR: this is the only way to change leaders without losing a member.
     if electorate.prefers_first and electorate.rules("EL-3"):
-        source = electorate.source_of(electorate.replicas[0])
+        source = electorate.source_of_preferred()
         if source is not ElectedFrom.NOTHING:
             return ElectionResult(leader=electorate.replicas[0], source=source)
     if registration.leader != NO_LEADER:

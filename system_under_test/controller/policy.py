@@ -60,7 +60,10 @@ class Policy:
 
     def min_isr(self, image: ClusterImage, registration: PartitionRegistration) -> int:
         """Returns the effective min ISR of a partition (MIN-2)."""
-        return image.effective_min_isr(registration, self.default_min_isr)
+        counted = registration
+        if not self.rules("MIN-2"):
+            counted = image.partition(registration.topic, 0) or registration
+        return image.effective_min_isr(counted, self.default_min_isr)
 
     def unclean_election(self, image: ClusterImage, topic: str) -> bool:
         """Whether a topic allows unclean elections (EL-2)."""

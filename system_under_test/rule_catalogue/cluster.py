@@ -170,7 +170,7 @@ _CONTROLLER = (
         "Kafka 3.7 acks=all is refused for ever in a topic with fewer replicas.)",
         "KAFKA-15583",
     ),
-    always(
+    switchable(
         "MIN-2",
         "The controller caps `min.insync.replicas` by the number of replicas of the partition in question. "
         "(Kafka takes the number of the topic's partition 0.)",
@@ -215,6 +215,11 @@ _ELECTION = (
         "EL-3",
         "A preferred election makes the first replica the leader if it may lead. The old leader stays in the "
         "ISR.",
+        "KIP-460, `PartitionChangeBuilder`",
+    ),
+    switchable(
+        "EL-3-ISR",
+        "A preferred election elects the first replica only if it is entitled as in any other election.",
         "KIP-460, `PartitionChangeBuilder`",
     ),
     switchable(

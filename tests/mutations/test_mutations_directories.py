@@ -4,23 +4,15 @@ Every broker has two directories. The replicas begin in the first one, which als
 moves a replica to the second one before that one fails.
 """
 
-from harness.simulation.errors import LimitReached
+from harness.defects.playing import Ending, play
+from harness.defects.schedules.directories import expect_soon
+from harness.defects.story import Plot, Story
 from tests.mutations.coverage import shows
-from tests.mutations.mutation_story import Ending, Plot, Story, expect_defect, play
+from tests.mutations.expectation import expect_defect
 
 
 def play_with_two(plot: Plot, *off: str, **options: object) -> Ending:
     return play(plot, *off, log_dirs=2, **options)  # type: ignore[arg-type]
-
-
-def expect_soon(story: Story, complaint: str, **conditions: object) -> bool:
-    """Waits for committed metadata; notes a complaint and returns False if they do not become so in time."""
-    try:
-        story.wait(**conditions)
-    except LimitReached:
-        story.complaints.append(complaint)
-        return False
-    return True
 
 
 # --- DIR-1, DIR-2: one directory of the leader fails
@@ -168,81 +160,25 @@ def test_kafka_creates_an_empty_log_beside_an_offline_directory() -> None:
 # --- DIR-5
 
 
-def followers_move_while_the_leader_is_alone(story: Story) -> None:
-    """B-28: 3 is eligible; the reports of moved replicas must not take that from it."""
-    story.begin()
-    cuts = [story.cut(1, 2)]
-    story.append_ok(1)
-    story.wait(isr=(1, 3))
-    cuts.append(story.cut(1, 3))
-    story.append(1, acks=1)
-    story.wait(isr=(1,), elr=(3,))
-    story.move(2, 3)
-    story.power(1, keep_records=5)
-    story.wait(fenced=(1,))
-    story.start(1)
-    story.wait(unfenced=(1,), has_leader=True)
-    story.heal(*cuts)
-
-
 @shows("DIR-5", "B-28")
 def test_a_report_of_a_directory_that_erases_the_elr_lets_a_shorter_log_lead() -> None:
-    expect_defect("B-28", followers_move_while_the_leader_is_alone, log_dirs=2)
+    expect_defect("B-28")
 
 
 # --- CS-2: a disk is replaced
 
 
-def a_disk_is_replaced_after_an_orderly_stop(story: Story) -> None:
-    """V10b: the marker is in the first directory only, and the replica was in the second one."""
-    story.begin()
-    story.move(1)
-    story.kill(2)
-    story.wait(fenced=(2,))
-    isolated = story.isolate(3)
-    story.wait(fenced=(3,), isr=(1,))
-    broken = story.break_directory(1)
-    story.append(1, acks=1)
-    story.wait(isr=(), leader=-1)
-    story.stop(1)
-    story.wait(fenced=(1,))
-    story.world.nodes["b1"].disk.heal(broken)
-    story.replace_directory(1)
-    story.start(1)
-    story.wait(unfenced=(1,))
-    story.run_ms(500)
-    story.start(2)
-    story.heal(isolated)
-    story.wait(unfenced=(2, 3), has_leader=True)
-
-
 @shows("B-49")
 def test_the_marker_of_one_directory_does_not_vouch_for_a_replaced_one() -> None:
-    expect_defect("B-49", a_disk_is_replaced_after_an_orderly_stop, log_dirs=2)
+    expect_defect("B-49")
 
 
 # --- EC-7: moving a replica
 
 
-def a_leader_moves_before_its_epoch_has_records(story: Story) -> None:
-    """B-46: broker 3 led an epoch without records; the leader of the next epoch moves, and must still know it."""
-    story.begin()
-    story.kill(1)
-    story.wait(leader=2)
-    story.kill(2)
-    story.wait(leader=3)
-    story.start(1, 2)
-    story.wait(isr=(1, 2, 3))
-    isolated = story.isolate(3)
-    story.wait(leader=1, isr=(1, 2))
-    story.move(1)
-    story.heal(isolated)
-    expect_soon(story, "a follower cannot find where its log diverges", isr=(1, 2, 3))
-
-
 @shows("EC-7", "B-46")
 def test_a_moved_log_that_forgot_an_epoch_keeps_a_follower_out() -> None:
-    expect_defect("B-46", a_leader_moves_before_its_epoch_has_records, log_dirs=2)
+    expect_defect("B-46")
 
 
 def test_a_replica_moves_while_it_is_written_and_moves_back() -> None:

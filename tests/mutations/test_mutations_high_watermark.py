@@ -1,86 +1,37 @@
 """What happens without the rules about the high watermark and what clients learn of it."""
 
+from harness.defects.playing import play
+from harness.defects.schedules.high_watermark import (
+    a_last_known_leader_comes_back_shorter,
+)
+from harness.defects.story import Story
 from harness.history.op import Outcome
 from tests.mutations.coverage import shows
-from tests.mutations.mutation_story import Story, expect_defect, play
+from tests.mutations.expectation import expect_defect
 from tests.unit.system_under_test.broker.replica_fakes import Broker
-
-
-def alone(story: Story) -> list[object]:
-    """Ten records are everywhere; then 2 and, after it, 3 are fenced, and 1 is alone in the ISR."""
-    story.begin()
-    tokens = []
-    for broker, left in ((2, (1, 3)), (3, (1,))):
-        tokens.append(story.isolate(broker))
-        story.wait(fenced=(broker,), isr=left)
-    story.until(lambda: story.partition(1).leadership.state.isr == (1,))
-    return tokens
-
 
 # --- HW-1
 
 
-def a_lone_leader_commits(story: Story) -> None:
-    """B-18: below min ISR the leader alone moves the high watermark, and a consumer reads what only it has."""
-    tokens = alone(story)
-    story.append_ok(acks=1)
-    story.run_ms(50)
-    story.poll()
-    story.kill(1)
-    story.wait(fenced=(1,))
-    story.heal(*tokens)
-    story.wait(has_leader=True)
-
-
 @shows("HW-1", "B-18")
 def test_a_high_watermark_that_moves_below_min_isr_exposes_records_that_disappear() -> None:
-    expect_defect("B-18", a_lone_leader_commits)
+    expect_defect("B-18")
 
 
 # --- HW-9
 
 
-def a_new_leader_has_a_tail(story: Story) -> None:
-    """B-23: broker 2 has records that 3 lacks, and becomes leader."""
-    story.begin()
-    story.hold("FetchResponse", 1, 3)
-    story.begin_append()
-    story.until(lambda: story.log_end(2) == 11)
-    cut = story.cut(2, 3)
-    story.kill(1)
-    story.wait(fenced=(1,), leader=2)
-    client = story.new_client(asks=2)
-    story.until(lambda: story.partition(2).is_leader)
-    for _ in range(12):
-        story.poll(client)
-    story.kill(2)
-    story.wait(fenced=(2,))
-    story.heal(cut)
-    story.wait(leader=3)
-
-
 @shows("HW-9", "B-23")
 def test_a_new_leader_that_trusts_its_log_end_exposes_records_that_disappear() -> None:
-    expect_defect("B-23", a_new_leader_has_a_tail)
+    expect_defect("B-23")
 
 
 # --- HW-4, HW-4-ELIGIBLE
 
 
-def a_replica_stops_in_order(story: Story) -> None:
-    """B-44: a follower shuts down cleanly; the others have everything and need not wait for it."""
-    story.begin()
-    story.stop(2)
-    began_ms = story.world.now / 1e6
-    story.append_ok()
-    if story.world.now / 1e6 - began_ms > 200:
-        story.complaints.append("an append had to wait for a replica that is gone")
-    story.start(2)
-
-
 @shows("HW-4-ELIGIBLE", "B-44")
 def test_a_high_watermark_that_waits_for_a_stopped_replica_delays_appends() -> None:
-    expect_defect("B-44", a_replica_stops_in_order)
+    expect_defect("B-44")
 
 
 def chase(*without: str) -> Broker:
@@ -130,21 +81,9 @@ def test_without_hw_5_a_leaders_high_watermark_moves_back() -> None:
 # --- HW-7, HW-8
 
 
-def a_last_known_leader_comes_back_shorter(story: Story) -> None:
-    """With min ISR 1 broker 1 may commit alone. It loses half of its log, and is the only one left to lead."""
-    tokens = alone(story)
-    story.run_ms(600)
-    story.power(1, keep_records=5)
-    story.wait(fenced=(1,), leader=-1)
-    story.start(1)
-    story.wait(leader=1)
-    story.heal(*tokens)
-    story.wait(unfenced=(2, 3))
-
-
 @shows("HW-7", "B-50")
 def test_a_high_watermark_above_the_log_end_after_a_truncation_breaks_an_invariant() -> None:
-    expect_defect("B-50", a_last_known_leader_comes_back_shorter, min_isr=1)
+    expect_defect("B-50")
 
 
 @shows("HW-8")
@@ -172,7 +111,7 @@ def the_log_end_of_a_new_leader_is_queried(story: Story) -> None:
     story.until(lambda: story.partition(2).is_leader)
     response = story.latest(story.new_client(asks=2))
     if response.outcome is Outcome.OK and response.offset is not None and response.offset < 11:
-        story.complaints.append("a committed record is not counted any more")
+        story.complain("a committed record is not counted any more")
 
 
 @shows("LO-1")

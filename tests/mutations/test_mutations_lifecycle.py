@@ -5,15 +5,20 @@ import random
 
 import pytest
 
+from harness.defects.playing import play
+from harness.defects.schedules.high_watermark import alone
+from harness.defects.schedules.lifecycle import (
+    a_leader_is_back_before_it_was_fenced,
+    a_marker_of_an_earlier_stop_survives,
+)
+from harness.defects.story import Story
 from system_under_test.config import LogConfig, NodeConfig, Voter
 from system_under_test.log import LogManager
 from system_under_test.rules import Rules
 from tests import controller_story
 from tests.memory_storage import MemoryStorage
 from tests.mutations.coverage import shows
-from tests.mutations.mutation_story import Story, expect_defect, play
-from tests.mutations.test_mutations_controller import the_last_replica_loses_its_tail
-from tests.mutations.test_mutations_high_watermark import alone
+from tests.mutations.expectation import expect_defect
 
 MARKER = "data/.kafka_cleanshutdown"
 
@@ -22,7 +27,7 @@ MARKER = "data/.kafka_cleanshutdown"
 
 @shows("B-00")
 def test_the_last_replica_standing_bug_needs_no_defect_where_elr_is_off() -> None:
-    expect_defect("B-00", the_last_replica_loses_its_tail)
+    expect_defect("B-00")
 
 
 # --- REG-3, ELR-4
@@ -30,40 +35,20 @@ def test_the_last_replica_standing_bug_needs_no_defect_where_elr_is_off() -> Non
 
 @shows("REG-3", "B-25")
 def test_without_detecting_an_unclean_registration_a_truncated_log_leads() -> None:
-    expect_defect("B-25", the_last_replica_loses_its_tail)
+    expect_defect("B-25")
 
 
 @shows("ELR-4", "B-27")
 def test_an_unclean_registration_that_keeps_its_elr_membership_lets_a_truncated_log_lead() -> None:
-    expect_defect("B-27", the_last_replica_loses_its_tail)
+    expect_defect("B-27")
 
 
 # --- REG-2 with CS-3
 
 
-def a_marker_of_an_earlier_stop_survives(story: Story) -> None:
-    """B-26: 1 stopped cleanly once; later it is the only ISR member, loses power, and has the old marker."""
-    story.begin()
-    story.stop(1)
-    story.start(1)
-    story.wait(isr=(1, 2, 3), unfenced=(1,))
-    story.append_ok(5, client=story.new_client(asks=2))
-    story.until(lambda: story.log_end(1) == 15)
-    tokens = [story.isolate(2)]
-    story.wait(fenced=(2,), isr=(1, 3), leader=1)
-    tokens.append(story.isolate(3))
-    story.wait(fenced=(3,), isr=(1,))
-    story.power(1, keep_records=12)
-    story.wait(fenced=(1,))
-    story.start(1)
-    story.wait(unfenced=(1,))
-    story.heal(*tokens)
-    story.wait(unfenced=(2, 3), has_leader=True)
-
-
 @shows("REG-2", "CS-3", "B-26")
 def test_trusting_any_clean_shutdown_marker_lets_a_truncated_log_lead() -> None:
-    expect_defect("B-26", a_marker_of_an_earlier_stop_survives)
+    expect_defect("B-26")
 
 
 def test_either_of_the_two_rules_about_old_markers_suffices() -> None:
@@ -208,22 +193,9 @@ def test_a_second_incarnation_accepted_within_the_session_leads_with_an_empty_lo
     assert "A" in ending.codes, ending
 
 
-def a_leader_is_back_before_it_was_fenced(story: Story) -> None:
-    """B-33: its session is over, but the controller has not acted on that yet."""
-    story.begin()
-    story.delay_fencing()
-    before = story.cluster.metadata.brokers[1].broker_epoch
-    story.power(1, keep_records=0)
-    story.start(1)
-    story.until(lambda: story.cluster.metadata.brokers[1].broker_epoch != before)
-    story.fence_in_time()
-    story.wait(unfenced=(1,), has_leader=True)
-    story.run_ms(200)
-
-
 @shows("REG-4", "B-33")
 def test_a_registration_that_does_not_clean_the_isr_lets_an_empty_log_lead() -> None:
-    expect_defect("B-33", a_leader_is_back_before_it_was_fenced)
+    expect_defect("B-33")
 
 
 def test_in_3_9_registration_does_not_clean_the_isr() -> None:
@@ -235,23 +207,6 @@ def test_in_3_9_registration_does_not_clean_the_isr() -> None:
 # --- LIFE-1
 
 
-def a_broker_acts_on_old_metadata(story: Story) -> None:
-    """B-42: 1 lost its tail; 2 leads; 1 is back, and its metadata still name it as leader."""
-    story.begin()
-    story.power_keeping_metadata(1, keep_records=5)
-    story.wait(fenced=(1,), leader=2)
-    stalled = story.stall_metadata(1)
-    story.start(1)
-    story.run_ms(300)
-    story.append(5, acks=1, client=story.new_client(asks=1))
-    story.heal(stalled)
-    story.wait(isr=(1, 2, 3))
-    story.kill(2)
-    story.wait(fenced=(2,), leader=1)
-    story.until(lambda: story.partition(1).is_leader)
-    story.read(story.new_client(asks=3))
-
-
 @shows("LIFE-1", "B-42")
 def test_a_broker_that_acts_on_old_metadata_writes_diverging_records_in_its_old_epoch() -> None:
-    expect_defect("B-42", a_broker_acts_on_old_metadata)
+    expect_defect("B-42")

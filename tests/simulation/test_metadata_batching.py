@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from harness.defects.playing import play
+from harness.defects.story import Story
 from harness.scenarios import steps
 from harness.scenarios.steps import HoldMetadata, ReleaseMetadata, ScenarioStuck
-from tests.mutations.mutation_story import Story, play
 
 
 def run_steps(story: Story, *script: steps.Step, cluster: Any = None) -> None:

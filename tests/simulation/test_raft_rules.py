@@ -9,7 +9,6 @@ from itertools import permutations
 import pytest
 
 from system_under_test.invariants import InvariantViolation
-from system_under_test.raft import fetcher
 from tests.simulation.raft_story import QuorumStory, worlds_closed
 
 __all__ = ["worlds_closed"]
@@ -90,16 +89,17 @@ def test_without_raft_2_a_committed_record_is_replaced() -> None:
         a_follower_loses_power_after_its_acknowledgement(off=["RAFT-2"])
 
 
-def figure_8(off: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> QuorumStory:
+def figure_8(off: Sequence[str]) -> QuorumStory:
     """B-37: a record of an old epoch reaches a majority, and is still replaced by a newer one.
 
     `first` has X of epoch 1 alone; `second` has a record of epoch 2 at the same offset alone; `first` leads
     epoch 3 and replicates X to `third`, but not yet anything of epoch 3. Then `first` is gone, and `second`
     wins, because its last epoch is newer than that of X.
     """
-    # So that X travels alone.
-    monkeypatch.setattr(fetcher, "METADATA_MAX_BATCH_BYTES", fetcher.ONE_BATCH)
     story = QuorumStory(off=off)
+    # So that X travels alone.
+    for node in story.world.nodes.values():
+        node.host.random.always.add("raft-fetch-one-batch")
     first = story.await_leader()
     story.await_converged()
     start = story.raft(first).log_end_offset
@@ -138,16 +138,14 @@ def figure_8(off: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> QuorumStory
     return story
 
 
-def test_a_record_of_an_old_epoch_alone_is_not_committed_by_its_majority(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    story = figure_8((), monkeypatch)
+def test_a_record_of_an_old_epoch_alone_is_not_committed_by_its_majority() -> None:
+    story = figure_8(())
     assert story.ledger.values() == ["Y"]
 
 
-def test_without_raft_7_a_committed_record_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_raft_7_a_committed_record_is_replaced() -> None:
     with pytest.raises(InvariantViolation, match="INV-5"):
-        figure_8(["RAFT-7"], monkeypatch)
+        figure_8(["RAFT-7"])
 
 
 def a_voter_that_missed_a_commit_stands_for_leader(seed: int, off: Sequence[str]) -> QuorumStory:

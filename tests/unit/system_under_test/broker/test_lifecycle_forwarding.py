@@ -5,17 +5,13 @@ from typing import Any
 
 import pytest
 
+from harness.defects.requests import elect_request, reassign_request
 from system_under_test.broker.forwarding import FORWARDED, ControllerForwarder, refuse
 from system_under_test.broker.tasks import TaskScope, Waker
 from system_under_test.config import FAST_TIMINGS
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import create_topics_request, millis
-from tests.controller_story import (
-    elect_request,
-    list_request,
-    partitions_request,
-    reassign_request,
-)
+from tests.controller_story import list_request, partitions_request
 from tests.unit.system_under_test.broker.node_fakes import ScriptedChannel, now_ms, run_virtually
 
 

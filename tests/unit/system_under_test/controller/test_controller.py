@@ -2,6 +2,7 @@
 
 import pytest
 
+from harness.defects.requests import elect_request, reassign_request
 from system_under_test.config import FAST_TIMINGS
 from system_under_test.invariants import InvariantViolation
 from system_under_test.metadata.image import ClusterImage
@@ -20,11 +21,9 @@ from system_under_test.protocol.messages import (
 from tests.controller_story import (
     alter_request,
     create_request,
-    elect_request,
     heartbeat_request,
     list_request,
     partitions_request,
-    reassign_request,
     registration_request,
 )
 from tests.unit.system_under_test.controller.controller_fakes import (

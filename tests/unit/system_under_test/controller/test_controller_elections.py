@@ -2,11 +2,12 @@
 
 import pytest
 
+from harness.defects.requests import elect_request
 from system_under_test.config import FAST_TIMINGS
 from system_under_test.controller import leader_elections
 from system_under_test.controller.leader_elections import balance_leaders, elect_leaders
 from system_under_test.protocol.errors import ErrorCode
-from tests.controller_story import create_request, elect_request
+from tests.controller_story import create_request
 from tests.unit.system_under_test.controller.controller_fakes import Node, sleep_ms, virtually
 from tests.unit.system_under_test.controller.decisions import ELR_OFF, ELR_ON, started
 

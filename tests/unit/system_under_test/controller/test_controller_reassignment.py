@@ -2,12 +2,13 @@
 
 import pytest
 
+from harness.defects.requests import reassign_request
 from system_under_test.config import PROFILES
 from system_under_test.controller.assignment import Assignment, complete
 from system_under_test.controller.reassignment import alter_reassignments
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.rules import Rules
-from tests.controller_story import Story, policy_of, reassign_request
+from tests.controller_story import Story, policy_of
 from tests.unit.system_under_test.controller.decisions import ELR_OFF, ELR_ON
 
 

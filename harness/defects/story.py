@@ -1,122 +1,39 @@
-"""Stories about defects: a real cluster in the simulated world, directed faults, a history, and a verdict.
+"""A story: a cluster in the simulated world to which a schedule lets things happen, one after the other.
 
-A plot is a function that gets a `Story` and lets things happen, one after the other. `play` runs it between the
-start and the final phase of an ordinary run, so that the same kernels judge it that judge every run. A plot is
-played three times: with all rules (it must end well), without the rule and with the invariant monitor (which must
-object), and without either (the clients must see the harm).
-
-Brokers are 1, 2, 3, the partition is "t-0" with the replicas 1, 2, 3 in this order and broker 1 as its first
-leader. Nothing is fsynced unless something is stopped cleanly.
+Clients append and read as those of any run do, and the run has a final phase, so that the same kernels judge it
+that judge every run. Brokers are 1, 2, 3, the partition is "t-0" with the replicas 1, 2, 3 in this order and
+broker 1 as its first leader. Nothing is fsynced unless something is stopped cleanly.
 """
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any
 
-from checkers.examples import PRODUCED_BY
-from checkers.kernels.compose import judge_run
 from harness.contracts.metadata import PartitionState
-from harness.contracts.run_context import context_from_facts
-from harness.contracts.verdict import Judgement, Validity, Verdict
+from harness.defects.requests import elect_request, min_isr_request, reassign_request
 from harness.history.op import Completion, Outcome
 from harness.history.writer import HistoryWriter
-from harness.runs.experiment import ClusterConfig, Experiment, TopicConfig
+from harness.runs.experiment import Experiment
 from harness.runs.phases import RunRecorder
 from harness.runs.result import RunResult
 from harness.runs.simulated import SimulatedRun
 from harness.scenarios.steps import Wait
 from nemesis.fault import Fault
+from nemesis.shapes import plane_of
 from nemesis.simulated.processes import kept_bytes
-from system_under_test.config import DEFAULT_PROFILE
-from system_under_test.controller.configs import SET
-from system_under_test.defects import DEFECTS, Defect
-from system_under_test.metadata.image import MIN_ISR_CONFIG, TOPIC_RESOURCE
 from system_under_test.protocol.entities import fetch_of, fetch_partition, fetch_topic
 from system_under_test.protocol.messages import (
     alter_partition_request,
     fetch_request,
-    incremental_alter_configs_request,
     millis,
 )
-from tests.controller_story import elect_request, reassign_request
-from tests.simulation.network_helpers import around, between, on_planes
 from workloads.append import AppendConfig, AppendProcess, AppendWorkload
 
 TOPIC = "t"
 PARTITION = "t-0"
 SERVER_PLANES = ("inter-broker", "controller")
 WAIT_LIMIT_S = 15
-CODE_OF = {
-    "lost-acked-write": "A",
-    "visible-regress": "V",
-    "divergent-value": "D",
-    "corrupt-record": "C",
-}
-"""Letters of `defects.LETTERS` for what checkers call by name."""
-
 Plot = Callable[["Story"], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """What a plot came to.
-
-    Attributes:
-        verdict: As of any run.
-        complaints: What the plot itself found unavailable or too late.
-    """
-
-    result: RunResult
-    verdict: Verdict
-    complaints: tuple[str, ...]
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether the run has no problem."""
-        return self.verdict.validity is Validity.VALID and not self.complaints
-
-    @property
-    def forbidden(self) -> frozenset[str]:
-        """Identifiers of the anomalies that break a promise."""
-        return frozenset(
-            anomaly.id
-            for anomaly in self.verdict.anomalies
-            if anomaly.judgement is Judgement.FORBIDDEN
-        )
-
-    @property
-    def invariants(self) -> frozenset[str]:
-        """Identifiers of the invariants that were found broken."""
-        return frozenset(
-            word.rstrip(":")
-            for text in self.result.violations
-            for word in text.split()
-            if word.startswith("INV-")
-        )
-
-    @property
-    def codes(self) -> frozenset[str]:
-        """Letters of `defects.LETTERS` for what clients saw."""
-        seen = {CODE_OF[identifier] for identifier in self.forbidden if identifier in CODE_OF}
-        if self.result.stuck or self.complaints:
-            seen.add("L")
-        return frozenset(seen)
-
-    def marks(self, name: str) -> int:
-        """Returns how often a rare branch was taken."""
-        count: int = self.result.tables["marks"].column("mark").to_pylist().count(name)
-        return count
-
-    def __str__(self) -> str:
-        return "; ".join(
-            [
-                str(self.verdict.validity),
-                *self.verdict.reasons,
-                *self.result.violations,
-                *self.complaints,
-            ]
-        )
+"""What happens in a story."""
 
 
 class Story:
@@ -124,7 +41,8 @@ class Story:
 
     Attributes:
         producer, consumer: A client each; both remember the leader that they learned last.
-        complaints: See `Ending`.
+        complaints: What the schedule itself found unavailable or too late.
+        codes: Letters of `defects.LETTERS` for the complaints.
         loses_unsynced_only: Whether a power cut takes only what was not synced, whatever the plot requests.
     """
 
@@ -136,6 +54,8 @@ class Story:
         self.nemesis = self.run.nemesis
         self.result = self.run.result
         workload = self.run.phases.workload
+        assert isinstance(experiment.workload, AppendConfig)
+        self._append_config = experiment.workload
         assert isinstance(workload, AppendWorkload)
         self.ids = workload.process_ids
         self._plot = plot
@@ -143,6 +63,7 @@ class Story:
         self._fault_count = 0
         self._client_count = 0
         self.complaints: list[str] = []
+        self.codes: set[str] = set()
         self.loses_unsynced_only = False
         self.producer: AppendProcess
         self.consumer: AppendProcess
@@ -162,6 +83,11 @@ class Story:
         self._plot(self)
         self.run.drive(self.run.phases.final(), self.experiment.final_phase_ms)
         self.result.final_phase_complete = True
+
+    def complain(self, sentence: str, code: str = "L") -> None:
+        """Notes what a client would complain about, with its letter of `defects.LETTERS`."""
+        self.complaints.append(sentence)
+        self.codes.add(code)
 
     # -- time
 
@@ -197,7 +123,7 @@ class Story:
         bootstrap = self.cluster.bootstrap
         process = AppendProcess(
             self.cluster.client_host(host),
-            self.experiment.workload,
+            self._append_config,
             RunRecorder(self.cluster.now_ns, self.run.history),
             run_id=self.run.seed,
             topic_partitions=self.experiment.topic.topic_partitions(),
@@ -400,38 +326,26 @@ class Story:
     def delay_fencing(self) -> None:
         """Lets controllers act upon the end of a session later than they could."""
         for name in self.cluster.controllers:
-            self.world.nodes[name].host.random.buggify = lambda point: point == "late-fencing"
+            self.world.nodes[name].host.random.always.add("late-fencing")
 
     def merge_metadata(self, broker: int) -> None:
-        """Lets a broker apply all metadata that it has got as one change (META-3)."""
+        """From now on a broker applies all metadata that it has got as one change (META-3)."""
         node = self.world.nodes[node_name(broker)]
-        node.host.random.buggify = lambda point: point == "metadata-batch"
+        node.host.random.always.add("metadata-batch")
+
+    def apply_metadata_at_once(self, broker: int) -> None:
+        """Ends `merge_metadata`."""
+        self.world.nodes[node_name(broker)].host.random.always.discard("metadata-batch")
 
     def set_min_isr(self, min_isr: int) -> None:
         """Sets `min.insync.replicas` of the topic."""
-        change = incremental_alter_configs_request
-        response = self.send_to_controller(
-            change.IncrementalAlterConfigsRequest(
-                validate_only=False,
-                resources=(
-                    change.AlterConfigsResource(
-                        resource_type=TOPIC_RESOURCE,
-                        resource_name=TOPIC,
-                        configs=(
-                            change.AlterableConfig(
-                                name=MIN_ISR_CONFIG, config_operation=SET, value=str(min_isr)
-                            ),
-                        ),
-                    ),
-                ),
-            )
-        )
+        response = self.send_to_controller(min_isr_request(TOPIC, min_isr))
         assert response.responses[0].error_code == 0, response
 
     def fence_in_time(self) -> None:
         """Ends `delay_fencing`."""
         for name in self.cluster.controllers:
-            del self.world.nodes[name].host.random.buggify
+            self.world.nodes[name].host.random.always.discard("late-fencing")
 
     def stop(self, *nodes: int) -> None:
         """Stops cleanly, one after the other."""
@@ -461,9 +375,12 @@ class Story:
     def move(self, *brokers: int) -> None:
         """Moves the replicas of brokers to the second log directory, or back to the first."""
         for broker in brokers:
-            before = self.directory(broker)
-            self._fault("move_replica", (broker,), partition=PARTITION)
-            self.until(lambda broker=broker, before=before: self.directory(broker) != before)
+            self._move(broker)
+
+    def _move(self, broker: int) -> None:
+        before = self.directory(broker)
+        self._fault("move_replica", (broker,), partition=PARTITION)
+        self.until(lambda: self.directory(broker) != before)
 
     def directory(self, broker: int) -> str:
         """Returns the log directory in which a running broker has its replica."""
@@ -488,13 +405,19 @@ class Story:
     def isolate(self, node: int, planes: Collection[str] = SERVER_PLANES) -> Any:
         """Cuts a node off from the other servers; clients still reach it."""
         name = node_name(node)
-        pairs = on_planes(self.world, planes, around(self.world, name))
+        kinds = {each: one.kind for each, one in self.world.nodes.items()}
+        pairs = [
+            pair
+            for other, kind in kinds.items()
+            if other != name and plane_of(kinds[name], kind) in planes
+            for pair in ((name, other), (other, name))
+        ]
         return self.world.network.stall(f"isolate {name}", pairs)
 
     def cut(self, a: int, b: int) -> Any:
         """Cuts the link between two nodes."""
-        ends = node_name(a), node_name(b)
-        return self.world.network.stall(f"cut {' '.join(ends)}", between(*ends))
+        one, other = node_name(a), node_name(b)
+        return self.world.network.stall(f"cut {one} {other}", ((one, other), (other, one)))
 
     def cut_from_controllers(self, node: int) -> Any:
         """Cuts a broker off from all controllers; it is fenced soon."""
@@ -567,10 +490,19 @@ class Story:
         end: int = self.partition(node).replica.log_end_offset if self.has_replica(node) else -1
         return end
 
+    def is_running(self, broker: int) -> bool:
+        """Whether a broker with this id runs; -1 for no broker."""
+        return broker != -1 and self.broker(broker) is not None
+
+    def quorum(self, controller: int) -> Any:
+        """Returns a running controller's member of the metadata quorum."""
+        node: Any = self.world.nodes[node_name(controller)]
+        return node.process.raft
+
     def leads_quorum(self, controller: int) -> bool:
         """Whether a running controller leads the metadata quorum, as far as it knows."""
-        node = self.world.nodes[node_name(controller)]
-        return bool(node.is_alive and node.process.raft.is_leader)
+        is_alive = self.world.nodes[node_name(controller)].is_alive
+        return is_alive and bool(self.quorum(controller).is_leader)
 
     def knows_active(self, broker: int, other: int) -> bool:
         """Whether a running broker has heard that another one may join ISRs."""
@@ -580,89 +512,3 @@ class Story:
 def node_name(node: int) -> str:
     """Returns the name of a broker (1 ...) or controller (11 ...)."""
     return f"c{node}" if node > 10 else f"b{node}"
-
-
-def play(
-    plot: Plot,
-    *off: str,
-    profile: str = DEFAULT_PROFILE,
-    min_isr: int = 2,
-    brokers: int = 3,
-    log_dirs: int = 1,
-    is_watched: bool = True,
-    final_phase_ms: int = 8000,
-    properties: Mapping[str, str] | None = None,
-) -> Ending:
-    """Plays a plot and judges it.
-
-    Args:
-        plot: What happens.
-        off: Rules that are switched off.
-        profile: Of the cluster.
-        min_isr: Of the topic.
-        brokers: How many there are; the partition begins on the first three.
-        log_dirs: Of each broker.
-        is_watched: Whether the invariant monitor is active; a violation ends the run.
-        final_phase_ms: Bound on healing and catching up.
-        properties: Kafka's properties of the nodes.
-    """
-    experiment = Experiment(
-        name="mutation",
-        profile=profile,
-        weather="calm",
-        final_phase_ms=final_phase_ms,
-        cluster=ClusterConfig(brokers=brokers, log_dirs=log_dirs),
-        topic=TopicConfig(name=TOPIC, min_insync_replicas=min_isr),
-        workload=AppendConfig(processes=12, request_timeout_ms=4000),
-        disabled_rules=tuple(off),
-        properties=properties or {},
-    )
-    story = Story(plot, experiment, is_watched=is_watched)
-    result = story.to_its_end()
-    recorded = context_from_facts(result.tables["run_facts"])
-    assert recorded is not None
-    context = replace(recorded, acked_during_faults_min=0)
-    verdict = judge_run(result.tables, context)
-    return Ending(result=result, verdict=verdict, complaints=tuple(story.complaints))
-
-
-def expect_defect(
-    defect_id: str,
-    plot: Plot,
-    *,
-    min_isr: int = 2,
-    brokers: int = 3,
-    log_dirs: int = 1,
-    properties: Mapping[str, str] | None = None,
-) -> Ending:
-    """Plays a plot with and without a defect of the table, and compares it with the table.
-
-    With all rules the run is clean. With the defect the monitor finds the documented invariant violation, if the
-    table has one; without the monitor, clients see all documented anomalies.
-
-    Returns:
-        What clients saw.
-    """
-    defect: Defect = DEFECTS[defect_id]
-    played = partial(
-        play,
-        plot,
-        profile=defect.profile,
-        min_isr=min_isr,
-        brokers=brokers,
-        log_dirs=log_dirs,
-        properties=properties,
-    )
-    if defect.rules:
-        control = played()
-        assert control.is_clean, f"all rules apply, yet: {control}"
-    if defect.invariants:
-        watched = played(*defect.rules)
-        assert watched.invariants & set(defect.invariants), f"the monitor found only: {watched}"
-    unwatched = played(*defect.rules, is_watched=False)
-    named = {name for name, producers in PRODUCED_BY.items() if defect_id in producers}
-    shown = {anomaly.id for anomaly in unwatched.verdict.anomalies}
-    assert named <= shown, f"docs/anomalies.md names it for {named - shown}, which are not there"
-    if defect.anomalies:
-        assert unwatched.codes >= set(defect.anomalies), f"clients saw only: {unwatched}"
-    return unwatched
