@@ -114,7 +114,7 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """What a leader reported in its epoch.
+    """What a leader reported in its epoch; if it cut its own log, what it reported before or after that.
 
     Shape:
         at_ns, high_watermark: one row per report; the high watermark only grows.
@@ -210,27 +210,32 @@ class ReplicaLogs:
 
     @cached_property
     def terms(self) -> tuple[Term, ...]:
-        """The leaders' terms, by epoch; of two leaders in one epoch, both."""
+        """The leaders' terms, by epoch; of two leaders in one epoch, both.
+
+        A leader that cuts its log begins another term in the same epoch: it writes at the same offsets again.
+        """
         terms = []
         for broker, rows in self._rows.items():
             lead = np.flatnonzero(rows.is_leader)
             epochs = rows.epoch[lead]
             before = np.concatenate(([0], rows.end[:-1]))
             for epoch in np.unique(epochs).tolist():
-                mine = lead[epochs == epoch]
-                wrote = mine[(rows.kind[mine] == _APPEND) & (rows.end[mine] > before[mine])]
-                terms.append(
-                    Term(
-                        epoch=epoch,
-                        broker=broker,
-                        until_ns=int(np.append(rows.at_ns, INF_NS)[mine[-1] + 1]),
-                        at_ns=rows.at_ns[mine],
-                        high_watermark=np.maximum.accumulate(rows.high_watermark[mine]),
-                        write_ns=rows.at_ns[wrote],
-                        write_begin=before[wrote],
-                        write_end=np.maximum.accumulate(rows.end[wrote]),
+                all_mine = lead[epochs == epoch]
+                cuts = np.flatnonzero(np.diff(rows.end[all_mine]) < 0) + 1
+                for mine in np.split(all_mine, cuts):
+                    wrote = mine[(rows.kind[mine] == _APPEND) & (rows.end[mine] > before[mine])]
+                    terms.append(
+                        Term(
+                            epoch=epoch,
+                            broker=broker,
+                            until_ns=int(np.append(rows.at_ns, INF_NS)[mine[-1] + 1]),
+                            at_ns=rows.at_ns[mine],
+                            high_watermark=np.maximum.accumulate(rows.high_watermark[mine]),
+                            write_ns=rows.at_ns[wrote],
+                            write_begin=before[wrote],
+                            write_end=rows.end[wrote],
+                        )
                     )
-                )
         return tuple(sorted(terms, key=lambda term: (term.epoch, int(term.at_ns[0]), term.broker)))
 
     @cached_property

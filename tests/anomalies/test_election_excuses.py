@@ -178,6 +178,36 @@ def test_a_follower_of_a_leader_that_cut_its_log_is_not_taken_to_have_what_was_c
     assert judgements(verdict, "lost-acked-write") == {FORBIDDEN: 1}
 
 
+def test_what_a_leader_wrote_again_after_it_cut_its_log_is_a_record_of_its_epoch() -> None:
+    """Op 2 was not committed and is cut. Op 0 takes its place; broker 2 has it, and leads after op 1 was given up."""
+    verdict = judged(
+        [
+            append(2, None, at=1, outcome="info"),
+            append(0, 0, at=5, acks=1),
+            append(1, 0, at=12),
+            *final_read(40, 0),
+        ],
+        [
+            state(1, 1, [1, 2, 3], epoch=0),
+            state(10, 3, [3], epoch=1),
+            state(20, 2, [2], epoch=2, flagged=True),
+        ],
+        replicas=[
+            leads(1, 1, 1, hw=0, epoch=0, cause="append"),
+            leads(3, 1, 0, hw=0, epoch=0, cause="truncate"),
+            leads(5, 1, 1, hw=0, epoch=0, cause="append"),
+            replica(7, 2, 1),
+            replica(7, 3, 0),
+            leads(12, 3, 1, hw=0, epoch=1, cause="append"),
+            leads(13, 3, 1, hw=1, epoch=1, cause="high-watermark"),
+            leads(21, 2, 1, hw=0, epoch=2, cause="role"),
+            leads(30, 2, 1, hw=1, epoch=2, cause="high-watermark"),
+        ],
+    )
+    assert verdict.validity == Validity.VALID, verdict.reasons
+    assert judgements(verdict, "lost-acked-write") == {EXCUSED: 1}
+
+
 def test_a_delayed_acknowledgement_does_not_blame_the_record_that_stayed() -> None:
     """Op 1 was written before the election and acknowledged after op 2, which has its offset. Nothing was read."""
     calls = [FIRST_TWO[0], replace(FIRST_TWO[1], res=200), append(2, 1, at=110)]

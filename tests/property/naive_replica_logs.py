@@ -41,7 +41,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reign:
-    """The rows of one leader in one epoch."""
+    """The rows of one leader in one epoch, up to where it cut its own log, or from there on."""
 
     epoch: int
     broker: int
@@ -51,11 +51,9 @@ class Reign:
     @property
     def writes(self) -> Iterator[tuple[int, int, int]]:
         """When it wrote, and the first offset and the one after the last."""
-        stop = -1
         for moment in self.moments:
             if moment.row["cause"] == "append" and moment.grew:
-                stop = max(stop, len(moment.log))
-                yield moment.row["at_ns"], moment.grew_from, stop
+                yield moment.row["at_ns"], moment.grew_from, len(moment.log)
 
 
 class NaiveLogs:
@@ -106,13 +104,13 @@ class NaiveLogs:
                     for at, moment in enumerate(replica.moments)
                     if moment.row["role"] == "leader" and moment.row["leader_epoch"] == epoch
                 ]
-                if mine:
-                    after = replica.moments[mine[-1][0] + 1 :]
+                for part in _parts(mine):
+                    after = replica.moments[part[-1][0] + 1 :]
                     yield Reign(
                         epoch=epoch,
                         broker=broker,
                         until_ns=after[0].row["at_ns"] if after else INF_NS,
-                        moments=tuple(moment for _, moment in mine),
+                        moments=tuple(moment for _, moment in part),
                     )
 
     def _until(self, broker: int, at_ns: int) -> list[Moment]:
@@ -192,6 +190,18 @@ class NaiveLogs:
                 epoch, is_exact = self.leaders[reign.epoch](offset)
                 return epoch if is_exact else ANY_EPOCH, times[0], reign.epoch
         return ANY_EPOCH, INF_NS, -1
+
+
+def _parts(mine: list[tuple[int, Moment]]) -> Iterator[list[tuple[int, Moment]]]:
+    """Cuts a leader's rows where its log became shorter."""
+    part: list[tuple[int, Moment]] = []
+    for at, moment in mine:
+        if part and len(moment.log) < len(part[-1][1].log):
+            yield part
+            part = []
+        part.append((at, moment))
+    if part:
+        yield part
 
 
 def _marks(reign: Reign) -> Iterator[tuple[int, int]]:
