@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tests.checker_mutants.mutants import ROOT, Mutant, first_lines
+from tests.checker_mutants.mutants import ROOT, Mutant, first_lines, function_digests
 
 CALLS_MAX = 60
 """Of one function in one test, whose lines are noted."""
@@ -96,22 +96,40 @@ class LineCounter:
         return executed
 
 
-def kept(path: Path) -> dict[str, Any]:
-    """Returns what an earlier run measured and is still true, by test: what belongs to files that did not change.
+def kept(path: Path, modules: Sequence[str]) -> dict[str, Any]:
+    """Returns what an earlier run measured and is still true, by test.
 
-    Another change may make the lines wrong. Then a mutant meets too few tests, and may survive for that reason.
+    That is what belongs to a test file that did not change, and executes no function that did: that one may call
+    others now.
     """
-    content = json.loads(path.read_text()) if path.exists() else {"files": {}, "tests": {}}
-    same = {file for file, digest in content["files"].items() if digest == _digest(file)}
-    tests: dict[str, Any] = content["tests"]
-    return {test: lines for test, lines in tests.items() if test.partition("::")[0] in same}
+    content = json.loads(path.read_text()) if path.exists() else {}
+    same = {file for file, digest in content.get("files", {}).items() if digest == _digest(file)}
+    now = {module: function_digests(module) for module in modules}
+    then = content.get("functions", {})
+    changed = {
+        (module, name)
+        for module, digests in then.items()
+        for name, digest in digests.items()
+        if now.get(module, {}).get(name) != digest
+    }
+    return {
+        test: found
+        for test, found in content.get("tests", {}).items()
+        if then
+        and test.partition("::")[0] in same
+        and changed.isdisjoint((m, name) for m, names in found["lines"].items() for name in names)
+    }
 
 
-def keep(path: Path, tests: dict[str, Any]) -> None:
+def keep(path: Path, tests: dict[str, Any], modules: Sequence[str]) -> None:
     """Writes what was measured."""
     path.parent.mkdir(parents=True, exist_ok=True)
     files = sorted({test.partition("::")[0] for test in tests})
-    content = {"files": {file: _digest(file) for file in files}, "tests": tests}
+    content = {
+        "files": {file: _digest(file) for file in files},
+        "functions": {module: function_digests(module) for module in modules},
+        "tests": tests,
+    }
     # Another run may read it at any time.
     unfinished = path.with_suffix(f".{os.getpid()}")
     unfinished.write_text(json.dumps(content))

@@ -230,11 +230,25 @@ def _first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def first_lines(module: str) -> dict[str, int]:
     """Returns the first line of every function of a module or of one of its classes, by qualified name."""
+    return {name: first for name, (first, _) in _functions(module).items()}
 
-    def within(body: list[ast.stmt], scope: str) -> Iterator[tuple[str, int]]:
+
+def function_digests(module: str) -> dict[str, str]:
+    """Returns a digest of the text of every such function, by qualified name."""
+    lines = (ROOT / module).read_text().splitlines()
+    return {
+        name: sha256("\n".join(lines[first - 1 : last]).encode()).hexdigest()[:12]
+        for name, (first, last) in _functions(module).items()
+    }
+
+
+def _functions(module: str) -> dict[str, tuple[int, int]]:
+    """Returns the first and last line of every function of a module or of one of its classes."""
+
+    def within(body: list[ast.stmt], scope: str) -> Iterator[tuple[str, tuple[int, int]]]:
         for node in body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield scope + node.name, _first_line(node)
+                yield scope + node.name, (_first_line(node), node.end_lineno or node.lineno)
             elif isinstance(node, ast.ClassDef):
                 yield from within(node.body, f"{scope}{node.name}.")
 

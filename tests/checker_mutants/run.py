@@ -177,11 +177,11 @@ def _judged(outcomes: Outcomes) -> Iterable[tuple[Mutant, Outcome]]:
 
 
 def _lines(session: WarmSession, path: Path) -> dict[str, Measured]:
-    tests = kept(path)
+    tests = kept(path, modules())
     missing = [test for test in session.tests if test not in tests]
     if missing:
         message = f"running {len(missing)} tests once, to see which lines each executes"
         print(message, file=sys.stderr, flush=True)
         tests |= session.measure(missing)
-        keep(path, tests)
+        keep(path, tests, modules())
     return measured({test: tests[test] for test in session.tests})

@@ -11,7 +11,8 @@ import pytest
 from tests.checker_mutants.children import run_in_child
 from tests.checker_mutants.explained import read_explanations
 from tests.checker_mutants.known import known_mutants
-from tests.checker_mutants.mutants import ROOT, mutants_of, mutated_code
+from tests.checker_mutants.lines import keep, kept
+from tests.checker_mutants.mutants import ROOT, function_digests, mutants_of, mutated_code
 from tests.checker_mutants.outcome import Outcome, Outcomes, source_of
 from tests.checker_mutants.targets import is_of, modules
 
@@ -138,6 +139,27 @@ def test_an_outcome_is_kept_until_its_module_changes(tmp_path: Path) -> None:
     assert found is not None and found.is_killed and found.by == "a test"
     assert again.get(second) is None
     assert again.get(third) is None
+
+
+def test_measured_lines_are_kept_until_a_function_that_the_test_executes_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "lines.json"
+    assert kept(path, [MODULE]) == {}
+    one, other = list(function_digests(MODULE))[:2]
+    test = "tests/checker_mutants/test_checker_mutants.py::a_test"
+    tests = {test: {"seconds": 0.1, "lines": {MODULE: {one: [0, 1]}}}}
+    keep(path, tests, [MODULE])
+    assert kept(path, [MODULE]) == tests
+    digests = function_digests(MODULE)
+    for now, expected in (
+        (digests | {other: "changed"}, tests),
+        (digests | {"added": "new"}, tests),
+        (digests | {one: "changed"}, {}),
+        ({name: digest for name, digest in digests.items() if name != one}, {}),
+    ):
+        monkeypatch.setattr("tests.checker_mutants.lines.function_digests", lambda _, now=now: now)
+        assert kept(path, [MODULE]) == expected
 
 
 @pytest.mark.parametrize(

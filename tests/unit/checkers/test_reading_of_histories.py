@@ -1,11 +1,22 @@
 """Arrays of one partition: lookups, times and counts."""
 
 import random
+from dataclasses import fields, replace
+from itertools import permutations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from checkers.kernels.history import INF_NS, TIME_NS_MAX, by_op_index, lookup, read_history
+from checkers.kernels.history import (
+    INF_NS,
+    TIME_NS_MAX,
+    PartitionHistory,
+    by_op_index,
+    is_word,
+    lookup,
+    read_history,
+)
 from checkers.kernels.linearizability import check_tables
 from tests.anomalies.runs import append, final_read, read
 from tests.property.brute_force import Call, ends_table, operations_table, records_table
@@ -103,3 +114,35 @@ def test_rows_are_put_into_the_order_of_their_operations() -> None:
     assert ordered.column("op_index").to_pylist() == [1, 2, 3]
     table = operations_table(calls[:1])
     assert by_op_index(table) is table
+
+
+def test_a_null_is_no_word_and_not_final() -> None:
+    assert is_word(pa.chunked_array([["a", None, "b"]]), "a").tolist() == [True, False, False]
+    calls = [read(5, 9, 0), read(6, 9, 0, final=True)]
+    operations = operations_table(calls)
+    at = operations.schema.get_field_index("final")
+    operations = operations.set_column(at, "final", pa.array([None, True]))
+    history = read_history(operations, records_table(calls), ends_table(calls))
+    assert history.poll_final.tolist() == [False, True]
+
+
+def test_rows_may_be_in_any_order() -> None:
+    """Two polls return two records each, the first one in the wrong order."""
+    calls = [
+        append(0, 0, at=1),
+        append(1, 1, at=1),
+        replace(read(5, 9), records=((1, 1), (0, 0))),
+        read(6, 9, 0, 1),
+    ]
+    operations, records, ends = operations_table(calls), records_table(calls), ends_table(calls)
+    expected = read_history(operations, records, ends)
+    assert expected.record_poll.tolist() == [0, 0, 1, 1]
+    assert expected.record_offset.tolist() == [0, 1, 0, 1]
+    assert expected.unordered_op.tolist() == [5]
+    for order in permutations(range(4)):
+        rows = pa.array(order)
+        found = read_history(operations.take(rows), records.take(rows), ends)
+        for column in fields(PartitionHistory):
+            if column.name != "left_out":
+                values = getattr(found, column.name).tolist()
+                assert values == getattr(expected, column.name).tolist(), (column.name, order)

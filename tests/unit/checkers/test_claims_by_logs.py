@@ -1,0 +1,205 @@
+"""When and in which leader epoch a record was established, where the logs of replicas are recorded."""
+
+from dataclasses import replace
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from checkers.kernels.claims import ClaimReader
+from checkers.kernels.elections import Elections
+from checkers.kernels.history import INF_NS, NONE, read_history
+from checkers.kernels.replica_logs import ANY_EPOCH
+from tests.anomalies.runs import append, read, replica, state, table
+from tests.property.brute_force import Call, ends_table, operations_table, records_table
+
+Row = dict[str, Any]
+STATES = [state(0, 1, [1, 2], epoch=0), state(50, 2, [2], epoch=1)]
+
+
+def leads(at: int, broker: int, end: int, *, hw: int, epoch: int, cause: str = "append") -> Row:
+    return replica(at, broker, end, hw=hw, epoch=epoch, role="leader", cause=cause)
+
+
+def reader_of(
+    operations: pa.Table, records: pa.Table, ends: pa.Table, replicas: list[Row]
+) -> ClaimReader:
+    elections = Elections(
+        table("partition_states", STATES),
+        table("replica_states", replicas),
+        table("broker_states", []),
+        table("faults", []),
+        elr_on=False,
+    )
+    return ClaimReader(read_history(operations, records, ends), operations, records, elections)
+
+
+def ints(*values: int) -> Any:
+    return np.array(values, dtype=np.int64)
+
+
+def claim(
+    calls: list[Call], replicas: list[Row], op: int, offset: int, value: int = NONE
+) -> tuple[int, int, int, int, int]:
+    """Returns the smallest and largest epoch, the two times, and the epoch that shows the record."""
+    tables = operations_table(calls), records_table(calls), ends_table(calls)
+    found = reader_of(*tables, replicas).claims(ints(op), ints(offset), ints(value))
+    columns = (found.low_epoch, found.high_epoch, found.from_ns, found.by_ns, found.epoch)
+    low, high, from_ns, by_ns, epoch = (int(column[0]) for column in columns)
+    return low, high, from_ns, by_ns, epoch
+
+
+# --- without logs ---
+
+
+def test_an_acknowledgement_names_no_epoch_in_which_its_record_was_there() -> None:
+    """A response to an append may come from a deposed leader, so its epoch bounds nothing but the writer."""
+    calls = [append(0, 0, at=1), replace(append(1, 1, at=3), epoch=0)]
+    assert claim(calls, [], 1, 1) == (-1, ANY_EPOCH, 3, 4, -1)
+    assert claim(calls, [], 1, 1, 1) == (0, ANY_EPOCH, 3, 4, -1)
+
+
+@pytest.mark.parametrize("last_shown", [False, True])
+def test_a_read_of_an_unknown_operation_shows_no_epoch(last_shown: bool) -> None:
+    calls = [append(0, 0, at=1), read(5, 9, 0)]
+    known = operations_table(calls[:1])
+    reader = reader_of(known, records_table(calls), ends_table(calls[:1]), [])
+    found = reader.claims(ints(0), ints(0), ints(0), last_shown=last_shown)
+    assert (found.epoch.tolist(), found.by_ns.tolist()) == ([-1], [2])
+
+
+def test_records_may_be_in_any_order() -> None:
+    calls = [read(5, 9, 8, 9, start=1), read(6, 9, 7)]
+    for order in permutations(range(3)):
+        records = records_table(calls).take(pa.array(order))
+        reader = reader_of(operations_table(calls), records, ends_table(calls), [])
+        assert reader.values(ints(5, 6, 5), ints(1, 0, 2)).tolist() == [8, 7, 9]
+
+
+# --- by high watermarks ---
+
+
+@pytest.mark.parametrize(
+    ("passed_at", "expected"), [(2, (0, 0, 2, 2, 0)), (1, (0, 0, 1, 1, 0)), (3, (0, 0, 2, 2, -1))]
+)
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_record_was_established_when_a_high_watermark_passed_it_if_that_was_before_its_response(
+    passed_at: int, expected: tuple[int, ...], others: int
+) -> None:
+    """The append was acknowledged at 2. If the high watermark passes later, only the response shows it."""
+    calls = [*(append(op, 7, at=90) for op in range(others)), append(5, 0, at=1)]
+    logs = [
+        leads(1, 1, 1, hw=0, epoch=0),
+        leads(passed_at, 1, 1, hw=1, epoch=0, cause="high-watermark"),
+    ]
+    assert claim(calls, logs, 5, 0, 5) == expected
+
+
+@pytest.mark.parametrize(
+    ("epoch", "expected"),
+    [
+        # Its epoch is not known: epoch 0 served it, whose high watermark had passed at 4.
+        (-1, (0, 0, 4, 4, 0)),
+        # It is known, and the record was there when the poll was sent.
+        (0, (0, 0, 9, 9, 0)),
+        (1, (0, 0, 9, 9, 1)),
+    ],
+)
+def test_a_log_end_shows_that_a_record_was_there_without_naming_it(
+    epoch: int, expected: tuple[int, ...]
+) -> None:
+    calls = [append(0, 0, at=1), replace(read(5, 9, end=1), epoch=epoch)]
+    logs = [
+        leads(1, 1, 1, hw=0, epoch=0),
+        leads(4, 1, 1, hw=1, epoch=0, cause="high-watermark"),
+        replica(5, 2, 1, cause="replicate"),
+        leads(51, 2, 1, hw=1, epoch=1, cause="role"),
+    ]
+    assert claim(calls, logs, 5, 0) == expected
+
+
+def test_a_leader_whose_log_was_copied_from_one_that_is_not_recorded_bounds_no_epoch() -> None:
+    calls = [append(0, 0, at=1), read(5, 60, end=1)]
+    logs = [
+        replica(5, 2, 1, cause="replicate"),
+        leads(51, 2, 1, hw=1, epoch=1, cause="role"),
+    ]
+    assert claim(calls, logs, 5, 0) == (-1, ANY_EPOCH, 51, 51, 1)
+
+
+# --- who wrote it ---
+
+TWO_LEADERS = [
+    leads(1, 1, 1, hw=0, epoch=0),
+    leads(3, 1, 2, hw=1, epoch=0),
+    replica(4, 2, 1, cause="replicate"),
+    leads(51, 2, 1, hw=1, epoch=1, cause="role"),
+    leads(55, 2, 2, hw=1, epoch=1),
+    leads(60, 2, 2, hw=2, epoch=1, cause="high-watermark"),
+]
+"""Both wrote at offset 1, at 3 and at 55; only the second one committed its record."""
+
+
+def test_a_record_was_written_before_the_first_response_that_shows_it() -> None:
+    """Op 1 was acknowledged at 4 and read at 90; what was written at 55 is another record."""
+    calls = [append(0, 0, at=1), append(1, 1, at=3), read(5, 90, 1, start=1)]
+    assert claim(calls, TWO_LEADERS, 1, 1, 1)[:2] == (0, 0)
+
+
+@pytest.mark.parametrize(("stamp", "epochs"), [(-1, (0, 0)), (1, (1, 1))])
+def test_the_log_of_the_leader_that_shows_a_record_tells_its_epoch_unless_its_batch_does(
+    stamp: int, epochs: tuple[int, int]
+) -> None:
+    """The append of the record is not known. The leader of epoch 1 copied offset 0 from epoch 0."""
+    shown = replace(read(5, 90, 7), epoch=1, stamps=(stamp,))
+    calls = [append(0, None, at=1, outcome="info"), shown]
+    assert claim(calls, TWO_LEADERS, 5, 0, 7)[:2] == epochs
+
+
+def test_an_append_that_no_client_saw_at_an_offset_is_what_a_leader_wrote_there() -> None:
+    unknown = replace(append(1, None, at=3, outcome="info"), res=None)
+    logs = TWO_LEADERS[:2]
+    assert claim([append(0, 0, at=1), unknown], logs, 1, 1, 1)[:2] == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("other", "epochs"),
+    [
+        # Op 2 can only have been written in epoch 1, so op 1 was written in epoch 0.
+        ([replace(append(2, 1, at=54), res=60)], (0, 0)),
+        ([replace(append(2, 1, at=3), res=4)], (1, 1)),
+        # Its batch names the epoch.
+        (
+            [append(2, None, at=2, outcome="info"), replace(read(5, 90, 2, start=1), stamps=(1,))],
+            (0, 0),
+        ),
+        # It may have been either of them, too, and the one at offset 2 shows nothing about offset 1.
+        ([replace(append(2, 1, at=3), res=200)], (0, 1)),
+        ([replace(append(2, 1, at=3), res=200), append(3, 2, at=54), append(4, 0, at=54)], (0, 1)),
+    ],
+)
+def test_two_records_of_one_offset_were_written_in_different_epochs(
+    other: list[Call], epochs: tuple[int, int]
+) -> None:
+    """Op 1 was open from 3 to 200, while both leaders wrote at offset 1, and both committed it."""
+    calls = [append(0, 0, at=1), replace(append(1, 1, at=3), res=200), *other]
+    logs = [*TWO_LEADERS, leads(70, 1, 2, hw=2, epoch=0, cause="high-watermark")]
+    assert claim(calls, logs, 1, 1, 1)[:2] == epochs
+
+
+@pytest.mark.parametrize(
+    ("acked_at", "epochs"), [(60, (1, 1)), (59, (0, 1)), (70, (0, 1)), (69, (1, 1))]
+)
+def test_of_two_records_the_one_that_was_committed_in_time_was_acknowledged(
+    acked_at: int, epochs: tuple[int, int]
+) -> None:
+    """The leader of epoch 1 committed its record at 60, the deposed one at 70."""
+    calls = [append(0, 0, at=1), replace(append(1, 1, at=3), res=acked_at)]
+    logs = [*TWO_LEADERS, leads(70, 1, 2, hw=2, epoch=0, cause="high-watermark")]
+    assert claim(calls, logs, 1, 1, 1)[:2] == epochs
+
+
+def test_a_record_that_is_shown_by_nothing_was_never_established() -> None:
+    assert claim([append(0, 0, at=1)], [], 8, 3) == (-1, ANY_EPOCH, 0, INF_NS, -1)

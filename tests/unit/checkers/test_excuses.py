@@ -1,0 +1,176 @@
+"""Which conflicts elections excuse: several values at one offset, appends without an offset, and ties."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from checkers.kernels.compose import judge_run
+from harness.contracts.run_context import RunContext
+from harness.contracts.verdict import Anomaly, Judgement, Verdict
+from tests.anomalies.runs import Call, append, final_read, read, replica, run, state
+
+Row = dict[str, Any]
+CONTEXT = RunContext(elr_on=False, unclean_election_enabled=True)
+FORBIDDEN, EXCUSED, UNDECIDED = Judgement.FORBIDDEN, Judgement.EXCUSED, Judgement.UNDECIDED
+
+
+def judged(calls: list[Call], states: list[Row], replicas: list[Row] | None = None) -> Verdict:
+    return judge_run(run(calls, states=states, replicas=replicas or []), CONTEXT)
+
+
+def of(verdict: Verdict, identifier: str) -> list[Anomaly]:
+    return [anomaly for anomaly in verdict.anomalies if anomaly.id == identifier]
+
+
+def leads(at: int, broker: int, end: int, *, hw: int, epoch: int, cause: str = "append") -> Row:
+    return replica(at, broker, end, hw=hw, epoch=epoch, role="leader", cause=cause)
+
+
+@pytest.mark.parametrize("is_contested_elsewhere", [False, True])
+def test_a_value_is_compared_with_the_next_one_even_if_another_was_acknowledged_first(
+    is_contested_elsewhere: bool,
+) -> None:
+    """Ops 1, 2 and 3 are at offset 1. The first two were committed in epoch 0, at 5 and 8, and read late.
+
+    Op 3 was acknowledged after the flagged election at 10, which gave both of them up. That excuses op 2, but op 1
+    and op 2 cannot both have been at offset 1 of one log.
+    """
+    calls = [
+        append(0, 0, at=1),
+        replace(append(1, None, at=3, outcome="info"), res=None),
+        replace(append(2, None, at=7, outcome="info"), res=None),
+        replace(append(3, 1, at=24), res=26),
+        replace(read(11, 90, 1, start=1), stamps=(0,)),
+        replace(read(12, 91, 2, start=1), stamps=(0,)),
+    ]
+    if is_contested_elsewhere:
+        calls.append(append(20, 0, at=2))
+    verdict = judged(
+        calls,
+        [state(0, 1, [1], epoch=0), state(10, 2, [2], epoch=1, flagged=True)],
+        [
+            leads(1, 1, 1, hw=0, epoch=0),
+            replica(2, 2, 1),
+            leads(4, 1, 2, hw=1, epoch=0),
+            leads(5, 1, 2, hw=2, epoch=0, cause="high-watermark"),
+            leads(8, 1, 2, hw=2, epoch=0, cause="high-watermark"),
+            leads(11, 2, 1, hw=1, epoch=1, cause="role"),
+            leads(25, 2, 2, hw=1, epoch=1),
+            leads(26, 2, 2, hw=2, epoch=1, cause="high-watermark"),
+        ],
+    )
+    found = of(verdict, "divergent-value")
+    assert {a.judgement: [w.op_index for w in a.witnesses] for a in found} == {
+        FORBIDDEN: [3, 11],
+        EXCUSED: [3, 12],
+    }
+
+
+@pytest.mark.parametrize("elected_at", [9, 10, 11])
+def test_a_record_cannot_be_lost_before_itself(elected_at: int) -> None:
+    """Op 1 was read before it was sent, whenever there was an election."""
+    calls = [read(5, 9, 1), append(1, 0, at=20)]
+    states = [state(0, 1, [1, 2], epoch=0), state(elected_at, 2, [2], epoch=1, flagged=True)]
+    (anomaly,) = of(judged(calls, states), "future-read")
+    assert anomaly.judgement == FORBIDDEN
+
+
+@pytest.mark.parametrize(("last_epoch", "judgement"), [(0, UNDECIDED), (1, EXCUSED)])
+def test_the_last_epoch_that_shows_a_record_bounds_its_loss(
+    last_epoch: int, judgement: Judgement
+) -> None:
+    """The unflagged election at 100 did not lose what was read in its epoch, even if it was read before too."""
+    calls = [append(0, 0, at=1), append(1, 1, at=3)]
+    calls += [replace(read(5, 90, 1, start=1), epoch=0)]
+    calls += [replace(read(6, 150, 1, start=1), epoch=last_epoch), *final_read(10, 0)]
+    states = [
+        state(1, 1, [1, 2], epoch=0),
+        state(100, 2, [1, 2], epoch=1),
+        state(200, 3, [3], epoch=2, flagged=True),
+    ]
+    (loss,) = of(judged(calls, states), "lost-acked-write")
+    assert loss.judgement == judgement
+
+
+def test_the_election_that_lost_the_first_record_of_a_log_is_named() -> None:
+    states = [state(0, 1, [1, 2], epoch=0), state(50, 2, [2], epoch=1, flagged=True)]
+    (loss,) = of(judged([append(0, 0, at=1), *final_read(10)], states), "lost-acked-write")
+    assert loss.judgement == EXCUSED
+    assert loss.details["election"]["at_ns"] == 50
+
+
+# --- appends without an offset ---
+
+
+def test_an_append_without_an_offset_is_not_taken_for_a_record_that_stayed() -> None:
+    """Broker 1 wrote op 1 at offset 1 in epoch 0, and was deposed. Broker 2 wrote op 2 there, which stayed."""
+    verdict = judged(
+        [
+            append(0, 0, at=1),
+            replace(append(1, None, at=3), res=100),
+            replace(append(2, 1, at=54), res=61),
+            *final_read(10, 0, 2),
+        ],
+        [state(0, 1, [1], epoch=0), state(50, 2, [2], epoch=1, flagged=True)],
+        [
+            leads(1, 1, 1, hw=1, epoch=0),
+            replica(2, 2, 1),
+            leads(3, 1, 2, hw=1, epoch=0),
+            leads(51, 2, 1, hw=1, epoch=1, cause="role"),
+            leads(55, 2, 2, hw=1, epoch=1),
+            leads(60, 2, 2, hw=2, epoch=1, cause="high-watermark"),
+        ],
+    )
+    (loss,) = of(verdict, "lost-acked-write")
+    assert (loss.judgement, loss.details["values"]) == (EXCUSED, [1])
+
+
+@pytest.mark.parametrize(
+    ("committed_at", "judgement"), [(64, EXCUSED), (65, EXCUSED), (66, FORBIDDEN)]
+)
+def test_a_deposed_leader_acknowledged_what_it_had_committed_by_then(
+    committed_at: int, judgement: Judgement
+) -> None:
+    """Broker 1 does not know that it was deposed at 50. It acknowledges op 1, without an offset, at 65."""
+    verdict = judged(
+        [append(0, 0, at=1), replace(append(1, None, at=60), res=65), *final_read(10, 0)],
+        [state(1, 1, [1], epoch=0), state(50, 2, [2], epoch=1, flagged=True)],
+        [
+            leads(1, 1, 1, hw=1, epoch=0),
+            replica(2, 2, 1),
+            leads(51, 2, 1, hw=1, epoch=1, cause="role"),
+            leads(61, 1, 2, hw=1, epoch=0),
+            leads(committed_at, 1, 2, hw=2, epoch=0, cause="high-watermark"),
+        ],
+    )
+    (loss,) = of(verdict, "lost-acked-write")
+    assert loss.judgement == judgement
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "judgement"),
+    [(True, True, EXCUSED), (False, True, UNDECIDED), (True, False, UNDECIDED)],
+)
+def test_an_append_without_an_offset_may_be_lost_by_the_first_election_of_the_run(
+    first: bool, second: bool, judgement: Judgement
+) -> None:
+    """Op 1 is at offset 1 or 2. The election at 20 gave up the record at 2, the one at 30 the record at 1."""
+    verdict = judged(
+        [append(0, 0, at=0), replace(append(1, None, at=3), res=10), *final_read(10, 0)],
+        [
+            state(20, 2, [2, 3], epoch=1, flagged=first),
+            state(30, 3, [3], epoch=2, flagged=second),
+        ],
+        [
+            leads(0, 1, 1, hw=1, epoch=0),
+            leads(4, 1, 2, hw=1, epoch=0),
+            leads(5, 1, 3, hw=3, epoch=0),
+            replica(6, 2, 2, cause="replicate"),
+            replica(6, 3, 1, cause="replicate"),
+            leads(21, 2, 2, hw=2, epoch=1, cause="role"),
+            leads(31, 3, 1, hw=1, epoch=2, cause="role"),
+        ],
+    )
+    (loss,) = of(verdict, "lost-acked-write")
+    assert loss.judgement == judgement

@@ -1,0 +1,270 @@
+"""What the final phase shows of a log: ranges that were read, the end, and which appends are present."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from checkers.kernels.claims import ClaimReader
+from checkers.kernels.compose import judge_run
+from checkers.kernels.elections import Elections
+from checkers.kernels.facts import derive_facts
+from checkers.kernels.findings import Finding
+from checkers.kernels.history import PartitionHistory, read_history
+from checkers.kernels.left_out import NOTHING, LeftOut
+from checkers.kernels.lost_acked import (
+    NOWHERE,
+    FinalLog,
+    LossReport,
+    check_losses,
+    final_log,
+    merged,
+)
+from harness.contracts.run_context import RunContext
+from harness.history.schema import TABLES
+from tests.anomalies.runs import append, final_read, read, replica, run, state
+from tests.property.brute_force import Call, ends_table, operations_table, records_table
+
+
+def history(calls: list[Call], left_out: LeftOut = NOTHING) -> PartitionHistory:
+    return read_history(operations_table(calls), records_table(calls), ends_table(calls), left_out)
+
+
+def checked(
+    calls: list[Call],
+    *,
+    log_start: int = 0,
+    left_out: LeftOut = NOTHING,
+    corrupt: tuple[int, ...] = (),
+) -> LossReport:
+    """Returns the losses of a run without elections; the records of some polls cannot be read."""
+    operations, records = operations_table(calls), records_table(calls)
+    is_corrupt = pc.is_in(records.column("op_index"), pa.array(corrupt, pa.int64()))
+    status = pc.if_else(is_corrupt, "corrupt", records.column("status"))
+    records = records.set_column(records.schema.get_field_index("status"), "status", status)
+    history = read_history(operations, records, ends_table(calls), left_out)
+    facts, _ = derive_facts(history, log_start_offset=log_start)
+    nothing = {
+        name: TABLES[name].empty_table()
+        for name in ("partition_states", "replica_states", "broker_states", "faults")
+    }
+    elections = Elections(**nothing, elr_on=False)
+    reader = ClaimReader(history, operations, records, elections)
+    return check_losses(history, facts, elections, reader, log_start_offset=log_start)
+
+
+def ints(*values: int) -> Any:
+    return np.array(values, dtype=np.int64)
+
+
+def ranges(final: FinalLog) -> list[tuple[int, int]]:
+    return list(zip(final.starts.tolist(), final.stops.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], []),
+        ([(0, 5), (1, 2), (3, 4)], [(0, 5)]),
+        ([(3, 4), (0, 1), (1, 2)], [(0, 2), (3, 4)]),
+        ([(0, 9), (2, 3), (9, 10), (11, 12)], [(0, 10), (11, 12)]),
+    ],
+)
+def test_ranges_that_touch_or_overlap_are_one(
+    given: list[tuple[int, int]], expected: list[tuple[int, int]]
+) -> None:
+    start, stop = merged(ints(*(a for a, _ in given)), ints(*(b for _, b in given)))
+    assert list(zip(start.tolist(), stop.tolist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize("polls_before", [0, 1])
+def test_a_final_poll_without_a_position_covers_from_its_first_record(polls_before: int) -> None:
+    first = [read(op, 1, 7, final=True) for op in range(polls_before)]
+    final = final_log(history([*first, read(5, 9, 8, 9, start=3, final=True)]))
+    assert ranges(final)[-1] == (3, 5)
+    unknown = Call(
+        op=5, kind="poll", process=9, inv=9, res=10, records=((3, 8), (4, 9)), final=True
+    )
+    assert ranges(final_log(history([*first, unknown])))[-1] == (3, 5)
+
+
+def test_records_of_polls_that_are_not_in_the_table_show_nothing() -> None:
+    reading = read(5, 9, 1, final=True)
+    calls = [append(1, 0, at=1)]
+    final = final_log(
+        read_history(operations_table(calls), records_table([*calls, reading]), ends_table(calls))
+    )
+    assert final.present.tolist() == [False]
+    assert ranges(final) == []
+
+
+@pytest.mark.parametrize(
+    ("polled", "log_start", "is_complete"),
+    [
+        ([], 0, False),
+        ([(0, 3)], 0, True),
+        ([(0, 2)], 0, False),
+        ([(1, 3)], 0, False),
+        ([(1, 3)], 1, True),
+        ([(0, 2), (2, 3)], 0, True),
+        ([(0, 1), (2, 3)], 0, False),
+        ([(0, 1), (2, 3)], 1, False),
+        ([(0, 1), (2, 3)], 2, True),
+        ([], 3, True),
+    ],
+)
+def test_final_reads_are_complete_if_they_go_from_the_start_of_the_log_to_its_end(
+    polled: list[tuple[int, int]], log_start: int, is_complete: bool
+) -> None:
+    polls = [
+        read(5 + at, 10 + at, *range(90 + first, 90 + stop), start=first, final=True)
+        for at, (first, stop) in enumerate(polled)
+    ]
+    end = Call(op=20, kind="latest", process=9, inv=30, res=31, offset=3, final=True)
+    final = final_log(history([*polls, end]), log_start_offset=log_start)
+    assert final.end_offset == 3
+    assert final.is_complete is is_complete
+
+
+# --- a reduced history ---
+
+
+def test_an_append_acknowledged_at_an_offset_that_was_left_out_is_present() -> None:
+    """Offsets 0 and 1 were left out. Op 3 is of unknown outcome, and op 2 was acknowledged elsewhere."""
+    unknown = Call(op=3, kind="append", process=3, inv=1, res=None, outcome="info")
+    calls = [append(1, 1, at=1), append(2, 2, at=1), unknown]
+    final = final_log(history(calls, LeftOut(limit=3, start=ints(0), stop=ints(2))))
+    assert final.present.tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("revealed", [(0,), (1,), (0, 1), (2,), (9,), (0, 9)])
+def test_an_append_that_a_read_revealed_at_an_offset_that_was_left_out_is_present(
+    revealed: tuple[int, ...],
+) -> None:
+    """Op 9 is not in the reduced history."""
+    calls = [append(op, None, at=1) for op in range(3)]
+    left_out = LeftOut(
+        limit=4,
+        start=ints(0),
+        stop=ints(4),
+        revealed_op=ints(*revealed),
+        revealed_offset=ints(*revealed),
+    )
+    assert final_log(history(calls, left_out)).present.tolist() == [
+        op in revealed for op in range(3)
+    ]
+
+
+def test_coverage_counts_unseen_records_that_had_to_stay() -> None:
+    """Ops 0 and 5 are unseen; op 2 is lost; op 4 was acknowledged with acks=1."""
+    calls = [append(op, op, at=1, acks=1 if op == 4 else -1) for op in range(6)]
+    final = Call(
+        op=9,
+        kind="poll",
+        process=9,
+        inv=9,
+        res=10,
+        position=1,
+        records=((1, 1), (3, 3)),
+        end=6,
+        final=True,
+    )
+    report = checked([*calls, final])
+    assert {f.id: f.first.tolist() for f in report.findings} == {
+        "lost-acked-write": [2],
+        "unseen": [0, 5],
+    }
+    assert report.coverage["acked_unseen"] == 2
+
+
+# --- losses ---
+
+
+def losses(calls: list[Call], identifier: str, *, log_start: int = 0) -> Finding | None:
+    report = checked(calls, log_start=log_start)
+    return next((each for each in report.findings if each.id == identifier), None)
+
+
+@pytest.mark.parametrize(("invoked", "is_lost"), [(1, False), (2, False), (3, True)])
+def test_an_append_without_an_offset_may_be_below_a_log_start_that_no_record_had_passed(
+    invoked: int, is_lost: bool
+) -> None:
+    """Op 1, at the start of the log, was acknowledged at 2. Op 2 may have come before it until then."""
+    calls = [append(1, 1, at=1), append(2, None, at=invoked)]
+    calls += [read(5, 9, 1, start=1, end=2, final=True)]
+    loss = losses(calls, "lost-acked-write", log_start=1)
+    assert (loss is not None) is is_lost
+    if loss is not None:
+        assert (loss.first.tolist(), loss.other.tolist()) == ([2], [NOWHERE])
+
+
+def test_the_witness_of_a_loss_is_a_final_read_that_went_past_its_offset() -> None:
+    final = replace(read(9, 20, end=3, final=True), records=((0, 0), (2, 2)))
+    calls = [append(0, 0, at=1), append(1, 1, at=1), append(2, 2, at=1), final]
+    for more in ([], [read(5, 9, 2, start=1)], [replace(read(5, 9, final=True), outcome="info")]):
+        loss = losses([*calls, *more], "lost-acked-write")
+        assert loss is not None
+        assert (loss.first.tolist(), loss.second.tolist()) == ([1], [9])
+
+
+@pytest.mark.parametrize(("position", "offset"), [(5, 3), (-1, 1)])
+def test_a_final_read_that_did_not_begin_before_an_offset_is_no_witness(
+    position: int, offset: int
+) -> None:
+    """The poll returned offsets 3 and 4, although it was sent for 5, or for a position that is not known."""
+    final = Call(
+        op=9, kind="poll", process=9, inv=9, res=10, position=position, records=((3, 7), (4, 8)),
+        final=True,
+    )  # fmt: skip
+    report = checked([append(1, offset, at=1), final])
+    (finding,) = [each for each in report.findings if 1 in each.first]
+    assert finding.second.tolist() == [-1]
+
+
+def test_every_append_but_one_lost_an_offset_that_several_were_given() -> None:
+    """Of ops 1 and 9 the final read shows op 1; of ops 2, 3 and 8, op 8 was acknowledged last."""
+    calls = [
+        append(9, 0, at=1),
+        append(1, 0, at=1),
+        append(2, 5, at=1),
+        append(3, 5, at=1),
+        append(8, 5, at=3),
+        read(20, 9, 1, end=1, final=True),
+    ]
+    reused = losses(calls, "offset-reused")
+    assert reused is not None
+    assert reused.first.tolist() == [2, 3, 9]
+    assert reused.second.tolist() == [8, 8, 1]
+    # The same if other offsets were left out.
+    left_out = LeftOut(limit=9, start=ints(0, 7), stop=ints(1, 9))
+    (reused,) = [
+        f for f in checked(calls[2:5], left_out=left_out).findings if f.id == "offset-reused"
+    ]
+    assert reused.first.tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("is_corrupt", [False, True])
+def test_a_record_that_could_not_be_read_was_not_visible(is_corrupt: bool) -> None:
+    """Op 1 was read at offset 0, or something that cannot be read was; in the end op 2 is there."""
+    calls = [append(1, 0, at=1), append(2, 0, at=1), read(5, 9, 1)]
+    calls += [read(6, 20, 2, final=True, end=1)]
+    report = checked(calls, corrupt=(5,) if is_corrupt else ())
+    assert ("visible-regress" in {each.id for each in report.findings}) is not is_corrupt
+
+
+@pytest.mark.parametrize(("log_end", "identifier"), [(2, "unseen"), (1, "lost-acked-write")])
+def test_what_the_last_leader_may_hold_beyond_the_final_reads_is_not_known_to_be_lost(
+    log_end: int, identifier: str
+) -> None:
+    """Op 1 was acknowledged at offset 1, and the final reads ended at 1. The leader's log is longer, or is not."""
+    log = replica(3, 1, log_end, hw=1, role="leader", cause="append")
+    tables = run(
+        [append(0, 0, at=1), append(1, 1, at=3), *final_read(10, 0)],
+        states=[state(0, 1, [1, 2], epoch=0)],
+        replicas=[log],
+    )
+    found = {anomaly.id for anomaly in judge_run(tables, RunContext()).anomalies}
+    assert found & {"unseen", "lost-acked-write"} == {identifier}

@@ -1,0 +1,119 @@
+"""The order on the clock: which operation contradicts which, in histories of two to four operations."""
+
+from dataclasses import replace
+
+import pytest
+
+from checkers.kernels.linearizability import check_tables
+from tests.anomalies.runs import Call, append, read
+from tests.property.brute_force import ends_table, operations_table, records_table
+
+
+def latest(op: int, end: int, *, at: int, final: bool = False) -> Call:
+    return Call(op=op, kind="latest", process=99, inv=at, res=at + 1, offset=end, final=final)
+
+
+def found(calls: list[Call], *names: str) -> list[tuple[str, int, int]]:
+    """Returns the identifier and both operations of every instance, of some identifiers only if they are given."""
+    report = check_tables(operations_table(calls), records_table(calls), ends_table(calls))
+    return [
+        (f.id, first, second)
+        for f in report.findings
+        if f.id in names or not names
+        for first, second in zip(f.first.tolist(), f.second.tolist(), strict=True)
+    ]
+
+
+def test_a_read_gives_an_append_without_an_offset_its_place_in_the_order() -> None:
+    """Op 1 succeeded before op 2 was sent, but comes after it in the log."""
+    calls = [append(1, None, at=1), append(2, 0, at=5), read(3, 9, 2, 1)]
+    assert found(calls) == [("order-inversion", 1, 2)]
+    unknown = replace(calls[0], outcome="info", res=None)
+    assert found([unknown, *calls[1:]]) == []
+
+
+@pytest.mark.parametrize("other_polls", [0, 1])
+def test_a_poll_that_reports_the_end_behind_its_last_record_is_one_witness(
+    other_polls: int,
+) -> None:
+    """Op 2 returned a record that was sent later. It is not reported a second time for the log end."""
+    others = [replace(read(op, 0), op=op) for op in range(other_polls)]
+    calls = [*others, read(2, 1, 3, end=1), append(3, 0, at=5)]
+    assert found(calls) == [("future-read", 2, 3)]
+
+
+@pytest.mark.parametrize("other_polls", [0, 1])
+def test_a_poll_that_reports_an_end_far_behind_its_last_record_shows_more_by_the_end(
+    other_polls: int,
+) -> None:
+    """Op 2 returned offset 0 and reported log end 2. Offset 1 was sent later."""
+    others = [replace(read(op, 0), op=op) for op in range(other_polls)]
+    calls = [*others, append(4, 0, at=0), read(2, 2, 4, end=2), append(3, 1, at=5)]
+    assert found(calls) == [("late-insert", 2, 3)]
+    # Both were sent later: the end shows it for both.
+    assert found([*others, read(2, 1, 3, end=2), append(3, 0, at=5), append(4, 1, at=5)]) == [
+        ("late-insert", 2, 3)
+    ]
+
+
+def test_a_log_end_counts_whatever_another_poll_returned() -> None:
+    calls = [latest(1, 1, at=1), append(2, 0, at=5), read(3, 9, 2)]
+    assert found(calls) == [("late-insert", 1, 2)]
+
+
+@pytest.mark.parametrize(("inv", "is_weak"), [(10, True), (11, False)])
+def test_an_inversion_is_weak_if_only_an_append_with_acks_1_shows_it(
+    inv: int, is_weak: bool
+) -> None:
+    """Op 1 completed at 10, before op 2 with acks=1 was sent; op 3 was sent at that moment, or after it."""
+    calls = [
+        append(1, 2, at=9),
+        append(2, 1, at=11, acks=1),
+        replace(append(3, 0, at=inv), res=30),
+    ]
+    report = check_tables(operations_table(calls), records_table(calls), ends_table(calls))
+    (inversion,) = [f for f in report.findings if f.id == "order-inversion"]
+    assert inversion.first.tolist() == [1]
+    assert inversion.weak.tolist() == [is_weak]
+    assert inversion.second.tolist() == [2 if is_weak else 3]
+
+
+@pytest.mark.parametrize(
+    ("more", "is_lost"),
+    [
+        ([read(5, 20, 2, start=1)], False),
+        ([read(5, 20, 2, start=1, final=True)], True),
+        ([replace(read(5, 20, final=True), outcome="info", res=None)], False),
+        ([latest(5, 2, at=20)], False),
+        ([latest(5, 2, at=20, final=True)], True),
+        ([latest(5, 1, at=20, final=True)], True),
+        ([latest(5, 0, at=20, final=True)], False),
+    ],
+)
+def test_an_append_that_a_stale_end_hides_is_lost_if_the_final_phase_went_past_it(
+    more: list[Call], is_lost: bool
+) -> None:
+    """Op 1 was acknowledged at offset 0; later the log ended there. No read returned it."""
+    calls = [append(1, 0, at=1), append(2, 1, at=12), latest(3, 0, at=5), *more]
+    names = {
+        identifier for identifier, first, _ in found(calls, "lost-ack", "stale-end") if first == 1
+    }
+    assert names == {"lost-ack" if is_lost else "stale-end"}
+
+
+def test_an_append_right_after_the_last_final_read_is_not_lost() -> None:
+    calls = [append(1, 0, at=1), append(2, 1, at=1), latest(3, 0, at=5), read(4, 9, 1, final=True)]
+    assert found(calls, "lost-ack", "stale-end") == [("stale-end", 1, 3), ("stale-end", 2, 3)]
+
+
+def test_of_two_contradictions_of_one_poll_the_larger_one_is_reported() -> None:
+    """Op 9 returned offset 3 although it reported log end 2. Offset 1 was sent at 10, and offset 2 at 20."""
+    torn = replace(read(9, 3, end=2), position=3, records=((3, 4),))
+    calls = [
+        append(1, 0, at=1),
+        append(4, 3, at=1),
+        torn,
+        append(2, 1, at=10),
+        append(3, 2, at=20),
+    ]
+    assert found(calls, "late-insert") == [("late-insert", 9, 3)]
