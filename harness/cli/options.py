@@ -25,6 +25,10 @@ RUN_HELP = "a run id, a unique prefix of one, a path, or latest"
 
 DEFAULT_SPARK_MASTER = "local[2]"
 
+SMALL_OPERATIONS = 200_000
+"""Commands for single runs judge fewer operations than this without Spark, whose start would take longer
+(`benchmarks/README.md`)."""
+
 _SPARK_MASTER = re.compile(r"local(-cluster)?(\[[\d*, ]+\])?|yarn|(spark|k8s)://.+")
 
 
@@ -164,7 +168,7 @@ def add_single_run_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="encode and decode every simulated message (default: a sample)",
     )
-    add_spark_options(parser)
+    add_judging_options(parser)
 
 
 def add_campaign_options(parser: argparse.ArgumentParser, default: int) -> None:
@@ -213,6 +217,20 @@ def add_worker_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(spark_master=None)
 
 
+def add_judging_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of Spark for commands that judge single runs, which use it for large ones only."""
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument(
+        "--spark",
+        action="store_true",
+        help="judge with a Spark job, whatever the size (default: from "
+        f"{SMALL_OPERATIONS:,} operations, or if a master or a key is given)",
+    )
+    chosen.add_argument("--no-spark", action="store_true", help="judge in this process, always")
+    _add_spark_place(parser, DEFAULT_SPARK_MASTER)
+    parser.set_defaults(spark_master=None)
+
+
 def add_spark_options(
     parser: argparse.ArgumentParser, default_master: str = DEFAULT_SPARK_MASTER
 ) -> None:
@@ -220,6 +238,10 @@ def add_spark_options(
     parser.add_argument(
         "--no-spark", action="store_true", help="use local processes instead of a Spark job"
     )
+    _add_spark_place(parser, default_master)
+
+
+def _add_spark_place(parser: argparse.ArgumentParser, default_master: str) -> None:
     parser.add_argument(
         "--spark-master",
         default=DEFAULT_SPARK_MASTER,
@@ -235,6 +257,20 @@ def add_spark_options(
     )
 
 
+def parse_judging_options(options: argparse.Namespace) -> "SparkOptions":
+    """Returns the options of `add_judging_options` as a value.
+
+    Raises:
+        UsageError: See `parse_spark_options`.
+    """
+    from dataclasses import replace
+
+    spark = parse_spark_options(options)
+    if options.spark or options.spark_master is not None or options.spark_conf:
+        return spark
+    return replace(spark, operations_min=SMALL_OPERATIONS)
+
+
 def parse_spark_options(options: argparse.Namespace) -> "SparkOptions":
     """Returns the Spark options as a value.
 
@@ -243,7 +279,8 @@ def parse_spark_options(options: argparse.Namespace) -> "SparkOptions":
     """
     from checkers.spark import SparkOptions
 
-    if not _SPARK_MASTER.fullmatch(options.spark_master):
+    master = DEFAULT_SPARK_MASTER if options.spark_master is None else options.spark_master
+    if not _SPARK_MASTER.fullmatch(master):
         raise UsageError(
             "--spark-master takes local[2], local[*], yarn, spark://HOST:PORT or k8s://HOST:PORT, "
             f"not {options.spark_master!r}"
@@ -254,7 +291,7 @@ def parse_spark_options(options: argparse.Namespace) -> "SparkOptions":
         if not separator or not key:
             raise UsageError(f"--spark-conf takes key=value, not {item!r}")
         conf.append((key, value))
-    return SparkOptions(enabled=not options.no_spark, master=options.spark_master, conf=tuple(conf))
+    return SparkOptions(enabled=not options.no_spark, master=master, conf=tuple(conf))
 
 
 def parse_workers(options: argparse.Namespace, *, keep_free: int = 0) -> "Workers":

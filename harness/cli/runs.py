@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import exit_codes
-from harness.cli.options import parse_spark_options
+from harness.cli.options import parse_judging_options
 from harness.cli.output import print_json, show
 from harness.cli.progress import StandardErrorProgress
 from harness.errors import UsageError
@@ -73,9 +73,9 @@ def spark_for(options: argparse.Namespace, store: RunStore) -> "SparkOptions":
     """Returns the Spark options for judging runs of a store.
 
     Raises:
-        UsageError: See `parse_spark_options`; or the workers of the master cannot read the store.
+        UsageError: See `parse_judging_options`; or the workers of the master cannot read the store.
     """
-    spark = parse_spark_options(options)
+    spark = parse_judging_options(options)
     if spark.enabled and spark.is_cluster and not store.is_shared:
         raise UsageError(
             f"the workers of {spark.master} cannot read {store.place}, which is a directory of this machine; name "
