@@ -3,11 +3,13 @@
 import argparse
 import os
 import re
+import textwrap
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
+from harness.cli.examples import examples_of
 from harness.errors import HarnessError, UsageError
 from harness.seeds import check_seed
 from results.layout import DEFAULT_ROOT
@@ -16,12 +18,19 @@ if TYPE_CHECKING:
     from checkers.spark import SparkOptions
     from harness.campaigns.compare import Workers
 
+HELP_WIDTH = 78
+"""Columns of a description. argparse wraps everything else, but would wrap the examples too."""
+
+GLOBAL_FLAGS = ("--json", "--quiet")
+GLOBAL_OPTIONS = ("--results",)
+"""Options that may come before the command, too; those of the second tuple take a value."""
+
 Action: TypeAlias = Callable[[argparse.Namespace], int]
 """Runs a command and returns its exit code."""
 
 Subcommands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 
-RUN_HELP = "a run id, a unique prefix of one, a path, or latest"
+RUN_HELP = "a run id, a unique prefix of one, a path, or latest (the newest finished run)"
 
 DEFAULT_SPARK_MASTER = "local[2]"
 
@@ -45,10 +54,26 @@ class CommandParser(argparse.ArgumentParser):
 
     def refuse_unknown(self, words: list[str]) -> NoReturn:
         """Raises `MisuseError` for arguments that this parser does not know."""
-        misplaced = [word for word in words if word.split("=")[0] in self._option_string_actions]
-        if misplaced:
-            self.error(f"{misplaced[0]} must come after the command")
         self.error(f"unrecognized arguments: {' '.join(words)}")
+
+    def subcommand(self, word: str) -> "CommandParser":
+        """Returns the parser of a command.
+
+        Raises:
+            MisuseError: There is no such command.
+        """
+        commands = self._commands()
+        if word not in commands:
+            self.error(f"there is no command {word!r}{_did_you_mean(word, list(commands))}")
+        return commands[word]
+
+    def has_option(self, option: str) -> bool:
+        """Returns whether it takes an option such as --json."""
+        return option in self._option_string_actions
+
+    def has_subcommand(self, word: str) -> bool:
+        """Returns whether a word is one of its commands."""
+        return word in self._commands()
 
     def _suggestion(self, message: str) -> str:
         known = [option for action in self._actions for option in action.option_strings]
@@ -58,16 +83,16 @@ class CommandParser(argparse.ArgumentParser):
                 return _did_you_mean(bare, known)
         if "invalid choice:" in message:
             wrong = message.split("invalid choice:")[1].split("'")[1]
-            return _did_you_mean(wrong, self._command_names())
+            return _did_you_mean(wrong, list(self._commands()))
         return ""
 
-    def _command_names(self) -> list[str]:
-        return [
-            str(name)
+    def _commands(self) -> "dict[str, CommandParser]":
+        return {
+            str(name): parser
             for action in self._actions
             if isinstance(action, argparse._SubParsersAction)
-            for name in action.choices
-        ]
+            for name, parser in action.choices.items()
+        }
 
 
 def _did_you_mean(wrong: str, known: list[str]) -> str:
@@ -88,8 +113,13 @@ def add_command(
         stores_runs: Whether the command reads or writes stored runs (`--results`).
     """
     parser = commands.add_parser(
-        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", allow_abbrev=False
+        name,
+        help=summary,
+        description=textwrap.fill(f"{summary[0].upper()}{summary[1:]}.", HELP_WIDTH),
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.epilog = examples_of(parser.prog)
     parser.set_defaults(action=action, parser=parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     parser.add_argument("--quiet", action="store_true", help="print no progress on standard error")
@@ -107,7 +137,14 @@ def add_command_family(
     commands: Subcommands, name: str, summary: str, description: str
 ) -> Subcommands:
     """Adds a command that has subcommands, and returns where to add these."""
-    parser = commands.add_parser(name, help=summary, description=description, allow_abbrev=False)
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=textwrap.fill(description, HELP_WIDTH),
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.epilog = examples_of(parser.prog)
     parser.set_defaults(parser=parser)
     return parser.add_subparsers(metavar="ACTION", parser_class=CommandParser)
 
