@@ -46,11 +46,14 @@ class SparkOptions:
 
     Attributes:
         enabled: False uses processes of this machine instead (`--no-spark`).
+        operations_min: Runs with fewer operations, all together, are judged in the process of the command: that
+            takes less time than the start of Spark.
         master: Spark master URL.
         conf: Extra configuration.
     """
 
     enabled: bool = True
+    operations_min: int = 0
     master: str = "local[2]"
     conf: tuple[tuple[str, str], ...] = ()
 

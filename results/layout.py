@@ -10,8 +10,9 @@ results/runs/<experiment>/<yyyymmddThhmmssZ>-<seed>[-n]/
     history/          the history (docs/results.md describes its tables)
     metrics.jsonl     the metrics of real nodes over time
     spark.log         what Spark logged, if it judged the run
+    trace.json        the run for Perfetto, if `laststand trace` was called
 
-results/runs/latest   a link to the run that began last
+results/runs/latest   a link to the run that began last; the name `latest` selects the newest finished run
 """
 
 import re
@@ -39,6 +40,7 @@ RUN_FILES: dict[str, str] = {
     "changed, at most one per second and node: `at_ns`, `node`, `values` by series as Prometheus writes them, "
     "`gone` series; or `down` when the node went down",
     "spark.log": "what Spark logged, if a Spark job judged the run",
+    "trace.json": "the run as a trace for Perfetto and chrome://tracing, if `laststand trace` was called",
     STORED_FILE: "only in a store at a URI: the files of the run with their hashes, written last",
 }
 """Every file of a run directory and what it is; docs/results.md is made from this."""
@@ -114,6 +116,11 @@ class RunFiles:
     def metrics(self) -> Path:
         """The metrics of the nodes over time."""
         return self.directory / "metrics.jsonl"
+
+    @property
+    def trace(self) -> Path:
+        """The run as a trace."""
+        return self.directory / "trace.json"
 
     @property
     def spark_log(self) -> Path:

@@ -89,7 +89,9 @@ class RemoteStore(RunStore):
                 raise HistoryError(
                     f"there are no runs in {self.uri} yet; `laststand run` makes one"
                 )
-            name = ids[-1]
+            # A run in the store is finished; one that is only here may still be going on, or has died.
+            finished = (run for run in reversed(ids) if RunFiles(self.root / run).run.is_file())
+            name = next(finished, ids[-1])
         if name.startswith(f"{self.uri}/"):
             name = name.removeprefix(f"{self.uri}/")
         directory = super().find(name)

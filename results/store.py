@@ -118,7 +118,8 @@ class RunStore:
         """Finds a run.
 
         Args:
-            name: "latest", a path, an id, or the unique beginning of an id or of its last part.
+            name: "latest" (the newest finished run), a path, an id, or the unique beginning of an id or of its
+                last part.
 
         Raises:
             HistoryError: There is no such run, or there are several; the message names the nearest.
@@ -177,13 +178,15 @@ class RunStore:
         )
 
     def _latest(self) -> Path:
+        """Returns the newest finished run; if none is finished, the newest run."""
         link = self.root / LATEST
-        if link.is_dir():
+        if link.is_dir() and RunFiles(link).run.is_file():
             return link.resolve()
-        ids = self._ids()
-        if not ids:
+        runs = [self.root / run for run in reversed(self._ids())]
+        if not runs:
             raise HistoryError(f"there are no runs in {self.place} yet; `laststand run` makes one")
-        return self.root / ids[-1]
+        began_last = link.resolve() if link.is_dir() else runs[0]
+        return next((run for run in runs if RunFiles(run).run.is_file()), began_last)
 
     def _ids(self) -> tuple[str, ...]:
         """All runs, oldest first (the name begins with the time)."""

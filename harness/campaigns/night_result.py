@@ -22,6 +22,7 @@ from harness.errors import HistoryError
 from results.layout import RunFiles
 from results.report.night_story import key_entries
 from results.report.run import shell_word
+from results.report.story import time_of
 
 SCHEMA = 1
 
@@ -160,7 +161,7 @@ def _story(examples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 continue
             return [
                 {
-                    "at_s": entry.at_ns / 1e9,
+                    "at_s": time_of(entry) / 1e9,
                     "kind": entry.kind,
                     "title": entry.title,
                     "tone": entry.tone,

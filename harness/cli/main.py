@@ -27,6 +27,7 @@ from harness.cli.commands import (
     defects,
     demo,
     doctor,
+    explain,
     gc,
     image,
     nightly,
@@ -37,9 +38,12 @@ from harness.cli.commands import (
     run,
     swarm,
     system,
+    trace,
 )
+from harness.cli.commands import help as help_command
 from harness.cli.commands import list as list_runs
-from harness.cli.options import CommandParser
+from harness.cli.examples import examples_of
+from harness.cli.options import GLOBAL_FLAGS, GLOBAL_OPTIONS, CommandParser
 from harness.errors import HarnessError, HarnessFailure
 from results.text import plain
 
@@ -48,6 +52,8 @@ COMMANDS = (
     run,
     replay,
     check,
+    explain,
+    trace,
     report,
     list_runs,
     compare,
@@ -65,6 +71,7 @@ COMMANDS = (
     reset,
     gc,
     completion,
+    help_command,
 )
 """The modules of all commands, in the order of the help."""
 
@@ -73,6 +80,11 @@ Inject faults into a replicated log and report which guarantees were broken.
 
 Start with:  laststand reproduce last-replica-standing --profile kafka-4.0
 """
+
+
+GLOBAL_HELP = """\
+Before or after every command:  --json (one JSON object instead of text) and
+--quiet (no progress).  Where it reads or stores runs:  --results DIR."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -114,7 +126,8 @@ def _terminated(_: int, frame: FrameType | None) -> None:
 def _main(arguments: Sequence[str] | None) -> int:
     parser = build_parser()
     try:
-        options, unknown = parser.parse_known_args(arguments)
+        words = list(sys.argv[1:] if arguments is None else arguments)
+        options, unknown = parser.parse_known_args(_global_options_last(parser, words))
         if unknown:
             chosen: CommandParser = getattr(options, "parser", parser)
             chosen.refuse_unknown(unknown)
@@ -145,6 +158,29 @@ def _main(arguments: Sequence[str] | None) -> int:
         return _failure(error)
 
 
+def _global_options_last(parser: CommandParser, words: list[str]) -> list[str]:
+    """Returns the command line with the options in front of the command behind it, as its parser expects."""
+    front: list[str] = []
+    rest = list(words)
+    while rest:
+        if rest[0] in GLOBAL_FLAGS or rest[0].partition("=")[0] in GLOBAL_OPTIONS:
+            takes_next = rest[0] in GLOBAL_OPTIONS
+            front += rest[: 1 + takes_next]
+            del rest[: 1 + takes_next]
+        else:
+            break
+    command: list[str] = []
+    while rest and parser.has_subcommand(rest[0]):
+        parser = parser.subcommand(rest[0])
+        command.append(rest.pop(0))
+    if not command:
+        return words
+    for word in front:
+        if word.startswith("--") and not parser.has_option(word.partition("=")[0]):
+            parser.refuse_unknown([word])
+    return [*command, *front, *rest]
+
+
 def build_parser() -> CommandParser:
     """Returns the parser of all commands."""
     parser = CommandParser(
@@ -153,6 +189,7 @@ def build_parser() -> CommandParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.epilog = f"{GLOBAL_HELP}\n\n{examples_of(parser.prog)}"
     parser.add_argument(
         "--version", action=_ShowVersion, nargs=0, help="print the version and exit"
     )

@@ -3,11 +3,13 @@
 import argparse
 import os
 import re
+import textwrap
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
+from harness.cli.examples import examples_of
 from harness.errors import HarnessError, UsageError
 from harness.seeds import check_seed
 from results.layout import DEFAULT_ROOT
@@ -16,14 +18,25 @@ if TYPE_CHECKING:
     from checkers.spark import SparkOptions
     from harness.campaigns.compare import Workers
 
+HELP_WIDTH = 78
+"""Columns of a description. argparse wraps everything else, but would wrap the examples too."""
+
+GLOBAL_FLAGS = ("--json", "--quiet")
+GLOBAL_OPTIONS = ("--results",)
+"""Options that may come before the command, too; those of the second tuple take a value."""
+
 Action: TypeAlias = Callable[[argparse.Namespace], int]
 """Runs a command and returns its exit code."""
 
 Subcommands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 
-RUN_HELP = "a run id, a unique prefix of one, a path, or latest"
+RUN_HELP = "a run id, a unique prefix of one, a path, or latest (the newest finished run)"
 
 DEFAULT_SPARK_MASTER = "local[2]"
+
+SMALL_OPERATIONS = 200_000
+"""Commands for single runs judge fewer operations than this without Spark, whose start would take longer
+(`benchmarks/README.md`)."""
 
 _SPARK_MASTER = re.compile(r"local(-cluster)?(\[[\d*, ]+\])?|yarn|(spark|k8s)://.+")
 
@@ -41,10 +54,26 @@ class CommandParser(argparse.ArgumentParser):
 
     def refuse_unknown(self, words: list[str]) -> NoReturn:
         """Raises `MisuseError` for arguments that this parser does not know."""
-        misplaced = [word for word in words if word.split("=")[0] in self._option_string_actions]
-        if misplaced:
-            self.error(f"{misplaced[0]} must come after the command")
         self.error(f"unrecognized arguments: {' '.join(words)}")
+
+    def subcommand(self, word: str) -> "CommandParser":
+        """Returns the parser of a command.
+
+        Raises:
+            MisuseError: There is no such command.
+        """
+        commands = self._commands()
+        if word not in commands:
+            self.error(f"there is no command {word!r}{_did_you_mean(word, list(commands))}")
+        return commands[word]
+
+    def has_option(self, option: str) -> bool:
+        """Returns whether it takes an option such as --json."""
+        return option in self._option_string_actions
+
+    def has_subcommand(self, word: str) -> bool:
+        """Returns whether a word is one of its commands."""
+        return word in self._commands()
 
     def _suggestion(self, message: str) -> str:
         known = [option for action in self._actions for option in action.option_strings]
@@ -54,16 +83,16 @@ class CommandParser(argparse.ArgumentParser):
                 return _did_you_mean(bare, known)
         if "invalid choice:" in message:
             wrong = message.split("invalid choice:")[1].split("'")[1]
-            return _did_you_mean(wrong, self._command_names())
+            return _did_you_mean(wrong, list(self._commands()))
         return ""
 
-    def _command_names(self) -> list[str]:
-        return [
-            str(name)
+    def _commands(self) -> "dict[str, CommandParser]":
+        return {
+            str(name): parser
             for action in self._actions
             if isinstance(action, argparse._SubParsersAction)
-            for name in action.choices
-        ]
+            for name, parser in action.choices.items()
+        }
 
 
 def _did_you_mean(wrong: str, known: list[str]) -> str:
@@ -84,8 +113,13 @@ def add_command(
         stores_runs: Whether the command reads or writes stored runs (`--results`).
     """
     parser = commands.add_parser(
-        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", allow_abbrev=False
+        name,
+        help=summary,
+        description=textwrap.fill(f"{summary[0].upper()}{summary[1:]}.", HELP_WIDTH),
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.epilog = examples_of(parser.prog)
     parser.set_defaults(action=action, parser=parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     parser.add_argument("--quiet", action="store_true", help="print no progress on standard error")
@@ -103,7 +137,14 @@ def add_command_family(
     commands: Subcommands, name: str, summary: str, description: str
 ) -> Subcommands:
     """Adds a command that has subcommands, and returns where to add these."""
-    parser = commands.add_parser(name, help=summary, description=description, allow_abbrev=False)
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=textwrap.fill(description, HELP_WIDTH),
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.epilog = examples_of(parser.prog)
     parser.set_defaults(parser=parser)
     return parser.add_subparsers(metavar="ACTION", parser_class=CommandParser)
 
@@ -164,7 +205,7 @@ def add_single_run_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="encode and decode every simulated message (default: a sample)",
     )
-    add_spark_options(parser)
+    add_judging_options(parser)
 
 
 def add_campaign_options(parser: argparse.ArgumentParser, default: int) -> None:
@@ -213,6 +254,20 @@ def add_worker_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(spark_master=None)
 
 
+def add_judging_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of Spark for commands that judge single runs, which use it for large ones only."""
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument(
+        "--spark",
+        action="store_true",
+        help="judge with a Spark job, whatever the size (default: from "
+        f"{SMALL_OPERATIONS:,} operations, or if a master or a key is given)",
+    )
+    chosen.add_argument("--no-spark", action="store_true", help="judge in this process, always")
+    _add_spark_place(parser, DEFAULT_SPARK_MASTER)
+    parser.set_defaults(spark_master=None)
+
+
 def add_spark_options(
     parser: argparse.ArgumentParser, default_master: str = DEFAULT_SPARK_MASTER
 ) -> None:
@@ -220,6 +275,10 @@ def add_spark_options(
     parser.add_argument(
         "--no-spark", action="store_true", help="use local processes instead of a Spark job"
     )
+    _add_spark_place(parser, default_master)
+
+
+def _add_spark_place(parser: argparse.ArgumentParser, default_master: str) -> None:
     parser.add_argument(
         "--spark-master",
         default=DEFAULT_SPARK_MASTER,
@@ -235,6 +294,20 @@ def add_spark_options(
     )
 
 
+def parse_judging_options(options: argparse.Namespace) -> "SparkOptions":
+    """Returns the options of `add_judging_options` as a value.
+
+    Raises:
+        UsageError: See `parse_spark_options`.
+    """
+    from dataclasses import replace
+
+    spark = parse_spark_options(options)
+    if options.spark or options.spark_master is not None or options.spark_conf:
+        return spark
+    return replace(spark, operations_min=SMALL_OPERATIONS)
+
+
 def parse_spark_options(options: argparse.Namespace) -> "SparkOptions":
     """Returns the Spark options as a value.
 
@@ -243,7 +316,8 @@ def parse_spark_options(options: argparse.Namespace) -> "SparkOptions":
     """
     from checkers.spark import SparkOptions
 
-    if not _SPARK_MASTER.fullmatch(options.spark_master):
+    master = DEFAULT_SPARK_MASTER if options.spark_master is None else options.spark_master
+    if not _SPARK_MASTER.fullmatch(master):
         raise UsageError(
             "--spark-master takes local[2], local[*], yarn, spark://HOST:PORT or k8s://HOST:PORT, "
             f"not {options.spark_master!r}"
@@ -254,7 +328,7 @@ def parse_spark_options(options: argparse.Namespace) -> "SparkOptions":
         if not separator or not key:
             raise UsageError(f"--spark-conf takes key=value, not {item!r}")
         conf.append((key, value))
-    return SparkOptions(enabled=not options.no_spark, master=options.spark_master, conf=tuple(conf))
+    return SparkOptions(enabled=not options.no_spark, master=master, conf=tuple(conf))
 
 
 def parse_workers(options: argparse.Namespace, *, keep_free: int = 0) -> "Workers":

@@ -24,7 +24,7 @@ def show(*parts: "RenderableType") -> None:
 
     from results.tables import FILE_WIDTH, as_text
 
-    if not sys.stdout.isatty():
+    if not is_terminal(sys.stdout):
         sys.stdout.write(as_text(*parts))
         return
     console = terminal_console(sys.stdout)
@@ -38,6 +38,11 @@ def show(*parts: "RenderableType") -> None:
     console.width = max([console.width, *needed])
     for part in parts:
         console.print(part, soft_wrap=True)
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Returns whether a stream is a terminal that understands control sequences; one called "dumb" does not."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def terminal_console(stream: TextIO) -> "Console":

@@ -5,7 +5,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
-from harness.cli.output import terminal_console
+from harness.cli.output import is_terminal, terminal_console
 from results.text import plain
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class StandardErrorProgress:
         self._quiet = quiet
         self._start_s = time.monotonic()
         self._logged_s = -LOG_INTERVAL_S
-        self._bars = None if quiet or not self._stream.isatty() else _Bars(self._stream)
+        self._bars = _Bars(self._stream) if not quiet and is_terminal(self._stream) else None
 
     def __enter__(self) -> "StandardErrorProgress":
         return self

@@ -2,17 +2,18 @@
 
 import argparse
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import exit_codes
-from harness.cli.options import parse_spark_options
+from harness.cli.options import parse_judging_options
 from harness.cli.output import print_json, show
 from harness.cli.progress import StandardErrorProgress
 from harness.errors import UsageError
-from results.layout import RunFiles
+from results.layout import DEFAULT_ROOT, RunFiles, is_run_name
 from results.store import RunStore
 from results.text import plain
 
@@ -73,9 +74,9 @@ def spark_for(options: argparse.Namespace, store: RunStore) -> "SparkOptions":
     """Returns the Spark options for judging runs of a store.
 
     Raises:
-        UsageError: See `parse_spark_options`; or the workers of the master cannot read the store.
+        UsageError: See `parse_judging_options`; or the workers of the master cannot read the store.
     """
-    spark = parse_spark_options(options)
+    spark = parse_judging_options(options)
     if spark.enabled and spark.is_cluster and not store.is_shared:
         raise UsageError(
             f"the workers of {spark.master} cannot read {store.place}, which is a directory of this machine; name "
@@ -110,10 +111,26 @@ def print_run(options: argparse.Namespace, directory: Path, summary: Mapping[str
         report_path = str(RunFiles(directory).report)
         print_json({**summary, "directory": str(directory), "report": report_path})
     else:
-        show(*run_parts(directory, summary))
+        show(*run_parts(options, directory, summary))
 
 
-def run_parts(directory: Path, summary: Mapping[str, Any]) -> "list[RenderableType]":
+def command_for(options: argparse.Namespace, directory: Path, command: str, *more: str) -> str:
+    """Returns a command about a stored run that works as printed, whatever store it is in."""
+    name, store = str(directory), str(options.results)
+    resolved = directory.resolve()
+    is_inside = bool(_URI.match(store)) or resolved.parent.parent == Path(store).resolve()
+    if is_inside and is_run_name(resolved.name):
+        name = f"{resolved.parent.name}/{resolved.name}"
+    words = ["laststand", command, name, *more]
+    # Without `--results`, a command would look in, and store its own runs in, another store.
+    if store != str(DEFAULT_ROOT):
+        words += ["--results", store]
+    return shlex.join(words)
+
+
+def run_parts(
+    options: argparse.Namespace, directory: Path, summary: Mapping[str, Any]
+) -> "list[RenderableType]":
     """Returns the summary of a judged run as lines and tables."""
     from results.report.terminal import terminal_summary, verdict_lines
     from results.tables import line
@@ -123,7 +140,11 @@ def run_parts(directory: Path, summary: Mapping[str, Any]) -> "list[RenderableTy
         print(f"laststand: no report could be made: {error}", file=sys.stderr)
         parts = verdict_lines(summary["verdict"], list(summary["reasons"]))
     else:
-        parts = terminal_summary(directory)
+        parts = terminal_summary(
+            directory,
+            replay=command_for(options, directory, "replay"),
+            explain=command_for(options, directory, "explain"),
+        )
     if "predicted" in summary:
         as_predicted = bool(summary["as_predicted"])
         word = "as predicted" if as_predicted else "NOT as predicted"

@@ -7,6 +7,7 @@ from typing import Any
 
 from checkers.jobs.check import at_locations, check_here, plan
 from checkers.spark import SparkOptions, run_in_child
+from harness.history.parquet import is_finished, table_files
 from harness.runs.judge import stored_context
 from results.layout import RunFiles
 
@@ -48,6 +49,23 @@ def check_on_spark(
     )
     verdicts: list[dict[str, Any]] = result["verdicts"]
     return verdicts
+
+
+def recorded_operations(directories: Sequence[Path]) -> int:
+    """Returns how many operations runs have, from their manifests.
+
+    The history of a run whose harness died counts as none: it is a single task, which Spark cannot distribute.
+
+    Raises:
+        HistoryError: A manifest is not ours.
+    """
+    return sum(
+        file.rows
+        for directory in directories
+        if is_finished(directory)
+        for file in table_files(directory.resolve())
+        if file.table == "operations"
+    )
 
 
 def _plan(directories: Sequence[Path]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from checkers.kernels.verdict_json import verdict_from_json
 from checkers.spark import SparkOptions
 from harness.contracts.progress import ProgressDisplay
-from harness.runs.check import check_locally, check_on_spark
+from harness.runs.check import check_locally, check_on_spark, recorded_operations
 from harness.runs.experiment import Experiment
 from harness.runs.outcomes import add_outcome
 from harness.runs.record import finish_run, record_run
@@ -47,7 +47,7 @@ def judge(
     for directory in directories:
         # The record first: it must not depend on whether it can be judged.
         store.publish(directory)
-    if spark.enabled:
+    if spark.enabled and recorded_operations(directories) >= spark.operations_min:
         progress.message("checking on Spark")
         locations = [
             store.location(directory) if spark.is_cluster else "" for directory in directories

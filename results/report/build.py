@@ -1,8 +1,9 @@
 """Builds the report: one HTML file per run that opens from disk, without network, years later."""
 
+import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ from markupsafe import Markup
 
 from harness.contracts.verdict import Validity
 from results.layout import RunFiles
+from results.report.argument import Argument, arguments_of, with_findings
 from results.report.charts import Operations, latency_figure, outcome_figure
+from results.report.counterexample import counterexample_of
 from results.report.fault_words import fault_sentence
 from results.report.lanes import partition_figure
 from results.report.metrics import COUNTERS, metric_figure, metric_rows, read_changes
 from results.report.run import RunData, details_text, levels_of, seconds
-from results.report.story import Loss, Story, place_name, story_of, tone_of
+from results.report.story import Loss, Story, place_name, story_of, when
 from results.report.summary import markdown
 from results.report.unseen import LINES_MAX, unseen_figure, unseen_series
 
@@ -25,8 +28,17 @@ PARTITION_FIGURES_MAX = 12
 """Partitions drawn; those with losses or anomalies come first."""
 
 COVERAGE_ROWS_MAX = 50
+RAW_MAX = 4000
+"""Characters of JSON that are shown."""
+
 LIST_MAX = 40
 """Items of a list that are shown; verdict.json has them all."""
+
+STORY_KINDS = (
+    *("finding", "lost", "fault", "heal", "partition"),
+    *("broker", "replica", "mark", "phase"),
+)
+"""Kinds of entries in the order of the check boxes."""
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -75,6 +87,7 @@ def build_report(run_dir: Path) -> Path:
     """
     run = RunData(run_dir)
     story = story_of(run)
+    arguments = arguments_of(run, story.losses)
     operations = Operations(run)
     unseen = unseen_series(run)
     metrics = metric_rows(read_changes(run))
@@ -85,9 +98,10 @@ def build_report(run_dir: Path) -> Path:
         banner=banner_of(run),
         facts=facts_of(run),
         levels=levels_of(run),
-        story=story,
-        story_kinds=_story_kinds(story),
-        figures=_figures(run, story),
+        counterexample=counterexample_of(run, arguments, story.losses),
+        story=with_findings(story, arguments),
+        story_kinds=_story_kinds(with_findings(story, arguments)),
+        figures=_figures(run, story, arguments),
         figures_omitted=max(len(run.partitions) - PARTITION_FIGURES_MAX, 0),
         outcomes=operations.outcomes(),
         outcome_chart=outcome_figure(run, operations),
@@ -98,7 +112,10 @@ def build_report(run_dir: Path) -> Path:
         metric_chart=metric_figure(run, metrics),
         metric_counters=[name for name, _ in COUNTERS],
         errors=operations.errors(),
-        anomalies=anomalies_of(run),
+        loud=[one for one in arguments if one.tone != "calm"],
+        quiet=[one for one in arguments if one.tone == "calm"],
+        details_of=_shortened,
+        raw=_raw,
         coverage=coverage_of(run),
         coverage_tables=coverage_tables_of(run),
         marks=sorted(Counter(run.tables["marks"].column("mark").to_pylist()).items()),
@@ -122,6 +139,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters["seconds"] = seconds
+    templates.filters["when"] = when
     templates.filters["details_text"] = details_text
     return templates
 
@@ -209,28 +227,6 @@ def world_of(run: RunData) -> list[tuple[str, list[tuple[str, str]]]]:
     return tables
 
 
-def anomalies_of(run: RunData) -> list[dict[str, Any]]:
-    """Returns the anomalies as the page shows them, with every key present."""
-    rows: list[dict[str, Any]] = []
-    for anomaly in run.anomalies():
-        witnesses = [w for w in anomaly.get("witnesses", ()) if isinstance(w, Mapping)]
-        rows.append(
-            {
-                "id": str(anomaly.get("id", "unnamed")),
-                "level": str(anomaly.get("level", "")),
-                "place": place_name(anomaly.get("topic", "?"), anomaly.get("partition", -1)),
-                "count": _integer(anomaly.get("count")),
-                "judgement": str(anomaly.get("judgement", "")),
-                "rule": str(anomaly.get("rule", "")),
-                "sentence": str(anomaly.get("sentence", "")),
-                "witnesses": [(w.get("op_index", ""), str(w.get("text", ""))) for w in witnesses],
-                "details": _shortened(anomaly.get("details") or {}),
-                "tone": tone_of(anomaly.get("judgement"), otherwise="calm"),
-            }
-        )
-    return rows
-
-
 def coverage_of(run: RunData) -> list[tuple[str, str]]:
     """Returns the numbers that show how much was tested."""
     return [
@@ -312,24 +308,41 @@ def _shortened(details: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(str(key).replace("_", " "), _number_text(value)) for key, value in details.items()]
 
 
+def _raw(data: Any) -> str:
+    """Returns data as JSON, for those who want to see what was recorded."""
+    text = json.dumps(data, sort_keys=True, ensure_ascii=False, default=str)
+    return text if len(text) <= RAW_MAX else f"{text[:RAW_MAX]} ... (verdict.json has all)"
+
+
 def _story_kinds(story: Story) -> list[tuple[str, int]]:
     counts = Counter(entry.kind for entry in story.entries)
-    return [
-        (kind, counts[kind])
-        for kind in ("fault", "heal", "partition", "broker", "replica", "mark", "lost", "phase")
-        if counts[kind]
-    ]
+    return [(kind, counts[kind]) for kind in STORY_KINDS if counts[kind]]
 
 
-def _figures(run: RunData, story: Story) -> list[tuple[str, Markup]]:
+def _figures(
+    run: RunData, story: Story, arguments: Sequence[Argument]
+) -> list[tuple[str, Markup, int]]:
+    """Returns name, lanes and the number of records lost at an unknown time, of the partitions to draw."""
     losses: dict[tuple[str, int], list[Loss]] = {}
     for loss in story.losses:
         losses.setdefault((loss.topic, loss.partition), []).append(loss)
-    suspect = {(a.get("topic"), a.get("partition")) for a in run.anomalies()}
+    forbidden = [one for one in arguments if one.is_forbidden]
+    broken = {(one.topic, one.partition) for one in forbidden}
+    suspect = {(one.topic, one.partition) for one in arguments}
     places = sorted(
-        run.partitions, key=lambda place: (place not in losses, place not in suspect, place)
+        run.partitions,
+        key=lambda place: (place not in broken, place not in losses, place not in suspect, place),
     )
     return [
-        (place_name(*place), partition_figure(run, *place, losses.get(place, ())))
+        (
+            place_name(*place),
+            partition_figure(
+                run,
+                *place,
+                losses.get(place, ()),
+                [one for one in forbidden if (one.topic, one.partition) == place],
+            ),
+            sum(len(loss.records) for loss in losses.get(place, ()) if loss.at_ns is None),
+        )
         for place in places[:PARTITION_FIGURES_MAX]
     ]

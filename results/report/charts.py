@@ -55,8 +55,13 @@ class Operations:
         self.error = texts(table, "error")
         self.invoked_ns = numbers(table, "invoked_ns")
         self.completed_ns = numbers(table, "completed_ns")
-        self.bucket_ns = max(1, math.ceil((run.end_ns + 1) / BUCKETS))
+        self.begin_ns = run.begin_ns
+        self.bucket_ns = max(1, math.ceil((run.end_ns + 1 - run.begin_ns) / BUCKETS))
         self.ended_ns = np.where(self.completed_ns >= 0, self.completed_ns, self.invoked_ns)
+
+    def buckets(self, chosen: Any) -> Any:
+        """Returns the bucket of time in which each of the chosen operations ended."""
+        return np.maximum(self.ended_ns[chosen] - self.begin_ns, 0) // self.bucket_ns
 
     def outcomes(self) -> list[OutcomeRow]:
         """Returns counts by kind."""
@@ -93,7 +98,7 @@ class Operations:
 
 def outcome_figure(run: RunData, operations: Operations) -> Markup:
     """Returns stacked counts per bucket of time, one row per kind of operation."""
-    axis = TimeAxis(run.end_ns)
+    axis = TimeAxis(run.end_ns, run.begin_ns)
     parts = []
     top: float = 6
     kinds = [kind for kind in KINDS if bool((operations.kind == kind).any())]
@@ -113,8 +118,8 @@ def latency_figure(run: RunData, operations: Operations) -> Markup:
     took_ms = (operations.completed_ns - operations.invoked_ns)[chosen] / 1e6
     if not len(took_ms):
         return Markup("")
-    buckets = operations.ended_ns[chosen] // operations.bucket_ns
-    axis = TimeAxis(run.end_ns)
+    buckets = operations.buckets(chosen)
+    axis = TimeAxis(run.end_ns, run.begin_ns)
     top, bottom = 8.0, 8.0 + LATENCY_HEIGHT
     low = 10.0 ** math.floor(math.log10(max(float(took_ms.min()), 1e-3)))
     high = 10.0 ** math.ceil(math.log10(max(float(took_ms.max()), low * 10)))
@@ -125,7 +130,7 @@ def latency_figure(run: RunData, operations: Operations) -> Markup:
 
     quantiles = _quantiles(buckets, took_ms)
     parts = [_latency_grid(low, high, height)]
-    parts.extend(_range_bars(axis, operations.bucket_ns, quantiles, height))
+    parts.extend(_range_bars(axis, operations, quantiles, height))
     bands = fault_bands(run, axis, top, bottom)
     body = axis.draw(top, bottom) + bands + joined(parts)
     return figure(axis, bottom + 24, body, name="append latency over time")
@@ -136,7 +141,7 @@ def _outcome_row(axis: TimeAxis, operations: Operations, kind: str, top: float) 
     counts = np.zeros((len(OUTCOMES), BUCKETS), dtype=np.int64)
     for row, outcome in enumerate(OUTCOMES):
         chosen = (operations.kind == kind) & (operations.outcome == outcome)
-        np.add.at(counts[row], operations.ended_ns[chosen] // operations.bucket_ns, 1)
+        np.add.at(counts[row], operations.buckets(chosen), 1)
     peak = max(int(counts.sum(axis=0).max()), 1)
     parts = [
         element("text", kind, class_="lane", x=2, y=top + 12),
@@ -145,7 +150,7 @@ def _outcome_row(axis: TimeAxis, operations: Operations, kind: str, top: float) 
         element("line", class_="axis", x1=LEFT, x2=WIDTH - RIGHT, y1=bottom, y2=bottom),
     ]
     for bucket in np.flatnonzero(counts.sum(axis=0)).tolist():
-        begin_ns = bucket * operations.bucket_ns
+        begin_ns = operations.begin_ns + bucket * operations.bucket_ns
         x = axis.x(begin_ns)
         width = max(axis.x(begin_ns + operations.bucket_ns) - x - 1, 0.8)
         column = counts[:, bucket].tolist()
@@ -196,14 +201,14 @@ def _latency_grid(low: float, high: float, height: Callable[[float], float]) -> 
 
 def _range_bars(
     axis: TimeAxis,
-    bucket_ns: int,
+    operations: Operations,
     quantiles: list[tuple[int, float, float, float, int]],
     height: Callable[[float], float],
 ) -> list[Markup]:
     parts = []
     for bucket, median, high, worst, count in quantiles:
-        begin_ns = bucket * bucket_ns
-        x = axis.x(begin_ns + bucket_ns / 2)
+        begin_ns = operations.begin_ns + bucket * operations.bucket_ns
+        x = axis.x(begin_ns + operations.bucket_ns / 2)
         title = (
             f"{count} appends from {seconds(begin_ns)}: median {median:.3g} ms, "
             f"p95 {high:.3g} ms, max {worst:.3g} ms"

@@ -1,8 +1,9 @@
 """What happened to one partition, as lanes over one time axis.
 
-From the top: faults, the leader, who is in the ISR, who is in the ELR (or only last known in it), and one panel
-per replica with its log end (line) and its high watermark (area). Fault windows are shaded through all lanes,
-and a loss is a line through all of them.
+From the top: forbidden findings, faults, the leader, who is in the ISR, who is in the ELR (or only last known in
+it), and one panel per replica with its log end (line) and its high watermark (area). Fault windows are shaded
+through all lanes, and a loss is a line through all of them: red if forbidden, grey if allowed or excused.
+Faults have the numbers of their table, and lead to it.
 """
 
 import math
@@ -16,6 +17,7 @@ import pyarrow as pa
 from markupsafe import Markup
 
 from harness.contracts.verdict import Judgement
+from results.report.argument import Argument
 from results.report.fault_words import fault_style
 from results.report.run import FaultWindow, RunData, numbers, rows_of, seconds, texts
 from results.report.story import Loss, broker_name, place_name
@@ -27,6 +29,7 @@ from results.report.svg import (
     element,
     figure,
     joined,
+    linked,
     step_path,
     thinned,
     titled,
@@ -43,6 +46,7 @@ LEADER_HEIGHT = 18
 GAP = 14
 
 _LETTER_WIDTH = 6.1
+_MARK_WIDTH = 30
 _LOSS_WORDS_WIDTH = 220
 _LOSS_FLOORS_MAX = 4
 
@@ -57,41 +61,116 @@ class Interval:
 
 
 def partition_figure(
-    run: RunData, topic: str, partition: int, losses: Sequence[Loss] = ()
+    run: RunData,
+    topic: str,
+    partition: int,
+    losses: Sequence[Loss] = (),
+    findings: Sequence[Argument] = (),
+    window_ns: tuple[int, int] | None = None,
 ) -> Markup:
-    """Returns the lanes of one partition as an SVG figure."""
-    states = rows_of(run.tables["partition_states"], topic, partition).to_pylist()
+    """Returns the lanes of one partition as an SVG figure.
+
+    Args:
+        run: The run.
+        topic: Its topic.
+        partition: Its number.
+        losses: When its records were lost; those with an unknown time are not drawn.
+        findings: Forbidden findings, which are marked where they were decided.
+        window_ns: The part of the run to draw, from and until; everything since the cluster was ready by default.
+    """
+    begin_ns, end_ns = window_ns or (run.begin_ns, run.end_ns)
+    axis = TimeAxis(end_ns, begin_ns)
+    states = _rows_on(axis, rows_of(run.tables["partition_states"], topic, partition))
     replicas = rows_of(run.tables["replica_states"], topic, partition)
-    brokers = _brokers_of(run, states, replicas)
-    axis = TimeAxis(run.end_ns)
+    brokers = _brokers_of(run, states.to_pylist(), replicas)
     parts: list[Markup] = []
-    windows, rows = packed(run.fault_windows)
-    y: float = 8
+    y = _finding_lane(parts, axis, findings, 8)
+    shown = [one for one in run.fault_windows if axis.shows(one.begin_ns, one.end_ns)]
+    windows, rows = packed(shown)
     parts.append(_fault_lane(axis, windows, y))
     if rows:
         parts.append(_label("faults", y + 10))
     y += rows * 15 + (GAP if rows else 0)
     top_of_lanes = y
-    y = _leader_lane(parts, axis, states, run.end_ns, y)
-    y = _member_lanes(parts, axis, states, brokers, run.end_ns, y)
-    y = _replica_panels(parts, axis, replicas, brokers, run.end_ns, y)
+    y = _leader_lane(parts, axis, states.to_pylist(), end_ns, y)
+    y = _member_lanes(parts, axis, states.to_pylist(), brokers, end_ns, y)
+    y = _replica_panels(parts, axis, replicas, brokers, end_ns, y)
     bottom = y - GAP + 4
-    bands = joined(
+    bands = _bands(shown, axis, top_of_lanes - 4, bottom)
+    here = [
+        loss
+        for loss in losses
+        if (loss.topic, loss.partition) == (topic, partition)
+        and loss.at_ns is not None
+        and axis.shows(loss.at_ns)
+    ]
+    markers = joined(_loss_markers(axis, here, top_of_lanes - 4, bottom))
+    body = bands + axis.draw(top_of_lanes - 4, bottom) + joined(parts) + markers
+    return figure(axis, bottom + 24, body, name=f"{place_name(topic, partition)} over time")
+
+
+def _bands(windows: Sequence[FaultWindow], axis: TimeAxis, top: float, bottom: float) -> Markup:
+    return joined(
         element(
             "rect",
             class_=f"band {fault_style(window.fault)}",
             x=axis.x(window.begin_ns),
-            y=top_of_lanes - 4,
+            y=top,
             width=_width(axis, window.begin_ns, window.end_ns),
-            height=bottom - top_of_lanes + 4,
+            height=bottom - top,
         )
-        for window in run.fault_windows
+        for window in windows
         if window.took_effect and window.end_ns > window.begin_ns
     )
-    here = [loss for loss in losses if (loss.topic, loss.partition) == (topic, partition)]
-    markers = joined(_loss_markers(axis, here, top_of_lanes - 4, bottom))
-    body = bands + axis.draw(top_of_lanes - 4, bottom) + joined(parts) + markers
-    return figure(axis, bottom + 24, body, name=f"{place_name(topic, partition)} over time")
+
+
+def _rows_on(axis: TimeAxis, rows: pa.Table) -> pa.Table:
+    """Returns the rows that an axis shows: those on it, and the last one before it."""
+    times = numbers(rows, "at_ns")
+    first = max(int(np.searchsorted(times, axis.begin_ns, side="right")) - 1, 0)
+    last = int(np.searchsorted(times, axis.end_ns, side="right"))
+    return rows.slice(first, max(last - first, 0))
+
+
+def _finding_lane(
+    parts: list[Markup], axis: TimeAxis, findings: Sequence[Argument], top: float
+) -> float:
+    """Marks where findings were decided, with their numbers; several at one place share a mark."""
+    places: dict[float, list[Argument]] = {}
+    for one in findings:
+        if one.at_ns is not None and axis.shows(one.at_ns):
+            x = axis.x(one.at_ns)
+            near = next((at for at in places if abs(at - x) < _MARK_WIDTH), x)
+            places.setdefault(near, []).append(one)
+    if not places:
+        return top
+    parts.append(_label("findings", top + 10))
+    for x, here in places.items():
+        title = "; ".join(f"anomaly {one.number}: {one.id} in {one.place}" for one in here)
+        text = _spans([one.number for one in here])
+        right = x + len(text) * 7 + 12 < WIDTH
+        mark = titled("path", title, class_="finding", d=f"M{x - 5:g} {top + 1:g}h10l-5 9z")
+        label = element(
+            "text",
+            text,
+            class_="finding-text",
+            x=x + 8 if right else x - 8,
+            y=top + 10,
+            text_anchor="start" if right else "end",
+        )
+        parts.append(linked(mark + label, here[0].anchor))
+    return top + 12 + GAP
+
+
+def _spans(numbers_: Sequence[int]) -> str:
+    """Returns numbers as text: "1 to 4, 7"."""
+    spans: list[list[int]] = []
+    for number in sorted(numbers_):
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1] = [spans[-1][0], number]
+        else:
+            spans.append([number])
+    return ", ".join(" to ".join(str(end) for end in span) for span in spans)
 
 
 def fault_bands(run: RunData, axis: TimeAxis, top: float, bottom: float) -> Markup:
@@ -178,22 +257,38 @@ def _brokers_of(
 
 def _fault_lane(axis: TimeAxis, placed: Sequence[tuple[int, FaultWindow]], top: float) -> Markup:
     parts = []
+    begins: dict[int, list[float]] = {}
+    at_once: dict[tuple[int, float], list[int]] = {}
+    for row, window in placed:
+        x = axis.x(window.begin_ns)
+        begins.setdefault(row, []).append(x)
+        at_once.setdefault((row, x), []).append(window.number)
     for row, window in placed:
         x, y = axis.x(window.begin_ns), top + row * 15
         title = _window_title(window)
+        later = [at for at in begins[row] if at > x]
+        space = min(later, default=WIDTH) - x
+        number = str(window.number)
         if window.end_ns <= window.begin_ns:
-            parts.append(titled("circle", title, class_="moment", cx=x, cy=y + 6, r=3.5))
+            shape = titled("circle", title, class_="moment", cx=x, cy=y + 6, r=3.5)
+            # Momentary faults at one place share a label; the last of them is on top.
+            here = at_once[row, x]
+            text = _spans(here)
+            if window.number == here[-1] and len(text) * _LETTER_WIDTH + 8 < space:
+                shape += element("text", text, class_="on-bar", x=x + 6, y=y + 9.5)
+            parts.append(linked(shape, window.anchor, is_tab_stop=False))
             continue
         width = _width(axis, window.begin_ns, window.end_ns)
         state = "" if window.took_effect else " missed"
         kind = fault_style(window.fault)
-        parts.append(
-            titled(
-                "rect", title, class_=f"bar {kind}{state}", x=x, y=y, width=width, height=12, rx=2
-            )
+        shape = titled(
+            "rect", title, class_=f"bar {kind}{state}", x=x, y=y, width=width, height=12, rx=2
         )
-        if len(window.label) * _LETTER_WIDTH < width:
-            parts.append(element("text", window.label, class_="on-bar", x=x + 4, y=y + 9.5))
+        texts_ = (f"{number} {window.label}", number)
+        text = next((one for one in texts_ if len(one) * _LETTER_WIDTH + 4 < width), "")
+        if text:
+            shape += element("text", text, class_="on-bar", x=x + 4, y=y + 9.5)
+        parts.append(linked(shape, window.anchor, is_tab_stop=False))
     return joined(parts)
 
 
@@ -281,14 +376,31 @@ def _replica_panels(
 ) -> float:
     if not replicas.num_rows:
         return top
-    low = int(numbers(replicas, "log_start_offset").min())
-    high = max(int(numbers(replicas, "log_end_offset").max()), low + 1)
     owners = numbers(replicas, "broker")
-    for broker in brokers:
-        rows = replicas.filter(pa.array(owners == broker, type=pa.bool_()))
+    shown = {
+        broker: _rows_on(axis, replicas.filter(pa.array(owners == broker, type=pa.bool_())))
+        for broker in brokers
+    }
+    low, high = _span(replicas, list(shown.values()))
+    for broker, rows in shown.items():
         parts.append(_panel(axis, rows, broker, (low, high), end_ns, top))
         top += PANEL_HEIGHT + GAP
     return top
+
+
+def _span(replicas: pa.Table, shown: Sequence[pa.Table]) -> tuple[int, int]:
+    """Returns the offsets of a panel's lower and upper edge: of a part of the run, those that it shows."""
+    low = int(numbers(replicas, "log_start_offset").min())
+    ends = [numbers(rows, "log_end_offset") for rows in shown if rows.num_rows]
+    marks = [numbers(rows, "high_watermark") for rows in shown if rows.num_rows]
+    if not ends:
+        return low, low + 1
+    high = max(int(values.max()) for values in ends)
+    least = min(int(values.min()) for values in (*ends, *marks))
+    # The common beginning of long logs would hide the few records that a short time is about.
+    if least - low > (high - low) / 2:
+        low = max(low, least - max((high - least) // 4, 1))
+    return low, max(high, low + 1)
 
 
 def _panel(
@@ -327,7 +439,7 @@ def _panel(
     parts.append(element("path", class_=f"line {_colour(broker)}", d=path))
     parts.extend(_drops(axis, rows, height))
     last_end, last_mark = int(ends[-1]), int(marks[-1])
-    title = f"{broker_name(broker)}: log end {last_end:,}, high watermark {last_mark:,} at the end"
+    title = f"{broker_name(broker)}: log end {last_end:,}, high watermark {last_mark:,} at {seconds(end_ns)}"
     parts.append(
         titled(
             "circle",
@@ -380,6 +492,8 @@ def _drops(axis: TimeAxis, rows: pa.Table, height: Callable[[float], float]) -> 
     causes = texts(rows, "cause")
     parts = []
     for index in indices.tolist():
+        if not axis.shows(times[index + 1]):
+            continue
         x, y = axis.x(times[index + 1]), height(ends[index + 1])
         title = (
             f"log end {ends[index]:,} → {ends[index + 1]:,} "
@@ -397,22 +511,30 @@ def _loss_markers(
     parts = []
     floor, last_x = 0, -math.inf
     for loss in losses:
-        x = axis.x(loss.at_ns)
-        floor = (floor + 1) % _LOSS_FLOORS_MAX if x - last_x < _LOSS_WORDS_WIDTH else 0
-        last_x = x
-        parts.append(_loss_marker(axis, loss, top, bottom, bottom - 4 - 14 * floor))
+        x = axis.x(loss.at_ns or 0)
+        loud = loss.judgement in (Judgement.FORBIDDEN, Judgement.UNDECIDED)
+        if loud:
+            floor = (floor + 1) % _LOSS_FLOORS_MAX if x - last_x < _LOSS_WORDS_WIDTH else 0
+            last_x = x
+        parts.append(_loss_marker(axis, loss, top, bottom, bottom - 4 - 14 * floor, loud=loud))
     return parts
 
 
-def _loss_marker(axis: TimeAxis, loss: Loss, top: float, bottom: float, label_y: float) -> Markup:
-    x = axis.x(loss.at_ns)
+def _loss_marker(
+    axis: TimeAxis, loss: Loss, top: float, bottom: float, label_y: float, *, loud: bool
+) -> Markup:
+    """Returns a line, and a label unless the loss is allowed or excused."""
+    x = axis.x(loss.at_ns or 0)
     count = len(loss.records)
     offsets = [record.offset for record in loss.records if record.offset is not None]
     where = f" (offsets {min(offsets)} to {max(offsets)})" if offsets else ""
     title = f"{count} acknowledged records lost{where} at {seconds(loss.at_ns)}"
-    excused = "" if loss.judgement == Judgement.FORBIDDEN else f" ({loss.judgement})"
+    if not loud:
+        title += f", {loss.judgement}"
+        line = titled("line", title, class_="loss calm", x1=x, x2=x, y1=top, y2=bottom)
+        return linked(line, f"anomaly-{loss.anomaly}", is_tab_stop=False)
     undecided = " undecided" if loss.judgement == Judgement.UNDECIDED else ""
-    text = f"{count} lost{excused}"
+    text = f"{count} lost{' (undecided)' if undecided else ''}"
     # The label is on the side that has space.
     right = x + len(text) * 7 + 8 < WIDTH
     label = element(
@@ -424,7 +546,7 @@ def _loss_marker(axis: TimeAxis, loss: Loss, top: float, bottom: float, label_y:
         text_anchor="start" if right else "end",
     )
     line = titled("line", title, class_=f"loss{undecided}", x1=x, x2=x, y1=top, y2=bottom)
-    return line + label
+    return linked(line + label, f"anomaly-{loss.anomaly}")
 
 
 def _label(text: str, y: float, *, small: bool = False) -> Markup:

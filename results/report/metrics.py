@@ -218,7 +218,7 @@ def metric_figure(run: RunData, rows: list[Row]) -> Markup:
     """Returns the chart: one row per metric, all over the same time; empty without rows."""
     if not rows:
         return Markup("")
-    axis = TimeAxis(run.end_ns)
+    axis = TimeAxis(run.end_ns, run.begin_ns)
     top: float = 4
     parts = []
     for row in rows:

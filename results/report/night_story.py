@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from results.report.run import RunData
-from results.report.story import Entry, story_of
+from results.report.story import Entry, story_of, time_of
 
 ENTRIES_MAX = 12
 WEIGHT_MIN = 6
@@ -15,7 +15,7 @@ LOSS_WITHIN_NS = 1_000_000_000
 
 
 def key_entries(run_dir: Path, at_ns: int) -> list[Entry]:
-    """Returns what led to a finding of a run, in order of time.
+    """Returns what led to a finding of a run, in order of time; what has no time is left out.
 
     Args:
         run_dir: The run.
@@ -24,14 +24,14 @@ def key_entries(run_dir: Path, at_ns: int) -> list[Entry]:
     Raises:
         HistoryError: The run is missing or damaged.
     """
-    entries = story_of(RunData(run_dir)).entries
+    entries = [entry for entry in story_of(RunData(run_dir)).entries if entry.at_ns is not None]
     end = _decisive(entries, at_ns)
     kept = [entry for entry in entries[:end] if entry.weight >= WEIGHT_MIN and not _is_idle(entry)]
     # The elected replica learns of its election a little later, and only then are the records gone.
     lost = [
         entry
         for entry in entries[end:]
-        if at_ns and entry.kind == "lost" and entry.at_ns - at_ns <= LOSS_WITHIN_NS
+        if at_ns and entry.kind == "lost" and time_of(entry) - at_ns <= LOSS_WITHIN_NS
     ]
     return [*kept[-ENTRIES_MAX:], *lost[:1]]
 
@@ -44,7 +44,7 @@ def _is_idle(entry: Entry) -> bool:
 def _decisive(entries: Sequence[Entry], at_ns: int) -> int:
     """Returns the index after the decisive moment."""
     if at_ns:
-        return sum(entry.at_ns <= at_ns for entry in entries)
+        return sum(time_of(entry) <= at_ns for entry in entries)
     for index, entry in enumerate(entries):
         if entry.kind == "lost" and entry.tone == "bad":
             return index + 1

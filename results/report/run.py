@@ -26,14 +26,23 @@ _TIME_COLUMNS = ("invoked_ns", "completed_ns", "healed_ns", "at_ns")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultWindow:
-    """When one fault was in force. Times in nanoseconds since run start; begin = end for a moment."""
+    """When one fault was in force. Times in nanoseconds since run start; begin = end for a moment.
 
+    `number` is the fault's row in the table of faults, from 1.
+    """
+
+    number: int
     fault_id: str
     fault: str
     nodes: tuple[str, ...]
     begin_ns: int
     end_ns: int
     took_effect: bool
+
+    @property
+    def anchor(self) -> str:
+        """Returns the name of its row in the page."""
+        return f"fault-{self.number}"
 
     @property
     def label(self) -> str:
@@ -121,6 +130,16 @@ class RunData:
         return latest
 
     @cached_property
+    def begin_ns(self) -> int:
+        """When the cluster was ready: the first operation or fault. Axes begin there; 0 if there is neither."""
+        firsts = [
+            int(numbers(self.tables[name], "invoked_ns").min())
+            for name in ("operations", "faults")
+            if self.tables[name].num_rows
+        ]
+        return max(min(min(firsts, default=0), self.end_ns - 1_000_000), 0)
+
+    @cached_property
     def partitions(self) -> tuple[tuple[str, int], ...]:
         """Every topic-partition that the history mentions, in order."""
         found: set[tuple[str, int]] = set()
@@ -149,10 +168,11 @@ class RunData:
             for node in row["resolved"]
         ]
         windows = []
-        for row in self.faults:
+        for number, row in enumerate(self.faults, start=1):
             begin_ns = row["completed_ns"] if row["completed_ns"] is not None else row["invoked_ns"]
             windows.append(
                 FaultWindow(
+                    number=number,
                     fault_id=row["fault_id"],
                     fault=row["fault"],
                     nodes=tuple(row["resolved"]),

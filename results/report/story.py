@@ -21,6 +21,7 @@ from results.report.run import (
     numbers,
     parsed,
     rows_of,
+    seconds,
     texts,
 )
 
@@ -72,18 +73,19 @@ class Entry:
     """One thing that happened.
 
     Attributes:
-        at_ns: When.
+        at_ns: When; None if that is not in the history. Such entries come first.
         order: Offset in the metadata log, for what was committed at one time; otherwise 0.
-        kind: "fault", "heal", "partition", "broker", "replica", "mark", "lost" or "phase".
+        kind: "fault", "heal", "partition", "broker", "replica", "mark", "lost", "finding" or "phase".
         title: One sentence.
         detail: What shows it, or what it means; may be empty.
         tone: "", "bad", "undecided" or "odd" (something that should have happened did not).
         changes: partition: fields before and after.
         lost: lost: the records, at most `LOST_SHOWN_MAX`.
+        anomaly: lost, finding: the number of the anomaly that it leads to; 0 if there is none.
         weight: How much the story needs it; 0 is dropped first.
     """
 
-    at_ns: int
+    at_ns: int | None
     order: int = 0
     kind: str
     title: str
@@ -91,14 +93,19 @@ class Entry:
     tone: str = ""
     changes: tuple[Change, ...] = ()
     lost: tuple[LostRecord, ...] = ()
+    anomaly: int = 0
     weight: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """All records lost in one partition at one moment, as far as that moment is known."""
+    """All records lost in one partition at one moment; `at_ns` is None if that moment is not in the history.
 
-    at_ns: int
+    `anomaly` is the number of the anomaly in `RunData.anomalies`, from 1.
+    """
+
+    anomaly: int
+    at_ns: int | None
     topic: str
     partition: int
     records: tuple[LostRecord, ...]
@@ -134,10 +141,12 @@ def story_of(run: RunData) -> Story:
         *_lost(losses),
         *_phases(run),
     ]
-    ordered = sorted(enumerate(entries), key=lambda pair: (pair[1].at_ns, pair[1].order, pair[0]))
+    ordered = sorted(
+        enumerate(entries), key=lambda pair: (time_of(pair[1]), pair[1].order, pair[0])
+    )
     kept = ordered
     if len(ordered) > STORY_MAX:
-        heaviest = sorted(ordered, key=lambda pair: (-pair[1].weight, pair[1].at_ns, pair[0]))
+        heaviest = sorted(ordered, key=lambda pair: (-pair[1].weight, time_of(pair[1]), pair[0]))
         chosen = {index for index, _ in heaviest[:STORY_MAX]}
         kept = [pair for pair in ordered if pair[0] in chosen]
     return Story(
@@ -151,19 +160,21 @@ def find_losses(run: RunData) -> tuple[Loss, ...]:
     """Finds when the lost records of the verdict were lost.
 
     A record is gone when a replica leads whose log ends at or below it, after it was acknowledged. Without replica
-    states (real worlds) that moment is unknown, and the loss is listed at the end of the run.
+    states (real worlds) that moment is unknown; such losses come first.
     """
-    groups: dict[tuple[int, str, int, str, str], list[LostRecord]] = defaultdict(list)
+    groups: dict[tuple[int | None, str, int, str, str, int], list[LostRecord]] = defaultdict(list)
     leaderships = _Leaderships(run)
-    for anomaly in run.anomalies():
+    for number, anomaly in enumerate(run.anomalies(), start=1):
         if not str(anomaly.get("id", "")).startswith("lost-acked"):
             continue
         for record in _records_of(run, anomaly):
             at_ns, leader = leaderships.loss_of(record)
-            place = (at_ns, record.topic, record.partition, leader, str(anomaly.get("judgement")))
+            judgement = str(anomaly.get("judgement"))
+            place = (at_ns, record.topic, record.partition, leader, judgement, number)
             groups[place].append(record)
     return tuple(
         Loss(
+            anomaly=number,
             at_ns=at_ns,
             topic=topic,
             partition=partition,
@@ -171,10 +182,20 @@ def find_losses(run: RunData) -> tuple[Loss, ...]:
             judgement=judgement,
             records=tuple(sorted(records, key=lambda r: (r.offset or 0, r.value))),
         )
-        for (at_ns, topic, partition, leader, judgement), records in sorted(
-            groups.items(), key=lambda item: (*item[0][:3], judgement_rank(item[0][4]), *item[0])
+        for (at_ns, topic, partition, leader, judgement, number), records in sorted(
+            groups.items(), key=lambda item: _order_of_loss(item[0])
         )
     )
+
+
+def time_of(entry: Entry) -> int:
+    """Returns when something happened, for sorting: what has no time comes first."""
+    return -1 if entry.at_ns is None else entry.at_ns
+
+
+def when(at_ns: int | None) -> str:
+    """Returns a time for people: "12.345 s", or "time unknown"."""
+    return "time unknown" if at_ns is None else seconds(at_ns)
 
 
 def broker_name(broker: int) -> str:
@@ -395,8 +416,9 @@ def _lost(losses: Iterable[Loss]) -> Iterator[Entry]:
             kind="lost",
             title=title,
             detail=detail,
-            tone=tone_of(loss.judgement, otherwise="odd"),
+            tone=tone_of(loss.judgement, otherwise="calm"),
             lost=loss.records[:LOST_SHOWN_MAX],
+            anomaly=loss.anomaly,
             weight=10,
         )
 
@@ -454,7 +476,6 @@ class _Leaderships:
     """Where each partition's leaders' logs ended, for looking up when a record was gone."""
 
     def __init__(self, run: RunData) -> None:
-        self._end_ns = run.end_ns
         self._rows: dict[tuple[str, int], tuple[Any, Any, Any]] = {}
         for place in run.partitions:
             table = rows_of(run.tables["replica_states"], *place)
@@ -465,16 +486,22 @@ class _Leaderships:
                 texts(table, "node")[leading],
             )
 
-    def loss_of(self, record: LostRecord) -> tuple[int, str]:
-        """Returns when a record was gone and who led then; the end of the run and "" when unknown."""
+    def loss_of(self, record: LostRecord) -> tuple[int | None, str]:
+        """Returns when a record was gone and who led then; None and "" when unknown."""
         rows = self._rows.get((record.topic, record.partition))
         if rows is None or record.offset is None or record.acked_ns is None:
-            return self._end_ns, ""
+            return None, ""
         at_ns, ends, nodes = rows
         found = np.flatnonzero((at_ns > record.acked_ns) & (ends <= record.offset))
         if not len(found):
-            return self._end_ns, ""
+            return None, ""
         return int(at_ns[found[0]]), str(nodes[found[0]])
+
+
+def _order_of_loss(place: tuple[int | None, str, int, str, str, int]) -> tuple[object, ...]:
+    at_ns, topic, partition, leader, judgement, number = place
+    begin_ns = -1 if at_ns is None else at_ns
+    return (begin_ns, topic, partition, judgement_rank(judgement), leader, number)
 
 
 def _integers(data: Any) -> list[int]:

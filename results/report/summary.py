@@ -1,7 +1,7 @@
 """The verdict and the story as Markdown, for job summaries."""
 
 from results.report.run import RunData, levels_text, seconds
-from results.report.story import Story, place_name
+from results.report.story import Story, place_name, time_of, when
 from results.text import markdown_text as _md
 
 LINES_MAX = 60
@@ -31,7 +31,7 @@ def markdown(run: RunData, story: Story) -> str:
     lines.extend(f"| {name} | {_md(str(value))} |" for name, value in rows)
     lines.extend(_anomaly_table(run))
     lines.extend(["", "## The story", ""])
-    heavy = sorted(story.entries, key=lambda entry: (-entry.weight, entry.at_ns))[:LINES_MAX]
+    heavy = sorted(story.entries, key=lambda entry: (-entry.weight, time_of(entry)))[:LINES_MAX]
     shown = {id(entry) for entry in heavy}
     for entry in story.entries:
         if id(entry) not in shown:
@@ -40,7 +40,7 @@ def markdown(run: RunData, story: Story) -> str:
         tail = ". ".join(part for part in (changes, entry.detail) if part)
         strong = "**" if entry.tone == "bad" else ""
         lines.append(
-            f"* {seconds(entry.at_ns)} {strong}{_md(entry.title)}{strong}"
+            f"* {when(entry.at_ns)} {strong}{_md(entry.title)}{strong}"
             + (f" ({_md(tail)})" if tail else "")
         )
         lines.extend(

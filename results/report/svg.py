@@ -38,6 +38,17 @@ def titled(name: str, title: str, **attributes: Any) -> Markup:
     return element(name, element("title", title), **attributes)
 
 
+def linked(content: Markup, anchor: str, *, is_tab_stop: bool = True) -> Markup:
+    """Returns shapes that lead to a place in the page.
+
+    Args:
+        content: The shapes.
+        anchor: The name of the place.
+        is_tab_stop: Whether the tabulator key stops there; hundreds of stops would make the page unusable.
+    """
+    return element("a", content, href=f"#{anchor}", tabindex=None if is_tab_stop else -1)
+
+
 def joined(parts: Iterable[Markup]) -> Markup:
     """Returns markup parts one after another."""
     return Markup("").join(parts)
@@ -45,9 +56,10 @@ def joined(parts: Iterable[Markup]) -> Markup:
 
 @dataclass(frozen=True, slots=True)
 class TimeAxis:
-    """Maps nanoseconds since run start to x, over the whole run."""
+    """Maps nanoseconds since run start to x; what is outside is at the nearer edge."""
 
     end_ns: int
+    begin_ns: int = 0
 
     @property
     def left(self) -> int:
@@ -61,13 +73,18 @@ class TimeAxis:
 
     def x(self, time_ns: float) -> float:
         """Returns where a time is."""
-        share = min(max(time_ns / self.end_ns, 0.0), 1.0)
+        share = min(max((time_ns - self.begin_ns) / (self.end_ns - self.begin_ns), 0.0), 1.0)
         return round(self.left + share * (self.right - self.left), 2)
+
+    def shows(self, begin_ns: float, end_ns: float | None = None) -> bool:
+        """Returns whether any part of a time is on the axis."""
+        until_ns = begin_ns if end_ns is None else end_ns
+        return bool(begin_ns <= self.end_ns and until_ns >= self.begin_ns)
 
     def draw(self, top: float, bottom: float) -> Markup:
         """Returns grid lines and their labels in seconds below `bottom`."""
         parts = []
-        for tick in ticks(0, self.end_ns / 1e9, 10):
+        for tick in ticks(self.begin_ns / 1e9, self.end_ns / 1e9, 10):
             x = self.x(tick * 1e9)
             parts.append(element("line", class_="grid", x1=x, x2=x, y1=top, y2=bottom))
             parts.append(
@@ -93,9 +110,11 @@ def figure(axis: TimeAxis, height: float, body: Markup, *, name: str) -> Markup:
         element("title", name) + body + cursor,
         viewBox=f"0 0 {WIDTH} {height:g}",
         class_="chart",
-        role="img",
+        # Links inside of an image do not exist for a screen reader.
+        role="group" if "<a " in body else "img",
         data_left=axis.left,
         data_right=axis.right,
+        data_begin=f"{axis.begin_ns / 1e9:.9f}",
         data_end=f"{axis.end_ns / 1e9:.9f}",
     )
 
@@ -135,6 +154,12 @@ def thinned(times: Any, values: Any, limit: int = POINTS_MAX) -> tuple[Any, Any]
 
 def step_path(axis: TimeAxis, times: Any, ys: Sequence[float], end_ns: int) -> str:
     """Returns the path of a line that keeps its value until the next point, and after the last until `end_ns`."""
+    if not len(times):
+        return ""
+    # Of what lies before the axis only the last point counts, and of what lies behind it nothing.
+    first = max(int(np.searchsorted(times, axis.begin_ns, side="right")) - 1, 0)
+    last = int(np.searchsorted(times, axis.end_ns, side="right"))
+    times, ys = times[first:last], ys[first:last]
     if not len(times):
         return ""
     parts = [f"M{axis.x(times[0]):g} {ys[0]:g}"]

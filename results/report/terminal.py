@@ -13,8 +13,13 @@ LOST_MAX = 20
 """Lost records that the terminal shows; the report has more."""
 
 
-def terminal_summary(run_dir: Path) -> list[RenderableType]:
+def terminal_summary(run_dir: Path, *, replay: str = "", explain: str = "") -> list[RenderableType]:
     """Returns the verdict of a run as lines and tables; `results.tables.as_text` makes text of them.
+
+    Args:
+        run_dir: The run.
+        replay: The command that replays it, if it can be replayed; that of the report by default.
+        explain: The command that explains its findings; left out by default.
 
     Raises:
         HistoryError: The run is missing or damaged.
@@ -42,7 +47,7 @@ def terminal_summary(run_dir: Path) -> list[RenderableType]:
         table(("", " "), facts, header=False),
         *_anomaly_parts(run),
         *_loss_parts(run),
-        *_next_steps(run, run_dir),
+        *_next_steps(run, run_dir, replay, explain),
     ]
 
 
@@ -71,7 +76,7 @@ def _anomaly_parts(run: RunData) -> list[RenderableType]:
 def _loss_parts(run: RunData) -> list[RenderableType]:
     rows = [
         (
-            seconds(loss.at_ns),
+            seconds(loss.at_ns) or "unknown",
             place_name(loss.topic, loss.partition),
             "unknown" if record.offset is None else str(record.offset),
             record.key,
@@ -91,11 +96,13 @@ def _loss_parts(run: RunData) -> list[RenderableType]:
     return parts
 
 
-def _next_steps(run: RunData, run_dir: Path) -> list[RenderableType]:
+def _next_steps(run: RunData, run_dir: Path, replay: str, explain: str) -> list[RenderableType]:
     report = RunFiles(run_dir).report
-    parts = [line("")]
-    if report.exists():
-        parts.append(line(f"report  {report}"))
+    rows = [("report", str(report))] if report.exists() else []
+    if explain and run.anomalies():
+        rows.append(("explain", explain))
     if run.again_command:
-        parts.append(line(f"{run.again_word:<6}  {run.again_command}"))
-    return [*parts]
+        again = replay if replay and run.is_repeatable else run.again_command
+        rows.append((run.again_word, again))
+    width = max((len(name) for name, _ in rows), default=0)
+    return [line(""), *(line(f"{name:<{width}}  {text}") for name, text in rows)]

@@ -54,7 +54,7 @@ def unseen_figure(run: RunData, shown: Iterable[UnseenSeries]) -> Markup:
     shown = list(shown)
     if not shown:
         return Markup("")
-    axis = TimeAxis(run.end_ns)
+    axis = TimeAxis(run.end_ns, run.begin_ns)
     bottom = TOP + HEIGHT
     most = max(1, *(max(one.count) for one in shown))
 

@@ -16,7 +16,12 @@ COMPARE = ("compare", "--no-spark", "--vary", "profile=kafka-4.0,kafka-4.1")
     [
         (("reprodcue",), "invalid choice: 'reprodcue'"),
         (("reprodcue",), "did you mean reproduce?"),
-        (("--json", "list"), "--json must come after the command"),
+        (("--json", "lsit"), "did you mean list?"),
+        (("--results", "x", "completion", "bash"), "unrecognized arguments: --results"),
+        (("--results",), "unrecognized arguments: --results"),
+        (("help", "rnu"), "did you mean run?"),
+        (("help", "cluster", "upp"), "did you mean up?"),
+        (("explain", "latest"), "there are no runs in"),
         (("list", "--jsn"), "did you mean --json?"),
         (("list", "extra"), "unrecognized arguments: extra"),
         (("doctor", "--wram"), "did you mean --warm?"),

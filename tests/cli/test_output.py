@@ -1,5 +1,6 @@
 """What a terminal and a file get: colours, whole ids, no control characters, no markup, no noise."""
 
+import argparse
 import contextlib
 import os
 import pty
@@ -72,6 +73,16 @@ def test_no_color_leaves_no_escape_sequence_at_all(
     assert "\x1b" not in text
 
 
+def test_a_dumb_terminal_gets_the_lines_of_a_log(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    with StandardErrorProgress(stream=terminal) as progress:
+        progress.update("runs", 0.25, "1/4")
+    assert "runs 25% 1/4" in terminal.getvalue()
+    assert "\x1b" not in show_on(terminal, table(("verdict", "run"), rows_of(1)))
+
+
 def test_a_folding_column_makes_a_table_fit_the_terminal_without_losing_text(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,7 +114,8 @@ def test_hostile_reasons_and_errors_do_not_control_the_terminal(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     summary = {"verdict": "invalid", "reasons": [HOSTILE], "report_error": HOSTILE}
-    text = as_text(*run_parts(tmp_path, summary))
+    options = argparse.Namespace(results=str(tmp_path))
+    text = as_text(*run_parts(options, tmp_path, summary))
     output = capsys.readouterr().err
     for shown in (text, output):
         assert "[red]x[/red]" in shown

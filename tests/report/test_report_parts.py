@@ -54,6 +54,23 @@ def test_ticks_are_round(low, high, expected):
     assert ticks(low, high, 10) == expected
 
 
+def test_an_axis_of_a_part_draws_what_lies_outside_at_its_edges_or_not_at_all():
+    axis = TimeAxis(2000, 1000)
+    assert (axis.x(0), axis.x(1000), axis.x(2000), axis.x(9000)) == (
+        *(axis.left, axis.left),
+        *(axis.right, axis.right),
+    )
+    assert axis.x(1500) == (axis.left + axis.right) / 2
+    assert axis.shows(500, 1000)
+    assert axis.shows(2000)
+    assert not axis.shows(500, 999)
+    assert not axis.shows(2001, 3000)
+    # The line begins with the value that held at the edge, not with those before it.
+    times, heights = np.array([0, 400, 1500, 3000]), [10.0, 20.0, 30.0, 40.0]
+    middle, right = axis.x(1500), axis.right
+    assert step_path(axis, times, heights, 2000) == f"M{axis.left} 20H{middle:g}V30H{right}"
+
+
 def test_a_step_line_keeps_its_value_until_the_next_point():
     axis = TimeAxis(1000)
     path = step_path(axis, np.array([0, 500]), [10.0, 20.0], 1000)
@@ -64,7 +81,13 @@ def test_a_step_line_keeps_its_value_until_the_next_point():
 
 def window(begin: int, end: int) -> FaultWindow:
     return FaultWindow(
-        fault_id="f", fault="kill", nodes=("b1",), begin_ns=begin, end_ns=end, took_effect=True
+        number=1,
+        fault_id="f",
+        fault="kill",
+        nodes=("b1",),
+        begin_ns=begin,
+        end_ns=end,
+        took_effect=True,
     )
 
 

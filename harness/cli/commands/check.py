@@ -8,7 +8,7 @@ from harness.cli.options import (
     RUN_HELP,
     Subcommands,
     add_command,
-    add_spark_options,
+    add_judging_options,
     natural_number,
     positive_number,
 )
@@ -101,7 +101,7 @@ def add_parser(commands: Subcommands) -> None:
         help="leave out offsets of a file below this one, which retention may have removed (default: what its "
         "first line declares, otherwise 0)",
     )
-    add_spark_options(parser)
+    add_judging_options(parser)
     parser.add_argument(
         "--selftest",
         action="store_true",

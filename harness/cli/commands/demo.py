@@ -78,7 +78,7 @@ def demo(options: argparse.Namespace) -> int:
         )
     else:
         for directory, summary in zip(directories, summaries, strict=True):
-            show(*run_parts(directory, summary), line(""))
+            show(*run_parts(options, directory, summary), line(""))
         show(
             *campaign_parts(result),
             line(""),

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from harness import exit_codes
-from harness.cli.options import Subcommands, add_command, positive_number
+from harness.cli.options import Subcommands, add_command, join_names, positive_number
 from harness.cli.output import print_json, show
 from harness.cli.runs import open_store
 from results.layout import parse_stamp
@@ -26,7 +26,12 @@ def add_parser(commands: Subcommands) -> None:
     parser = add_command(
         commands, "list", list_runs, "list the stored runs and campaigns, newest first"
     )
-    parser.add_argument("--verdict", choices=VERDICTS, help="show only those with this verdict")
+    parser.add_argument(
+        "--verdict",
+        choices=VERDICTS,
+        metavar="VERDICT",
+        help=f"show only those with this verdict: {join_names(VERDICTS)}",
+    )
     parser.add_argument(
         "--since",
         type=since,

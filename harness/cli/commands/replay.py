@@ -8,8 +8,8 @@ from harness import exit_codes
 from harness.cli.options import (
     Subcommands,
     add_command,
+    add_judging_options,
     add_run_argument,
-    add_spark_options,
     add_system_option,
     add_world_options,
     positive_number,
@@ -39,7 +39,7 @@ def add_parser(commands: Subcommands) -> None:
         metavar="N",
         help="run N times where runs are not repeatable (default: %(default)s)",
     )
-    add_spark_options(parser)
+    add_judging_options(parser)
 
 
 def replay(options: argparse.Namespace) -> int:

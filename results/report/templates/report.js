@@ -28,17 +28,40 @@
     apply();
   });
 
+  // A link must show its target, which may be folded or filtered out.
+  function reveal() {
+    var target = /^#(anomaly|fault)-/.test(location.hash) && document.getElementById(location.hash.slice(1));
+    for (var outer = target; outer; outer = outer.parentElement) {
+      if (outer.tagName === "DETAILS") { outer.open = true; }
+    }
+    if (target) { target.scrollIntoView(); }
+  }
+  window.addEventListener("hashchange", reveal);
+  reveal();
+
+  // Where a chart is wider than the page, the decisive moment comes into view.
+  document.querySelectorAll("#counterexample .scroll").forEach(function (box) {
+    var line = box.querySelector("line.loss"), chart = box.querySelector("svg");
+    if (line && chart) {
+      var x = +line.getAttribute("x1") / chart.viewBox.baseVal.width * chart.getBoundingClientRect().width;
+      box.scrollLeft = x - box.clientWidth * 0.7;
+    }
+  });
+
   // One cursor for all charts, so that events at the same time can be compared.
   var charts = Array.prototype.slice.call(document.querySelectorAll("svg.chart[data-end]"));
-  function move(share) {
+  function move(share, source) {
     charts.forEach(function (chart) {
+      // A chart of a part of the run has an axis of its own.
+      if (chart.dataset.begin !== source.dataset.begin || chart.dataset.end !== source.dataset.end) { return; }
       var left = +chart.dataset.left, right = +chart.dataset.right;
       var x = left + share * (right - left);
       var line = chart.querySelector(".cursor"), text = chart.querySelector(".cursor-time");
       var visible = share >= 0 && share <= 1 ? "visible" : "hidden";
       line.setAttribute("x1", x); line.setAttribute("x2", x);
       line.style.visibility = visible; text.style.visibility = visible;
-      text.textContent = (share * +chart.dataset.end).toFixed(3) + " s";
+      var begin = +chart.dataset.begin;
+      text.textContent = (begin + share * (+chart.dataset.end - begin)).toFixed(3) + " s";
       text.setAttribute("x", share > 0.9 ? x - 5 : x + 5);
       text.setAttribute("text-anchor", share > 0.9 ? "end" : "start");
     });
@@ -47,8 +70,8 @@
     chart.addEventListener("mousemove", function (event) {
       var box = chart.getBoundingClientRect();
       var x = (event.clientX - box.left) / box.width * chart.viewBox.baseVal.width;
-      move((x - +chart.dataset.left) / (+chart.dataset.right - +chart.dataset.left));
+      move((x - +chart.dataset.left) / (+chart.dataset.right - +chart.dataset.left), chart);
     });
-    chart.addEventListener("mouseleave", function () { move(-1); });
+    chart.addEventListener("mouseleave", function () { move(-1, chart); });
   });
 })();

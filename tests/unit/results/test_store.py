@@ -70,6 +70,18 @@ def test_latest_works_without_the_link(store):
     assert store.find("latest").name == "20260103T000000Z-1"
 
 
+def test_latest_is_the_newest_finished_run(store):
+    """A run that is still going on, or whose harness died, has no run.json."""
+    first = finished(store.create("lrs", 1, stamp="20260101T000000Z"))
+    second = finished(store.create("chaos", 2, stamp="20260102T000000Z"))
+    store.create("lrs", 3, stamp="20260103T000000Z")
+    assert store.find("latest") == second
+    (store.root / "latest").unlink()
+    assert store.find("latest") == second
+    RunFiles(second).run.unlink()
+    assert store.find("latest") == first
+
+
 def test_an_exact_name_wins_over_longer_ones(store):
     first = store.create("lrs", 8, stamp=STAMP)
     store.create("lrs", 8, stamp=STAMP)
