@@ -34,6 +34,7 @@ from harness.cli.commands import (
     reproduce,
     reset,
     run,
+    shrink,
     swarm,
     system,
 )
@@ -51,6 +52,7 @@ COMMANDS = (
     list_runs,
     compare,
     swarm,
+    shrink,
     nightly,
     conformance,
     demo,
