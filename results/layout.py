@@ -8,6 +8,7 @@ results/runs/<experiment>/<yyyymmddThhmmssZ>-<seed>[-n]/
     summary.md        the same as Markdown, for job summaries
     report.html       the report: one file, no network
     history/          the history (docs/results.md describes its tables)
+    shrink.json       of a shrunk run: what it was made from, how much smaller it is, and its cause
     metrics.jsonl     the metrics of real nodes over time
     spark.log         what Spark logged, if it judged the run
     trace.json        the run for Perfetto, if `laststand trace` was called
@@ -36,6 +37,10 @@ RUN_FILES: dict[str, str] = {
     "summary.md": "the verdict and the story in Markdown, for job summaries",
     "report.html": "the report: one file that opens without network",
     "history/": "the tables below; `history.journal` instead while the run lasts or when it died",
+    "shrink.json": "of a run that `laststand shrink` made: `of` (the run that was shrunk), `signature` and "
+    "`title` of the finding that both show, `before` and `after` (faults, times, clients, partitions, records, "
+    "nodes), `runs` (how many trials were needed), `ended` (why the search ended early; empty if nothing "
+    "could be made smaller), `cause` (one paragraph)",
     "metrics.jsonl": "of a real run of the reference system: one JSON object whenever metrics of a node "
     "changed, at most one per second and node: `at_ns`, `node`, `values` by series as Prometheus writes them, "
     "`gone` series; or `down` when the node went down",
@@ -103,6 +108,11 @@ class RunFiles:
     def report(self) -> Path:
         """The report."""
         return self.directory / "report.html"
+
+    @property
+    def shrink(self) -> Path:
+        """What is known of a shrunk run."""
+        return self.directory / "shrink.json"
 
     @property
     def history(self) -> Path:

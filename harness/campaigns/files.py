@@ -4,6 +4,8 @@ PLAN_FILE = "plan.json"
 ROWS_FILE = "rows.jsonl"
 RESULT_FILE = "compare.json"
 RUNS_FOLDER = "runs"
+SHRUNK_PREFIX = "shrunk-"
+"""Below `RUNS_FOLDER`, the folder of the shrunk run of a finding is called "shrunk-<signature>"."""
 JOBS_FILE = "jobs.json"
 """The numbers of the jobs of a night; missing while it is not over."""
 

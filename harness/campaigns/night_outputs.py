@@ -17,7 +17,7 @@ from typing import Any
 from checkers.spark import SparkOptions
 from harness.campaigns.known_failures import KnownFailure
 from harness.campaigns.night import read_plan, rows_of
-from harness.campaigns.night_result import result_of
+from harness.campaigns.night_result import result_of, shrunk_run
 from harness.campaigns.night_summary import summarize_night
 from harness.campaigns.night_tables import NightTables
 from harness.campaigns.trends import trends
@@ -79,11 +79,31 @@ def close_night(
         problem, rows = str(failure), trends(tables, NO_SPARK, log_path=directory / "spark.log")
     result = result_of(summary, triage, rows, directory=directory)
     result["trends_error"] = problem
+    write_outputs(directory, result)
+    return result
+
+
+def link_shrunk_runs(directory: Path, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the result of a closed night with the runs that were shrunk since, and writes it again.
+
+    Raises:
+        HistoryError: What is stored of a shrunk run is damaged.
+    """
+    findings = [
+        {**finding, "shrunk": shrunk_run(directory, finding["signature"])}
+        for finding in result["findings"]
+    ]
+    linked = {**result, "findings": findings}
+    write_outputs(directory, linked)
+    return linked
+
+
+def write_outputs(directory: Path, result: Mapping[str, Any]) -> None:
+    """Writes the result of a night and everything that shows it."""
     write_json(directory / RESULT_FILE, result)
     build_night_page(directory / PAGE_FILE, result)
     write_text(directory / SUMMARY_FILE, night_markdown(result))
     write_text(directory / JUNIT_FILE, junit_xml(result))
-    return result
 
 
 def append_step_summary(directory: Path, environment: Mapping[str, str] = os.environ) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.campaigns.files import RUNS_FOLDER, SHRUNK_PREFIX
 from harness.campaigns.night_summary import JobSummary, NightSummary, Rate
 from harness.campaigns.night_tables import job_row
 from harness.campaigns.triage import (
@@ -23,6 +24,7 @@ from results.layout import RunFiles
 from results.report.night_story import key_entries
 from results.report.run import shell_word
 from results.report.story import time_of
+from results.store import read_json
 
 SCHEMA = 1
 
@@ -114,7 +116,31 @@ def _finding(found: Triaged, directory: Path) -> dict[str, Any]:
         "parts": dict(group.parts),
         "examples": [_example(example, directory) for example in group.examples],
         "story": [],
+        "shrunk": shrunk_run(directory, group.signature),
     }
+
+
+def shrunk_run(directory: Path, signature: str) -> dict[str, Any] | None:
+    """Returns the smallest run that shows a finding of a night, as data; None if the finding was not shrunk.
+
+    Args:
+        directory: The night's directory.
+        signature: Of the finding.
+
+    Raises:
+        HistoryError: Its `shrink.json` is damaged.
+    """
+    found = (directory / RUNS_FOLDER / f"{SHRUNK_PREFIX}{signature}").glob("*/shrink.json")
+    for path in sorted(found, reverse=True):
+        files = RunFiles(path.parent)
+        seed = read_json(files.run)["seed"]
+        return {
+            **{key: read_json(path)[key] for key in ("before", "after", "cause", "ended")},
+            "run": str(path.parent),
+            "report": str(files.report) if files.report.exists() else "",
+            "command": f"laststand run {shell_word(str(files.experiment))} --seed {seed}",
+        }
+    return None
 
 
 def rate_json(job: str, rate: Rate) -> dict[str, Any]:

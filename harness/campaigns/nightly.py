@@ -19,7 +19,7 @@ from typing import Any
 from harness.campaigns.compare import Workers, run_command
 from harness.campaigns.crew import Crew, Request, Row, night_crew
 from harness.campaigns.engine import Engine, Meter, duration_text
-from harness.campaigns.files import JOBS_FILE, ROWS_FILE, RUNS_FOLDER
+from harness.campaigns.files import JOBS_FILE, ROWS_FILE, RUNS_FOLDER, SHRUNK_PREFIX
 from harness.campaigns.kept_runs import is_failing, remove_all_but, stored_run
 from harness.campaigns.nightly_plan import PlannedJob
 from harness.campaigns.nights import Night, planned_runs, runs_in_order
@@ -28,6 +28,7 @@ from harness.campaigns.repeats import Repeats
 from harness.campaigns.row_log import RowLog, whole_rows
 from harness.campaigns.totals import ArmTotals, Attention
 from harness.contracts.progress import ProgressDisplay
+from harness.environments.registry import ENVIRONMENTS
 from harness.runs import experiment_file as experiments
 from results.layout import RunFiles
 from results.store import write_json
@@ -38,6 +39,9 @@ ALARMS_MAX = 50
 
 RESERVE_SHARE, RESERVE_S_MIN, RESERVE_S_MAX = 0.02, 1.0, 60.0
 """Part of the budget that is left for counting and for pages."""
+
+SHRINK_SHARE = 0.1
+"""Part of the budget that is left for shrinking new findings, from the first finding of the simulation on."""
 
 SIMULATED_S_GUESS = 5.0
 REAL_START_S_GUESS = 30.0
@@ -62,6 +66,7 @@ class Budget:
         self.budget_s = budget_s
         self._clock = clock
         self._began_s = clock() - spent_s
+        self._shrink_share = 0.0
 
     def resume(self, spent_s: float) -> None:
         """Notices that this much was spent already, when the night was interrupted."""
@@ -77,8 +82,22 @@ class Budget:
         """How long runs may still take; infinite without a budget."""
         if self.budget_s is None:
             return float("inf")
-        reserve_s = min(max(RESERVE_SHARE * self.budget_s, RESERVE_S_MIN), RESERVE_S_MAX)
-        return self.budget_s - reserve_s - self.spent_s
+        return self._left_s(self.budget_s) - self._shrink_share * self.budget_s
+
+    def keep_for_shrinking(self) -> None:
+        """Leaves a share for shrinking: there is something to shrink."""
+        self._shrink_share = SHRINK_SHARE
+
+    @property
+    def shrink_s(self) -> float:
+        """How long shrinking may take now that the runs are over; 0 without a budget, or without findings."""
+        if self.budget_s is None:
+            return 0.0
+        return max(min(self._shrink_share * self.budget_s, self._left_s(self.budget_s)), 0.0)
+
+    def _left_s(self, budget_s: float) -> float:
+        reserve_s = min(max(RESERVE_SHARE * budget_s, RESERVE_S_MIN), RESERVE_S_MAX)
+        return budget_s - reserve_s - self.spent_s
 
 
 class Durations:
@@ -283,6 +302,8 @@ class NightLedger:
         self.spent_s = max(self.spent_s, row["at_s"])
         self._durations.add(row["arm"], row["wall_s"])
         self._repeats.notice(row)
+        if row.get("findings") and ENVIRONMENTS[row["on"]].is_simulated:
+            self._budget.keep_for_shrinking()
         self._meter.notice(row)
 
     def show(self) -> None:
@@ -290,8 +311,9 @@ class NightLedger:
         self._meter.show()
 
     def clean(self) -> None:
-        """Removes what an interrupted process stored of runs that have no row."""
-        remove_all_but(self._root, self._stored)
+        """Removes what an interrupted process stored of runs that have no row; shrunk runs have none."""
+        shrunk = (path.relative_to(self._root) for path in self._root.glob(f"{SHRUNK_PREFIX}*/*"))
+        remove_all_but(self._root, self._stored | {path.as_posix() for path in shrunk})
 
 
 def _likeness(row: Row) -> str:

@@ -13,7 +13,8 @@ first gets SIGTERM and removes what the run made (`harness.campaigns.real_runs`)
 A request has the keys `experiment`, `seed`, `arm`, `runs` (the folder of stored runs), `run` (the run's name
 there) and `keep` (whether to store the run there if it is failing; real runs are always stored). It may have
 `replay`, to run a failing simulated run a second time, `start_before`, a time after which the run is not
-started: the response then is the request's key and `skipped`, and `limit_s`, after which a real run hangs. A
+started: the response then is the request's key and `skipped`, `limit_s`, after which a real run hangs, and
+`effects`, to get what the faults did (`harness.campaigns.effects`) with the row of a judged simulated run. A
 repeat of a real run has `repeat`, its number from 1, and `repeated`, the signatures of the run that it repeats.
 """
 
@@ -30,6 +31,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
+from harness.campaigns.effects import effects_of
 from harness.campaigns.forked import Ended, end_with_parent, run_in_child
 from harness.campaigns.kept_runs import is_failing, keep_error, keep_run, note_error
 from harness.campaigns.real_runs import STOP_S, hang_limit_s, remove_rest
@@ -115,6 +117,8 @@ def run_seed(request: Mapping[str, Any]) -> dict[str, Any]:
     row = _row(request, summary)
     row.update(_outcome(experiment, verdict))
     row["findings"] = _findings(experiment, result, verdict, row)
+    if request.get("effects"):
+        row["effects"] = effects_of(result)
     if is_failing(row):
         _keep(request, row, experiment, result, verdict)
     row.update(wall_s=time.perf_counter() - began_s, cpu_s=cpu_s)

@@ -38,6 +38,7 @@ SMALL_OPERATIONS = 200_000
 """Commands for single runs judge fewer operations than this without Spark, whose start would take longer
 (`benchmarks/README.md`)."""
 
+_BUDGET = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})m)?(?:(\d{1,6})s)?")
 _SPARK_MASTER = re.compile(r"local(-cluster)?(\[[\d*, ]+\])?|yarn|(spark|k8s)://.+")
 
 
@@ -374,6 +375,16 @@ def _whole_number(text: str, least: int) -> int:
     if number < least:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
     return number
+
+
+def budget_s(text: str) -> float:
+    """Returns the seconds of "2h", "1h30m" or "90s"; an argparse type."""
+    found = _BUDGET.fullmatch(text)
+    hours, minutes, seconds = (int(part or 0) for part in found.groups()) if found else (0, 0, 0)
+    total = 3600 * hours + 60 * minutes + seconds
+    if not total:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 2h, 30m, 1h30m or 90s")
+    return float(total)
 
 
 def seed(text: str) -> int:

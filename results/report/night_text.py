@@ -127,6 +127,11 @@ def _markdown_details(finding: Mapping[str, Any]) -> list[str]:
     lines += [f"* {entry['at_s']:.3f} s: {md(entry['title'])}" for entry in finding["story"]] + (
         [""] if finding["story"] else []
     )
+    shrunk = finding["shrunk"]
+    if shrunk:
+        size = f"{shrunk['after']['faults']} of {shrunk['before']['faults']} faults"
+        lines += [f"The smallest run that shows it ({size}): {md(shrunk['cause'])}", ""]
+        lines += ["```", shrunk["command"], "```", ""]
     commands = [example["command"] for example in finding["examples"] if example["command"]]
     if commands:
         lines += ["```", *commands[:COMMANDS_MAX], "```", ""]

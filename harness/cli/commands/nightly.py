@@ -1,7 +1,6 @@
 """`laststand nightly`: runs a plan of jobs until a budget is used up."""
 
 import argparse
-import re
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from harness.cli.options import (
     add_command,
     add_resume_options,
     add_worker_options,
+    budget_s,
     parse_workers,
     positive_number,
 )
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 KEEP_ALIKE = 5
 """Runs that fail alike show the same; a few of them are stored."""
 TABLES_FOLDER = "campaign-tables"
-
-_BUDGET = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})m)?(?:(\d{1,6})s)?")
 
 
 def add_parser(commands: Subcommands) -> None:
@@ -110,16 +108,6 @@ def nightly(options: argparse.Namespace) -> int:
     parse_workers(options)
     night, directory, store = _new(options)
     return _run(options, night, directory, budget, known, store)
-
-
-def budget_s(text: str) -> float:
-    """Returns the seconds of "2h", "1h30m" or "90s"; an argparse type."""
-    found = _BUDGET.fullmatch(text)
-    hours, minutes, seconds = (int(part or 0) for part in found.groups()) if found else (0, 0, 0)
-    total = 3600 * hours + 60 * minutes + seconds
-    if not total:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 2h, 30m, 1h30m or 90s")
-    return float(total)
 
 
 def _new(options: argparse.Namespace) -> "tuple[Night, Path, RunStore]":
@@ -244,6 +232,7 @@ def _run(
             spark=workers.spark,
             resolved_after=options.resolved_after or RESOLVED_AFTER_NIGHTS,
         )
+        closed = _with_shrunk(closed, directory, workers.jobs, budget, progress)
         append_step_summary(directory)
         if options.json:
             print_json({**closed, "directory": str(directory)})
@@ -252,6 +241,28 @@ def _run(
             show(job_table(result), line(""), *night_parts(closed), line(f"page: {page}"))
     code: int = closed["exit_code"]
     return code
+
+
+def _with_shrunk(
+    closed: dict[str, Any],
+    directory: Path,
+    jobs: int,
+    budget: "Budget",
+    progress: StandardErrorProgress,
+) -> dict[str, Any]:
+    """Shrinks the new findings of a closed night, and returns its result with their runs."""
+    from harness.campaigns.night_outputs import link_shrunk_runs
+    from harness.campaigns.shrinking.night import shrink_new_findings
+
+    if not budget.shrink_s:
+        return closed
+    try:
+        shrink_new_findings(
+            closed, directory, jobs=jobs, budget_s=budget.shrink_s, progress=progress
+        )
+    finally:
+        closed = link_shrunk_runs(directory, closed)
+    return closed
 
 
 def tables_root(store: RunStore) -> str:

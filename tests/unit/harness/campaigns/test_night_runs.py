@@ -14,7 +14,7 @@ from harness.campaigns.nightly import Budget, Durations, NightSource, run_night
 from harness.campaigns.nights import Night, planned_runs, store_night
 from harness.campaigns.repeats import Repeats
 from harness.campaigns.row_log import RowLog, whole_rows
-from harness.cli.commands.nightly import budget_s
+from harness.cli.options import budget_s
 from harness.cli.progress import StandardErrorProgress
 from results.store import write_json
 from tests.unit.harness.campaigns.fake_crew import Answer, FakeMember, made_up_row

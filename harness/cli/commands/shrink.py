@@ -1,0 +1,161 @@
+"""`laststand shrink`: finds the smallest run that still shows the finding of a stored run."""
+
+import argparse
+import os
+import shlex
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness import exit_codes
+from harness.cli.options import (
+    Subcommands,
+    add_command,
+    add_hosts_option,
+    add_run_argument,
+    add_spark_options,
+    budget_s,
+    positive_number,
+)
+from harness.cli.output import print_json, show
+from harness.cli.progress import StandardErrorProgress
+from harness.cli.repeating import repeat_elsewhere, repeat_parts
+from harness.cli.runs import open_store, spark_for
+from harness.errors import UsageError
+from results.layout import RunFiles
+from results.store import RunStore
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from harness.campaigns.shrinking.shrunk import Shrunk
+
+WORLDS = ("docker", "local", "ssh")
+
+
+def add_parser(commands: Subcommands) -> None:
+    """Adds the command."""
+    parser = add_command(
+        commands, "shrink", shrink, "find the smallest run that still shows the finding of a run"
+    )
+    add_run_argument(parser)
+    parser.add_argument(
+        "--finding",
+        default="",
+        metavar="SIGNATURE",
+        help="keep this finding, by its signature or the beginning of it (default: the most severe one)",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=positive_number,
+        metavar="N",
+        help="run N trials at once; changes no result (default: all cores)",
+    )
+    parser.add_argument(
+        "--max-runs",
+        type=positive_number,
+        metavar="N",
+        help="end with the smallest run so far when N trials were needed (default: no limit)",
+    )
+    parser.add_argument(
+        "--budget",
+        type=budget_s,
+        metavar="TIME",
+        help="end with the smallest run so far after this time: 10m, 90s; the result then depends on the "
+        "machine (default: no limit)",
+    )
+    parser.add_argument(
+        "--on",
+        metavar="WORLD",
+        help="also run the result in local, docker or ssh, and report how often it shows the finding",
+    )
+    add_hosts_option(parser, "read the hosts for --on ssh from this TOML file")
+    parser.add_argument(
+        "--attempts",
+        type=positive_number,
+        default=3,
+        metavar="N",
+        help="with --on, run the result N times (default: %(default)s)",
+    )
+    add_spark_options(parser)
+
+
+def shrink(options: argparse.Namespace) -> int:
+    """Shrinks a stored run, stores the result as a run of its own, and prints the differences and the cause."""
+    from harness.campaigns.shrinking.shrunk import Limits, load_shrunk, store_shrunk
+    from harness.campaigns.shrinking.shrunk import shrink as search
+    from harness.campaigns.shrinking.source import load_source
+
+    if options.on is not None and options.on not in WORLDS:
+        raise UsageError(
+            f"--on is {options.on!r}; runs are shrunk in the simulation, and --on names where the result runs "
+            f"as well: {', '.join(WORLDS)}"
+        )
+    store = open_store(options, to_write=True)
+    spark_for(options, store)  # refused before the search, not after it
+    original = store.find(options.run)
+    source = load_source(original, store.run_id(original), signature=options.finding)
+    limits = Limits(
+        jobs=options.jobs or len(os.sched_getaffinity(0)),
+        runs_max=options.max_runs,
+        budget_s=options.budget,
+    )
+    with StandardErrorProgress(quiet=options.quiet) as progress:
+        progress.message(f"shrinking {source.run}: {source.finding['title']}")
+        shrunk = search(source, limits, progress)
+        directory = store_shrunk(shrunk, store, now=datetime.now(UTC))
+        store.publish(directory)
+    data = load_shrunk(directory)
+    elsewhere = _elsewhere(options, store, directory, shrunk)
+    if options.json:
+        confirmed = {} if elsewhere is None else {"elsewhere": elsewhere[0]}
+        files = RunFiles(directory)
+        print_json(
+            {
+                **data,
+                **confirmed,
+                "run": store.run_id(directory),
+                "directory": str(directory),
+                "experiment": str(files.experiment),
+                "seed": shrunk.best.seed,
+                "report": str(files.report),
+            }
+        )
+    else:
+        found = [] if elsewhere is None else repeat_parts(*elsewhere)
+        show(*shrunk_parts(data, directory, shrunk.best.seed), *found)
+    if shrunk.was_interrupted:
+        raise KeyboardInterrupt
+    return exit_codes.INVALID
+
+
+def shrunk_parts(data: dict[str, Any], directory: Path, seed: int) -> "list[RenderableType]":
+    """Returns how much smaller a run became, and why it fails."""
+    from results.tables import line, table
+
+    names = data["before"]
+    rows = [(name.replace("_", " "), str(names[name]), str(data["after"][name])) for name in names]
+    files = RunFiles(directory)
+    ended = f", ended early by {data['ended']}" if data["ended"] else ""
+    return [
+        table(("", "before", "after"), rows, right={"before", "after"}),
+        line(""),
+        line(f"{data['title']} (signature {data['signature']}), {data['runs']} runs needed{ended}"),
+        line(data["cause"]),
+        line(""),
+        line(f"report: {files.report}"),
+        line(f"again: laststand run {shlex.quote(str(files.experiment))} --seed {seed}"),
+    ]
+
+
+def _elsewhere(
+    options: argparse.Namespace, store: RunStore, directory: Path, shrunk: "Shrunk"
+) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
+    """Runs the result where `--on` names, if it does, and returns what that showed."""
+    from harness.runs.replay import load_replay
+
+    if options.on is None or shrunk.was_interrupted:
+        return None
+    options.system = None
+    experiment, seed, _ = load_replay(directory)
+    return repeat_elsewhere(options, store, directory, experiment, seed)
