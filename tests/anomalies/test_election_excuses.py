@@ -179,7 +179,7 @@ def test_a_follower_of_a_leader_that_cut_its_log_is_not_taken_to_have_what_was_c
 
 
 def test_what_a_leader_wrote_again_after_it_cut_its_log_is_a_record_of_its_epoch() -> None:
-    """Op 2 was not committed and is cut. Op 0 takes its place; broker 2 has it, and leads after op 1 was given up."""
+    """Op 2, not committed, is cut. Op 0 takes its place; broker 2 has it, and leads when op 1 is given up."""
     verdict = judged(
         [
             append(2, None, at=1, outcome="info"),
