@@ -6,6 +6,7 @@ Timings carry Kafka's names and Kafka's defaults; `FAST_TIMINGS` divides them by
 
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from typing import Any
 
 from system_under_test.rules import ALL_RULES, Rules
 
@@ -13,6 +14,10 @@ LOG_DIR_NAMES = ("data", "data2", "data3", "data4")
 """What the log directories of a node are called; most nodes have the first one only."""
 NEVER_MS = 2**53
 """Practically infinite; stands for Kafka's "off" (2^63-1) and is exact as a float."""
+ON_FETCH = "on_fetch"
+"""The leader reports a divergence in its fetch response (KIP-595; Kafka from 2.7)."""
+BY_EPOCH_REQUEST = "offsets_for_leader_epoch"
+"""A follower asks with OffsetForLeaderEpoch before it fetches in a new leader epoch (KIP-101, KIP-279)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +48,18 @@ class Features:
     """Replicas that must be in the ISR before a reassignment completes: "added" (before KAFKA-15665, Kafka 3.8),
     all of the "target", or "target-if-fewer" (KAFKA-19975, Kafka 4.3): all if the partition has fewer replicas
     afterwards, else the added ones."""
+    caps_min_isr: bool = True
+    """Whether a leader limits `min.insync.replicas` to the number of replicas (MIN-1; from 3.7)."""
+    cancels_at_equal_epoch: bool = True
+    """Whether a registration whose partition epoch is already known cancels a pending ISR change (LEAD-2)."""
+    recovery_compares_epochs: bool = False
+    """Whether recovery cuts a batch that is older than the epoch cache has for its offset (REC-1)."""
+    truncation: str = ON_FETCH
+    """What shows a follower where it diverges: `ON_FETCH` or `BY_EPOCH_REQUEST` (TRUNC-4)."""
+    commit_wakes_metadata_fetch: bool = True
+    """Whether a commit answers a fetch of the metadata log that waits (RAFT-9). Kafka does it from 4.1 on."""
+    candidate_backs_off: bool = False
+    """Whether a candidate that lost waits for a back-off, not for its election timeout (RAFT-10; until 4.0)."""
     message_timestamp_after_max_ms: int = 3_600_000
     """How far a record's timestamp may be ahead of the broker's clock; without a limit before KIP-1030."""
     segment_bytes_min: int = 1 << 20
@@ -66,6 +83,8 @@ PROFILES: dict[str, Features] = {
         recreates_offline_replicas=False,
         pre_vote=False,
         reassignment_waits_for="added",
+        caps_min_isr=False,
+        candidate_backs_off=True,
         message_timestamp_after_max_ms=NEVER_MS,
         segment_bytes_min=14,
     ),
@@ -78,6 +97,8 @@ PROFILES: dict[str, Features] = {
         recreates_offline_replicas=False,
         pre_vote=False,
         reassignment_waits_for="added",
+        caps_min_isr=False,
+        candidate_backs_off=True,
         message_timestamp_after_max_ms=NEVER_MS,
         segment_bytes_min=14,
     ),
@@ -87,11 +108,16 @@ PROFILES: dict[str, Features] = {
         elr_version=0,
         shutdown_detection="always_unclean",
         pre_vote=False,
+        candidate_backs_off=True,
         message_timestamp_after_max_ms=NEVER_MS,
         segment_bytes_min=14,
     ),
     "kafka-4.0": Features(
-        profile="kafka-4.0", metadata_version=25, elr_version=0, segment_bytes_min=14
+        profile="kafka-4.0",
+        metadata_version=25,
+        elr_version=0,
+        candidate_backs_off=True,
+        segment_bytes_min=14,
     ),
     "kafka-4.1": Features(profile="kafka-4.1"),
     "kafka-4.2": Features(profile="kafka-4.2", metadata_version=29),
@@ -102,9 +128,28 @@ PROFILES: dict[str, Features] = {
         profile="kafka-4.4", metadata_version=33, reassignment_waits_for="target-if-fewer"
     ),
 }
-"""Every profile, the oldest first. All that lists profiles follows from this table."""
+"""Every profile of a release, the oldest first. All that lists releases follows from this table."""
 
 DEFAULT_PROFILE = "kafka-4.1"
+
+
+def _derived(profile: str, suffix: str, **switched: Any) -> Features:
+    return replace(PROFILES[profile], profile=f"{profile}-{suffix}", **switched)
+
+
+DERIVED_PROFILES: dict[str, Features] = {
+    features.profile: features
+    for features in (
+        _derived("kafka-4.0", "elr-on", elr_version=1),
+        _derived("kafka-4.0", "late-commits", commit_wakes_metadata_fetch=False),
+        _derived("kafka-4.1", "elr-off", elr_version=0),
+        _derived("kafka-4.1", "epoch-requests", truncation=BY_EPOCH_REQUEST),
+    )
+}
+"""Releases with one switch that an operator, or an older protocol version between brokers, sets otherwise."""
+
+ALL_PROFILES: dict[str, Features] = {**PROFILES, **DERIVED_PROFILES}
+"""Every name that `profile_features` knows."""
 
 
 def profile_features(name: str) -> Features:
@@ -113,11 +158,11 @@ def profile_features(name: str) -> Features:
     Raises:
         ValueError: The profile does not exist; the message suggests one and lists all.
     """
-    if name not in PROFILES:
-        near = get_close_matches(name, PROFILES, n=1)
+    if name not in ALL_PROFILES:
+        near = get_close_matches(name, ALL_PROFILES, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"no profile is called {name!r}{hint} (known: {', '.join(PROFILES)})")
-    return PROFILES[name]
+        raise ValueError(f"no profile is called {name!r}{hint} (known: {', '.join(ALL_PROFILES)})")
+    return ALL_PROFILES[name]
 
 
 def switches(features: Features) -> Features:

@@ -11,6 +11,9 @@ from difflib import get_close_matches
 
 from system_under_test.config import DEFAULT_PROFILE
 
+EPOCH_REQUESTS = "kafka-4.1-epoch-requests"
+"""Where followers ask for the ends of epochs; with KIP-595 the leader finds a divergence in every fetch."""
+
 LETTERS: dict[str, str] = {
     "A": "a record that was acknowledged with acks=all is lost, and no flagged election excuses it",
     "V": "a record that a consumer had read is gone",
@@ -94,6 +97,7 @@ _ALL: tuple[Defect, ...] = (
         name="end-offset-without-epoch",
         origin="KIP-279, KAFKA-6361",
         rules=("EC-3",),
+        profile=EPOCH_REQUESTS,
         anomalies=("D",),
         invariants=("INV-2", "INV-4"),
         sentence="A leader that never had a follower's epoch does not report it, and the two logs stay different.",
@@ -103,8 +107,21 @@ _ALL: tuple[Defect, ...] = (
         name="epoch-not-recorded",
         origin="KAFKA-7415",
         rules=("LEAD-3",),
-        anomalies=("L",),
-        sentence="A leader records its epoch at its first append, and cannot place followers until then.",
+        profile=EPOCH_REQUESTS,
+        anomalies=("A",),
+        invariants=("INV-2",),
+        sentence="A leader records its epoch at its first append. Until then a follower with a newer epoch"
+        " truncates to its high watermark.",
+    ),
+    Defect(
+        id="B-04",
+        name="fetcher-not-restarted",
+        origin="KAFKA-7164",
+        rules=("FOLL-2",),
+        profile=EPOCH_REQUESTS,
+        anomalies=("D",),
+        invariants=("INV-2", "INV-4"),
+        sentence="A fetcher keeps its position when its leader leads again in a new leader epoch.",
     ),
     Defect(
         id="B-05",
@@ -114,6 +131,15 @@ _ALL: tuple[Defect, ...] = (
         anomalies=("A", "D"),
         invariants=("INV-2", "INV-4"),
         sentence="A leader does not compare its epochs with a follower's and accepts a different history.",
+    ),
+    Defect(
+        id="B-06",
+        name="fetch-not-fenced",
+        origin="KIP-320, KAFKA-7395",
+        rules=("FETCH-2",),
+        anomalies=("A",),
+        invariants=("INV-2",),
+        sentence="A delayed fetch of an older leader epoch counts for a follower that has truncated since.",
     ),
     Defect(
         id="B-07",
@@ -146,10 +172,19 @@ _ALL: tuple[Defect, ...] = (
         id="B-10",
         name="no-broker-epoch-check",
         origin="KIP-903, KAFKA-14139",
-        rules=("APC-3",),
+        rules=("APC-3-EPOCH",),
         anomalies=("A",),
         invariants=("INV-2",),
         sentence="A broker that restarted empty is added to the ISR because of a fetch of its former incarnation.",
+    ),
+    Defect(
+        id="B-11",
+        name="fetch-of-an-old-incarnation",
+        origin="KAFKA-15221",
+        rules=("FS-2", "FS-4-EPOCH"),
+        anomalies=("A",),
+        invariants=("INV-2",),
+        sentence="A delayed fetch of a broker's former incarnation counts as progress of the new one.",
     ),
     Defect(
         id="B-12",
@@ -223,6 +258,14 @@ _ALL: tuple[Defect, ...] = (
         sentence="acks=all is acknowledged as soon as the leader has the records.",
     ),
     Defect(
+        id="B-20",
+        name="ack-at-min-isr-copies",
+        origin="plausible",
+        rules=("PROD-4-ISR",),
+        anomalies=("A",),
+        sentence="acks=all is acknowledged when min ISR replicas have the records, although the ISR is larger.",
+    ),
+    Defect(
         id="B-21",
         name="min-isr-ignored",
         origin="plausible",
@@ -292,13 +335,48 @@ _ALL: tuple[Defect, ...] = (
         sentence="A report that a replica is in another log directory erases the ELR of its partition.",
     ),
     Defect(
+        id="B-29",
+        name="min-isr-raised-behind-the-leader",
+        origin="Apache Kafka 4.0.2 to 4.4.0",
+        rules=("ELR-9-EPOCH",),
+        anomalies=("A",),
+        invariants=("INV-2", "INV-3"),
+        sentence="A leader that does not know that min ISR was raised gets a smaller ISR, and commits with it.",
+    ),
+    Defect(
+        id="B-29b",
+        name="partitions-before-min-isr",
+        origin="plausible",
+        rules=("META-5-RAISED",),
+        anomalies=("A",),
+        invariants=("INV-2", "INV-3"),
+        sentence="A leader applies a smaller ISR before the larger min ISR of one publish, and commits alone.",
+    ),
+    Defect(
+        id="B-29c",
+        name="min-isr-before-partitions",
+        origin="plausible",
+        rules=("META-5-LOWERED",),
+        invariants=("INV-2",),
+        sentence="A deposed leader applies a smaller min ISR before the rest of the publish, and commits alone.",
+    ),
+    Defect(
         id="B-30",
         name="elr-not-cleared",
-        origin="plausible (related: KAFKA-16540)",
+        origin="plausible",
         rules=("ELR-1",),
         anomalies=("A",),
         invariants=("INV-7",),
         sentence="The ELR keeps its members when the ISR, at min ISR again, commits records without them.",
+    ),
+    Defect(
+        id="B-30b",
+        name="elr-kept-under-another-min-isr",
+        origin="KAFKA-16540",
+        rules=("ELR-9",),
+        anomalies=("A",),
+        invariants=("INV-2",),
+        sentence="The ELR keeps its members when min ISR is lowered, and the leader commits records without them.",
     ),
     Defect(
         id="B-32",
@@ -406,12 +484,29 @@ _ALL: tuple[Defect, ...] = (
         sentence="The high watermark waits for a broker that stopped cleanly, for as long as the lag limit.",
     ),
     Defect(
+        id="B-45",
+        name="isr-change-not-repeated",
+        origin="KAFKA-14010",
+        rules=("AP-3",),
+        anomalies=("L",),
+        sentence="A proposal that no controller decided about is not sent again, and its leader waits for ever.",
+    ),
+    Defect(
         id="B-46",
         name="epochs-lost-by-a-move",
         origin="KAFKA-15608",
         rules=("EC-7",),
         anomalies=("L",),
         sentence="A replica that moves to another log directory forgets the epochs that have no records yet.",
+    ),
+    Defect(
+        id="B-48",
+        name="elr-cleared-without-a-leader",
+        origin="Apache Kafka 4.1.2 and 4.4.0",
+        rules=("ELR-9-LEADERLESS",),
+        anomalies=("L",),
+        sentence="A change of min.insync.replicas erases ELR and last-known leader of a leaderless partition. No"
+        " broker can be elected any more.",
     ),
     Defect(
         id="B-49",
@@ -488,30 +583,6 @@ DEFECTS: dict[str, Defect] = {defect.id: defect for defect in _ALL}
 
 _RELATED: tuple[RelatedBug, ...] = (
     RelatedBug(
-        id="B-04",
-        name="fetcher-not-restarted",
-        origin="KAFKA-7164",
-        rule="FOLL-2",
-        sentence="A fetcher keeps its position when its leader leads again in a new leader epoch.",
-        reason="The comparison of epochs in every fetch (FETCH-5) finds the difference in full runs.",
-    ),
-    RelatedBug(
-        id="B-06",
-        name="fetch-not-fenced",
-        origin="KIP-320, KAFKA-7395",
-        rule="FETCH-2",
-        sentence="A delayed fetch of an older leader epoch counts as a follower's progress.",
-        reason="Full runs need a directed schedule to show it; a test shows the rule on its own.",
-    ),
-    RelatedBug(
-        id="B-11",
-        name="fetch-of-an-old-incarnation",
-        origin="KAFKA-15221",
-        rule="FS-2",
-        sentence="A delayed fetch of a broker's former incarnation counts as progress of the new one.",
-        reason="The checks of broker epochs in ISR changes (ISR-5, APC-3) catch it.",
-    ),
-    RelatedBug(
         id="B-31",
         name="min-isr-of-partition-0",
         origin="Apache Kafka 4.0.2 to 4.4.0",
@@ -527,15 +598,6 @@ _RELATED: tuple[RelatedBug, ...] = (
         sentence="-1 is stored as the last-known leader, after which no broker can be elected.",
         reason="A missing leader is never stored; there is no switch.",
     ),
-    RelatedBug(
-        id="B-48",
-        name="elr-cleared-without-a-leader",
-        origin="Apache Kafka 4.1.2 and 4.4.0",
-        rule="ELR-9",
-        sentence="A change of min.insync.replicas erases ELR and last-known leader of a leaderless partition, "
-        "after which no broker can be elected.",
-        reason="A partition with an empty ISR always keeps its ELR; there is no switch.",
-    ),
 )
 
 RELATED_BUGS: dict[str, RelatedBug] = {bug.id: bug for bug in _RELATED}
@@ -549,7 +611,8 @@ def find_defect(name: str) -> Defect:
         ValueError: There is no such defect; the sentence suggests one and lists the identifiers.
     """
     by_name = {defect.name: defect for defect in _ALL}
-    found = DEFECTS.get(name.upper()) or by_name.get(name.lower())
+    by_id = {defect.id.lower(): defect for defect in _ALL}
+    found = by_id.get(name.lower()) or by_name.get(name.lower())
     if found is None:
         near = get_close_matches(name.lower(), by_name, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""

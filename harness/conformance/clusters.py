@@ -62,7 +62,9 @@ def reference_profile(version: Version) -> str:
     known = SYSTEMS.get(REFERENCE).profiles
     if wanted in known:
         return wanted
-    return max((name for name in known if _number(name) <= _number(wanted)), key=_number)
+    # The names of derived profiles have a suffix behind the number.
+    releases = [name for name in known if name.count("-") == 1]
+    return max((name for name in releases if _number(name) <= _number(wanted)), key=_number)
 
 
 def _number(profile: str) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from harness.documents.citations import naming_tests
 from harness.documents.rules import test_list
 from system_under_test.defects import DEFECTS, LETTERS, RELATED_BUGS, Defect, RelatedBug
 
-DEFECT_ID = re.compile(r"\bB-\d+(?![\w-])")
+DEFECT_ID = re.compile(r"\bB-\d+[a-z]?(?![\w-])")
 """An identifier that has the form of a defect."""
 
 _INTRODUCTION = """\

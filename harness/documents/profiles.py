@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from harness.systems.apache_kafka.versions import SUPPORTED, feature_levels, profile_name
-from system_under_test.config import NEVER_MS, PROFILES, Features
+from system_under_test.config import DERIVED_PROFILES, NEVER_MS, PROFILES, Features
 
 _INTRODUCTION = """\
 # Profiles
@@ -81,6 +81,15 @@ _ROWS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
         lambda value: f"`{value}`",
     ),
     "segment_bytes_min": ("smallest `segment.bytes` of a topic", str),
+    "caps_min_isr": ("leaders cap min ISR by the number of replicas (MIN-1, KAFKA-15583)", _flag),
+    "cancels_at_equal_epoch": (
+        "a known partition epoch cancels a pending ISR change (LEAD-2)",
+        _flag,
+    ),
+    "recovery_compares_epochs": ("recovery compares batches with the epoch cache (REC-1)", _flag),
+    "truncation": ("what shows followers where they diverge (TRUNC-4)", lambda value: f"`{value}`"),
+    "commit_wakes_metadata_fetch": ("commits wake fetches of metadata (RAFT-9, KIP-1166)", _flag),
+    "candidate_backs_off": ("a candidate that lost backs off (RAFT-10)", _flag),
     "message_timestamp_after_max_ms": (
         "limit of timestamps in the future (KIP-1030)",
         _limit,
@@ -114,8 +123,29 @@ def document() -> str:
         "Versions are those with their own defaults. With `eligible.leader.replicas.version` 0, every 4.x has the",
         "profile `kafka-4.0`.",
     ]
+    lines += ["", *_derived()]
     lines.append(_AFTER_4_1.rstrip("\n"))
     return "\n".join(lines) + "\n"
+
+
+def _derived() -> list[str]:
+    lines = [
+        "## Derived profiles",
+        "",
+        "These profiles differ from a release in one switch.",
+        "",
+        "| profile | differs from | in |",
+        "|---|---|---|",
+    ]
+    for name, features in DERIVED_PROFILES.items():
+        release = next(one for one in PROFILES if name.startswith(one))
+        changed = (
+            f"{text}: {show(getattr(features, field))}"
+            for field, (text, show) in _ROWS.items()
+            if getattr(features, field) != getattr(PROFILES[release], field)
+        )
+        lines.append(f"| `{name}` | `{release}` | {'; '.join(changed)} |")
+    return lines
 
 
 def _versions(profile: str) -> str:

@@ -7,7 +7,7 @@ response (AP-4), under the epoch it has by then.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from system_under_test.broker.channel import Channel
@@ -45,6 +45,7 @@ class AlterPartitionManager:
         self, host: Host, config: NodeConfig, channel: Channel, broker_epoch: Callable[[], int]
     ) -> None:
         self._observer = host.observer
+        self._rules = config.rules
         self._node_id = config.node_id
         self._timings = config.timings
         self.channel = channel
@@ -88,9 +89,11 @@ class AlterPartitionManager:
             # ISR for ever (Kafka: controller.socket.timeout.ms).
             response = await self.channel.send(request, self._timings.replica_socket_timeout_ms)
         except (ConnectionError, TimeoutError):
+            self._give_up(sent)
             return False
         if response.error_code != ErrorCode.NONE:
             self._observer.mark("alter-partition-refused", error=int(response.error_code))
+            self._give_up(sent)
             return False
         decisions = read_response(response)
         accepted = True
@@ -98,12 +101,19 @@ class AlterPartitionManager:
             decision = decisions.get(key)
             if decision is None or decision.error == ErrorCode.NOT_CONTROLLER:
                 accepted = False  # stays queued
+                self._give_up((key,))
                 continue
             accepted = accepted and decision.error == ErrorCode.NONE
             # Out of the queue first: the owner may propose again from within its callback.
             del self._items[key]
             item.on_response(decision)
         return accepted
+
+    def _give_up(self, keys: Iterable[_Key]) -> None:
+        """Without AP-3: drops proposals that nobody decided about, which stay pending for ever (KAFKA-14010)."""
+        if not self._rules("AP-3"):
+            for key in keys:
+                self._items.pop(key, None)
 
 
 def build_request(

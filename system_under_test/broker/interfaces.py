@@ -72,8 +72,8 @@ class FollowedPartition(Protocol):
         """
         ...
 
-    def truncate_on_divergence(self, *, leader_epoch: int, epoch: int, end_offset: int) -> None:
-        """Applies TRUNC-1 to the diverging epoch `(epoch, end_offset)` of the leader's response."""
+    def truncate_on_divergence(self, *, leader_epoch: int, epoch: int, end_offset: int) -> bool:
+        """Applies TRUNC-1 to the diverging epoch `(epoch, end_offset)`; returns whether that was the last step."""
         ...
 
     def truncate_to(self, *, leader_epoch: int, offset: int) -> None:

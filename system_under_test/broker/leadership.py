@@ -50,6 +50,7 @@ class Leadership:
         on_high_watermark_moved: Called, with the state consistent, after the high watermark moved.
 
     Attributes:
+        cancelled_isr: The maximal ISR of a proposal that was cancelled without news from the controller (LEAD-2).
         epoch_start_offset: The log end when the leader epoch began.
         followers: Exactly the assigned followers, in assignment order.
         state: The ISR as far as it is known; see `isr.py`.
@@ -67,6 +68,7 @@ class Leadership:
         "_on_high_watermark_moved",
         "_replica",
         "_topic_min_isr",
+        "cancelled_isr",
         "effective_min_isr",
         "epoch_start_offset",
         "followers",
@@ -92,6 +94,7 @@ class Leadership:
         self.state: IsrState = Committed(isr=registration.isr)
         # The state for which "high-watermark-gated" was marked, so that it is marked once per state.
         self._gated_state: IsrState | None = None
+        self.cancelled_isr: tuple[int, ...] = ()
         self.followers: dict[int, FollowerState] = {}
         self._take_assignment(registration)
         self._begin_epoch(registration, is_new_leader=True)
@@ -120,12 +123,18 @@ class Leadership:
         """
         replica = self._replica
         self._take_assignment(registration)
-        # LEAD-2: whatever was proposed, this is what the controller decided. A registration whose partition epoch
-        # was already reported by an AlterPartition response brings nothing new and cancels nothing: a proposal
-        # made since may be in force by now, and the high watermark must respect it (INV-3). Kafka cancels here,
-        # too.
+        # LEAD-2: whatever was proposed, this is what the controller decided. Kafka also cancels when an
+        # AlterPartition response has already brought the partition epoch. A proposal made since may be in force by
+        # then, and until the metadata show it, the high watermark does not wait for the member that it adds.
+        context = self._context
         is_news = registration.partition_epoch > replica.partition_epoch
-        if not self.state.is_pending or (is_news and self._context.rules("LEAD-2")):
+        cancels = is_news or context.features.cancels_at_equal_epoch
+        if not self.state.is_pending or (cancels and context.rules("LEAD-2")):
+            if is_news:
+                self.cancelled_isr = ()
+            elif self.state.is_pending:
+                self.cancelled_isr = self.state.maximal_isr
+                replica.mark("isr-change-cancelled", proposed_isr=self.state.maximal_isr)
             self.state = Committed(isr=registration.isr)
         if registration.leader_epoch > replica.leader_epoch:
             self._begin_epoch(registration, is_new_leader=False)
@@ -174,7 +183,10 @@ class Leadership:
 
     def _cap_min_isr(self) -> None:
         # MIN-1: a topic with fewer replicas than its min ISR would otherwise never commit.
-        self.effective_min_isr = min(self._topic_min_isr, len(self.followers) + 1)
+        # Without the cap (before Kafka 3.7) it can only refuse acks=all for ever.
+        self.effective_min_isr = self._topic_min_isr
+        if self._context.features.caps_min_isr:
+            self.effective_min_isr = min(self._topic_min_isr, len(self.followers) + 1)
 
     # --- Followers' progress.
 
@@ -215,6 +227,9 @@ class Leadership:
                 )
                 return ErrorCode.NOT_LEADER_OR_FOLLOWER
         has_moved = follower.log_end_offset != fetch_offset
+        # FS-4-EPOCH: without the rule an older fetch is mixed with the newer incarnation's epoch.
+        if not context.rules("FS-4-EPOCH") and follower.broker_epoch is not None:
+            broker_epoch = max(broker_epoch, follower.broker_epoch)
         follower.record_fetch(
             fetch_offset=fetch_offset,
             log_start_offset=log_start_offset,
@@ -226,6 +241,9 @@ class Leadership:
             self._maybe_expand(follower)
         if has_moved:
             self.advance_high_watermark()
+            # PROD-4-ISR: without the rule a record is acknowledged with its min ISR-th copy.
+            if not context.rules("PROD-4-ISR"):
+                self._on_high_watermark_moved()
         return ErrorCode.NONE
 
     def low_watermark(self) -> int:
@@ -238,6 +256,14 @@ class Leadership:
             if alive_epoch(follower.broker_id) is not None
         )
         return min(found)
+
+    def copied_end(self) -> int:
+        """Returns the offset below which min ISR replicas have all records, whichever they are."""
+        ends = [
+            self._replica.log_end_offset,
+            *(one.log_end_offset for one in self.followers.values()),
+        ]
+        return sorted(ends, reverse=True)[min(self.effective_min_isr, len(ends)) - 1]
 
     # --- The ISR.
 
@@ -295,8 +321,11 @@ class Leadership:
         # (KAFKA-7128).
         if follower_leo < self.epoch_start_offset and context.rules("ISR-4"):
             return False
-        if not context.rules("ISR-5"):
-            return True
+        return not context.rules("ISR-5") or self._is_eligible(follower)
+
+    def _is_eligible(self, follower: FollowerState) -> bool:
+        """Whether a follower is active, in the incarnation that fetched last (ISR-5)."""
+        context = self._context
         if not context.metadata.is_isr_eligible(follower.broker_id):
             return False
         if not context.features.isr_broker_epoch_check or follower.broker_epoch == -1:
@@ -384,6 +413,7 @@ class Leadership:
         elif len(response.isr) < len(pending.isr):
             self._counts.shrinks += 1
         self.state = Committed(isr=response.isr, recovery_state=response.leader_recovery_state)
+        self.cancelled_isr = ()
         replica.partition_epoch = response.partition_epoch
         self.isr_changed()
 
@@ -463,7 +493,7 @@ class Leadership:
             leader_leo=leader_leo, now_ns=context.monotonic_ns(), lag_max_ns=context.lag_max_ns
         ):
             return False
-        if context.metadata.is_isr_eligible(follower.broker_id):
+        if self._is_eligible(follower):
             return True
         # HW-4-ELIGIBLE: a follower that may not join would only delay commits (KAFKA-15021).
         return not context.rules("HW-4-ELIGIBLE")

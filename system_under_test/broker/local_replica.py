@@ -259,28 +259,35 @@ class LocalReplica:
             self.mark("segments-deleted", log_start_offset=log.log_start_offset)
             self.report("log-start")
 
-    def truncate_on_divergence(self, *, leader_epoch: int, epoch: int, end_offset: int) -> None:
+    def truncate_on_divergence(self, *, leader_epoch: int, epoch: int, end_offset: int) -> bool:
         """Truncates the log to where it diverges from the leader's epochs (TRUNC-1).
 
         Args:
             leader_epoch: Of the fetch.
             epoch: The diverging epoch in the leader's response.
             end_offset: Where the leader's records of that epoch end; -1 if the leader does not know.
+
+        Returns:
+            Whether the logs agree now; otherwise the leader's epoch was unknown here, and the comparison must be
+            repeated with the epoch that is the newest one now.
         """
         if not self.is_following(leader_epoch):
-            return
+            return True
         log = self.online_log()
+        is_final = True
         if end_offset < 0:
             target = self.high_watermark
         else:
+            found = log.end_offset_for_epoch(epoch)
+            is_final = found is None or found[0] == epoch
             target = truncation_point(
                 log.epochs.entries,
                 leader_epoch=epoch,
                 leader_end_offset=end_offset,
-                log_start_offset=log.log_start_offset,
                 log_end_offset=log.log_end_offset,
             )
         self._truncate(target)
+        return is_final
 
     def truncate_to(self, *, leader_epoch: int, offset: int) -> None:
         """Truncates the log to an offset (TRUNC-2: the leader's log ends before ours)."""

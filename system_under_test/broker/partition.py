@@ -237,15 +237,18 @@ class Partition:
 
     def take_min_isr(self, topic_min_isr: int, *, is_publishing: bool) -> None:
         """Sets the topic's min ISR; while a publish is applied it may only grow (META-5)."""
-        if is_publishing:
-            topic_min_isr = max(topic_min_isr, self.topic_min_isr)
         if topic_min_isr == self.topic_min_isr:
+            return
+        is_raised = topic_min_isr > self.topic_min_isr
+        if is_publishing and is_raised and not self._context.rules("META-5-RAISED"):
+            return
+        if is_publishing and not is_raised and self._context.rules("META-5-LOWERED"):
             return
         self.topic_min_isr = topic_min_isr
         leadership = self.leadership
         if leadership is not None:
             leadership.take_min_isr(topic_min_isr)
-            if not is_publishing:
+            if not (is_publishing and is_raised):
                 leadership.advance_high_watermark()
 
     def shrink_if_lagging(self) -> None:
@@ -334,16 +337,19 @@ class Partition:
         """Completes the appends that the high watermark has passed (PROD-4, PROD-5)."""
         replica = self.replica
         leadership = self.leadership
+        committed_end = replica.high_watermark
+        if leadership is not None and not self._context.rules("PROD-4-ISR"):
+            committed_end = max(committed_end, leadership.copied_end())
         # PROD-5. Without FOLL-3 also a follower gets here, and knows nothing about the ISR.
         if (
             leadership is None
             or len(leadership.state.maximal_isr) >= leadership.effective_min_isr
             or not self._context.rules("PROD-5")
         ):
-            for wait in self.waiters.take_committed(replica.high_watermark):
+            for wait in self.waiters.take_committed(committed_end):
                 wait.complete(ErrorCode.NONE)
             return
-        for wait in self.waiters.take_committed(replica.high_watermark):
+        for wait in self.waiters.take_committed(committed_end):
             replica.mark(
                 "not-enough-replicas-after-append",
                 required_offset=wait.required_offset,

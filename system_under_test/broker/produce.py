@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from system_under_test.broker.metadata_cache import OFFSETS_TOPIC
 from system_under_test.broker.partition import ACKS_ALL, Partition
 from system_under_test.broker.produce_wait import (
     DelayedProduce,
@@ -28,7 +29,7 @@ from system_under_test.protocol.errors import ErrorCode
 ACKS_NONE = 0
 ACKS_LEADER = 1
 LOG_APPEND_TIME = "LogAppendTime"
-_DAMAGED = ErrorCode.CORRUPT_MESSAGE
+_ACKS = (ACKS_ALL, ACKS_NONE, ACKS_LEADER)
 
 PartitionLookup = Callable[[str, int], Partition | ErrorCode]
 """Finds a partition by topic name and index, or returns why it is not served here."""
@@ -61,16 +62,11 @@ class ProduceHandler:
         acks = request.acks
         parts: Parts = []
         pending_count = 0
-        # PROD-1.
-        are_acks_valid = acks in (ACKS_ALL, ACKS_NONE, ACKS_LEADER)
         for topic in request.topic_data:
             topic_parts = []
             for data in topic.partition_data:
-                if are_acks_valid:
-                    part = self._append(request, topic.name, data, api_version)
-                    pending_count += not part.is_done
-                else:
-                    part = ProduceWait(data.index, ErrorCode.INVALID_REQUIRED_ACKS)
+                part = self._append(request, topic.name, data, api_version)
+                pending_count += not part.is_done
                 topic_parts.append(part)
             parts.append((topic.name, topic_parts))
         if pending_count:
@@ -82,15 +78,17 @@ class ProduceHandler:
         return produce_response(parts)
 
     def _append(self, request: Any, topic: str, data: Any, api_version: int) -> ProduceWait:
-        """Validates and appends the records for one partition (PROD-4)."""
+        """Validates and appends the records for one partition (PROD-1, PROD-4)."""
         index, acks = data.index, request.acks
+        # PROD-1: only at the leader the records are examined.
         partition = self._lookup(topic, index)
-        if isinstance(partition, ErrorCode):
-            return ProduceWait(index, partition)
+        records = sole_batch(data.records or b"", api_version)
+        refusal = _refusal(topic, partition, records, acks)
+        if refusal is not None:
+            return ProduceWait(index, refusal)
+        assert isinstance(partition, Partition)
+        assert isinstance(records, bytes)
         context = self._context
-        records = sole_batch(data.records or b"")
-        if isinstance(records, ErrorCode):
-            return ProduceWait(index, _damage_refusal(partition, acks, records) or records)
         now_ms = context.wall_ms()
         settings = partition.replica.online_log().config
         ahead_max_ms = settings.message_timestamp_after_max_ms
@@ -98,16 +96,13 @@ class ProduceHandler:
             ahead_max_ms = context.features.message_timestamp_after_max_ms
         append_time_ms = now_ms if settings.message_timestamp_type == LOG_APPEND_TIME else None
         batch = validate(
-            topic,
             records,
-            api_version=api_version,
             newest_allowed_ms=now_ms + ahead_max_ms,
             append_time_ms=append_time_ms,
             has_transactional_id=request.transactional_id is not None,
         )
         if isinstance(batch, ErrorCode):
-            refusal = _damage_refusal(partition, acks, batch)
-            return _refused(partition, index, refusal or batch)
+            return _refused(partition, index, batch)
         info: AppendInfo | ErrorCode
         try:
             info = partition.append_as_leader(batch, acks)
@@ -165,17 +160,26 @@ class ProduceHandler:
                 )
 
 
+def _refusal(
+    topic: str, partition: Partition | ErrorCode, records: bytes | ErrorCode, acks: int
+) -> ErrorCode | None:
+    """Returns why a batch must not be appended whatever it contains, in Kafka's order (PROD-1)."""
+    if partition is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return partition
+    if isinstance(records, ErrorCode):
+        return records
+    if acks not in _ACKS:
+        return ErrorCode.INVALID_REQUIRED_ACKS
+    if topic == OFFSETS_TOPIC:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION  # only the coordinator writes to it
+    if isinstance(partition, ErrorCode):
+        return partition
+    return partition.refusal_to_append(acks)
+
+
 def _refused(partition: Partition, index: int, error: ErrorCode) -> ProduceWait:
     """Returns the part of a partition whose records were refused, by the log or before."""
     part = ProduceWait(index, error)
     if error in AT_THE_LOG:
         part.log_start_offset = partition.replica.log_start_offset
     return part
-
-
-def _damage_refusal(partition: Partition, acks: int, error: ErrorCode) -> ErrorCode | None:
-    """Returns why a damaged batch would not be appended even if it were sound.
-
-    PROD-1: only the leader reports a damaged batch; any other broker reports that it does not lead.
-    """
-    return partition.refusal_to_append(acks) if error is _DAMAGED else None

@@ -138,12 +138,8 @@ def produce_response(parts: Parts) -> Any:
 
 
 def _partition_response(part: ProduceWait) -> Any:
-    # An offset is returned only with success: on every error it may come to hold another record. Kafka returns it
-    # with code 20, too; nothing here needs that.
+    # As in Kafka the offset is also returned with the errors of records that were appended (6, 7, 20), although it
+    # may come to hold another record.
     return entities.produced_partition(
-        part.index,
-        part.error,
-        part.base_offset if part.error == ErrorCode.NONE else NO_OFFSET,
-        part.log_start_offset,
-        part.append_time_ms,
+        part.index, part.error, part.base_offset, part.log_start_offset, part.append_time_ms
     )

@@ -1,8 +1,8 @@
 """Validates what a client produces to one partition: the only place that does.
 
-In this order: that there is exactly one batch, what its header claims, the records inside (lengths, offsets,
-timestamps), the checksum. The result is a `VerifiedBatches`; partition and log rely on it and verify nothing
-again.
+First, on any broker, that there is exactly one batch (`sole_batch`); then, at the leader, what its header claims,
+the records inside (lengths, offsets, timestamps), the checksum (`validate`). The result is a `VerifiedBatches`;
+partition and log rely on it and verify nothing again.
 
 Source:
     Kafka's `ProduceRequest.validateRecords`, `UnifiedLog.analyzeAndValidateRecords` and `LogValidator`.
@@ -12,7 +12,6 @@ import struct
 
 from crc32c import crc32c
 
-from system_under_test.broker.metadata_cache import OFFSETS_TOPIC
 from system_under_test.log.verified import VerifiedBatches
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.record_batch import HEADER_BYTES, MAGIC, CorruptBatchError
@@ -50,10 +49,8 @@ _ZSTD = 4
 
 
 def validate(
-    topic: str,
     batch: bytes,
     *,
-    api_version: int,
     newest_allowed_ms: int,
     append_time_ms: int | None = None,
     has_transactional_id: bool = False,
@@ -61,9 +58,7 @@ def validate(
     """Validates one partition's batch of a produce request (PROD-1).
 
     Args:
-        topic: Name of the topic.
         batch: From `sole_batch`.
-        api_version: The version of the request on the wire, -1 if it did not cross one.
         newest_allowed_ms: The largest timestamp that a record may have, in milliseconds since the epoch.
         append_time_ms: The time that replaces all timestamps of the batch, for a topic with LogAppendTime; None
             for one that keeps its producers' timestamps.
@@ -72,11 +67,9 @@ def validate(
     Returns:
         The batch, or why it must not be appended.
     """
-    if topic == OFFSETS_TOPIC:
-        return ErrorCode.INVALID_TOPIC_EXCEPTION  # only the coordinator writes to it
     (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_PLACE)
     if attributes:
-        refusal = _refusal_by_attributes(attributes, api_version, has_transactional_id)
+        refusal = _refusal_by_attributes(attributes, has_transactional_id)
         if refusal is not None:
             return refusal
     if any(batch[:_BASE_OFFSET_BYTES]):
@@ -100,17 +93,28 @@ def validate(
     return verified if newest_ms <= newest_allowed_ms else ErrorCode.INVALID_TIMESTAMP
 
 
-def sole_batch(records: bytes) -> bytes | ErrorCode:
-    """Returns the only batch of a partition, or what is wrong.
+def sole_batch(records: bytes, api_version: int = -1) -> bytes | ErrorCode:
+    """Returns the only batch of a partition, or what is wrong with the request, whoever leads the partition.
 
     A batch that is incomplete at the end is ignored, as a fetch response may have one; what is too short to be
-    one, and another whole batch, are refused.
+    one, another whole batch, and zstd from a client of a version without it are refused.
+
+    Args:
+        records: Of one partition in a produce request.
+        api_version: The version of the request on the wire, -1 if it did not cross one.
+
+    Source:
+        Kafka's `ProduceRequest.validateRecords`.
     """
     size_bytes = _whole_batch(records, 0)
     if isinstance(size_bytes, ErrorCode):
         return size_bytes
     if not size_bytes or records[_MAGIC_PLACE] != MAGIC or size_bytes < HEADER_BYTES:
         return ErrorCode.INVALID_RECORD
+    if 0 <= api_version < ZSTD_SINCE:
+        (attributes,) = _ATTRIBUTES.unpack_from(records, _ATTRIBUTES_PLACE)
+        if attributes & _CODEC_BITS == _ZSTD:
+            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     if size_bytes == len(records):
         return records
     more = _whole_batch(records, size_bytes)
@@ -135,17 +139,14 @@ def _whole_batch(records: bytes, position: int) -> int | ErrorCode:
     return size_bytes if size_bytes <= left else 0
 
 
-def _refusal_by_attributes(
-    attributes: int, api_version: int, has_transactional_id: bool
-) -> ErrorCode | None:
+def _refusal_by_attributes(attributes: int, has_transactional_id: bool) -> ErrorCode | None:
     """Returns what is wrong with a client's batch by its attributes, None if nothing is."""
     if attributes & _TRANSACTIONAL_BIT:
         # Transactions are not supported: no transactional id was ever initialized.
         if has_transactional_id:
             return ErrorCode.INVALID_TXN_STATE
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    codec = attributes & _CODEC_BITS
-    if codec > _ZSTD or (codec == _ZSTD and 0 <= api_version < ZSTD_SINCE):
+    if attributes & _CODEC_BITS > _ZSTD:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     return ErrorCode.INVALID_RECORD if attributes & _CONTROL_BIT else None
 

@@ -11,14 +11,14 @@ identity check: same fetcher, same leader epoch, not forgotten in between.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
 from system_under_test.broker.channel import Channel
 from system_under_test.broker.interfaces import FollowedPartition
 from system_under_test.broker.tasks import TaskScope, Waker
-from system_under_test.config import NodeConfig
+from system_under_test.config import BY_EPOCH_REQUEST, NodeConfig
 from system_under_test.log.errors import OutOfOrderOffsetError
 from system_under_test.protocol.entities import fetch_of, fetch_partition, fetch_topic
 from system_under_test.protocol.errors import ErrorCode
@@ -27,6 +27,7 @@ from system_under_test.protocol.messages import (
     fetch_response,
     list_offsets_request,
     millis,
+    offset_for_leader_epoch_request,
 )
 from system_under_test.protocol.record_batch import CorruptBatchError
 from system_under_test.runtime import Host
@@ -48,6 +49,7 @@ class _Followed:
         "delay_until_s",
         "entry",
         "is_active",
+        "is_truncating",
         "key",
         "leader_epoch",
         "leader_high_watermark",
@@ -67,6 +69,8 @@ class _Followed:
         self.entry: Any = None
         # Becomes false, for good, when the partition is forgotten or followed anew.
         self.is_active = True
+        # TRUNC-4: whether the leader must first be asked where its epochs end.
+        self.is_truncating = False
 
     def matches(self, topic_id: UUID | None, index: int) -> bool:
         """Whether an entry of a response is about this partition."""
@@ -106,6 +110,7 @@ class ReplicaFetcher:
         self._node_id = config.node_id
         self._partition_max_bytes = config.replica_fetch_max_bytes
         self._response_max_bytes = config.replica_fetch_response_max_bytes
+        self._asks_for_epochs = config.features.truncation == BY_EPOCH_REQUEST
         self._max_wait = millis(config.timings.replica_fetch_wait_max_ms)
         self._backoff_s = config.timings.replica_fetch_backoff_ms / 1000
         self._timeout_ms = config.timings.replica_socket_timeout_ms
@@ -131,6 +136,10 @@ class ReplicaFetcher:
 
     def add(self, followed: _Followed) -> None:
         """Starts fetching a partition; the next request contains it."""
+        # TRUNC-4: a log without epochs has been truncated to its high watermark (FOLL-4).
+        followed.is_truncating = (
+            self._asks_for_epochs and followed.partition.fetch_position()[1] >= 0
+        )
         self._followed[followed.key] = followed
         # By topic, so that requests and responses, which are grouped by topic, have the same order.
         self._followed = dict(sorted(self._followed.items(), key=_by_name))
@@ -157,6 +166,8 @@ class ReplicaFetcher:
         """Fetches until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
+            if self._asks_for_epochs:
+                await self._truncate_by_requests(loop.time())
             requested = self._ready(loop.time())
             if not requested:
                 await self._waker.wait(self._next_delay_ms(loop.time()))
@@ -176,7 +187,11 @@ class ReplicaFetcher:
     # --- request -------------------------------------------------------------------------------------
 
     def _ready(self, now_s: float) -> list[_Followed]:
-        return [followed for followed in self._followed.values() if followed.delay_until_s <= now_s]
+        return [
+            followed
+            for followed in self._followed.values()
+            if followed.delay_until_s <= now_s and not followed.is_truncating
+        ]
 
     def _next_delay_ms(self, now_s: float) -> float | None:
         if not self._followed:
@@ -196,7 +211,7 @@ class ReplicaFetcher:
                     followed.leader_epoch,
                     position[0],
                     self._partition_max_bytes,
-                    last_fetched_epoch=position[1],
+                    last_fetched_epoch=-1 if self._asks_for_epochs else position[1],
                     log_start_offset=position[2],
                 )
         epoch = self._broker_epoch()
@@ -308,6 +323,50 @@ class ReplicaFetcher:
         for one in followed:
             one.delay_until_s = until_s
 
+    # --- truncation before the first fetch of a leader epoch (TRUNC-4) ---------------------------------
+
+    async def _truncate_by_requests(self, now_s: float) -> None:
+        """Asks the leader where epochs end, and truncates by its answers; one step for every partition."""
+        asked = {
+            (one.partition.topic, one.partition.index): (one, one.leader_epoch)
+            for one in self._followed.values()
+            if one.is_truncating and one.delay_until_s <= now_s
+        }
+        if not asked:
+            return
+        truncating = [one for one, _ in asked.values()]
+        try:
+            response = await self.channel.send(
+                epoch_end_request(self._node_id, truncating), self._timeout_ms
+            )
+        except (ConnectionError, TimeoutError):
+            self._delay(truncating)
+            return
+        for topic in response.topics:
+            for end in topic.partitions:
+                followed, leader_epoch = asked.pop((topic.topic, end.partition), (None, -1))
+                if followed is None or not followed.is_active:
+                    continue
+                if followed.leader_epoch == leader_epoch:
+                    self._truncate_by_answer(followed, end)
+        self._delay(one for one, _ in asked.values())
+
+    def _truncate_by_answer(self, followed: _Followed, end: Any) -> None:
+        if end.error_code == _NONE:
+            try:
+                followed.is_truncating = not followed.partition.truncate_on_divergence(
+                    leader_epoch=followed.leader_epoch,
+                    epoch=end.leader_epoch,
+                    end_offset=end.end_offset,
+                )
+            except OSError as error:
+                self._failed(followed, error)
+        elif end.error_code == _FENCED_LEADER_EPOCH:
+            self._observer.mark("fetcher-fenced", leader_epoch=followed.leader_epoch)
+            self.remove(followed.key)
+        else:
+            self._delay((followed,))
+
     # --- offsets that the leader does not have ---------------------------------------------------------
 
     async def _handle_out_of_range(self, followed: _Followed) -> None:
@@ -373,6 +432,29 @@ def _find(requested: list[_Followed], topic_id: UUID | None, index: int) -> _Fol
         if followed.matches(topic_id, index):
             return followed
     return None
+
+
+def epoch_end_request(node_id: int, truncating: Sequence[_Followed]) -> Any:
+    """Returns the OffsetForLeaderEpoch request about the newest epochs of partitions (TRUNC-4)."""
+    topics: dict[str, list[Any]] = {}
+    for followed in truncating:
+        partition = followed.partition
+        topics.setdefault(partition.topic, []).append(
+            offset_for_leader_epoch_request.OffsetForLeaderPartition(
+                partition=partition.index,
+                current_leader_epoch=followed.leader_epoch,
+                leader_epoch=partition.fetch_position()[1],
+            )
+        )
+    return offset_for_leader_epoch_request.OffsetForLeaderEpochRequest(
+        replica_id=node_id,
+        topics=tuple(
+            offset_for_leader_epoch_request.OffsetForLeaderTopic(
+                topic=topic, partitions=tuple(partitions)
+            )
+            for topic, partitions in topics.items()
+        ),
+    )
 
 
 def _by_topic(requested: list[_Followed]) -> tuple[Any, ...]:

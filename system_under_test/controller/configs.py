@@ -251,14 +251,26 @@ def _changed_list(image: ClusterImage, resource: Any, key: TopicConfigKey, confi
 
 def _clear_elr(image: ClusterImage, topic: str, policy: Policy) -> list[MetadataRecord]:
     """Returns the records that must follow a change of min ISR in the same batch."""
-    records: list[MetadataRecord] = []
-    if image.elr_on:
-        records.append(ClearElrRecord(topic_name=topic))
-    # A leader that has not replayed the change would move its high watermark under the old min ISR, so its ISR
-    # proposals must not be accepted. They carry an old partition epoch and are refused until it has.
-    records.extend(
-        PartitionChangeRecord(topic_id=key[0], partition_id=key[1])
-        for key, registration in image.partitions.items()
-        if topic in ("", registration.topic)
-    )
+    if not image.elr_on:
+        return []
+    records: list[MetadataRecord] = [ClearElrRecord(topic_name=topic)]
+    # ELR-9-EPOCH, stricter than Kafka. A leader that has not replayed the change would move its high watermark
+    # under the old min ISR, so its ISR proposals must not be accepted. They carry an old partition epoch and are
+    # refused until it has.
+    raises_epoch = policy.rules("ELR-9-EPOCH")
+    # ELR-9-LEADERLESS, stricter than Kafka: without ELR and last-known leader nobody could be elected.
+    erases = not policy.rules("ELR-9-LEADERLESS")
+    for key, registration in image.partitions.items():
+        if topic not in ("", registration.topic):
+            continue
+        nothing = () if erases and not registration.isr else None
+        if raises_epoch or nothing is not None:
+            records.append(
+                PartitionChangeRecord(
+                    topic_id=key[0],
+                    partition_id=key[1],
+                    eligible_leader_replicas=nothing,
+                    last_known_elr=nothing,
+                )
+            )
     return records

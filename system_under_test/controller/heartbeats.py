@@ -151,9 +151,9 @@ def next_state(
         if request.want_shut_down:
             return BrokerControlState.SHUTDOWN_NOW
         has_seen_itself = request.current_metadata_offset >= broker.register_record_offset
-        # A broker in controlled shutdown is not unfenced again: only a new registration ends the shutdown. A
-        # correct broker never requests it.
-        if not request.want_fence and has_seen_itself and not broker.in_controlled_shutdown:
+        # Also a broker that was fenced in its controlled shutdown, as in Kafka. A correct broker never requests
+        # it, but a delayed heartbeat may; the broker stays in controlled shutdown.
+        if not request.want_fence and has_seen_itself:
             return BrokerControlState.UNFENCED
         return BrokerControlState.FENCED
     # It may stop once all active brokers have read that it no longer leads. Until then they would direct

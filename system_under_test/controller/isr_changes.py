@@ -134,17 +134,16 @@ def _validate_content(proposal: Any, registration: PartitionRegistration) -> Err
 
 
 def _validate_members(image: ClusterImage, proposal: Any, policy: Policy) -> ErrorCode:
-    # [APC-3] Kafka checks liveness since KIP-841, and since KIP-903 also that the incarnation is the one that the
-    # leader knows.
-    if not policy.rules("APC-3"):
-        return ErrorCode.NONE
-    checks_epoch = policy.features.isr_broker_epoch_check
+    # [APC-3] Since KIP-841. [APC-3-EPOCH] Since KIP-903 the incarnation must be the one that the leader knows.
+    checks_liveness = policy.rules("APC-3")
+    checks_epoch = policy.features.isr_broker_epoch_check and policy.rules("APC-3-EPOCH")
     for member in proposal.new_isr_with_epochs:
         broker = image.brokers.get(member.broker_id)
-        if broker is None or not broker.is_active:
+        if checks_liveness and (broker is None or not broker.is_active):
             return ErrorCode.INELIGIBLE_REPLICA
-        is_same = member.broker_epoch in (ANY_BROKER_EPOCH, broker.broker_epoch)
-        if checks_epoch and not is_same:
+        if member.broker_epoch == ANY_BROKER_EPOCH or not checks_epoch:
+            continue
+        if broker is None or member.broker_epoch != broker.broker_epoch:
             return ErrorCode.INELIGIBLE_REPLICA
     return ErrorCode.NONE
 

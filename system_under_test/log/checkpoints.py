@@ -142,12 +142,14 @@ class CleanShutdownMarker:
         return epoch if isinstance(epoch, int) and not isinstance(epoch, bool) else None
 
     def write(self, broker_epoch: int) -> None:
-        """Writes the marker durably; blocks the node, which has nothing else to do any more."""
+        """Writes the marker; blocks the node, which has nothing else to do any more.
+
+        As in Kafka the file is durable and its name is not: after a power cut right behind a clean stop the start
+        may be unclean (CS-1).
+        """
         content = {"version": 0, "brokerEpoch": broker_epoch}
         self._storage.write(self._path, json.dumps(content, separators=(",", ":")).encode())
         self._storage.fsync_blocking(self._path)
-        # Kafka omits this; there, a machine that loses power right after a clean stop may start unclean.
-        self._storage.fsync_dir(self._directory)
 
     def delete(self) -> None:
         """Removes the marker. As in Kafka not durably: it may come back, and CS-4 protects against that."""

@@ -125,6 +125,7 @@ class Log:
         log_start_offset: int = 0,
         rules: Rules = ALL_RULES,
         wall_ms: Callable[[], int] | None = None,
+        compares_epochs: bool = True,
     ) -> "Log":
         """Opens the log in a directory, repairing it if need be (REC-1); creates an empty one if there is none.
 
@@ -137,6 +138,7 @@ class Log:
             log_start_offset: As checkpointed, 0 when unknown.
             rules: The rules that apply.
             wall_ms: The node's clock; without it producers are forgotten by the log's own time.
+            compares_epochs: Whether recovery cuts a batch that is older than the epoch cache says.
 
         Raises:
             OSError: The disk failed.
@@ -152,6 +154,7 @@ class Log:
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             producers=producers,
+            compares_epochs=compares_epochs,
         )
         return cls(storage, directory, config, loaded, epochs, producers, rules)
 

@@ -211,6 +211,7 @@ class LogManager:
             log_start_offset=log_start_offset,
             rules=self._rules,
             wall_ms=self._wall_ms,
+            compares_epochs=self._config.features.recovery_compares_epochs,
         )
 
     # Logs

@@ -6,9 +6,10 @@ cut; a power cut can cause all but the fourth:
 
 * a batch that is torn, full of zeros or fails its checksum;
 * a batch that does not continue the one before it, within a file or from one file to the next;
-* a batch whose leader epoch is older than the epoch cache has for its offset. The cache is made durable before the
-  records (EC-1, EC-5), so such a batch was truncated earlier and has come back: the cut of a file need not be
-  durable (TRUNC-3). Kafka keeps such a batch, and with it an epoch cache that describes other records;
+* a batch whose leader epoch is older than the epoch cache has for its offset, but only with the switch
+  `recovery_compares_epochs`. The cache is made durable before the records (EC-1, EC-5), so such a batch was
+  truncated earlier and has come back: the cut of a file need not be durable (TRUNC-3). Kafka keeps such a batch,
+  and with it an epoch cache that describes other records;
 * a batch whose leader epoch is older than that of a batch before it. The checksum does not cover the epoch, so a
   damaged disk can produce one; no leader ever appended it;
 * every file behind a cut.
@@ -90,6 +91,7 @@ def load_segments(
     recovery_point: int,
     log_start_offset: int,
     producers: ProducerStates,
+    compares_epochs: bool = True,
 ) -> LoadedLog:
     """Reads, checks and repairs the segments of one log and trims its epoch cache to them (REC-1).
 
@@ -103,6 +105,7 @@ def load_segments(
         recovery_point: As checkpointed; everything below it is known to be durable.
         log_start_offset: As checkpointed.
         producers: Empty; the batches that are kept are entered (PID-5).
+        compares_epochs: Whether a batch that is older than the epoch cache says is cut.
     """
     for name in storage.list(directory):
         if name.endswith(CLEANED_SUFFIX):
@@ -110,7 +113,7 @@ def load_segments(
     bases = segment_bases(storage, directory)
     is_new = not bases
     _finish_removal(storage, directory, bases, log_start_offset)
-    reader = _Reader(storage, directory, epochs, producers, rules)
+    reader = _Reader(storage, directory, epochs, producers, rules, compares_epochs=compares_epochs)
     scan = reader.scan(bases, checked_from=None if is_trusted else recovery_point)
     if not is_trusted and (scan.is_damaged or _end_of(scan, log_start_offset) < recovery_point):
         # Something that was durable is missing, and no power cut causes that. A disk that did it may have damaged
@@ -150,7 +153,10 @@ class _Reader:
         epochs: LeaderEpochCache,
         producers: ProducerStates,
         rules: Rules,
+        *,
+        compares_epochs: bool,
     ) -> None:
+        self._compares_epochs = compares_epochs
         self._storage = storage
         self._directory = directory
         self._epochs = epochs
@@ -233,7 +239,9 @@ class _Reader:
             What is wrong with it; None if nothing is, and then a new epoch is added to `scan.epochs`.
         """
         newest_epoch = scan.epochs[-1][0] if scan.epochs else -1
-        expected_epoch = max(self._epochs.epoch_at(span.base_offset), newest_epoch)
+        expected_epoch = newest_epoch
+        if self._compares_epochs:
+            expected_epoch = max(self._epochs.epoch_at(span.base_offset), newest_epoch)
         if span.leader_epoch < expected_epoch:
             return (
                 f"the next batch has leader epoch {span.leader_epoch}, "

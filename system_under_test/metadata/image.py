@@ -404,9 +404,9 @@ class ClusterImage:
 
     def _clear_elr(self, _offset: int, record: ClearElrRecord) -> None:
         for key, registration in list(self.partitions.items()):
-            # [ELR-9] A partition with an empty ISR keeps its ELR: it has no leader that could commit under the
-            # new min ISR, and without ELR and last-known leader no replica could ever be elected. Kafka clears
-            # it anyway.
+            # [ELR-9-LEADERLESS] A partition with an empty ISR keeps its ELR: it has no leader that could commit
+            # under the new min ISR, and without ELR and last-known leader no replica could ever be elected. Kafka
+            # clears it anyway.
             if (
                 record.topic_name in ("", registration.topic)
                 and (registration.isr or self.clears_leaderless_elr)

@@ -48,6 +48,7 @@ class Elections:
         self._links = links
         self._timings = quorum.config.timings
         self._pre_vote = quorum.config.features.pre_vote
+        self._backs_off = quorum.config.features.candidate_backs_off
         self._random = quorum.host.random.stream("raft")
         self._mark = quorum.host.observer.mark
         self._deadline_s: float | None = None
@@ -258,7 +259,8 @@ class Elections:
             if isinstance(state, Prospective):
                 self._mark("pre-vote-lost", epoch=state.epoch)
                 self._quorum.transition(give_up_pre_vote(state))
-            elif not self._is_backing_off:
+            elif self._backs_off and not self._is_backing_off:
+                # RAFT-10: since Kafka 4.1 it waits for the rest of its election timeout instead.
                 self._back_off()
 
     # --- voting ----------------------------------------------------------------------------------------

@@ -5,10 +5,10 @@ then are they served to other replicas and counted for the leader itself (RAFT-2
 nothing new are parked until there is something new, or until they time out.
 
 A parked fetch is also completed when only the high watermark moved, if its sender does not know it yet. Kafka
-does that since fetches carry the follower's high watermark (KIP-1166); before, a replica learnt of a commit
-only with the response after the next record. Here the leader remembers which high watermark it sent to which
-replica. That needs no field in the request, and keeps a broker's view of the metadata as fresh as in the newest
-Kafka.
+does that since fetches carry the follower's high watermark (KIP-1166, Kafka 4.1); before, and with the switch
+`commit_wakes_metadata_fetch` off, a replica learns of a commit with the response after the next record or at the
+end of its wait. Here the leader remembers which high watermark it sent to which replica, which needs no field in
+the request.
 """
 
 import asyncio
@@ -217,10 +217,17 @@ class LeaderDriver:
             number
             for number, fetch in self._parked.items()
             if fetch.fetch_offset < durable_end
-            or not leadership.knows_high_watermark(fetch.replica_id, fetch.connection_id)
+            or not self._knows_commits(leadership, fetch.replica_id, fetch.connection_id)
         ]
         for number in woken:
             self._complete_parked(number)
+
+    def _knows_commits(self, leadership: Leadership, replica_id: int, connection_id: int) -> bool:
+        """Whether a replica need not be told about a commit now (RAFT-9)."""
+        # RAFT-9: before KIP-1166 only new records end the wait of a fetch.
+        if not self._quorum.config.features.commit_wakes_metadata_fetch:
+            return True
+        return leadership.knows_high_watermark(replica_id, connection_id)
 
     # --- serving fetches ---------------------------------------------------------------------------------
 
@@ -291,7 +298,7 @@ class LeaderDriver:
             wanted.fetch_offset < quorum.durable_end
             or wait_ms <= 0
             or request.min_bytes <= 0
-            or not leadership.knows_high_watermark(replica_id, context.connection_id)
+            or not self._knows_commits(leadership, replica_id, context.connection_id)
         ):
             return self._data(
                 leadership, replica_id, context.connection_id, wanted.fetch_offset, max_bytes

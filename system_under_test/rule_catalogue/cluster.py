@@ -6,8 +6,8 @@ _SHUTDOWN = (
     switchable(
         "CS-1",
         "The clean-shutdown marker is written last, after all logs of the directory were flushed, and holds "
-        "the broker epoch.",
-        "KIP-966, KAFKA-15582",
+        "the broker epoch. The file is made durable, its name in the directory is not.",
+        "KIP-966, KAFKA-15582, `CleanShutdownFileHandler`",
     ),
     switchable(
         "CS-2",
@@ -154,9 +154,20 @@ _CONTROLLER = (
         "takes effect when everything has been applied.",
         "this project",
     ),
+    switchable(
+        "META-5-RAISED",
+        "A min ISR that was raised counts before the other changes of the same publish are applied.",
+        "this project",
+    ),
+    switchable(
+        "META-5-LOWERED",
+        "A min ISR that was lowered counts after the other changes of the same publish have been applied.",
+        "this project",
+    ),
     always(
         "MIN-1",
-        "A leader caps `min.insync.replicas` by the number of assigned replicas.",
+        "A leader caps `min.insync.replicas` by the number of assigned replicas. (Switch `caps_min_isr`; before "
+        "Kafka 3.7 acks=all is refused for ever in a topic with fewer replicas.)",
         "KAFKA-15583",
     ),
     always(
@@ -247,9 +258,19 @@ _ELECTION = (
     ),
     switchable(
         "ELR-9",
-        "A change of `min.insync.replicas` clears the ELRs it affects, in the same batch. A partition with an"
-        " empty ISR keeps its ELR.",
-        "KAFKA-16540, this project",
+        "A change of `min.insync.replicas` clears the ELRs it affects, in the same batch.",
+        "KAFKA-16540",
+    ),
+    switchable(
+        "ELR-9-LEADERLESS",
+        "A change of `min.insync.replicas` leaves a partition with an empty ISR its ELR and last-known leader.",
+        "this project",
+    ),
+    switchable(
+        "ELR-9-EPOCH",
+        "With ELR on, a change of `min.insync.replicas` raises the partition epoch of all partitions that it "
+        "affects, so that no ISR change is accepted from a leader that does not know it.",
+        "this project",
     ),
     switchable(
         "PCB-1",
@@ -329,6 +350,18 @@ _QUORUM = (
         "that needs it, or whose last epoch is older than that of the snapshot, loads the leader's newest "
         "snapshot and continues from there.",
         "KIP-630, `SnapshotGenerator`, `KafkaMetadataLog`",
+    ),
+    always(
+        "RAFT-9",
+        "A fetch of the metadata log that waits at the quorum leader is answered when the high watermark moves. "
+        "(Switch `commit_wakes_metadata_fetch`; before Kafka 4.1 only new records or the end of its wait do it.)",
+        "KIP-1166",
+    ),
+    always(
+        "RAFT-10",
+        "A candidate that lost an election waits for the rest of its election timeout. (Switch "
+        "`candidate_backs_off`; before Kafka 4.1 it waits for a random back-off.)",
+        "`KafkaRaftClient`",
     ),
 )
 

@@ -16,7 +16,7 @@ _ISR_CHANGES = (
         "one queued proposal per partition.",
         "KIP-497",
     ),
-    always(
+    switchable(
         "AP-3",
         "A proposal has no timeout. After a lost connection, a retriable error or a change of controller it "
         "is sent again to the active controller.",
@@ -40,9 +40,14 @@ _ISR_CHANGES = (
     ),
     switchable(
         "APC-3",
-        "The controller refuses a new ISR with a member that is fenced, shutting down, or registered with "
-        "another broker epoch than the leader saw.",
-        "KIP-841, KIP-903",
+        "The controller refuses a new ISR with a member that is fenced or shutting down.",
+        "KIP-841, KAFKA-13916",
+    ),
+    switchable(
+        "APC-3-EPOCH",
+        "The controller refuses a new ISR with a member that is registered with another broker epoch than the "
+        "leader saw.",
+        "KIP-903, KAFKA-14139",
     ),
     always(
         "ISR-1",
@@ -110,7 +115,8 @@ _EPOCHS = (
     ),
     always(
         "EC-6",
-        "Loading a log adds the epochs of records whose entries were lost.",
+        "Recovery adds the epochs of records whose entries were lost, if they are newer than the newest entry.",
+        "`LogSegment.recover`",
     ),
     switchable(
         "EC-7",
@@ -133,6 +139,13 @@ _EPOCHS = (
         "TRUNC-3",
         "A truncation lowers the recovery point and writes its checkpoint before anything is appended.",
         "`LogManager`",
+    ),
+    always(
+        "TRUNC-4",
+        "The response to a fetch shows a follower where it diverges. With the switch `truncation` set to "
+        "`offsets_for_leader_epoch` fetches compare nothing, and in every new leader epoch a follower asks with "
+        "OffsetForLeaderEpoch, until both logs agree, before it fetches.",
+        "KIP-101, KIP-279, KIP-595; `AbstractFetcherThread`",
     ),
 )
 
@@ -215,6 +228,11 @@ _FETCH = (
         "The offset of a fetch is the follower's log end; it may be lower than before.",
         "`Replica`",
     ),
+    switchable(
+        "FS-4-EPOCH",
+        "The log end and the broker epoch of a fetch are recorded together.",
+        "KAFKA-15221",
+    ),
     always(
         "FS-5",
         "A follower is in sync while its log end equals the leader's, or it was caught up within "
@@ -252,8 +270,9 @@ _LEADERS_AND_FOLLOWERS = (
     ),
     switchable(
         "LEAD-2",
-        "A new registration cancels a pending ISR change.",
-        "KIP-497",
+        "A registration cancels a pending ISR change, even if its partition epoch is already known from an "
+        "AlterPartition response. (Switch `cancels_at_equal_epoch`; without it only a newer one does.)",
+        "KIP-497, `Partition.makeLeader`",
     ),
     switchable(
         "LEAD-3",
@@ -291,8 +310,9 @@ _HIGH_WATERMARK = (
     ),
     switchable(
         "HW-4",
-        "The high watermark also waits for replicas outside the ISR that are caught up and may join it.",
-        "`Partition`",
+        "The high watermark also waits for replicas outside the ISR that are caught up and may join it, in the "
+        "incarnation that fetched (ISR-5).",
+        "`Partition`, KIP-903",
     ),
     switchable(
         "HW-4-ELIGIBLE",
@@ -337,8 +357,10 @@ _LOG = (
     ),
     switchable(
         "REC-1",
-        "Recovery verifies checksums and cuts the log at the first bad batch.",
-        "`LogLoader`",
+        "Recovery verifies checksums and cuts the log at the first bad batch. A batch that is older than the "
+        "epoch cache has for its offset is kept. (Switch `recovery_compares_epochs`; with it the log is cut "
+        "there, too.)",
+        "`LogLoader`, `LogSegment.recover`",
     ),
     always(
         "REC-2",
@@ -411,9 +433,9 @@ _PRODUCE = (
     ),
     always(
         "PROD-1",
-        "A produce request is checked in a fixed order: acks, partition, header and records of the batch, "
-        "leadership, min ISR, sequences.",
-        "`ReplicaManager`",
+        "A produce request is checked in a fixed order: whether the partition exists, whether the request has one "
+        "batch, acks, leadership, min ISR, the batch and its records, sequences.",
+        "`KafkaApis`, `ReplicaManager`, `Partition`",
     ),
     switchable(
         "PROD-2",
@@ -423,12 +445,18 @@ _PRODUCE = (
     always(
         "PROD-3",
         "acks=0 has no response, acks=1 is acknowledged after the leader's append, and acks=all waits with "
-        "REQUEST_TIMED_OUT as its response if nothing else happens.",
+        "REQUEST_TIMED_OUT as its response if nothing else happens. The response has the offset of what was "
+        "appended, whatever its error.",
         "`DelayedProduce`",
     ),
     switchable(
         "PROD-4",
         "acks=all is acknowledged when the high watermark has passed the records.",
+        "`DelayedProduce`",
+    ),
+    switchable(
+        "PROD-4-ISR",
+        "acks=all waits for every replica that the high watermark waits for, not only for min ISR of them.",
         "`DelayedProduce`",
     ),
     switchable(

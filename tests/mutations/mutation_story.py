@@ -29,8 +29,16 @@ from harness.scenarios.steps import Wait
 from nemesis.fault import Fault
 from nemesis.simulated.processes import kept_bytes
 from system_under_test.config import DEFAULT_PROFILE
+from system_under_test.controller.configs import SET
 from system_under_test.defects import DEFECTS, Defect
-from system_under_test.protocol.messages import alter_partition_request
+from system_under_test.metadata.image import MIN_ISR_CONFIG, TOPIC_RESOURCE
+from system_under_test.protocol.entities import fetch_of, fetch_partition, fetch_topic
+from system_under_test.protocol.messages import (
+    alter_partition_request,
+    fetch_request,
+    incremental_alter_configs_request,
+    millis,
+)
 from tests.controller_story import elect_request, reassign_request
 from tests.simulation.network_helpers import around, between, on_planes
 from workloads.append import AppendConfig, AppendProcess, AppendWorkload
@@ -284,6 +292,37 @@ class Story:
             ),
         )
 
+    def fetch_of(self, follower: int, leader: int) -> Any:
+        """Returns the fetch that a follower with its present log would send to its leader now."""
+        replica = self.partition(follower).replica
+        offset, last_epoch, start = replica.fetch_position()
+        wanted = fetch_partition(
+            0,
+            self.partition(leader).leader_epoch,
+            offset,
+            1 << 20,
+            last_fetched_epoch=last_epoch,
+            log_start_offset=start,
+        )
+        return fetch_of(
+            (fetch_topic(replica.topic_id, (wanted,)),),
+            millis(0),
+            1 << 20,
+            fetch_request.ReplicaState(
+                replica_id=follower, replica_epoch=self.broker(follower).broker_epoch
+            ),
+        )
+
+    def deliver_late(self, message: Any, broker: int) -> Any:
+        """Delivers a request that was on its way to a broker for a long time."""
+
+        async def deliver() -> Any:
+            network = self.cluster.client_host("harness").network
+            connection = await network.connect(f"{node_name(broker)}:9092", 500)
+            return await connection.request(message, 1000)
+
+        return self.do(deliver())
+
     def send_to_controller(self, message: Any) -> Any:
         """Delivers a message to the active controller."""
 
@@ -362,6 +401,32 @@ class Story:
         """Lets controllers act upon the end of a session later than they could."""
         for name in self.cluster.controllers:
             self.world.nodes[name].host.random.buggify = lambda point: point == "late-fencing"
+
+    def merge_metadata(self, broker: int) -> None:
+        """Lets a broker apply all metadata that it has got as one change (META-3)."""
+        node = self.world.nodes[node_name(broker)]
+        node.host.random.buggify = lambda point: point == "metadata-batch"
+
+    def set_min_isr(self, min_isr: int) -> None:
+        """Sets `min.insync.replicas` of the topic."""
+        change = incremental_alter_configs_request
+        response = self.send_to_controller(
+            change.IncrementalAlterConfigsRequest(
+                validate_only=False,
+                resources=(
+                    change.AlterConfigsResource(
+                        resource_type=TOPIC_RESOURCE,
+                        resource_name=TOPIC,
+                        configs=(
+                            change.AlterableConfig(
+                                name=MIN_ISR_CONFIG, config_operation=SET, value=str(min_isr)
+                            ),
+                        ),
+                    ),
+                ),
+            )
+        )
+        assert response.responses[0].error_code == 0, response
 
     def fence_in_time(self) -> None:
         """Ends `delay_fencing`."""

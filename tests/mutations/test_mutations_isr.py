@@ -81,7 +81,7 @@ def an_empty_incarnation_joins(story: Story) -> None:
     story.heal(copying)
 
 
-@shows("APC-3", "B-10")
+@shows("APC-3-EPOCH", "B-10")
 def test_an_incarnation_that_lost_everything_joins_and_leads_with_an_empty_log() -> None:
     expect_defect("B-10", an_empty_incarnation_joins)
 

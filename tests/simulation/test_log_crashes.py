@@ -10,6 +10,7 @@ After each cut the next process opens the directory, and must find
 * a log that it can continue: what it appends and flushes survives the next cut.
 """
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -19,7 +20,7 @@ from harness.simulation.power_cut import MODES
 from harness.simulation.randomness import RandomTree
 from harness.simulation.weather import Weather
 from harness.simulation.world import World
-from system_under_test.config import LogConfig, NodeConfig
+from system_under_test.config import DEFAULT_PROFILE, LogConfig, NodeConfig, profile_features
 from system_under_test.log import LogManager
 from system_under_test.log.verified import VerifiedBatches
 from system_under_test.protocol.record_batch import decode_records, encode_batch
@@ -80,12 +81,15 @@ def run(coroutine):
 
 
 def open_manager(storage, rules=()):
+    # Kafka's recovery keeps a batch that was truncated and came back, and so breaks what is required here.
+    features = replace(profile_features(DEFAULT_PROFILE), recovery_compares_epochs=True)
     config = NodeConfig(
         node_id=1,
         role="broker",
         address="b1:9092",
         cluster_id="c",
         voters=(),
+        features=features,
         log=LogConfig(segment_bytes=300),
         rules=Rules(rules),
     )
@@ -351,8 +355,11 @@ def test_without_ec1_the_epoch_cache_does_not_match_the_log_after_a_clean_stop()
 
 
 def test_without_cs1_a_clean_start_may_find_a_shorter_log():
-    """Shows that the checks above can fail: the marker is durable before the records are."""
+    """Shows that the checks above can fail: the marker is durable before the records are.
+
+    Not on a strict file system: nothing makes the name of the marker durable there.
+    """
     _, problems = cut_everywhere(
-        stop_and_start, profile="posix-strict", mode="lose_all", seeds=(1,), rules=["CS-1"]
+        stop_and_start, profile="ext4", mode="lose_all", seeds=(1,), rules=["CS-1"]
     )
     assert any("a clean start found another log" in problem for _, _, problem in problems)

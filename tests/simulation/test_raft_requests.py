@@ -119,6 +119,24 @@ def test_a_fetch_at_the_log_end_is_parked_until_new_records_or_the_timeout() -> 
     assert partition_of(parked.result()).records
 
 
+@pytest.mark.parametrize(
+    ("profile", "waits"), [("kafka-4.0-late-commits", True), ("kafka-4.1", False)]
+)
+def test_an_observer_hears_of_a_commit_at_once_with_kip_1166(profile: str, waits: bool) -> None:
+    """RAFT-9: it has the record, and its next fetch waits; without other records only its end tells."""
+    story = QuorumStory(profile=profile)
+    leader = story.await_leader()
+    story.commit(leader, "a")
+    story.await_converged()
+    (observer,) = story.observers
+    offset = story.append(leader, "b")
+    story.until(lambda: story.raft(observer).log_end_offset > offset)
+    began = story.world.now
+    story.until(lambda: story.raft(observer).high_watermark > offset)
+    waited_ms = (story.world.now - began) / 1e6
+    assert (waited_ms > FAST_TIMINGS.controller_quorum_fetch_wait_ms / 2) is waits
+
+
 def test_a_parked_fetch_is_refused_when_the_leader_resigns() -> None:
     story, leader = led_story()
     ask(story, leader, fetch(1, 2, 1))

@@ -4,15 +4,18 @@ Checkers see from outside that a promise was broken; the monitor sees the moment
 runs after every committed metadata change and a few times per virtual second; `docs/invariants.md` has the
 statements. A violation ends the run.
 
-INV-1, INV-2 and INV-4 are promises of ELR on, and only until the controller itself flagged an unclean election of
-the partition: from then on data may be gone, and the partition is no longer judged by them.
+INV-1, INV-2, INV-4 and INV-11 are promises of ELR on, and only until the controller itself flagged an unclean
+election of the partition: from then on data may be gone, and the partition is no longer judged by them.
+
+INV-10 speaks of the full list of last-known ELR members (KIP-966, part 2), which no release of Kafka has.
 """
 
 from collections.abc import Iterator
-from itertools import zip_longest
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness.contracts.metadata import CommittedMetadata, PartitionState
+from harness.environments.simulated.log_comparison import clipped, epochs_between, first_difference
 from system_under_test.broker.broker import BrokerNode
 from system_under_test.broker.partition import Partition
 from system_under_test.config import Features
@@ -52,7 +55,7 @@ class Watched(Protocol):
 
 
 class InvariantMonitor:
-    """Checks INV-1 to INV-5 and INV-7 to INV-9. Mutable: leaders and their high watermarks by epoch."""
+    """Checks INV-1 to INV-5, INV-7 to INV-9 and INV-11. Mutable: it remembers what it saw of every partition."""
 
     def __init__(self, cluster: Watched) -> None:
         self._cluster = cluster
@@ -64,6 +67,8 @@ class InvariantMonitor:
         self._high_watermarks: dict[tuple[str, int], int] = {}
         self._epochs: dict[str, tuple[int, int]] = {}
         self._found_good: dict[str, tuple[Any, int]] = {}
+        self._committed: dict[str, _Committed] = {}
+        self._compared: dict[tuple[str, int, int], tuple[Any, int]] = {}
         self._last_offset = -1
         self.check_count = 0
 
@@ -98,7 +103,9 @@ class InvariantMonitor:
             for broker, partition, log in replicas:
                 self._check_replica(state, broker, partition, log)
             if self._elr_on and state.name not in self._cluster.flagged_partitions():
+                self._check_survival(state, replicas)
                 self._check_completeness(state, replicas)
+                self._check_leader(state, replicas)
                 self._check_log_matching(state, replicas)
             self._found_good[state.name] = (seen, 0)
 
@@ -117,7 +124,11 @@ class InvariantMonitor:
                     partition.leader_epoch,
                     None
                     if partition.leadership is None
-                    else (partition.leadership.state, partition.leadership.effective_min_isr),
+                    else (
+                        partition.leadership.state,
+                        partition.leadership.cancelled_isr,
+                        partition.leadership.effective_min_isr,
+                    ),
                     log,
                     log.generation,
                     log.log_start_offset,
@@ -236,9 +247,11 @@ class InvariantMonitor:
         self._high_watermarks[key] = partition.high_watermark
         is_current = partition.leader_epoch == state.leader_epoch
         isr_state = leadership.state
-        if self._elr_on and is_current and not leadership.is_below_min_isr:
+        if is_current and not leadership.is_below_min_isr:
+            # A leader no longer counts on a proposal that a registration without news has cancelled (LEAD-2).
+            counted = {*isr_state.maximal_isr, *leadership.cancelled_isr}
             check_invariant(
-                set(isr_state.maximal_isr) >= set(state.isr) | set(state.elr),
+                counted >= set(state.isr) | set(state.elr),
                 "INV-3",
                 "the maximal ISR covers the controller's ISR and ELR",
                 maximal_isr=isr_state.maximal_isr,
@@ -274,6 +287,45 @@ class InvariantMonitor:
             partition=state,
         )
 
+    def _check_survival(
+        self, state: PartitionState, replicas: list[tuple[BrokerNode, Partition, Log]]
+    ) -> None:
+        """Checks INV-11 if every replica can be seen, and the controller still counts on one of them."""
+        if len(replicas) < len(state.replicas) or not (state.isr or state.elr):
+            return
+        committed = self._committed.get(state.name, _NOTHING)
+        check_invariant(
+            any(committed.is_in(log) for _, _, log in replicas),
+            "INV-11",
+            "some replica has all committed records",
+            committed=committed,
+            logs={broker.node_id: _shape(log) for broker, _, log in replicas},
+            partition=state,
+        )
+
+    def _check_leader(
+        self, state: PartitionState, replicas: list[tuple[BrokerNode, Partition, Log]]
+    ) -> None:
+        """Checks INV-1, and remembers what is committed in the leader's log."""
+        committed_end = self._cluster.true_high_watermark(state.topic, state.partition)
+        for broker, partition, log in replicas:
+            if partition.leadership is None or partition.leader_epoch != state.leader_epoch:
+                continue
+            committed = self._committed.get(state.name, _NOTHING)
+            check_invariant(
+                log.log_end_offset >= committed_end and committed.is_in(log),
+                "INV-1",
+                "the leader has all committed records",
+                broker=broker.node_id,
+                log=_shape(log),
+                true_high_watermark=committed_end,
+                committed=committed,
+                partition=state,
+            )
+            self._committed[state.name] = _Committed(
+                end_offset=committed_end, epochs=epochs_between(log, 0, committed_end)
+            )
+
     def _check_log_matching(
         self, state: PartitionState, replicas: list[tuple[BrokerNode, Partition, Log]]
     ) -> None:
@@ -283,9 +335,8 @@ class InvariantMonitor:
                 start = max(log.log_start_offset, other_log.log_start_offset)
                 if below <= start:
                     continue
-                # Equal epochs at equal offsets mean equal records (INV-8), so this covers all that both logs have.
                 epochs, other_epochs = (
-                    _epochs_between(one, start, below) for one in (log, other_log)
+                    epochs_between(one, start, below) for one in (log, other_log)
                 )
                 check_invariant(
                     epochs == other_epochs,
@@ -297,23 +348,63 @@ class InvariantMonitor:
                     other_epochs=other_epochs,
                     partition=state,
                 )
-                # A record that one replica has compacted another may still have.
-                if below <= max(log.first_dirty_offset, other_log.first_dirty_offset):
-                    continue
+                differing = self._first_difference(
+                    (state.name, broker.node_id, other.node_id), log, other_log, below
+                )
                 check_invariant(
-                    log.read(below - 1, 1, below) == other_log.read(below - 1, 1, below),
+                    differing is None,
                     "INV-4",
                     "two replicas agree below both high watermarks",
                     brokers=(broker.node_id, other.node_id),
-                    offset=below - 1,
+                    offset=differing,
                     partition=state,
                 )
 
+    def _first_difference(
+        self, pair: tuple[str, int, int], log: Log, other: Log, below: int
+    ) -> int | None:
+        """Returns where two logs begin to differ below an offset, None if they agree.
 
-def _epochs_between(log: Log, start: int, end: int) -> tuple[tuple[int, int], ...]:
-    """Returns the epochs of a log from one offset to another; the first of them as if it began at `start`."""
-    return tuple(
-        (epoch, max(offset, start))
-        for (epoch, offset), following in zip_longest(log.epochs.entries, log.epochs.entries[1:])
-        if offset < end and (following is None or following[1] > start)
-    )
+        What was found equal before is not read again, except for the last record.
+        """
+        logs = (log, log.generation, other, other.generation)
+        known, equal_to = self._compared.get(pair, (None, 0))
+        start = max(log.log_start_offset, other.log_start_offset)
+        if known == logs:
+            start = max(start, min(equal_to, below - 1))
+        differing = first_difference(log, other, start, below)
+        if differing is None:
+            self._compared[pair] = (logs, below)
+        return differing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Committed:
+    """The committed records of a partition, as they were seen in its leader's log.
+
+    Attributes:
+        end_offset: The true high watermark at that time.
+        epochs: Leader epochs of the records with their first offsets. Equal epochs at equal offsets mean equal
+            records (INV-8).
+    """
+
+    end_offset: int
+    epochs: tuple[tuple[int, int], ...]
+
+    def is_in(self, log: Log) -> bool:
+        """Whether a log has all of these records, except those that it has deleted from its start."""
+        start = log.log_start_offset
+        return log.log_end_offset >= self.end_offset and epochs_between(
+            log, start, self.end_offset
+        ) == clipped(self.epochs, start, self.end_offset)
+
+
+_NOTHING = _Committed(end_offset=0, epochs=())
+
+
+def _shape(log: Log) -> dict[str, Any]:
+    return {
+        "start": log.log_start_offset,
+        "end": log.log_end_offset,
+        "epochs": log.epochs.entries,
+    }

@@ -29,9 +29,9 @@ from harness.contracts.violation import Violation
 from harness.errors import UsageError
 from harness.systems.reference.node_files import NODE_FILE, node_toml
 from system_under_test.config import (
+    ALL_PROFILES,
     DEFAULT_PROFILE,
     LOG_DIR_NAMES,
-    PROFILES,
     TIMINGS,
     Features,
     NodeConfig,
@@ -84,7 +84,7 @@ class ReferenceSystem:
 
     def __init__(self) -> None:
         self.profiles: Mapping[str, Promises] = {
-            name: _promises(PROFILES[name]) for name in (DEFAULT_PROFILE, *PROFILES)
+            name: _promises(ALL_PROFILES[name]) for name in (DEFAULT_PROFILE, *ALL_PROFILES)
         }
 
     def elr_keys(self, profile: str, *, is_on: bool) -> Mapping[str, Any]:
@@ -94,10 +94,10 @@ class ReferenceSystem:
             UsageError: There is none: the releases before 4.0 have no eligible leader replicas, and those since
                 4.3 complete reassignments in another way than any without them.
         """
-        if PROFILES[profile].elr_on == is_on:
+        if ALL_PROFILES[profile].elr_on == is_on:
             return {"profile": profile}
-        wanted = replace(PROFILES[profile], elr_version=int(is_on))
-        for name, features in PROFILES.items():
+        wanted = replace(ALL_PROFILES[profile], elr_version=int(is_on))
+        for name, features in ALL_PROFILES.items():
             # The limits of what topics may set make no difference to an experiment.
             alike = replace(features, segment_bytes_min=wanted.segment_bytes_min)
             if switches(alike) == switches(wanted):

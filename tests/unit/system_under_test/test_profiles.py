@@ -1,11 +1,11 @@
 """Profiles: which of them behave alike, and where users find them."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from harness.cli.main import main
-from system_under_test.config import PROFILES, switches
+from system_under_test.config import DERIVED_PROFILES, PROFILES, profile_features, switches
 
 NEWER = ("kafka-4.2", "kafka-4.3", "kafka-4.4")
 
@@ -22,6 +22,16 @@ def test_the_newest_releases_behave_like_4_1_whose_tests_cover_them(name: str) -
 def test_all_other_profiles_behave_differently() -> None:
     others = [switches(features) for name, features in PROFILES.items() if name not in NEWER]
     assert len(set(others)) == len(others)
+
+
+def test_a_derived_profile_differs_from_its_release_in_one_switch() -> None:
+    for name, features in DERIVED_PROFILES.items():
+        release = next(one for one in PROFILES if name.startswith(one))
+        before, after = asdict(PROFILES[release]), asdict(features)
+        changed = [key for key, value in after.items() if value != before[key]]
+        assert changed == ["profile", *changed[1:]]
+        assert len(changed) == 2, name
+        assert profile_features(name) is features
 
 
 def test_newer_releases_report_higher_levels_and_their_own_name() -> None:

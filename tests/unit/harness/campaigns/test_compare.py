@@ -312,7 +312,7 @@ def test_eligible_leader_replicas_are_switched_by_feature_level_on_apache_kafka(
 
 def test_eligible_leader_replicas_are_switched_by_profile_in_the_reference_system() -> None:
     off, on = _arms(Experiment(), "elr=off,on").values()
-    assert (off.profile, on.profile) == ("kafka-4.0", "kafka-4.1")
+    assert (off.profile, on.profile) == ("kafka-4.1-elr-off", "kafka-4.1")
     assert [promises_of(arm).elr_on for arm in (off, on)] == [False, True]
     assert replace(off, profile=on.profile) == on == Experiment()
 

@@ -3,16 +3,13 @@
 import pytest
 
 from harness.contracts.system import HasRunProperties, Node, PropertyTaker, Settings
-from harness.environments.simulated.monitor import _epochs_between
 from harness.errors import UsageError
 from harness.runs.experiment import Experiment
 from harness.runs.settings import settings_of
 from harness.systems.reference.adapter import REFUSED_PROPERTIES, ReferenceSystem
 from harness.systems.reference.node_files import node_toml
-from system_under_test.config import LogConfig, MetadataLogConfig
-from system_under_test.log import Log
+from system_under_test.config import MetadataLogConfig
 from system_under_test.real.node_file import read_node_file
-from tests.memory_storage import MemoryStorage
 
 
 def test_the_reference_system_takes_properties():
@@ -41,20 +38,6 @@ def test_a_node_file_has_the_properties():
     settings = Settings(profile="kafka-4.1", timings="fast", properties={"log.roll.ms": "9"})
     text = node_toml(node, [node], settings, data_dir="d")
     assert '[properties]\n"log.roll.ms" = "9"' in text
-
-
-def test_replicas_that_begin_at_different_offsets_are_compared_where_both_have_records():
-    def log_with(start: int) -> Log:
-        log = Log.load(MemoryStorage(), "data/t-0", LogConfig(), had_clean_shutdown=False)
-        log.epochs.assign_all([(1, 0), (2, 5), (4, 9)])
-        log.epochs.truncate_from_start(start)
-        return log
-
-    whole, later = log_with(0), log_with(6)
-    assert _epochs_between(whole, 6, 20) == _epochs_between(later, 6, 20) == ((2, 6), (4, 9))
-    assert _epochs_between(whole, 6, 9) == ((2, 6),)
-    assert _epochs_between(whole, 9, 20) == ((4, 9),)
-    assert _epochs_between(whole, 0, 6) == ((1, 0), (2, 5))
 
 
 METADATA_LOG = {

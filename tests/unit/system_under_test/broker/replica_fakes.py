@@ -169,6 +169,7 @@ class Broker:
         without: tuple[str, ...] = (),
         min_isr: int = 2,
         storage: MemoryStorage | None = None,
+        **features: Any,
     ) -> None:
         self.storage = storage or MemoryStorage()
         self.host = FakeHost(self.storage)
@@ -185,7 +186,7 @@ class Broker:
             address="b1:9092",
             cluster_id="story",
             voters=(Voter(node_id=11, address="c11:9093"),),
-            features=profile_features(profile),
+            features=replace(profile_features(profile), **features),
             timings=FAST_TIMINGS,
             rules=Rules(without),
         )

@@ -51,8 +51,12 @@ def diverge(broker: Broker, epoch: int, end_offset: int) -> int:
         ([(0, 0), (1, 2), (4, 5), (5, 7)], (3, 9), 5),
         # F: an epoch without records on either side.
         ([(1, 0), (2, 4), (3, 4)], (1, 4), 4),
-        # G: no epoch at or below the leader's is known: nothing can be proven equal.
+        # G: all epochs are newer than the leader's: cut where the first of them begins.
         ([(5, 0), (6, 4)], (3, 7), 0),
+        ([(5, 2), (6, 4)], (3, 7), 2),
+        ([(5, 2), (6, 4)], (3, 1), 1),
+        # Without epochs only the leader's end is known.
+        ([], (3, 7), 7),
     ],
 )
 def test_truncation_point(own_epochs, answer, expected):
@@ -60,23 +64,18 @@ def test_truncation_point(own_epochs, answer, expected):
         own_epochs,
         leader_epoch=answer[0],
         leader_end_offset=answer[1],
-        log_start_offset=0,
         log_end_offset=10,
     )
     assert point == expected
 
 
 def test_truncation_point_is_never_beyond_the_log_end():
-    point = truncation_point(
-        [(1, 0)], leader_epoch=1, leader_end_offset=50, log_start_offset=0, log_end_offset=10
-    )
+    point = truncation_point([(1, 0)], leader_epoch=1, leader_end_offset=50, log_end_offset=10)
     assert point == 10
 
 
 def test_an_epoch_newer_than_all_local_ones_truncates_to_the_leaders_end():
-    point = truncation_point(
-        [(1, 0)], leader_epoch=2, leader_end_offset=7, log_start_offset=0, log_end_offset=10
-    )
+    point = truncation_point([(1, 0)], leader_epoch=2, leader_end_offset=7, log_end_offset=10)
     assert point == 7
 
 

@@ -168,6 +168,20 @@ def test_high_watermark_waits_for_a_caught_up_eligible_replica_outside_the_isr()
     assert broker.high_watermark == 4
 
 
+@pytest.mark.parametrize("profile", ["kafka-3.4", "kafka-3.6", "kafka-4.1"])
+def test_high_watermark_does_not_wait_for_an_incarnation_that_is_over(profile):
+    """HW-4 with KIP-903: broker 3 has registered again since it fetched; before, nobody compared that."""
+    broker = lead_with_followers_at(2, profile=profile)
+    broker.metadata.fenced.add(3)
+    broker.register(isr=(1, 2))
+    broker.follower_fetch(3, 2)
+    broker.metadata.fenced.clear()
+    broker.metadata.epochs[3] += 100
+    append(broker, "x")
+    broker.follower_fetch(2, 3)
+    assert broker.high_watermark == (2 if profile == "kafka-3.4" else 3)
+
+
 def test_without_hw4_the_high_watermark_does_not_wait_for_replicas_outside_the_isr():
     broker = lead_with_followers_at(2, without=("HW-4",))
     broker.metadata.fenced.add(3)

@@ -10,6 +10,7 @@ from system_under_test.broker.produced_batch import sole_batch, validate
 from system_under_test.log.verified import VerifiedBatches
 from system_under_test.protocol import record_check
 from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.messages import millis, produce_request
 from system_under_test.protocol.record_batch import encode_batch
 from tests.unit.system_under_test.broker.replica_fakes import Broker, only_produced
 
@@ -20,11 +21,11 @@ def batch(timestamp_ms=1, count=2):
     return encode_batch([(b"k", b"v")] * count, timestamp_ms=timestamp_ms)
 
 
-def outcome(records, *, topic="t", api_version=-1, **options):
-    found = sole_batch(records or b"")
+def outcome(records, *, api_version=-1, **options):
+    found = sole_batch(records or b"", api_version)
     if isinstance(found, ErrorCode):
         return found
-    return validate(topic, found, api_version=api_version, newest_allowed_ms=NEWEST_MS, **options)
+    return validate(found, newest_allowed_ms=NEWEST_MS, **options)
 
 
 def sealed(damaged):
@@ -161,7 +162,19 @@ def test_zstd_is_refused_only_for_clients_that_do_not_support_it():
 
 
 def test_only_the_coordinator_writes_offsets():
-    assert outcome(batch(), topic="__consumer_offsets") is ErrorCode.INVALID_TOPIC_EXCEPTION
+    broker = Broker()
+    broker.metadata.known.add(("__consumer_offsets", 0))
+    data = produce_request.PartitionProduceData(index=0, records=batch())
+    response = broker.send(
+        produce_request.ProduceRequest(
+            acks=1,
+            timeout=millis(1000),
+            topic_data=(
+                produce_request.TopicProduceData(name="__consumer_offsets", partition_data=(data,)),
+            ),
+        )
+    )
+    assert only_produced(response).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_only_a_leader_that_may_append_reports_a_damaged_batch():

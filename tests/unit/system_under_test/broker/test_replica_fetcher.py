@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -9,7 +10,7 @@ import pytest
 
 from system_under_test.broker.replica_fetcher import FetcherManager
 from system_under_test.broker.tasks import TaskScope
-from system_under_test.config import FAST_TIMINGS
+from system_under_test.config import BY_EPOCH_REQUEST, FAST_TIMINGS, ON_FETCH
 from system_under_test.log.errors import OutOfOrderOffsetError
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
@@ -17,6 +18,7 @@ from system_under_test.protocol.messages import (
     fetch_response,
     list_offsets_response,
     message_name,
+    offset_for_leader_epoch_response,
 )
 from system_under_test.protocol.record_batch import CorruptBatchError
 from system_under_test.rules import Rules
@@ -55,11 +57,12 @@ class FakePartition:
         self.calls.append(("append", records, leader_epoch, high_watermark))
         self.end += len(records)
 
-    def truncate_on_divergence(self, *, leader_epoch: int, epoch: int, end_offset: int) -> None:
+    def truncate_on_divergence(self, *, leader_epoch: int, epoch: int, end_offset: int) -> bool:
         if self.truncation_error is not None:
             raise self.truncation_error
         self.calls.append(("diverge", leader_epoch, epoch, end_offset))
         self.end = min(self.end, end_offset)
+        return epoch >= 2
 
     def truncate_to(self, *, leader_epoch: int, offset: int) -> None:
         self.calls.append(("truncate", leader_epoch, offset))
@@ -125,7 +128,14 @@ class FakeLeader:
 class Bench:
     """Fetchers of broker 1 with one leader."""
 
-    def __init__(self, answer: Callable[[Any], Any], rules: Rules | None = None) -> None:
+    def __init__(
+        self,
+        answer: Callable[[Any], Any],
+        rules: Rules | None = None,
+        *,
+        truncation: str = ON_FETCH,
+    ) -> None:
+        config = broker_config().with_rules(rules or Rules())
         self.leader = FakeLeader(answer)
         self.host = FakeHost(network=self.leader)
         self.failures: list[BaseException] = []
@@ -133,7 +143,7 @@ class Bench:
         self.addresses: dict[int, str] = {2: "b2:9092"}
         self.fetchers = FetcherManager(
             self.host,
-            broker_config().with_rules(rules or Rules()),
+            replace(config, features=replace(config.features, truncation=truncation)),
             TaskScope(self.failures.append),
             alive_address=self.addresses.get,
             broker_epoch=lambda: 41,
@@ -280,6 +290,83 @@ def test_an_idle_follower_sends_an_identical_request_again() -> None:
     bench.run(scenario())
     first, second, *_ = (request for _, request in bench.leader.fetches())
     assert first is second
+
+
+# --- TRUNC-4: epochs are compared before the first fetch of a leader epoch
+
+
+def epoch_ends(*ends: tuple[ErrorCode, int, int]) -> tuple[Callable[[Any], Any], list[Any]]:
+    """A leader that answers OffsetForLeaderEpoch with these, one after the other, and fetches with nothing."""
+    asked: list[Any] = []
+    left = list(ends)
+
+    def answer(request: Any) -> Any:
+        if message_name(request) == "FetchRequest":
+            return respond(*(entry(index) for index in entries(request)))
+        (topic,) = request.topics
+        (wanted,) = topic.partitions
+        asked.append((request.replica_id, wanted.current_leader_epoch, wanted.leader_epoch))
+        error, epoch, end = left.pop(0)
+        return offset_for_leader_epoch_response.OffsetForLeaderEpochResponse(
+            throttle_time=NO_THROTTLE,
+            topics=(
+                offset_for_leader_epoch_response.OffsetForLeaderTopicResult(
+                    topic=topic.topic,
+                    partitions=(
+                        offset_for_leader_epoch_response.EpochEndOffset(
+                            error_code=error,
+                            partition=wanted.partition,
+                            leader_epoch=epoch,
+                            end_offset=end,
+                        ),
+                    ),
+                ),
+            ),
+        )
+
+    return answer, asked
+
+
+def follow_with_epoch_requests(
+    *ends: tuple[ErrorCode, int, int], until_s: float = 0.2
+) -> tuple[Bench, FakePartition, list[Any]]:
+    answer, asked = epoch_ends(*ends)
+    bench = Bench(answer, truncation=BY_EPOCH_REQUEST)
+    partition = FakePartition(end=9)
+
+    async def scenario() -> None:
+        bench.fetchers.follow(partition, 2, 3)
+        await asyncio.sleep(until_s)
+
+    bench.run(scenario())
+    return bench, partition, asked
+
+
+def test_with_epoch_requests_a_follower_truncates_step_by_step_before_it_fetches() -> None:
+    none = ErrorCode.NONE
+    bench, partition, asked = follow_with_epoch_requests((none, 1, 7), (none, 2, 6))
+    assert asked == [(1, 3, 2), (1, 3, 2)]
+    assert partition.calls[:2] == [("diverge", 3, 1, 7), ("diverge", 3, 2, 6)]
+    names = [message_name(request) for _, request in bench.leader.requests]
+    assert names[:3] == ["OffsetForLeaderEpochRequest"] * 2 + ["FetchRequest"]
+    first = entries(bench.leader.fetches()[0][1])[0]
+    assert (first.fetch_offset, first.last_fetched_epoch, first.current_leader_epoch) == (6, -1, 3)
+
+
+def test_a_refused_epoch_request_is_repeated_after_the_back_off() -> None:
+    bench, partition, asked = follow_with_epoch_requests(
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1), (ErrorCode.NONE, 2, 9)
+    )
+    assert len(asked) == 2
+    first, second = (at for at, request in bench.leader.requests[:2])
+    assert second - first >= BACKOFF_MS
+    assert partition.calls[0] == ("diverge", 3, 2, 9)
+
+
+def test_a_fenced_epoch_request_ends_the_fetch_until_metadata_arrive() -> None:
+    bench, partition, asked = follow_with_epoch_requests((ErrorCode.FENCED_LEADER_EPOCH, -1, -1))
+    assert (len(asked), partition.calls, bench.leader.fetches()) == (1, [], [])
+    assert "fetcher-fenced" in bench.host.observer.names
 
 
 def test_a_diverging_entry_truncates_and_nothing_else_is_taken_from_it() -> None:

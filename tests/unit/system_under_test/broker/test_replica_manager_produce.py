@@ -141,7 +141,8 @@ def test_with_the_gate_a_request_in_flight_ends_as_timed_out():
         assert broker.high_watermark == 2
         assert not waiting.done()
         response = only_produced(await waiting)
-        assert (response.error_code, response.base_offset) == (7, -1)
+        # As in Kafka: the offset that it was appended at, whatever the error.
+        assert (response.error_code, response.base_offset) == (7, 2)
         assert now_ms() == 1000
         assert "produce-timed-out" in broker.marks
 
@@ -152,7 +153,8 @@ def test_without_the_gate_a_request_in_flight_ends_as_not_enough_replicas_after_
     async def story() -> None:
         broker, waiting = shrink_with_a_request_in_flight("kafka-3.6")
         assert broker.high_watermark == 3
-        assert only_produced(waiting).error_code == 20
+        response = only_produced(waiting)
+        assert (response.error_code, response.base_offset) == (20, 2)
         assert "not-enough-replicas-after-append" in broker.marks
 
     run_virtually(story())
@@ -248,6 +250,49 @@ def test_a_partition_on_another_broker_and_an_unknown_one_get_different_errors()
     assert only_produced(broker.produce("a", acks=1)).error_code == 6
     broker.metadata.known.clear()
     assert only_produced(broker.produce("a", acks=1)).error_code == 3
+
+
+def of_ten_bytes(length: int) -> bytes:
+    """Something with a length that no batch has."""
+    return bytes(8) + length.to_bytes(4, "big") + bytes(20)
+
+
+def test_produce_errors_have_kafkas_order():
+    """PROD-1: unknown partition, request, acks, leadership, min ISR, records; each hides those behind it."""
+    damaged = batch("a")[:-1] + b"\xff"
+    two = batch("a") + batch("b")
+    broker = lead_with_followers_at(0)
+    follower = Broker()
+    follower.follow(2)
+
+    def error(of: Broker, **request: object) -> int:
+        return int(only_produced(of.produce(**request)).error_code)
+
+    assert error(follower, data=damaged) == 6
+    assert error(follower, data=two) == 87
+    assert error(follower, data=of_ten_bytes(3)) == 2
+    assert error(follower, data=damaged, acks=2) == 21
+    assert error(follower, data=two, acks=2) == 87
+    assert error(broker, data=damaged) == 2
+    broker.register(isr=(1,))
+    assert error(broker, data=damaged) == 19
+    assert error(broker, data=damaged, acks=1) == 2
+    follower.metadata.known.clear()
+    follower.manager.partitions.clear()
+    assert error(follower, data=two, acks=2) == 3
+
+
+@pytest.mark.parametrize(("profile", "error"), [("kafka-3.6", 19), ("kafka-3.9", 0)])
+def test_a_min_isr_above_the_number_of_replicas_counts_until_3_7(profile, error):
+    """MIN-1."""
+
+    def story() -> None:
+        broker = Broker(profile=profile, min_isr=2)
+        broker.lead(replicas=(1,), isr=(1,))
+        assert only_produced(broker.produce("a")).error_code == error
+        assert only_produced(broker.produce("a", acks=1)).error_code == 0
+
+    on_loop(story)
 
 
 @pytest.mark.parametrize("acks", [2, -2])

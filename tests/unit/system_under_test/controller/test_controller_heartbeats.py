@@ -49,6 +49,16 @@ def test_the_heartbeat_table(state, leads, wants, behind, is_fenced, should_stop
         assert not s.image.leads_any(1)
 
 
+def test_a_broker_that_was_fenced_while_it_stopped_is_unfenced_by_a_late_heartbeat():
+    """As in Kafka. It stays in controlled shutdown, so it joins no ISR."""
+    s = in_state(STOPPING, leads=False)
+    s.fence(1)
+    assert not s.beat(1).is_fenced
+    broker = s.image.brokers[1]
+    assert (broker.fenced, broker.in_controlled_shutdown) == (False, True)
+    assert not s.image.is_active(1)
+
+
 def test_a_stopping_broker_waits_until_all_active_brokers_know_the_new_leaders():
     s = in_state(STOPPING, leads=False)
     assert not s.image.leads_any(1)

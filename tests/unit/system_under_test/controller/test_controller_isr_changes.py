@@ -122,7 +122,7 @@ def test_before_kip_903_the_broker_epoch_of_a_member_is_not_checked_but_its_live
         ("APC-1", {"sender_epoch": STALE}),
         ("APC-2", {"partition_epoch": 3}),
         ("APC-2", {"partition_epoch": 5}),
-        ("APC-3", {"isr": ((1, -1), (3, STALE))}),
+        ("APC-3-EPOCH", {"isr": ((1, -1), (3, STALE))}),
     ],
 )
 def test_without_its_rule_a_request_is_accepted(rule, fields):

@@ -113,13 +113,23 @@ def test_a_truncation_reports_the_batch_or_segment_that_did_not_fit():
 
     storage, _ = written(count=2)
     storage.append(segment_path(DIRECTORY, 0), batch(b"x", offset=2, epoch=0))
-    reason = load(storage).cuts_at_load[0].reason
-    assert reason == "the next batch has leader epoch 0, older than 1, which began before it"
+    (cut,) = load(storage).cuts_at_load
+    assert cut.reason == "the next batch has leader epoch 0, older than 1, which began before it"
 
     storage, _ = written(count=2)
     (cut,) = load(storage, log_start_offset=4).cuts_at_load
     assert (cut.end_offset, cut.size_bytes) == (4, 2 * SIZE)
     assert cut.reason == "it ended at offset 2, below the start of the log"
+
+
+@pytest.mark.parametrize("compares_epochs", [False, True])
+def test_a_batch_that_was_truncated_and_came_back_is_kept_as_in_kafka(compares_epochs):
+    """REC-1, EC-6: the cache has epoch 2 from offset 2 on, the file still has what epoch 1 had there."""
+    storage, log = written(count=4)
+    log.assign_epoch(2, 2)
+    survivor = load(storage, compares_epochs=compares_epochs)
+    assert survivor.log_end_offset == (2 if compares_epochs else 4)
+    assert survivor.epochs.entries == (((1, 0),) if compares_epochs else ((1, 0), (2, 2)))
 
 
 def test_without_rec1_a_bad_checksum_is_accepted():
