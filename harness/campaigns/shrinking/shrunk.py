@@ -195,7 +195,11 @@ def cause(sentence: str, entries: list[Entry], shrunk: Shrunk) -> str:
     """
     parts = [_ended(sentence)]
     if entries:
-        told = "; ".join(f"at {entry.at_ns / 1e9:.3f} s {_told(entry)}" for entry in entries)
+        told = "; ".join(
+            f"at {entry.at_ns / 1e9:.3f} s {_told(entry)}"
+            for entry in entries
+            if entry.at_ns is not None
+        )
         parts.append(f"What happened before, in seconds since the start of the run: {told}.")
     return " ".join([*parts, *_needed(shrunk)])
 
