@@ -195,13 +195,13 @@ def cause(sentence: str, entries: list[Entry], shrunk: Shrunk) -> str:
     """
     parts = [_ended(sentence)]
     if entries:
-        told = "; ".join(
-            f"at {entry.at_ns / 1e9:.3f} s {_told(entry)}"
-            for entry in entries
-            if entry.at_ns is not None
-        )
+        told = "; ".join(f"{_when(entry)} {_told(entry)}" for entry in entries)
         parts.append(f"What happened before, in seconds since the start of the run: {told}.")
     return " ".join([*parts, *_needed(shrunk)])
+
+
+def _when(entry: Entry) -> str:
+    return "at an unknown time" if entry.at_ns is None else f"at {entry.at_ns / 1e9:.3f} s"
 
 
 def _needed(shrunk: Shrunk) -> list[str]:
