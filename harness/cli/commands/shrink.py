@@ -12,8 +12,8 @@ from harness.cli.options import (
     Subcommands,
     add_command,
     add_hosts_option,
+    add_judging_options,
     add_run_argument,
-    add_spark_options,
     budget_s,
     positive_number,
 )
@@ -77,7 +77,7 @@ def add_parser(commands: Subcommands) -> None:
         metavar="N",
         help="with --on, run the result N times (default: %(default)s)",
     )
-    add_spark_options(parser)
+    add_judging_options(parser)
 
 
 def shrink(options: argparse.Namespace) -> int:
