@@ -67,6 +67,23 @@ def test_a_value_is_compared_with_the_next_one_even_if_another_was_acknowledged_
     }
 
 
+def test_a_conflict_at_another_offset_changes_nothing() -> None:
+    """Op 9 was at offset 1 before the flagged election at 10, and op 3 after it. Ops 4 and 5 are at offset 2."""
+    verdict = judged(
+        [
+            append(0, 0, at=1),
+            replace(append(9, None, at=3, outcome="info"), res=None),
+            append(3, 1, at=24),
+            append(4, 2, at=30),
+            append(5, 2, at=32),
+            replace(read(11, 90, 9, start=1), epoch=0),
+        ],
+        [state(0, 1, [1, 2], epoch=0), state(10, 2, [2], epoch=1, flagged=True)],
+    )
+    assert [a.judgement for a in of(verdict, "divergent-value")] == [EXCUSED]
+    assert [a.judgement for a in of(verdict, "two-acks-one-offset")] == [FORBIDDEN]
+
+
 @pytest.mark.parametrize("elected_at", [9, 10, 11])
 def test_a_record_cannot_be_lost_before_itself(elected_at: int) -> None:
     """Op 1 was read before it was sent, whenever there was an election."""
@@ -174,3 +191,14 @@ def test_an_append_without_an_offset_may_be_lost_by_the_first_election_of_the_ru
     )
     (loss,) = of(verdict, "lost-acked-write")
     assert loss.judgement == judgement
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_which_election_gave_up_an_append_without_an_offset_is_not_known(is_complete: bool) -> None:
+    """If the final phase saw no log end, op 1 is unseen; else it is lost."""
+    final = final_read(10, 0) if is_complete else [read(10, 900, 0, final=True)]
+    states = [state(0, 1, [1, 2], epoch=0), state(50, 2, [2], epoch=1, flagged=True)]
+    verdict = judged([append(0, 0, at=1), append(1, None, at=3), *final], states)
+    (loss,) = of(verdict, "lost-acked-write" if is_complete else "unseen")
+    assert loss.details["values"] == [1]
+    assert "election" not in loss.details
