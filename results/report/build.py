@@ -121,7 +121,6 @@ def build_report(run_dir: Path) -> Path:
         marks=sorted(Counter(run.tables["marks"].column("mark").to_pylist()).items()),
         world=world_of(run),
         lost_count=unexcused_lost(run),
-        place_name=place_name,
         fault_sentence=fault_sentence,
     )
     write_text(files.report, text)
