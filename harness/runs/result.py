@@ -18,7 +18,7 @@ class RunResult:
         final_phase_complete: Whether everything was healed, appended to and read to its end in time.
         stuck: Why a phase did not end; empty when all did.
         stopped_early: What the live watch saw, so that the main phase was ended; empty when it was not.
-        trace_hash: Of the whole run; empty where time is real.
+        trace_hash: Of the whole run, the contents of messages and the tables included; empty where time is real.
         elapsed_ms: How long it lasted, in the run's own time.
         counters: What was counted: messages, callbacks and events of a simulation, operations elsewhere.
         weather: Of a simulation.

@@ -10,10 +10,13 @@
 A run is a function of (experiment, seed, code version). Nothing after phase 5 can change what was recorded.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from checkers.kernels.consumer_group import group_counters
 from harness.contracts.cluster import HARNESS_HOST
@@ -21,6 +24,7 @@ from harness.environments.simulated.cluster import SimulatedCluster
 from harness.environments.simulated.monitor import InvariantMonitor
 from harness.environments.simulated.world import reference_world, violation_of
 from harness.errors import UsageError
+from harness.history.digest import digest_of
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
 from harness.runs.phases import Phases, Progress
@@ -71,6 +75,16 @@ def weather_of(experiment: Experiment, seed: int) -> Weather:
             fsync_tail_ns=drawn.fsync_tail_ns // FAST_FACTOR,
         )
     return drawn
+
+
+def whole_hash(trace_hash: str, tables: Mapping[str, pa.Table]) -> str:
+    """Returns the hash of a run: of everything that happened in its world, and of everything that it recorded.
+
+    A verdict depends on the tables alone, so runs with different verdicts have different hashes, also if the code
+    that records them is not deterministic and the world is.
+    """
+    text = f"{trace_hash} {digest_of(tables)}"
+    return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def check_simulated(experiment: Experiment) -> None:
@@ -203,9 +217,10 @@ class SimulatedRun:
             incomplete_reason=result.stuck,
         )
         result.stopped_early = self.phases.stopped_early
-        result.trace_hash = self.world.trace_hash
+        trace_hash = self.world.trace_hash
         self.world.close()
         result.tables = self.history.close()
+        result.trace_hash = whole_hash(trace_hash, result.tables)
         result.resolved = dict(self.nemesis.resolved)
         result.elapsed_ms = self.world.now / 1e6
         result.counters = {

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from harness.simulation.contents import contents_code
 from harness.simulation.flight import FIN, Flight, estimated_bytes
 from harness.simulation.loop import NodeLoop
 from harness.simulation.network_faults import HOLD, NetworkFault
@@ -223,7 +224,7 @@ class Pipe:
                 f"net {self.link.src}>{self.link.dst} {name}"
             )
         timeline.messages += 1
-        timeline.trace.record(timeline.now, code, 0)
+        timeline.trace.record(timeline.now, code, contents_code(message))
 
     # The slow path
 

@@ -1,7 +1,8 @@
 """The trace: a hash of everything that happened, and optionally its text.
 
-One record is three integers: the time, an interned label, and a detail (a count or a size). Labels contain names
-of nodes, message types and files, but no memory addresses, so that equal runs have equal traces in every process.
+One record is three integers: the time, an interned label, and a detail (a count, a size, or the code of a
+message's contents, `contents.py`). Labels contain names of nodes, message types and files, but no memory
+addresses, so that equal runs have equal traces in every process.
 Hashing integers in blocks takes a tenth of a microsecond per record, so the trace is always on.
 """
 

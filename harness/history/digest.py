@@ -1,0 +1,41 @@
+"""A digest of a history: equal histories have equal digests, whatever process computes it.
+
+Arrow does not define the bytes of missing values, and a table may consist of any number of chunks. Therefore each
+column is hashed as its present values and, apart from them, which values are present.
+"""
+
+from collections.abc import Mapping
+from hashlib import blake2b
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+DIGEST_BYTES = 16
+
+
+def digest_of(tables: Mapping[str, pa.Table]) -> str:
+    """Returns the digest of tables by their names, columns, types and rows, as 32 hexadecimal digits.
+
+    Args:
+        tables: In canonical order, because the order of rows counts.
+    """
+    total = blake2b(digest_size=DIGEST_BYTES)
+    for name in sorted(tables):
+        table = tables[name]
+        total.update(f"{name} {table.num_rows}\n".encode())
+        for field, column in zip(table.schema, table.columns, strict=True):
+            total.update(f"{field.name} {field.type} {column.null_count}\n".encode())
+            if column.null_count:
+                total.update(_bytes_of(pc.cast(pc.is_valid(column), pa.uint8())))
+                column = column.drop_null()
+            total.update(_bytes_of(column))
+    return total.hexdigest()
+
+
+def _bytes_of(column: pa.ChunkedArray) -> memoryview:
+    """Returns the values of a column without missing ones as bytes."""
+    if pa.types.is_boolean(column.type):
+        # A bitmap may end in bits that mean nothing.
+        column = pc.cast(column, pa.uint8())
+    whole = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    return memoryview(pa.RecordBatch.from_arrays([whole], ["values"]).serialize())
