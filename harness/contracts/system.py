@@ -234,8 +234,20 @@ class FaultLimits(Protocol):
     """What a system may have besides: some faults cannot be injected into its nodes."""
 
     def impossible_faults(self) -> Mapping[str, str]:
-        """Returns why faults cannot be injected, by fault."""
+        """Returns why faults cannot be injected, by fault, or by fault and parameter: "power.keep_records"."""
         ...
+
+
+@runtime_checkable
+class HasLogFiles(Protocol):
+    """What a system may have besides: its logs are in other files than Kafka's, and those can be damaged.
+
+    Attributes:
+        log_files: Which files are segments of logs, as a pattern of paths relative to a node's data directory. A
+            log is a directory; the longest name is the newest segment, of equally long ones the last.
+    """
+
+    log_files: str
 
 
 class EventSource(Protocol):

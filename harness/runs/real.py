@@ -130,10 +130,11 @@ def check_possible(experiment: Experiment, seeds: Iterable[int]) -> None:
         impossible |= system.impossible_faults()
     for seed in seeds:
         for fault in planned_faults(experiment, seed):
-            if fault.fault in impossible:
-                raise UsageError(
-                    f"fault {fault.id}: {fault.fault!r} is not possible here: {impossible[fault.fault]}"
-                )
+            for name in (fault.fault, *(f"{fault.fault}.{key}" for key in fault.params)):
+                if name in impossible:
+                    raise UsageError(
+                        f"fault {fault.id}: {name!r} is not possible here: {impossible[name]}"
+                    )
     check_programs(experiment)
 
 

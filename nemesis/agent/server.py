@@ -122,7 +122,12 @@ class Agent:
     # -- nodes
 
     def add_node(
-        self, node: str, addresses: list[str], filesystem: str = "", size_mib: int = 512
+        self,
+        node: str,
+        addresses: list[str],
+        filesystem: str = "",
+        size_mib: int = 512,
+        log_files: str = "",
     ) -> Response:
         """Makes a node's folders, and its disk if a file system is named."""
         if node not in self.nodes:
@@ -130,6 +135,7 @@ class Agent:
         made = self.nodes[node]
         if filesystem:
             made.make_disk(filesystem, size_mib)
+            made.disk.log_pattern = log_files
         return {"directory": os.fspath(made.directory), "log": os.fspath(made.log_dir)}
 
     def enter_namespace(self, node: str, pid: int | None) -> Response:

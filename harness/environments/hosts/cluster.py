@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness.contracts.node_events import Excuse, NodeListener
-from harness.contracts.system import DiskFormatter, EventSource, Node, NodeFiles
+from harness.contracts.system import DiskFormatter, EventSource, HasLogFiles, Node, NodeFiles
 from harness.environments.real import RealCluster, final_line
 from harness.environments.request import ClusterRequest
 from nemesis.agent.client import AgentClient, AgentGoneError
@@ -134,14 +134,16 @@ async def add_node(
         request: What the cluster is made for.
         seen_at: Where the node's process sees its directory; "" if that is where it is on the host.
     """
+    system = request.system
     made = await node.agent.request(
         "add_node",
         node=node.name,
         addresses=[node.address],
         filesystem=request.disk,
         size_mib=DISK_MIB,
+        log_files=system.log_files if isinstance(system, HasLogFiles) else "",
     )
-    files = request.system.node_files(
+    files = system.node_files(
         node.placed(),
         [other.placed() for other in nodes.values()],
         request.settings,

@@ -17,6 +17,7 @@ from harness.contracts.administration import (
 from harness.contracts.cluster import AddRow, Topic
 from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
+from harness.contracts.programs import FetchReport, FetchRequest, Program
 from harness.contracts.system import (
     EventSource,
     Node,
@@ -30,7 +31,7 @@ from harness.contracts.system import (
 )
 from harness.contracts.violation import Violation
 from harness.java import JavaRuntime
-from harness.systems.apache_kafka import exits, properties, storage, versions
+from harness.systems.apache_kafka import exits, program, properties, storage, versions
 from harness.systems.apache_kafka.cache import VersionCache, fetch_command, version_cache
 from harness.systems.apache_kafka.command import node_command
 from harness.systems.apache_kafka.java import find_kafka_java, mounted_paths
@@ -83,6 +84,16 @@ class ApacheKafka:
     def check_properties(self, given: Mapping[str, str]) -> None:
         """Raises `UsageError` if a property cannot be set by an experiment."""
         properties.refuse_own_properties(given)
+
+    # -- Fetchable
+
+    def fetch(self, request: FetchRequest) -> FetchReport:
+        """Downloads a version, and makes what lets it start faster."""
+        return program.fetch_program(request)
+
+    def programs(self, cache: Path) -> Sequence[Program]:
+        """Returns all supported versions."""
+        return program.known_programs(cache)
 
     # -- ElrSwitch
 

@@ -19,12 +19,12 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from harness.contracts.launcher import tied_to_parent
 from harness.errors import HarnessError, HarnessFailure
 from harness.java import JavaRuntime
 from harness.systems.apache_kafka.cache import VersionCache
 from harness.systems.apache_kafka.command import (
     MAIN_CLASS,
-    ending_with_parent,
     java_command,
 )
 from harness.systems.apache_kafka.exits import exit_reason
@@ -82,7 +82,7 @@ def _list_classes(cache: VersionCache, java: JavaRuntime, place: Path, classes: 
         flags=["-Xshare:off", f"-XX:DumpLoadedClassList={classes}"],
     )
     log_path = place / "node.log"
-    with _running(ending_with_parent(command, sys.executable), log_path) as node:
+    with _running(tied_to_parent(command, sys.executable), log_path) as node:
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while STARTED not in log_path.read_bytes():
             if node.poll() is not None or time.monotonic() > deadline_s:
@@ -106,7 +106,7 @@ def _dump(cache: VersionCache, java: JavaRuntime, place: Path, classes: Path, ma
     for flags, arguments in steps:
         command = java_command(cache, java.home, str(place), arguments, flags=flags)
         log_path = place / "dump.log"
-        with _running(ending_with_parent(command, sys.executable), log_path) as dumper:
+        with _running(tied_to_parent(command, sys.executable), log_path) as dumper:
             try:
                 code = dumper.wait(DUMP_TIMEOUT_S)
             except subprocess.TimeoutExpired:

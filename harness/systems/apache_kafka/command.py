@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.contracts.launcher import tied_to_parent
 from harness.java import JavaRuntime
 from harness.systems.apache_kafka.cache import VersionCache
 from harness.systems.apache_kafka.properties import PROPERTIES_FILE, logging_file
@@ -11,7 +12,6 @@ from harness.systems.apache_kafka.versions import Version
 MAIN_CLASS = "kafka.Kafka"
 HEAP_MIB = 192
 """Six nodes with a few partitions each fit into a machine with 2 GiB."""
-LAUNCHER = Path(__file__).with_name("launcher.py")
 QUIET_FLAGS = ("-Xlog:disable", "-Xlog:all=error:stderr")
 """The JVM would print warnings if the class-data archive does not fit; it then starts without it."""
 
@@ -91,8 +91,7 @@ def node_command(
         cache: Where the jars and the class-data archive are; the same paths on the node's host.
         java: Which Java; its home has the same path on the node's host.
         directory: The node's directory, with its files; absolute.
-        python: If given, this interpreter starts the node through `launcher.py`, so that the node ends with the
-            process that starts it.
+        python: If given, this interpreter starts the node so that it ends with the process that starts it.
         heap_mib: Largest heap.
     """
     archive = cache.archive(java)
@@ -105,9 +104,4 @@ def node_command(
         flags=[*flags, *QUIET_FLAGS],
         heap_mib=heap_mib,
     )
-    return ending_with_parent(command, python) if python else command
-
-
-def ending_with_parent(command: Sequence[str], python: str) -> list[str]:
-    """Returns a command for the same program that ends with the process that starts it; see `launcher.py`."""
-    return [python, "-I", "-S", str(LAUNCHER), *command]
+    return tied_to_parent(command, python) if python else command

@@ -62,6 +62,7 @@ class NodeDisk:
         mountpoint: Where the file system is mounted.
         data: The node's files.
         filesystem: "ext4" or "xfs".
+        log_pattern: Which files are segments of logs, relative to `data`; "" if they are Kafka's.
     """
 
     def __init__(self, directory: Path, filesystem: str, size_mib: int) -> None:
@@ -71,6 +72,7 @@ class NodeDisk:
         self.image = image_of(directory)
         self.mountpoint = directory / FOLDER
         self.data = self.mountpoint / DATA
+        self.log_pattern = ""
         self._ballast_free_bytes: int | None = None
         self._freezer: Freezer | None = None
         self._thawed: Response = {"frozen": False, "blocked_ms": 0.0}
@@ -425,7 +427,7 @@ class NodeDisk:
         Returns:
             The place, and the byte before and after; or `bit` None and the reason.
         """
-        chosen = log_files.choose_flip(self.data, Random(seed))
+        chosen = log_files.choose_flip(self.data, Random(seed), self.log_pattern)
         if chosen is None:
             why = "no partition log has a whole batch beyond its recovery point"
             return {"bit": None, "why": why}
@@ -455,7 +457,7 @@ class NodeDisk:
         Returns:
             The segment, and its size before and after; empty if there is no partition log with records.
         """
-        path = log_files.newest_segment_of_largest_log(self.data)
+        path = log_files.newest_segment_of_largest_log(self.data, self.log_pattern)
         if path is None:
             return {}
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)

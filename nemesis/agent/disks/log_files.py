@@ -76,19 +76,38 @@ def bytes_of_records(read_at: ReadAt, size: int, keep_records: int, torn_bytes: 
     return size
 
 
-def newest_segment_of_largest_log(root: Path) -> Path | None:
+def newest_segment_of_largest_log(root: Path, pattern: str = "") -> Path | None:
     """Returns the newest segment with data of the partition log that has the most bytes; None if there is none.
 
     The metadata log is not a partition log. Of several logs of the same size, the first by name counts.
+
+    Args:
+        root: The node's files.
+        pattern: Which files are segments, relative to `root`; "" if they are Kafka's.
     """
     logs: dict[Path, list[Path]] = {}
-    for path in sorted(root.rglob("*" + LOG_SUFFIX)):
-        if path.is_file() and is_partition_log(os.fspath(path)) and path.stat().st_size:
+    for path in _segments(root, pattern):
+        if path.stat().st_size:
             logs.setdefault(path.parent, []).append(path)
     if not logs:
         return None
     largest = max(logs.values(), key=lambda paths: sum(path.stat().st_size for path in paths))
     return largest[-1]
+
+
+def _segments(root: Path, pattern: str) -> list[Path]:
+    """Returns the segments of all partition logs, of each log the oldest first."""
+    if pattern:
+        # Numbers in names may have no leading zeros.
+        found = sorted(
+            root.glob(pattern), key=lambda path: (path.parent, len(path.name), path.name)
+        )
+        return [path for path in found if path.is_file()]
+    return [
+        path
+        for path in sorted(root.rglob("*" + LOG_SUFFIX))
+        if path.is_file() and is_partition_log(os.fspath(path))
+    ]
 
 
 def recovery_points(directory: Path) -> dict[str, int]:
@@ -116,15 +135,21 @@ class FlipPlace:
     ranges: tuple[tuple[int, int], ...]
 
 
-def choose_flip(root: Path, random: Random) -> tuple[FlipPlace, int, int] | None:
+def choose_flip(root: Path, random: Random, pattern: str = "") -> tuple[FlipPlace, int, int] | None:
     """Chooses a bit of a partition log beyond its recovery point, where recovery has to read.
 
     Data below the recovery point was durable once; a flipped bit there need not be detected before it is read.
+    Nothing is known of other systems' files, so of those any bit is chosen.
+
+    Args:
+        root: The node's files.
+        random: Chooses.
+        pattern: Which files are segments, relative to `root`; "" if they are Kafka's.
 
     Returns:
         The place, the byte's offset in the file and the bit; None if there is no whole batch there.
     """
-    places = list(_flip_places(root))
+    places = _whole_files(root, pattern) if pattern else list(_flip_places(root))
     if not places:
         return None
     place = random.choice(places)
@@ -136,11 +161,14 @@ def choose_flip(root: Path, random: Random) -> tuple[FlipPlace, int, int] | None
     raise AssertionError("drawn beyond the ranges")
 
 
+def _whole_files(root: Path, pattern: str) -> list[FlipPlace]:
+    sizes = {path: path.stat().st_size for path in _segments(root, pattern)}
+    return [FlipPlace(path=path, ranges=((0, size),)) for path, size in sizes.items() if size]
+
+
 def _flip_places(root: Path) -> Iterator[FlipPlace]:
     points_of: dict[Path, dict[str, int]] = {}
-    for path in sorted(root.rglob("*" + LOG_SUFFIX)):
-        if not path.is_file() or not is_partition_log(os.fspath(path)):
-            continue
+    for path in _segments(root, ""):
         directory = path.parent.parent
         if directory not in points_of:
             points_of[directory] = recovery_points(directory)

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.contracts import launcher
+from harness.contracts.launcher import tied_to_parent
 from harness.java import JavaRuntime
 from harness.systems.apache_kafka import cache as cache_module
 from harness.systems.apache_kafka.cache import VersionCache, version_cache
-from harness.systems.apache_kafka.command import LAUNCHER, ending_with_parent, node_command
+from harness.systems.apache_kafka.command import node_command
 from harness.systems.apache_kafka.jars import Jar
 from harness.systems.apache_kafka.versions import parse_version
 from nemesis.agent.processes.procfs import process_start
@@ -57,7 +59,7 @@ def test_the_archive_of_this_java_is_used_if_there_is_one(cache: VersionCache) -
 
 def test_a_node_of_this_machine_is_started_through_the_launcher(cache: VersionCache) -> None:
     command = node_command(cache, JAVA, "/log", python=sys.executable)
-    assert command[:4] == [sys.executable, "-I", "-S", str(LAUNCHER)]
+    assert command[:4] == [sys.executable, "-I", "-S", launcher.__file__]
     assert command[4:] == node_command(cache, JAVA, "/log")
 
 
@@ -72,7 +74,7 @@ sys.stdin.read()
 
 
 def test_a_launched_program_ends_with_the_process_that_started_it() -> None:
-    command = ending_with_parent(["/bin/sh", "-c", "echo $$; exec sleep 600"], sys.executable)
+    command = tied_to_parent(["/bin/sh", "-c", "echo $$; exec sleep 600"], sys.executable)
     with subprocess.Popen(
         [sys.executable, "-c", PARENT, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as parent:
@@ -91,7 +93,7 @@ def test_a_launched_program_ends_with_the_process_that_started_it() -> None:
 
 
 def test_a_launched_program_has_the_pid_of_its_launcher() -> None:
-    command = ending_with_parent(["/bin/sh", "-c", "echo $$"], sys.executable)
+    command = tied_to_parent(["/bin/sh", "-c", "echo $$"], sys.executable)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as launched:
         assert launched.stdout is not None
         assert int(launched.stdout.read()) == launched.pid
@@ -101,7 +103,7 @@ def test_a_launched_program_has_the_pid_of_its_launcher() -> None:
 def test_a_program_whose_parent_has_ended_already_is_not_started(tmp_path: Path) -> None:
     read, write = os.pipe()
     os.close(write)
-    command = ending_with_parent(["/bin/sh", "-c", f"echo > {tmp_path}/started"], sys.executable)
+    command = tied_to_parent(["/bin/sh", "-c", f"echo > {tmp_path}/started"], sys.executable)
     done = subprocess.run(command, stdin=read, capture_output=True, text=True, check=False)
     os.close(read)
     assert done.returncode == 1

@@ -10,8 +10,21 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Sequence
 
 _SET_PARENT_DEATH_SIGNAL = 1
+
+
+def tied_to_parent(command: Sequence[str], python: str) -> list[str]:
+    """Returns a command for the same program that ends with the process that starts it.
+
+    A system whose program does not end when its standard input closes uses this for `ends_with_stdin`.
+
+    Args:
+        command: Absolute path of the program, and its arguments.
+        python: The Python interpreter of the node's host.
+    """
+    return [python, "-I", "-S", __file__, *command]
 
 
 def main(command: list[str]) -> None:

@@ -1,0 +1,1 @@
+"""NATS JetStream as a system under test of laststand."""

@@ -1,0 +1,208 @@
+"""The system adapter: what laststand has to know about NATS JetStream.
+
+A partition is a stream, `t-0`, whose subjects are `t-0.KEY`. The offset of a record is its sequence less one.
+"""
+
+import asyncio
+import contextlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.contracts.cluster import AddRow, Topic
+from harness.contracts.host import ClientHost
+from harness.contracts.launcher import tied_to_parent
+from harness.contracts.metadata import CommittedMetadata
+from harness.contracts.programs import FetchReport, FetchRequest, Program, cache_directory
+from harness.contracts.system import (
+    EventSource,
+    Node,
+    NodeFiles,
+    Observation,
+    Promises,
+    RealClientHost,
+    RunningNodes,
+    Settings,
+    StoredBatch,
+)
+from harness.contracts.violation import Violation
+from harness.environments.client_host import PlainClientHost
+from harness.errors import UsageError
+from laststand_nats import program, store
+from laststand_nats.client import NatsClient
+from laststand_nats.observation import (
+    ASK_LIMIT_S,
+    MONITOR,
+    JetStreamObservation,
+    ServerReports,
+    further_address,
+    report_of,
+)
+
+CONFIG_FILE = "nats.json"
+REQUEST_MS = 2000
+ROUTES = 1
+"""Where a server expects the others (`further_address`)."""
+OWN = ("server_name", "listen", "host", "port", "http", "jetstream.store_dir", "cluster.name")
+OWN_PREFIXES = ("cluster.listen", "cluster.routes", "accounts")
+NO_CLOCK = "nats-server reads the clock without the C library, so no preloaded library can move it"
+KAFKA_FILES = "it counts Kafka's record batches, and JetStream keeps blocks of its own"
+
+
+class NatsJetStream:
+    """One version of the server. Implements `System` and, of what a system may have besides, most.
+
+    Args:
+        version: Of all nodes.
+    """
+
+    name = program.NAME
+    environments = frozenset({"local", "docker"})
+    default_client = program.NAME
+    has_controllers = False
+    brokers_max = 5
+    profiles: Mapping[str, Promises] = {program.NAME: Promises(elr_on=False)}
+    timings = ("fast",)
+    switchable_rules = ()
+    time_scale = 4.0
+    """Followers wait 4 to 9 seconds for their leader before they elect another."""
+    versions = program.KNOWN
+    default_version = program.DEFAULT
+    log_files = f"{store.ACCOUNT}/*/msgs/*.blk"
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+
+    # -- the program
+
+    def of_version(self, version: str, features: Mapping[str, int]) -> "NatsJetStream":
+        """Returns the system that tests one version."""
+        if features:
+            raise UsageError(f"nats-server has no feature {next(iter(features))!r}; leave it out")
+        return NatsJetStream(program.check_version(version))
+
+    def fetch(self, request: FetchRequest) -> FetchReport:
+        """Builds the server, or takes it from a file."""
+        return program.fetch_program(request)
+
+    def programs(self, cache: Path) -> Sequence[Program]:
+        """Returns the versions that are known or fetched."""
+        return program.known_programs(cache)
+
+    def program_paths(self) -> Sequence[str]:
+        """Returns the server."""
+        path = program.program_path(cache_directory(), self.version)
+        if not path.exists():
+            raise UsageError(
+                f"nats-server {self.version} is not in {path.parent}; `laststand system fetch"
+                f" {self.name} {self.version}` gets it"
+            )
+        return [str(path)]
+
+    # -- a node
+
+    def check_properties(self, properties: Mapping[str, str]) -> None:
+        """Raises `UsageError` for what the harness itself has to set."""
+        for name in properties:
+            if name in OWN or name.startswith(OWN_PREFIXES):
+                raise UsageError(f"the property {name!r} is set by laststand; leave it out")
+
+    def node_files(
+        self, node: Node, nodes: Sequence[Node], settings: Settings, *, data_dir: str
+    ) -> Mapping[str, str]:
+        """Returns the server's configuration, as JSON, which it reads too."""
+        config: dict[str, Any] = {
+            "server_name": node.name,
+            "listen": node.address,
+            "http": further_address(node, MONITOR),
+            "jetstream": {"store_dir": data_dir},
+            "cluster": {
+                "name": "laststand",
+                "listen": further_address(node, ROUTES),
+                "routes": [
+                    f"nats://{further_address(other, ROUTES)}" for other in nodes if other != node
+                ],
+            },
+        }
+        for name, value in settings.properties.items():
+            *tables, key = name.split(".")
+            table = config
+            for part in tables:
+                table = table.setdefault(part, {})
+            table[key] = _value(value)
+        return {CONFIG_FILE: json.dumps(config, indent=2)}
+
+    def command(
+        self, node: Node, directory: str, *, python: str, ends_with_stdin: bool
+    ) -> list[str]:
+        """Returns the command that starts the server."""
+        command = [*self.program_paths(), "--config", f"{directory}/{CONFIG_FILE}"]
+        return tied_to_parent(command, python) if ends_with_stdin else command
+
+    def is_ready(self, node: Node, nodes: Sequence[Node]) -> bool:
+        """Whether the server says that its part of JetStream works."""
+        asked = asyncio.wait_for(report_of(node, "/healthz?js-server-only=true"), ASK_LIMIT_S)
+        with contextlib.suppress(OSError, ValueError, TimeoutError):
+            return bool(asyncio.run(asked)["status"] == "ok")
+        return False
+
+    def exit_reason(self, output: str) -> str:
+        """Returns the last fatal line or panic."""
+        lines = [
+            line for line in output.splitlines() if re.search(r"\[FTL\]|^(panic|fatal):", line)
+        ]
+        return lines[-1] if lines else ""
+
+    def impossible_faults(self) -> Mapping[str, str]:
+        """Returns what cannot be expressed for this system."""
+        clocks = ("clock_step", "clock_drift", "clock_strobe")
+        kafka = ("power.keep_records", "power.torn_bytes")
+        return dict.fromkeys(clocks, NO_CLOCK) | dict.fromkeys(kafka, KAFKA_FILES)
+
+    # -- what the harness reads and requests
+
+    def client_host(self, name: str, *, source: str | None = None) -> RealClientHost:
+        """Returns a client host; the client opens sockets of its own."""
+        return PlainClientHost(name)
+
+    def observation(
+        self,
+        nodes: Sequence[Node],
+        view: CommittedMetadata,
+        add_row: AddRow,
+        on_violation: Callable[[Violation], None],
+    ) -> Observation:
+        """Returns what follows the servers of one run."""
+        return JetStreamObservation(nodes, view, add_row, on_violation)
+
+    def event_source(self, nodes: RunningNodes) -> EventSource:
+        """Returns what asks the servers."""
+        return ServerReports(nodes)
+
+    def stored_batches(
+        self, files: NodeFiles, topic: str, partition: int, *, bytes_max: int
+    ) -> list[StoredBatch]:
+        """Returns the records that a server keeps."""
+        return store.read_records(files, f"{topic}-{partition}", bytes_max=bytes_max)
+
+    async def create_topic(self, host: ClientHost, bootstrap: Sequence[str], topic: Topic) -> None:
+        """Creates a stream per partition; tries until each exists."""
+        client = NatsClient(
+            host, tuple(bootstrap), request_timeout_ms=REQUEST_MS, connect_timeout_ms=REQUEST_MS
+        )
+        for index, replicas in enumerate(topic.assignments):
+            while not await client.create(f"{topic.name}-{index}", len(replicas)):
+                pass
+        await client.disconnect()
+
+
+def _value(text: str) -> Any:
+    """Returns a property as the server's configuration has it: numbers and booleans are no text."""
+    if re.fullmatch(r"-?\d+", text):
+        return int(text)
+    return {"true": True, "false": False}.get(text, text)
+
+
+SYSTEM = NatsJetStream(program.DEFAULT)
