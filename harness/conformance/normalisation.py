@@ -39,6 +39,8 @@ VOLATILE: Mapping[str, frozenset[str]] = {
     "describe_quorum": frozenset(
         {"leader_id", "leader_epoch", "high_watermark", "log_end_offset", "replica_directory_id"}
     ),
+    # Paths of this cluster, and sizes of the disk that all clusters share.
+    "describe_log_dirs": frozenset({"log_dir", "total_bytes", "usable_bytes"}),
     "api_versions": frozenset({"finalized_features_epoch"}),
     "vote": frozenset({"leader_id", "leader_epoch"}),
     "begin_quorum_epoch": frozenset({"leader_id", "leader_epoch"}),

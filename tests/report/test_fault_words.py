@@ -23,6 +23,7 @@ PARAMS = {
     "alter_feature": {"feature": "kraft.version", "level": 9},
     "reassign": {"partition": "t-0", "replicas": [4, 5]},
     "move_replica": {"partition": "t-0"},
+    "log_dir_error": {"log_dir": 4},
     "elect_leader": {"partition": "t-0", "election": "unclean"},
 }
 

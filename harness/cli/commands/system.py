@@ -61,7 +61,8 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
 def fetch(options: argparse.Namespace) -> int:
     """Gets a version of a system."""
     # Only this one is loaded: a broken package of another system must not matter.
-    system = SYSTEMS.get(options.system) if options.system in SYSTEMS.names() else None
+    is_known = options.system in SYSTEMS.names()
+    system: object = SYSTEMS.get(options.system) if is_known else None
     if not isinstance(system, Fetchable):
         raise UsageError(unknown_name("system that can be fetched", options.system, _fetchable()))
     with StandardErrorProgress(quiet=options.quiet) as progress:

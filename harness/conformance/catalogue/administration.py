@@ -25,6 +25,15 @@ def _create_partitions(
     return "create_partitions", 3, {"topics": topics, "timeout": 2000, "validate_only": True}
 
 
+def _move(topic: str, partition: int, path: str) -> tuple[str, int, Any]:
+    topics = [{"name": topic, "partitions": [partition]}]
+    return "alter_replica_log_dirs", 2, {"dirs": [{"path": path, "topics": topics}]}
+
+
+def _log_dirs(topics: list[dict[str, Any]]) -> tuple[str, int, Any]:
+    return "describe_log_dirs", 4, {"topics": topics}
+
+
 ADMINISTRATION: Mapping[str, tuple[str, int, Any]] = {
     "elect the preferred leader that leads": _elect(READ_TOPIC, 0, 0),
     "elect uncleanly although there is a leader": _elect(READ_TOPIC, 0, 1),
@@ -42,6 +51,16 @@ ADMINISTRATION: Mapping[str, tuple[str, int, Any]] = {
     "create negative partitions": _create_partitions(READ_TOPIC, -1, None),
     "create partitions of an unknown topic": _create_partitions("nope", 3, None),
     "create partitions with too few assignments": _create_partitions(READ_TOPIC, 90, [[1]]),
+    "move a replica to a directory that does not exist": _move(READ_TOPIC, 0, "/nowhere"),
+    "move a replica of an unknown topic": _move("nope", 0, "/nowhere"),
+    "move a replica to a directory without a name": _move(READ_TOPIC, 0, ""),
+    "describe the log directories of no topic": _log_dirs([]),
+    "describe the log directories of an unknown topic": _log_dirs(
+        [{"topic": "nope", "partitions": [0]}]
+    ),
+    "describe the log directories of an unknown partition": _log_dirs(
+        [{"topic": READ_TOPIC, "partitions": [99]}]
+    ),
 }
 """Requests of administrators, none of which changes anything."""
 
@@ -52,6 +71,8 @@ def _older_versions() -> Iterator[Case]:
         (_create_partitions(READ_TOPIC, 1, None), (0, 1, 2)),
         (_elect(READ_TOPIC, 0, 0), (0, 1)),
         (_reassign(READ_TOPIC, 0, None), (1,)),
+        (_move(READ_TOPIC, 0, "/nowhere"), (1,)),
+        (_log_dirs([]), (1, 2, 3)),
     ):
         for version in versions:
 

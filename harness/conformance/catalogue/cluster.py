@@ -105,6 +105,18 @@ def _brokers_of_controllers() -> Iterator[Case]:
         1,
         {**HEARTBEAT, "broker_id": 1, "broker_epoch": -5},
     )
+    yield _controller(
+        "log directories, unknown broker",
+        "assign_replicas_to_dirs",
+        0,
+        {"broker_id": UNKNOWN_BROKER, "broker_epoch": 1, "directories": []},
+    )
+    yield _controller(
+        "log directories, old epoch",
+        "assign_replicas_to_dirs",
+        0,
+        {"broker_id": 1, "broker_epoch": -5, "directories": []},
+    )
     yield _controller("producer ids, old epoch", "allocate_producer_ids", 0, BLOCK)
     yield _controller(
         "producer ids, unknown broker",

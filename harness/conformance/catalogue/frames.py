@@ -86,7 +86,6 @@ UNSERVED: Mapping[str, tuple[str, int, dict[str, Any]]] = {
         2,
         {"resources": [], "validate_only": True},
     ),
-    "describe log directories": ("describe_log_dirs", 4, {"topics": []}),
     "list transactions": ("list_transactions", 0, {}),
     "end transaction": (
         "end_txn",
