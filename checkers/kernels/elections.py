@@ -26,6 +26,10 @@ excused if all of them are flagged and lawful, a broken promise if none is, and 
 
 A leader that cuts its own log is as bad as an unflagged election. Only recorded logs show it.
 
+A controller may elect a member of the ISR that is down already, until its session ends. If the next epoch begins
+before the process is back, nobody led in this one, and the election neither lost nor kept anything. Some systems
+report log ends a moment late, so that the last report of a process that died may lack its last records.
+
 An administrator may request an unclean election. The first election of the partition since then is the one that
 was requested (`elects_uncleanly` of the `faults` table). If it is flagged, the second rule does not apply to it:
 it is lawful, and excuses what it lost and nothing else. If it is not flagged, a member of ISR or ELR was elected.
@@ -66,6 +70,7 @@ class Election:
         is_undecided: Whether it is flagged, and lawful only if certain registrations were unclean, which the
             system does not report.
         was_in_isr: Whether the elected replica was in the ISR before.
+        until_ns: When the next leader epoch was committed; infinity if none was.
         log_end_offset: The elected replica's log end at that moment; None if logs were not recorded.
         reason: Why it is not lawful, or why that is undecided; empty otherwise.
     """
@@ -77,6 +82,7 @@ class Election:
     is_lawful: bool = True
     is_undecided: bool = False
     was_in_isr: bool = True
+    until_ns: int = INF_NS
     log_end_offset: int | None = None
     reason: str = ""
 
@@ -183,7 +189,11 @@ class Elections:
                 if lawfulness is not None and row["flagged"] and not is_requested:
                     objection = lawfulness.objection(index)
                 isr = rows[index - 1]["isr"] if index else ()
-                self.elections.append(self._election(row, isr, objection))
+                later = (
+                    r["at_ns"] for r in rows[index:] if r["leader_epoch"] > row["leader_epoch"]
+                )
+                until_ns = next(later, INF_NS)
+                self.elections.append(self._election(row, isr, objection, until_ns))
             leader = row["leader"]
         self.settled_end_offset = self._settled_end_offset(leader)
         """Log end of the last leader at the end of the run; None if logs were not recorded."""
@@ -195,7 +205,9 @@ class Elections:
             leader = self.logs.last_leader
         return self.logs.end_at(leader, INF_NS) if leader in self.logs.node_of else None
 
-    def _election(self, row: dict[str, Any], isr: Any, objection: "_Objection") -> Election:
+    def _election(
+        self, row: dict[str, Any], isr: Any, objection: "_Objection", until_ns: int
+    ) -> Election:
         return Election(
             at_ns=row["at_ns"],
             leader=row["leader"],
@@ -204,6 +216,7 @@ class Elections:
             is_lawful=not objection.is_certain,
             is_undecided=bool(objection.reason) and not objection.is_certain,
             was_in_isr=row["leader"] in isr,
+            until_ns=until_ns,
             log_end_offset=self.logs.end_at(row["leader"], row["at_ns"]) if self.logs else None,
             reason=objection.reason,
         )
@@ -273,7 +286,7 @@ class Elections:
 
         A leader that cuts its log is as good as an election that excuses nothing and belongs to the next epoch.
         """
-        events = list(enumerate(self.elections))
+        events = [one for one in enumerate(self.elections) if not self._is_without_effect(one[1])]
         for cut in self.logs.self_cuts:
             if any(e.leader_epoch > cut.epoch and e.at_ns <= cut.at_ns for e in self.elections):
                 continue  # it was deposed: the log of the partition is another one
@@ -283,6 +296,14 @@ class Elections:
             )
             events.insert(len(before), (_CUT, election))
         return tuple(events)
+
+    def _is_without_effect(self, election: Election) -> bool:
+        """Whether a member of the ISR was elected that was down until the next epoch began."""
+        return (
+            election.was_in_isr
+            and not election.is_flagged
+            and self.logs.was_down(election.leader, election.at_ns, election.until_ns)
+        )
 
     def _possible(self, lost: Claims, until: Claims | None) -> Fates:
         """Returns the fates if no logs were recorded."""

@@ -89,6 +89,7 @@ class _Rows:
     epoch: I64
     kind: I64
     is_leader: Bools
+    is_down: Bools
 
     def until(self, at_ns: int) -> int:
         """Returns how many rows are not after a moment."""
@@ -180,6 +181,7 @@ class ReplicaLogs:
         kind = np.where(is_word(cause, "append"), _APPEND, _OTHER)
         kind = np.where(is_word(cause, "replicate"), _REPLICATE, kind)[order]
         is_leader = is_word(replica_states.column("role"), "leader")[order]
+        is_down = is_word(replica_states.column("role"), "offline")[order]
         columns = {
             name: replica_states.column(name).to_numpy().astype(np.int64)[order]
             for name in ("at_ns", "log_end_offset", "leader_epoch", "high_watermark")
@@ -197,6 +199,7 @@ class ReplicaLogs:
                 epoch=columns["leader_epoch"][rows],
                 kind=kind[rows],
                 is_leader=is_leader[rows],
+                is_down=is_down[rows],
             )
 
     def __bool__(self) -> bool:
@@ -258,6 +261,14 @@ class ReplicaLogs:
         rows = self._rows.get(broker)
         count = 0 if rows is None else rows.until(at_ns)
         return int(rows.end[count - 1]) if rows is not None and count else 0
+
+    def was_down(self, broker: int, from_ns: int, until_ns: int) -> bool:
+        """Returns whether a replica's process was down at a moment, and reported nothing before another one."""
+        rows = self._rows.get(broker)
+        count = 0 if rows is None else rows.until(from_ns)
+        if rows is None or not count:
+            return False
+        return bool(rows.is_down[count - 1]) and rows.until(until_ns - 1) == count
 
     def lacks(
         self, broker: int, at_ns: int, offsets: I64, low_epochs: I64, high_epochs: I64

@@ -208,6 +208,38 @@ def test_what_a_leader_wrote_again_after_it_cut_its_log_is_a_record_of_its_epoch
     assert judgements(verdict, "lost-acked-write") == {EXCUSED: 1}
 
 
+@pytest.mark.parametrize(
+    ("down", "returns_at", "judgement"),
+    [(True, 19, EXCUSED), (True, 12, FORBIDDEN), (False, 19, FORBIDDEN)],
+)
+def test_a_member_of_the_isr_that_was_down_for_all_of_its_epoch_lost_nothing(
+    down: bool, returns_at: int, judgement: Judgement
+) -> None:
+    """Broker 2 is elected at 10, dead, because its session is not over. Its last report is from before op 1.
+
+    Broker 3, elected at 20 with a flag, decides, unless broker 2 was alive in its epoch.
+    """
+    gone = [replica(6, 2, 1, role="offline", cause="down")] if down else []
+    verdict = judged(
+        [*FIRST_TWO, *final_read(40, 0)],
+        [
+            state(1, 1, [1, 2], epoch=0),
+            state(10, 2, [2], epoch=1),
+            state(15, -1, [2], epoch=2),
+            state(20, 3, [3], epoch=3, flagged=True),
+        ],
+        replicas=[
+            *LEADER_OF_TWO,
+            replica(2, 2, 1),
+            *gone,
+            replica(returns_at, 2, 0, epoch=0, cause="load"),
+            replica(5, 3, 1),
+            leads(21, 3, 1, hw=1, epoch=3, cause="role"),
+        ],
+    )
+    assert judgements(verdict, "lost-acked-write") == {judgement: 1}
+
+
 def test_a_delayed_acknowledgement_does_not_blame_the_record_that_stayed() -> None:
     """Op 1 was written before the election and acknowledged after op 2, which has its offset. Nothing was read."""
     calls = [FIRST_TWO[0], replace(FIRST_TWO[1], res=200), append(2, 1, at=110)]

@@ -121,6 +121,14 @@ class NaiveLogs:
         moments = self._until(broker, at_ns)
         return len(moments[-1].log) if moments else 0
 
+    def was_down(self, broker: int, from_ns: int, until_ns: int) -> bool:
+        moments = self._until(broker, from_ns)
+        return (
+            bool(moments)
+            and moments[-1].row["role"] == "offline"
+            and len(self._until(broker, until_ns - 1)) == len(moments)
+        )
+
     def lacks(self, broker: int, at_ns: int, offset: int, low: int, high: int) -> bool:
         moments = self._until(broker, at_ns)
         log = moments[-1].log if moments else ()

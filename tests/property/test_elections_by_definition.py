@@ -47,6 +47,7 @@ class Event:
     epoch: int
     excuses: bool
     was_in_isr: bool
+    until_ns: int = INF_NS
 
 
 class NaiveElections:
@@ -56,7 +57,7 @@ class NaiveElections:
         self.logs = logs
         self.elections: list[Event] = []
         leader, isr = NONE, []
-        for row in states:
+        for index, row in enumerate(states):
             if row["leader"] >= 0 and (row["leader"] != leader or row["flagged"]):
                 self.elections.append(
                     Event(
@@ -66,11 +67,25 @@ class NaiveElections:
                         epoch=row["leader_epoch"],
                         excuses=row["flagged"],
                         was_in_isr=row["leader"] in isr,
+                        until_ns=min(
+                            (
+                                one["at_ns"]
+                                for one in states[index:]
+                                if one["leader_epoch"] > row["leader_epoch"]
+                            ),
+                            default=INF_NS,
+                        ),
                     )
                 )
             leader, isr = row["leader"], row["isr"]
         self.last_leader = leader
-        self.events = list(self.elections)
+        self.events = [
+            one
+            for one in self.elections
+            if not one.was_in_isr
+            or one.excuses
+            or not logs.was_down(one.leader, one.at_ns, one.until_ns)
+        ]
         for at_ns, epoch, broker in logs.self_cuts():
             if any(e.epoch > epoch and e.at_ns <= at_ns for e in self.elections):
                 continue
