@@ -80,7 +80,7 @@ draw = random.Random(2026)
 ends = []
 for number in range(kills):
     child = start(number)
-    time.sleep(draw.random() * min(took_s))
+    time.sleep(draw.random() * 1.2 * min(took_s))
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     ends.append(os.waitstatus_to_exitcode(status))

@@ -82,6 +82,7 @@ def test_stored_runs_get_the_same_bytes_with_and_without_spark(
     for name in ("here", "spark"):
         folder = tmp_path / name / "runs"
         shutil.copytree(real_run, folder / "20260101T000000Z-1")
+        RunFiles(folder / "20260101T000000Z-1").spark_log.unlink(missing_ok=True)
         died = folder / "20260101T000001Z-1"
         shutil.copytree(real_run, died)
         shutil.rmtree(RunFiles(died).history)

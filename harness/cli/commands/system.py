@@ -11,7 +11,6 @@ from harness.contracts.programs import Fetchable, FetchRequest
 from harness.errors import UsageError
 from harness.java import cache_directory
 from harness.names import unknown_name
-from harness.systems.registry import SYSTEMS
 
 
 def add_parser(commands: Subcommands) -> None:
@@ -60,6 +59,8 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
 
 def fetch(options: argparse.Namespace) -> int:
     """Gets a version of a system."""
+    from harness.systems.registry import SYSTEMS
+
     # Only this one is loaded: a broken package of another system must not matter.
     is_known = options.system in SYSTEMS.names()
     system: object = SYSTEMS.get(options.system) if is_known else None
@@ -117,5 +118,7 @@ def list_systems(options: argparse.Namespace) -> int:
 
 def _fetchable() -> dict[str, Fetchable]:
     """Returns the systems whose programs can be fetched, by name."""
+    from harness.systems.registry import SYSTEMS
+
     systems = {name: SYSTEMS.get(name) for name in SYSTEMS.names()}
     return {name: system for name, system in systems.items() if isinstance(system, Fetchable)}

@@ -12,7 +12,7 @@ OURS = ("harness", "nemesis", "workloads", "checkers", "system_under_test", "res
 
 
 def public_modules() -> tuple[str, ...]:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     section = text.partition("### What a package of its own may import\n")[2].partition("\n#")[0]
     rows = re.findall(r"^\| (`.+?`) \|", section, re.MULTILINE)
     return tuple(name for row in rows for name in re.findall(r"`([\w.]+)`", row))

@@ -150,6 +150,7 @@ def test_the_agent_makes_a_nodes_disk_and_its_files_name_the_data_directory(
                 "addresses": ["192.0.2.1"],
                 "filesystem": "ext4",
                 "size_mib": DISK_MIB,
+                "log_files": "",
             }
         ]
         assert (made.directory, made.log) == ("/state/b1", "/state/logs/b1")

@@ -9,6 +9,7 @@ from harness.errors import UsageError
 from harness.runs.experiment import Experiment, NemesisConfig
 from harness.runs.real import client_versions
 from harness.runs.record import check_world
+from harness.systems.reference.adapter import ReferenceSystem
 from nemesis.fault import Fault
 from workloads.append import AppendConfig
 
@@ -58,12 +59,16 @@ def test_the_native_client_is_made_of_nothing_else_and_the_others_name_their_pro
     assert all(version[0].isdigit() for version in versions.values())
 
 
+class Limited(ReferenceSystem):
+    """The reference system, which cannot wait for a clean stop."""
+
+    def impossible_faults(self) -> dict[str, str]:
+        return {"stop.grace_ms": "why"}
+
+
 def test_a_system_can_refuse_one_parameter_of_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = Fault(id="f", fault="kill", targets=("b1",), at_ms=1, for_ms=1)
-    system = LOCAL.system_under_test
-    monkeypatch.setattr(
-        type(system), "impossible_faults", lambda _: {"stop.grace_ms": "why"}, raising=False
-    )
+    monkeypatch.setattr(Experiment, "system_under_test", Limited())
     check_world(replace(LOCAL, schedule=(plain, replace(plain, id="g", fault="stop"))), 1)
     limited = replace(plain, fault="stop", params={"grace_ms": 5})
     with pytest.raises(UsageError, match=r"fault f: 'stop\.grace_ms' is not possible here: why"):
