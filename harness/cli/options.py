@@ -332,6 +332,11 @@ def parse_spark_options(options: argparse.Namespace) -> "SparkOptions":
     return SparkOptions(enabled=not options.no_spark, master=master, conf=tuple(conf))
 
 
+def jobs_of(options: argparse.Namespace) -> int:
+    """Returns `--jobs`, or one per core that this process may use."""
+    return options.jobs or len(os.sched_getaffinity(0))
+
+
 def parse_workers(options: argparse.Namespace, *, keep_free: int = 0) -> "Workers":
     """Returns where the runs of a campaign take place.
 
@@ -348,7 +353,7 @@ def parse_workers(options: argparse.Namespace, *, keep_free: int = 0) -> "Worker
         raise UsageError(
             "--jobs is for runs on this machine; with --spark-master, the master decides how many run at once"
         )
-    jobs = options.jobs or len(os.sched_getaffinity(0))
+    jobs = jobs_of(options)
     if options.spark_master is None:
         options.spark_master = f"local[{max(jobs - keep_free, 1)}]"
         spark = parse_spark_options(options)

@@ -6,8 +6,8 @@ kernels judge it that judge every run.
 
 from functools import cache
 
-from harness.contracts.verdict import Judgement, Verdict
-from harness.defects.playing import judged
+from harness.contracts.verdict import Verdict
+from harness.defects.playing import forbidden, judged
 from harness.runs.experiment_file import loads
 from harness.runs.simulated import simulate
 
@@ -58,9 +58,4 @@ def verdicts(fault: str, *without: str) -> tuple[Verdict, ...]:
 
 def broken(fault: str, *without: str) -> frozenset[str]:
     """Returns the promises that were broken in any of the runs."""
-    return frozenset(
-        anomaly.id
-        for verdict in verdicts(fault, *without)
-        for anomaly in verdict.anomalies
-        if anomaly.judgement is Judgement.FORBIDDEN
-    )
+    return frozenset().union(*map(forbidden, verdicts(fault, *without)))

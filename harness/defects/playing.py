@@ -48,11 +48,7 @@ class Ending:
     @property
     def forbidden(self) -> frozenset[str]:
         """Identifiers of the anomalies that break a promise."""
-        return frozenset(
-            anomaly.id
-            for anomaly in self.verdict.anomalies
-            if anomaly.judgement is Judgement.FORBIDDEN
-        )
+        return forbidden(self.verdict)
 
     @property
     def invariants(self) -> frozenset[str]:
@@ -136,10 +132,13 @@ def judged(tables: Mapping[str, Any], **changes: Any) -> Verdict:
     return judge_run(tables, replace(recorded, **changes))
 
 
+def forbidden(verdict: Verdict) -> frozenset[str]:
+    """Returns the identifiers of the anomalies that break a promise."""
+    return frozenset(
+        anomaly.id for anomaly in verdict.anomalies if anomaly.judgement is Judgement.FORBIDDEN
+    )
+
+
 def letters(verdict: Verdict) -> set[str]:
     """Returns the letters of `defects.LETTERS` for the promises that a run broke."""
-    return {
-        CODE_OF[anomaly.id]
-        for anomaly in verdict.anomalies
-        if anomaly.judgement is Judgement.FORBIDDEN and anomaly.id in CODE_OF
-    }
+    return {CODE_OF[identifier] for identifier in forbidden(verdict) if identifier in CODE_OF}

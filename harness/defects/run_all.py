@@ -1,7 +1,6 @@
 """Runs the schedules of several defects, each in a process of its own."""
 
 import multiprocessing
-import os
 import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -29,19 +28,17 @@ def chosen_defects(names: Sequence[str]) -> list[Defect]:
     return [defect for defect in DEFECTS.values() if not names or defect.id in chosen]
 
 
-def run_all(
-    identifiers: Sequence[str], jobs: int | None, progress: ProgressDisplay
-) -> Iterator[Checked]:
+def run_all(identifiers: Sequence[str], jobs: int, progress: ProgressDisplay) -> Iterator[Checked]:
     """Yields what each schedule showed, in the order of the identifiers.
 
     Args:
         identifiers: Of defects.
-        jobs: How many run at a time; None for one per core.
+        jobs: How many run at a time.
         progress: Told how many are done.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["harness.defects.check"])
-    workers = min(jobs or os.cpu_count() or 1, len(identifiers))
+    workers = min(jobs, len(identifiers))
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_leave_signals_to_parent)
     try:
         # What takes longest comes first.

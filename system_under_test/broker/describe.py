@@ -161,11 +161,7 @@ class Describer:
             isr_nodes=registration.isr,
             eligible_leader_replicas=registration.elr,
             last_known_elr=registration.last_known_elr,
-            offline_replicas=tuple(
-                replica
-                for replica in registration.replicas
-                if self._metadata.is_offline(registration, replica)
-            ),
+            offline_replicas=self._metadata.offline_replicas(registration),
         )
 
     # --- settings --------------------------------------------------------------------------------------

@@ -54,10 +54,13 @@ class MetadataCache:
         broker = self._alive(broker_id)
         return None if broker is None else broker.address
 
-    def is_offline(self, registration: PartitionRegistration, broker_id: int) -> bool:
-        """Whether a replica cannot be used: its broker is fenced or unknown, or its directory is offline."""
-        return self._alive(broker_id) is None or not has_online_replica(
-            self.image, registration, broker_id
+    def offline_replicas(self, registration: PartitionRegistration) -> tuple[int, ...]:
+        """Returns the replicas whose broker is fenced or unknown, or whose log directory is offline."""
+        return tuple(
+            replica
+            for replica in registration.replicas
+            if self._alive(replica) is None
+            or not has_online_replica(self.image, registration, replica)
         )
 
     def min_insync_replicas(self, topic: str) -> int:
@@ -179,11 +182,7 @@ class MetadataCache:
             leader_epoch=registration.leader_epoch,
             replica_nodes=registration.replicas,
             isr_nodes=registration.isr,
-            offline_replicas=tuple(
-                replica
-                for replica in registration.replicas
-                if self.is_offline(registration, replica)
-            ),
+            offline_replicas=self.offline_replicas(registration),
         )
 
 

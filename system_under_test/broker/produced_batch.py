@@ -94,7 +94,7 @@ def validate(
 
 
 def sole_batch(records: bytes, api_version: int = -1) -> bytes | ErrorCode:
-    """Returns the only batch of a partition, or what is wrong with the request, whoever leads the partition.
+    """Returns the only batch of a partition, or what is wrong with the request on any broker.
 
     A batch that is incomplete at the end is ignored, as a fetch response may have one; what is too short to be
     one, another whole batch, and zstd from a client of a version without it are refused.

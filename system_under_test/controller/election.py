@@ -75,7 +75,7 @@ class Electorate:
         return ElectedFrom.NOTHING if self.rules("EL-1") else ElectedFrom.ANY_REPLICA
 
     def source_of_preferred(self) -> ElectedFrom:
-        """Returns the set that entitles the preferred leader, whoever leads now, `NOTHING` if none does."""
+        """Returns the set that entitles the preferred leader to lead, `NOTHING` if none does."""
         source = self.source_of(self.replicas[0])
         # [EL-3-ISR] That a broker is alive entitles it to nothing.
         if source is ElectedFrom.NOTHING and not self.rules("EL-3-ISR"):

@@ -5,7 +5,7 @@ moves a replica to the second one before that one fails.
 """
 
 from harness.defects.playing import Ending, play
-from harness.defects.schedules.directories import expect_soon
+from harness.defects.schedules.directories import expect_soon, the_last_members_directory_breaks
 from harness.defects.story import Plot, Story
 from tests.mutations.coverage import shows
 from tests.mutations.expectation import expect_defect
@@ -86,15 +86,7 @@ def test_the_failure_of_the_directory_with_the_metadata_log_ends_the_broker() ->
 
 
 def the_last_members_directory_fails(story: Story) -> None:
-    story.begin()
-    story.move(1)
-    story.kill(2)
-    story.wait(fenced=(2,))
-    isolated = story.isolate(3)
-    story.wait(fenced=(3,), isr=(1,))
-    broken = story.break_directory(1)
-    story.append(1, acks=1)
-    story.wait(isr=(), leader=-1)
+    isolated, broken = the_last_members_directory_breaks(story)
     story.start(2)
     story.wait(unfenced=(2,))
     story.run_ms(300)

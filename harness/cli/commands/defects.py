@@ -5,7 +5,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from harness import exit_codes
-from harness.cli.options import Subcommands, add_command, add_command_family, positive_number
+from harness.cli.options import (
+    Subcommands,
+    add_command,
+    add_command_family,
+    jobs_of,
+    positive_number,
+)
 from harness.cli.output import print_json, show
 from harness.cli.progress import StandardErrorProgress
 
@@ -95,7 +101,7 @@ def run_defects(options: argparse.Namespace) -> int:
 
     chosen = chosen_defects(options.defect)
     with StandardErrorProgress(quiet=options.quiet) as progress:
-        results = list(run_all([one.id for one in chosen], options.jobs, progress))
+        results = list(run_all([one.id for one in chosen], jobs_of(options), progress))
     if options.json:
         print_json({"defects": [_json(one) for one in results]})
     else:

@@ -1,7 +1,6 @@
 """`laststand shrink`: finds the smallest run that still shows the finding of a stored run."""
 
 import argparse
-import os
 import shlex
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ from harness.cli.options import (
     add_judging_options,
     add_run_argument,
     budget_s,
+    jobs_of,
     positive_number,
 )
 from harness.cli.output import print_json, show
@@ -96,7 +96,7 @@ def shrink(options: argparse.Namespace) -> int:
     original = store.find(options.run)
     source = load_source(original, store.run_id(original), signature=options.finding)
     limits = Limits(
-        jobs=options.jobs or len(os.sched_getaffinity(0)),
+        jobs=jobs_of(options),
         runs_max=options.max_runs,
         budget_s=options.budget,
     )

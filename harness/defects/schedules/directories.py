@@ -1,5 +1,7 @@
 """Schedules of defects: log directories. The replicas begin in the first of two."""
 
+from typing import Any
+
 from harness.defects.story import Story
 from harness.simulation.errors import LimitReached
 
@@ -31,8 +33,12 @@ def followers_move_while_the_leader_is_alone(story: Story) -> None:
     story.heal(*cuts)
 
 
-def a_disk_is_replaced_after_an_orderly_stop(story: Story) -> None:
-    """V10b: the marker is in the first directory only, and the replica was in the second one."""
+def the_last_members_directory_breaks(story: Story) -> tuple[Any, Any]:
+    """Broker 1 is the only member of the ISR, and its second directory fails; 2 is down, 3 isolated.
+
+    Returns:
+        What heals the isolation, and what heals the directory.
+    """
     story.begin()
     story.move(1)
     story.kill(2)
@@ -42,6 +48,12 @@ def a_disk_is_replaced_after_an_orderly_stop(story: Story) -> None:
     broken = story.break_directory(1)
     story.append(1, acks=1)
     story.wait(isr=(), leader=-1)
+    return isolated, broken
+
+
+def a_disk_is_replaced_after_an_orderly_stop(story: Story) -> None:
+    """V10b: the marker is in the first directory only, and the replica was in the second one."""
+    isolated, broken = the_last_members_directory_breaks(story)
     story.stop(1)
     story.wait(fenced=(1,))
     story.world.nodes["b1"].disk.heal(broken)
