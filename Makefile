@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# The tests start hundreds of short processes, each of which would compile every module again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint types format docs benchmarks lock clean
+.PHONY: help setup demo test test-all checks collect lint types format docs benchmarks lock clean
 
 help: ## Lists the commands.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,16 +26,23 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup ## The tour: the bug, its cure, a small comparison. Prints the report's path last.
 	@$(BIN)/laststand demo
 
-test: setup lint types ## Everything that must pass; prints the time per group of tests.
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not long"
+test: checks ## Everything that must pass; prints the time per group of tests.
+	$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not long"
 
 test-all: test ## The same, and the long tests, the long forms of the kill test and the fuzzers; takes about an hour.
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m long
+	$(BIN)/python -m pytest -n 4 --dist loadgroup -m long
 	LASTSTAND_KILLS=50 $(BIN)/python -m pytest tests/containers/test_harness_killed.py
 	LASTSTAND_KILLS=200 $(BIN)/python -m pytest tests/cli/test_kill_anytime.py
 	$(BIN)/python -m tests.fuzz frames --count 1000000
 	$(BIN)/python -m tests.fuzz segments --count 100000
 	$(BIN)/python -m tests.fuzz tcp --count 100000
+
+checks: setup
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types collect lint
+
+# Compiles the tests once; otherwise every worker of pytest compiles all of them.
+collect: setup
+	@$(BIN)/python -m pytest --collect-only -qq >$(VENV)/collected.txt 2>&1 || { cat $(VENV)/collected.txt; exit 1; }
 
 lint: setup ## Style and import contracts.
 	$(BIN)/ruff check .

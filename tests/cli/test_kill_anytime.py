@@ -24,7 +24,7 @@ from results.store import RunStore
 
 ROOT = Path(__file__).parents[2]
 DIED = "the run ended early: the harness died before the run was over"
-KILLS = int(os.environ.get("LASTSTAND_KILLS", "25"))
+KILLS = int(os.environ.get("LASTSTAND_KILLS", "12"))
 """`make test-all` does more of them."""
 LIMIT_S = 300 + 10 * KILLS
 """For all kills; one takes about a second."""

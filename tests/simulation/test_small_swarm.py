@@ -37,10 +37,10 @@ def test_with_elr_no_acknowledged_record_is_lost_without_excuse(seed: int) -> No
     assert verdict.validity == "valid"
 
 
-def test_without_elr_some_of_ten_seeds_lose_records_and_the_election_is_not_flagged() -> None:
+def test_without_elr_some_of_five_seeds_lose_records_and_the_election_is_not_flagged() -> None:
     """Seeds 7 and 9 lose at the time of writing; a change of the broker may move them, not all of them."""
     losing = {}
-    for seed in range(10):
+    for seed in range(5, 10):
         verdict, summary = run_seed("kafka-4.0", seed)
         if summary["unexcused_lost_records"]:
             losing[seed] = verdict
