@@ -9,7 +9,10 @@ SHRUNK_PREFIX = "shrunk-"
 JOBS_FILE = "jobs.json"
 """The numbers of the jobs of a night; missing while it is not over."""
 
-SWARM, COMPARE, NIGHTLY = "swarm", "compare", "nightly"
+SEARCH_FILE = "search.json"
+"""What a search for defects found; written at its end."""
+
+SWARM, COMPARE, NIGHTLY, SEARCH = "swarm", "compare", "nightly", "search"
 """Kinds of campaigns."""
 
 NIGHT_PREFIX = f"{NIGHTLY}-"

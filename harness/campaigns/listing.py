@@ -9,7 +9,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from harness.campaigns.files import JOBS_FILE, NIGHTLY, PLAN_FILE, RESULT_FILE, ROWS_FILE
+from harness.campaigns.files import (
+    JOBS_FILE,
+    NIGHTLY,
+    PLAN_FILE,
+    RESULT_FILE,
+    ROWS_FILE,
+    SEARCH,
+    SEARCH_FILE,
+)
 from harness.errors import HistoryError
 from results.store import UNFINISHED, UNREADABLE, read_json
 
@@ -31,7 +39,7 @@ class CampaignEntry:
     Attributes:
         name: Its folder.
         directory: Where it is.
-        kind: "swarm", "compare" or "nightly"; empty if its plan is damaged.
+        kind: "swarm", "compare", "nightly" or "search"; empty if its plan is damaged.
         started: When it began (`results.layout.utc_stamp`).
         arms: Its arms, or the jobs of a night.
         planned: How many runs it has; None if time limits them.
@@ -101,11 +109,18 @@ def _entry(directory: Path) -> CampaignEntry:
             kind=str(plan["kind"]),
             started=str(plan["started"]),
             arms=arms,
-            planned=plan["runs"] if is_night else int(plan["seeds"]) * len(arms),
+            planned=_planned(plan),
         )
-        return _with_result(entry)
+        return _with_search(entry) if entry.kind == SEARCH else _with_result(entry)
     except (OSError, HistoryError, KeyError, TypeError, ValueError, AttributeError):
         return empty
+
+
+def _planned(plan: Mapping[str, Any]) -> int | None:
+    """Returns how many runs a campaign has; a search for defects ends when it has found them."""
+    if plan["kind"] == SEARCH:
+        return None
+    return plan["runs"] if plan["kind"] == NIGHTLY else int(plan["seeds"]) * len(plan["arms"])
 
 
 def _arm(name: str, experiment: Mapping[str, Any]) -> ArmEntry:
@@ -130,6 +145,19 @@ def _with_result(entry: CampaignEntry) -> CampaignEntry:
         done=sum(arm["runs"] for arm in arms) - repeats,
         failing=result["failing"],
     )
+
+
+def _with_search(entry: CampaignEntry) -> CampaignEntry:
+    """Adds the result of a search for defects; only what is found with the defect off is a failure."""
+    try:
+        result = read_json(entry.directory / SEARCH_FILE)
+    except FileNotFoundError:
+        return replace(entry, verdict=UNFINISHED, done=_lines(entry.directory / ROWS_FILE))
+    errors, wrong = len(result["errors"]), len(result["wrong"])
+    verdict = "error" if errors else "invalid" if wrong else "valid"
+    if result["unfinished"]:
+        verdict = UNFINISHED
+    return replace(entry, verdict=verdict, done=int(result["runs"]), failing=errors + wrong)
 
 
 def worst_verdict(arms: Sequence[Mapping[str, Any]]) -> str:

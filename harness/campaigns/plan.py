@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.campaigns.files import NIGHTLY, PLAN_FILE
+from harness.campaigns.files import NIGHTLY, PLAN_FILE, SEARCH
 from harness.errors import HistoryError, UsageError
 from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
@@ -120,6 +120,11 @@ def load_plan(directory: Path) -> CampaignPlan:
     if data.get("kind") == NIGHTLY:
         raise HistoryError(
             f"{directory} is a night; `laststand nightly --resume {shlex.quote(str(directory))}` continues it"
+        )
+    if data.get("kind") == SEARCH:
+        raise HistoryError(
+            f"{directory} is a search for defects; `laststand defects search --resume "
+            f"{shlex.quote(str(directory))}` continues it"
         )
     if data.get("schema") != PLAN_SCHEMA:
         raise HistoryError(f"{path} is not a campaign's plan of schema {PLAN_SCHEMA}")

@@ -24,6 +24,7 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     "defects": ("defects", "defects run B-18"),
     "defects list": ("defects list", "defects list hw-not-gated --json"),
     "defects run": ("defects run", "defects run B-18 B-19"),
+    "defects search": ("defects search --budget 2h", "defects search B-18 B-19 --runs 100"),
     "conformance": ("conformance --against apache-kafka:4.1.2",),
     "demo": ("demo", "demo --seeds 5"),
     "doctor": ("doctor", "doctor --on docker"),

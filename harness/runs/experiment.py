@@ -173,6 +173,8 @@ class Experiment:
         properties: Settings of the system's nodes under the system's own names, which win over all others.
         sim_wire: Send every simulated message through the codec.
         stop_on_violation: End the main phase as soon as clients have seen something that no log does.
+        check_invariants: In the simulation, look into the nodes all the time; a broken invariant ends the run.
+            Without it the run shows what clients alone see.
 
     Raises:
         UsageError: Something is wrong that can be detected without a cluster.
@@ -196,6 +198,7 @@ class Experiment:
     properties: Mapping[str, str] = field(default_factory=dict)
     sim_wire: bool = False
     stop_on_violation: bool = False
+    check_invariants: bool = True
     cluster: ClusterConfig = ClusterConfig()
     topic: TopicConfig = TopicConfig()
     workload_name: str = APPEND.name

@@ -1,6 +1,8 @@
 """`laststand defects`: what it lists, what it runs, and when it objects."""
 
 import json
+import shlex
+from pathlib import Path
 
 import pytest
 
@@ -79,3 +81,49 @@ def test_what_cannot_be_done_is_refused(
 ) -> None:
     assert main(["defects", *words]) == 254
     assert reason in capsys.readouterr().err
+
+
+def test_a_defect_is_searched_for_and_the_search_can_be_continued(
+    capsys: Output, tmp_path: Path
+) -> None:
+    where = ["--results", str(tmp_path), "--no-spark", "--jobs", "1", "--quiet", "--json"]
+    assert main(["defects", "search", "B-22", "--runs", "5", *where]) == 0
+    data = json.loads(capsys.readouterr().out)
+    (only,) = data["defects"]
+    assert (only["id"], only["monitor"], only["clients"]["status"]) == ("B-22", None, "found")
+    assert "visible-regress" in only["clients"]["what"]
+    assert (data["wrong"], data["errors"], data["unfinished"]) == ([], [], 0)
+    command = shlex.split(only["clients"]["command"])[1:]
+    assert main([*command, *where[:3], "--quiet"]) == 1
+    capsys.readouterr()
+    (search,) = tmp_path.glob("search-*")
+    assert (search / "search.html").is_file()
+    assert main(["defects", "search", "--resume", str(search), *where]) == 0
+    assert json.loads(capsys.readouterr().out)["defects"] == [only]
+    assert main(["list", "--json", *where[:2]]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)["campaigns"]
+    assert (listed["kind"], listed["verdict"], listed["runs_done"]) == (
+        "search",
+        "valid",
+        data["runs"],
+    )
+    assert main(["swarm", "--resume", str(search), *where]) == 254
+    assert "laststand defects search --resume" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("no-such-bug",), "see `laststand defects`"),
+        (("--experiment", "examples/local-kill.toml"), "runs in the simulation"),
+        (("--resume", "x"), "no campaign in"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused_in_one_sentence(
+    capsys: Output, tmp_path: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    assert main(["defects", "search", *words, "--results", str(tmp_path)]) in (254, 255)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert sentence in said
+    assert list(tmp_path.iterdir()) == []

@@ -1,10 +1,11 @@
-"""`laststand defects`: the bugs that the reference system can have on purpose, listed and shown."""
+"""`laststand defects`: the bugs that the reference system can have on purpose, listed, shown and searched for."""
 
 import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from harness import exit_codes
+from harness.cli.defect_search import add_search_options, search_defects
 from harness.cli.options import (
     Subcommands,
     add_command,
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 def add_parser(commands: Subcommands) -> None:
     """Adds the command and its subcommands."""
-    summary = "list the bugs that the reference system can have on purpose, or run their schedules"
+    summary = (
+        "list the bugs that the reference system can have on purpose, show them, or search for them"
+    )
     actions = add_command_family(
         commands,
         "defects",
@@ -42,7 +45,13 @@ def add_parser(commands: Subcommands) -> None:
         "run the schedule of each defect with the defect off and on, and compare what is found",
         stores_runs=False,
     )
-    for parser in (listing, run):
+    search = add_command(
+        actions,
+        "search",
+        search_defects,
+        "look for each defect with random faults, and count the runs that each oracle needs",
+    )
+    for parser in (listing, run, search):
         parser.add_argument(
             "defect",
             nargs="*",
@@ -52,6 +61,7 @@ def add_parser(commands: Subcommands) -> None:
     run.add_argument(
         "--jobs", type=positive_number, metavar="N", help="run N at a time (default: one per core)"
     )
+    add_search_options(search)
 
 
 def list_defects(options: argparse.Namespace) -> int:

@@ -1,0 +1,68 @@
+"""The page of a search for defects: which oracle found which defect, and after how many runs."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from results.report.build import environment, write_text
+
+STATUS_WORDS = {
+    "found": "found",
+    "limit": "not found within the limits",
+    "unfinished": "the search ended before its limits",
+}
+
+
+def cell_words(oracle: Mapping[str, Any] | None) -> str:
+    """Returns what a table states about one defect and one oracle.
+
+    Args:
+        oracle: The entry of the result; None if this oracle cannot see the defect.
+    """
+    if oracle is None:
+        return "-"
+    if oracle["status"] == "found":
+        return f"{oracle['runs']}"
+    return f"> {oracle['runs']}" + ("" if oracle["status"] == "limit" else " …")
+
+
+def summary_sentences(result: Mapping[str, Any]) -> list[str]:
+    """Returns what a search found, in sentences."""
+    number = len(result["defects"])
+    sentences = [
+        f"{result['found']} of {number} defects found in {result['runs']} runs; by clients alone "
+        f"{result['found_by_clients']} of the {result['harmful']} that do clients harm"
+    ]
+    if result["unfinished"]:
+        sentences.append(f"{result['unfinished']} searches had not reached their limits")
+    if result["wrong"]:
+        sentences.append(f"findings with the defect off: {len(result['wrong'])}")
+    if result["errors"]:
+        sentences.append(f"runs that the harness could not finish: {len(result['errors'])}")
+    return sentences
+
+
+def build_search_report(path: Path, result: Mapping[str, Any], command: str) -> Path:
+    """Writes the page; returns its path.
+
+    Args:
+        path: The HTML file to write.
+        result: As `harness.defects.search.result_of` returns it.
+        command: The command that continues the search.
+    """
+    is_wrong = bool(result["wrong"] or result["errors"])
+    is_whole = not result["unfinished"] and result["found"] == len(result["defects"])
+    text = (
+        environment()
+        .get_template("search.html")
+        .render(
+            result=result,
+            command=command,
+            sentences=summary_sentences(result),
+            banner="invalid" if is_wrong else "valid" if is_whole else "unknown",
+            words=cell_words,
+            meanings=STATUS_WORDS,
+        )
+    )
+    write_text(path, text)
+    return path
