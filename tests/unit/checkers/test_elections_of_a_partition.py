@@ -293,6 +293,35 @@ def test_at_the_same_moment_an_election_comes_before_what_its_leader_does(
     assert judgement_of_the_loss(states, replicas) == judgement
 
 
+@pytest.mark.parametrize(
+    ("copied_at", "elected", "judgement"),
+    [(5, 2, Judgement.EXCUSED), (8, 2, Judgement.FORBIDDEN), (8, 1, Judgement.FORBIDDEN)],
+)
+def test_a_leader_that_cut_its_log_lost_a_record_even_if_it_wrote_another_one_there(
+    copied_at: int, elected: int, judgement: Judgement
+) -> None:
+    """Broker 1 cut op 1 at 6 and wrote another record at its offset at 7, in the same epoch.
+
+    Broker 2 copied what was there before or after that. The flagged election at 80 gave it up.
+    """
+    replicas = [
+        replica(2, 2, 1, hw=0, cause="replicate"),
+        replica(5, 2, 2 if copied_at == 5 else 1, hw=1, cause="replicate"),
+        leads(6, 1, 1, hw=2, epoch=0, cause="truncate"),
+        leads(7, 1, 2, hw=2, epoch=0, cause="append"),
+        replica(copied_at, 2, 2, hw=2, cause="replicate"),
+        leads(51, elected, 2, hw=2, epoch=1, cause="role"),
+        replica(52, 3, 1, hw=1, epoch=1, cause="replicate"),
+        leads(81, 3, 1, hw=1, epoch=2, cause="role"),
+    ]
+    states = [
+        state(20, -1, [1, 2], epoch=0),
+        state(50, elected, [1, 2], epoch=1),
+        state(80, 3, [3], epoch=2, flagged=True),
+    ]
+    assert judgement_of_the_loss(states, replicas) == judgement
+
+
 def test_a_leader_that_cut_its_log_did_not_lose_what_a_later_leader_showed() -> None:
     """Op 5 was sent before broker 1 cut its log at 40, but broker 2 returned log end 2, in epoch 1.
 

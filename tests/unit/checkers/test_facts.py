@@ -86,6 +86,15 @@ def test_a_record_that_cannot_be_read_is_a_record(log_start: int, expected: list
     assert occupied(facts) == expected
 
 
+def test_a_read_reveals_the_append_of_unknown_outcome_that_wrote_its_record() -> None:
+    calls = [replace(append(op, None, at=1, outcome="info"), res=None) for op in (1, 2)]
+    for value, is_read in ((1, [True, False]), (2, [False, True])):
+        facts, findings = derive_facts(history([*calls, read(5, 9, value)]))
+        assert facts.append_read.tolist() == is_read
+        assert facts.pinned.tolist() == np.flatnonzero(is_read).tolist()
+        assert findings == []
+
+
 # --- gaps ---
 
 
