@@ -22,7 +22,7 @@ from checkers.kernels.columns import Columns
 from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Claims, Elections, Fates
 from checkers.kernels.findings import Finding
 from checkers.kernels.history import I64, INF_NS, PartitionHistory
-from checkers.kernels.lost_acked import NOWHERE, REUSED
+from checkers.kernels.lost_acked import REUSED
 from checkers.kernels.replica_logs import ANY_EPOCH
 
 _LOSSES = frozenset({"lost-acked-write", "lost-acked-write-acks1", "unseen", "visible-regress"})
@@ -138,13 +138,13 @@ class Excuses:
 
     def _losses(self, finding: Finding) -> Fates:
         fates = self.lost(finding.first, finding.offset, finding.first)
-        nowhere = np.flatnonzero((finding.other == NOWHERE) | (finding.offset < 0))
+        nowhere = np.flatnonzero(finding.offset < 0)
         if len(nowhere):
             appends = self._history.append_at(finding.first[nowhere])
             fates.outcome[nowhere] = self.unplaced(appends)
             fates.election[nowhere] = -1
         # Known only because another append was given the offset: then this is a conflict.
-        rows = np.flatnonzero((finding.other == REUSED) & (finding.id != "visible-regress"))
+        rows = np.flatnonzero(finding.other == REUSED)
         if len(rows):
             offset = finding.offset[rows]
             pair = self._conflicts(

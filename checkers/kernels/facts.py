@@ -42,32 +42,37 @@ class Places:
     Args:
         start: First offset that counts.
         limit: One more than the largest offset that is known to have existed.
-        mentioned: Every offset in [start, limit) that a fact mentions, repeats allowed.
+        mentioned: Every offset in [start, limit) that a fact mentions, repeats allowed; None to give every
+            offset a position.
     """
 
-    def __init__(self, start: int, limit: int, mentioned: I64) -> None:
+    def __init__(self, start: int, limit: int, mentioned: I64 | None = None) -> None:
         self.start = start
         self.limit = limit
-        self.is_compact = limit - start > 4 * len(mentioned) + 4096
-        self._offsets = np.unique(mentioned) if self.is_compact else np.empty(0, dtype=np.int64)
-        self.count = len(self._offsets) if self.is_compact else limit - start
+        self._offsets = None if mentioned is None else np.unique(mentioned)
+        self.count = limit - start if self._offsets is None else len(self._offsets)
+
+    @property
+    def is_compact(self) -> bool:
+        """Whether only the offsets have a position that some fact mentions."""
+        return self._offsets is not None
 
     def index(self, offsets: I64) -> I64:
         """Returns positions; offsets at or beyond the limit get position `count`."""
-        if self.is_compact:
+        if self._offsets is not None:
             return np.searchsorted(self._offsets, offsets).astype(np.int64, copy=False)
         positions: I64 = np.minimum(self.existing(offsets), self.count)
         return positions
 
     def existing(self, offsets: I64) -> I64:
         """Returns positions of offsets below the limit; faster than `index`."""
-        if self.is_compact:
+        if self._offsets is not None:
             return np.searchsorted(self._offsets, offsets).astype(np.int64, copy=False)
         return offsets - self.start if self.start else offsets
 
     def offset(self, positions: I64) -> I64:
         """Returns the offsets at positions below `count`."""
-        if self.is_compact:
+        if self._offsets is not None:
             return self._offsets[positions]
         return positions + self.start if self.start else positions
 
@@ -217,8 +222,7 @@ def _places(history: PartitionHistory, acked: I64, start: int) -> Places:
     limit = max(limit, start)
     rows = sum(len(offsets) for offsets in existing)
     if limit - start <= 4 * rows + 4096:
-        # The usual case; the list of offsets would not be used.
-        return Places(start, limit, np.empty(rows, dtype=np.int64))
+        return Places(start, limit)
     # Positions too: between two neighbouring places, a read skipped all offsets or none.
     mentioned = np.concatenate((*existing, history.end_offset, history.poll_position))
     return Places(start, limit, mentioned[(mentioned >= start) & (mentioned < limit)])

@@ -143,11 +143,13 @@ class SelfCut:
         at_ns: When.
         epoch: The leader's epoch.
         broker: The leader.
+        end_offset: Its log end then. From there on the epoch may have written two records at one offset.
     """
 
     at_ns: int
     epoch: int
     broker: int
+    end_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,9 +251,10 @@ class ReplicaLogs:
             same = rows.is_leader[1:] & rows.is_leader[:-1] & (rows.epoch[1:] == rows.epoch[:-1])
             at = np.flatnonzero(same & (rows.end[1:] < rows.end[:-1])) + 1
             cuts += [
-                SelfCut(at_ns=at_ns, epoch=epoch, broker=broker)
-                for at_ns, epoch in zip(
-                    rows.at_ns[at].tolist(), rows.epoch[at].tolist(), strict=True
+                SelfCut(at_ns=at_ns, epoch=epoch, broker=broker, end_offset=end)
+                for at_ns, epoch, end in zip(
+                    *(column[at].tolist() for column in (rows.at_ns, rows.epoch, rows.end)),
+                    strict=True,
                 )
             ]
         return tuple(sorted(cuts, key=lambda cut: (cut.at_ns, cut.epoch, cut.broker)))
@@ -306,7 +309,8 @@ class ReplicaLogs:
             offsets: Of the records.
             low_epochs: From which epoch on they can have been written.
             high_epochs: Up to which epoch.
-            since_ns: When they were established: what was there then and was not cut is still there.
+            since_ns: When they were established: what was there then and was not cut is still there. Where a
+                leader cut its own log, the epoch identifies no record, and what came before the cut counts.
         """
         rows = self._rows.get(broker)
         count = 0 if rows is None else rows.until(at_ns)
@@ -316,11 +320,17 @@ class ReplicaLogs:
         differs = _differs(
             offsets, int(rows.end[count - 1]), epoch, is_exact, low_epochs, high_epochs
         )
-        same = is_exact & (low_epochs == high_epochs)
         lowest_since = np.minimum.accumulate(rows.end[:count][::-1])[::-1]
-        start = np.searchsorted(rows.at_ns[:count], since_ns, side="right") - 1
-        kept = (start >= 0) & (lowest_since[np.maximum(start, 0)] > offsets)
-        has: Bools = ~differs & (same | kept)
+        # Since when its log has gone beyond each offset.
+        row = np.searchsorted(lowest_since, offsets, side="right")
+        there_ns = np.append(rows.at_ns[:count], INF_NS)[row]
+        has: Bools = ~differs & (is_exact & (low_epochs == high_epochs) | (there_ns <= since_ns))
+        for cut in self.self_cuts:
+            if cut.at_ns <= at_ns:
+                # The leader may have written another record there in the same epoch.
+                is_epoch = np.where(is_exact, epoch == cut.epoch, epoch >= cut.epoch)
+                again = is_epoch & (offsets >= cut.end_offset)
+                has &= ~again | (np.maximum(there_ns, since_ns) < cut.at_ns)
         return has
 
     def writers(self, offsets: I64, from_ns: I64, to_ns: I64, hints: I64) -> tuple[I64, I64]:

@@ -140,16 +140,23 @@ class NaiveLogs:
         if self.lacks(broker, at_ns, offset, low, high):
             return False
         moments = self._until(broker, at_ns)
-        if moments[-1].log[offset][1] and low == high:
-            return True
-        there = [m for m in moments if m.row["at_ns"] <= since_ns][-1:]
-        later = [m for m in moments if m.row["at_ns"] > since_ns]
-        return bool(there) and all(len(m.log) > offset for m in (*there, *later))
+        epoch, is_exact = moments[-1].log[offset]
+        cuts = [
+            cut_ns
+            for cut_ns, cut_epoch, _, end in self.self_cuts()
+            if cut_ns <= at_ns
+            and end <= offset
+            and (cut_epoch == epoch or (cut_epoch < epoch and not is_exact))
+        ]
+        missing = [at for at, moment in enumerate(moments) if len(moment.log) <= offset]
+        there_ns = moments[missing[-1] + 1 if missing else 0].row["at_ns"]
+        is_known = (is_exact and low == high) or there_ns <= since_ns
+        return is_known and all(there_ns < cut_ns and since_ns < cut_ns for cut_ns in cuts)
 
-    def self_cuts(self) -> list[tuple[int, int, int]]:
-        """When, in which epoch and by which leader its own log was cut."""
+    def self_cuts(self) -> list[tuple[int, int, int, int]]:
+        """When, in which epoch and by which leader its own log was cut, and to which end."""
         return sorted(
-            (after.row["at_ns"], after.row["leader_epoch"], broker)
+            (after.row["at_ns"], after.row["leader_epoch"], broker, len(after.log))
             for broker, replica in self.replicas.items()
             for before, after in zip(replica.moments, replica.moments[1:], strict=False)
             if before.row["role"] == after.row["role"] == "leader"

@@ -2,10 +2,20 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from checkers.kernels.compose import judge_run
-from checkers.kernels.elections import Election, Elections
+from checkers.kernels.elections import (
+    EXCUSED,
+    UNDECIDED,
+    UNEXCUSED,
+    Claims,
+    Election,
+    Elections,
+    Fates,
+)
+from checkers.kernels.replica_logs import ANY_EPOCH
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement
 from tests.anomalies.runs import (
@@ -91,6 +101,143 @@ def test_a_fault_explains_an_unclean_end_from_the_last_clean_start_to_the_regist
     assert last_election(SHRUNK, brokers, faults).is_lawful is is_lawful
 
 
+@pytest.mark.parametrize(
+    ("elr_on", "unclean_election_enabled", "is_recorded", "is_lawful"),
+    [
+        (True, False, True, False),
+        (False, False, True, True),
+        (True, True, True, True),
+        (True, False, False, True),
+    ],
+)
+def test_a_flagged_election_may_be_avoidable_only_with_eligible_leader_replicas(
+    elr_on: bool, unclean_election_enabled: bool, is_recorded: bool, is_lawful: bool
+) -> None:
+    """No broker left by an unclean registration. Without any registrations it is not known how they left."""
+    found = Elections(
+        table("partition_states", SHRUNK),
+        table("replica_states", []),
+        table("broker_states", [broker(10, 1, "registered", clean=True)] if is_recorded else []),
+        table("faults", []),
+        elr_on=elr_on,
+        unclean_election_enabled=unclean_election_enabled,
+    )
+    assert found.elections[-1].is_lawful is is_lawful
+
+
+def test_a_flagged_election_excuses_unless_something_is_known_against_it() -> None:
+    assert Election(at_ns=10, leader=1, leader_epoch=1, is_flagged=True).excuses
+    assert not Election(at_ns=10, leader=1, leader_epoch=1, is_flagged=False).may_excuse
+
+
+def test_broker_0_may_be_elected() -> None:
+    assert last_election([state(20, 0, [0], epoch=0)], [], []).leader == 0
+
+
+@pytest.mark.parametrize(("leader", "expected"), [(0, 1), (1, 2), (2, None), (-1, 2)])
+def test_the_log_of_the_last_leader_is_the_log_at_the_end(
+    leader: int, expected: int | None
+) -> None:
+    """If nobody leads at the end, the log of broker 1 counts, which led last. Broker 2 reported nothing."""
+    found = Elections(
+        table("partition_states", [state(20, leader, [0, 1, 2], epoch=1)]),
+        table(
+            "replica_states",
+            [
+                replica(1, 0, 1, role="leader", cause="append"),
+                replica(30, 1, 2, epoch=1, role="leader", cause="append"),
+            ],
+        ),
+        table("broker_states", []),
+        table("faults", []),
+        elr_on=False,
+    )
+    assert found.settled_end_offset == expected
+
+
+def test_of_two_equal_outcomes_the_first_election_is_named() -> None:
+    def fates(outcomes: list[int], election: int) -> Fates:
+        return Fates(
+            outcome=np.array(outcomes, dtype=np.int8),
+            election=np.full(len(outcomes), election, dtype=np.int64),
+        )
+
+    one = fates([EXCUSED, UNDECIDED, UNEXCUSED, EXCUSED], 1)
+    better = one.or_else(fates([EXCUSED, UNDECIDED, EXCUSED, UNEXCUSED], 2))
+    assert better.outcome.tolist() == [EXCUSED, UNDECIDED, EXCUSED, EXCUSED]
+    assert better.election.tolist() == [1, 1, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("at", "is_lawful"), [(19, False), (20, True), (25, True), (50, True), (60, True), (61, False)]
+)
+def test_an_administrator_may_change_a_partition_from_its_full_isr_to_the_election(
+    at: int, is_lawful: bool
+) -> None:
+    """The ISR was full until 30, from 20 on; the election was at 60."""
+    change = fault(at, "alter_config", ["b1"], reconfigures=["t-0"])
+    registrations = [broker(10, 1, "registered", clean=True)]
+    assert last_election(SHRUNK, registrations, [change]).is_lawful is is_lawful
+
+
+# --- which election lost a record, without recorded logs ---
+
+
+def claims(*from_ns: int) -> Claims:
+    times, unknown = np.array(from_ns), np.full(len(from_ns), -1)
+    return Claims(
+        offset=np.arange(len(from_ns)),
+        low_epoch=unknown,
+        high_epoch=np.full(len(from_ns), ANY_EPOCH),
+        from_ns=times,
+        by_ns=times,
+        epoch=unknown,
+    )
+
+
+def flagged_elections(*are_certain: bool) -> Elections:
+    """Returns elections at 10, 20 ... that excuse what they lost, certainly or perhaps."""
+    found = Elections(
+        **{
+            name: table(name, [])
+            for name in ("partition_states", "replica_states", "broker_states", "faults")
+        },
+        elr_on=True,
+    )
+    found.elections = [
+        Election(
+            at_ns=10 * epoch,
+            leader=1,
+            leader_epoch=epoch,
+            is_flagged=True,
+            is_undecided=not is_certain,
+        )
+        for epoch, is_certain in enumerate(are_certain, 1)
+    ]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "named"),
+    [(True, True, 0), (True, False, 0), (False, True, 1), (False, False, 0)],
+)
+def test_the_first_election_that_excuses_a_loss_is_named_or_the_first_that_may(
+    first: bool, second: bool, named: int
+) -> None:
+    """Records were established before both elections, at 10 and 20, between them, and after them."""
+    fates = flagged_elections(first, second).fates(claims(5, 15, 25))
+    both, last = (EXCUSED if is_certain else UNDECIDED for is_certain in (first and second, second))
+    assert fates.outcome.tolist() == [both, last, UNEXCUSED]
+    assert fates.election.tolist() == [named, 1, -1]
+
+
+def test_a_record_and_its_successor_may_be_as_old_as_the_election_between_them() -> None:
+    """The election was at 10. Records were established at 9, 10 and 11, and the next ones at 9, 10 and 11."""
+    lost, until = claims(9, 9, 9, 10, 10, 11), claims(9, 10, 11, 10, 11, 11)
+    fates = flagged_elections(True).fates(lost, until)
+    assert fates.outcome.tolist() == [UNEXCUSED, *4 * [EXCUSED], UNEXCUSED]
+
+
 # --- a leader that cuts its own log ---
 
 
@@ -143,6 +290,35 @@ def test_at_the_same_moment_an_election_comes_before_what_its_leader_does(
         leads(cut_at, 2, 1, hw=1, epoch=1, cause="truncate"),
     ]
     states = [state(50, 2, [2], epoch=1, flagged=True)]
+    assert judgement_of_the_loss(states, replicas) == judgement
+
+
+@pytest.mark.parametrize(
+    ("copied_at", "elected", "judgement"),
+    [(5, 2, Judgement.EXCUSED), (8, 2, Judgement.FORBIDDEN), (8, 1, Judgement.FORBIDDEN)],
+)
+def test_a_leader_that_cut_its_log_lost_a_record_even_if_it_wrote_another_one_there(
+    copied_at: int, elected: int, judgement: Judgement
+) -> None:
+    """Broker 1 cut op 1 at 6 and wrote another record at its offset at 7, in the same epoch.
+
+    Broker 2 copied what was there before or after that. The flagged election at 80 gave it up.
+    """
+    replicas = [
+        replica(2, 2, 1, hw=0, cause="replicate"),
+        replica(5, 2, 2 if copied_at == 5 else 1, hw=1, cause="replicate"),
+        leads(6, 1, 1, hw=2, epoch=0, cause="truncate"),
+        leads(7, 1, 2, hw=2, epoch=0, cause="append"),
+        replica(copied_at, 2, 2, hw=2, cause="replicate"),
+        leads(51, elected, 2, hw=2, epoch=1, cause="role"),
+        replica(52, 3, 1, hw=1, epoch=1, cause="replicate"),
+        leads(81, 3, 1, hw=1, epoch=2, cause="role"),
+    ]
+    states = [
+        state(20, -1, [1, 2], epoch=0),
+        state(50, elected, [1, 2], epoch=1),
+        state(80, 3, [3], epoch=2, flagged=True),
+    ]
     assert judgement_of_the_loss(states, replicas) == judgement
 
 

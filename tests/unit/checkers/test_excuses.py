@@ -167,17 +167,26 @@ def test_a_deposed_leader_acknowledged_what_it_had_committed_by_then(
 
 @pytest.mark.parametrize(
     ("first", "second", "judgement"),
-    [(True, True, EXCUSED), (False, True, UNDECIDED), (True, False, UNDECIDED)],
+    [
+        (True, True, EXCUSED),
+        (False, True, UNDECIDED),
+        (True, False, UNDECIDED),
+        (False, False, FORBIDDEN),
+    ],
 )
 def test_an_append_without_an_offset_may_be_lost_by_the_first_election_of_the_run(
     first: bool, second: bool, judgement: Judgement
 ) -> None:
-    """Op 1 is at offset 1 or 2. The election at 20 gave up the record at 2, the one at 30 the record at 1."""
+    """Op 1 is at offset 1 or 2. The election at 20 gave up the record at 2, the one at 30 the record at 1.
+
+    The flagged election at 40 came too late.
+    """
     verdict = judged(
         [append(0, 0, at=0), replace(append(1, None, at=3), res=10), *final_read(10, 0)],
         [
             state(20, 2, [2, 3], epoch=1, flagged=first),
             state(30, 3, [3], epoch=2, flagged=second),
+            state(40, 3, [3], epoch=3, flagged=True),
         ],
         [
             leads(0, 1, 1, hw=1, epoch=0),
@@ -202,3 +211,26 @@ def test_which_election_gave_up_an_append_without_an_offset_is_not_known(is_comp
     (loss,) = of(verdict, "lost-acked-write" if is_complete else "unseen")
     assert loss.details["values"] == [1]
     assert "election" not in loss.details
+
+
+@pytest.mark.parametrize(
+    ("acks", "flagged", "judgement"),
+    [
+        (-1, (), FORBIDDEN),
+        (1, (), Judgement.ALLOWED),
+        (-1, (True, True), EXCUSED),
+        (-1, (False, True), UNDECIDED),
+    ],
+)
+def test_an_append_that_may_be_lost_needs_no_place(
+    acks: int, flagged: tuple[bool, ...], judgement: Judgement
+) -> None:
+    """Op 2 succeeded without an offset before op 1, at offset 0, was sent. So it is not in the log."""
+    states = [state(0, 1, [1, 2], epoch=0)]
+    states += [
+        state(100 * epoch, 1 + epoch, [1 + epoch], epoch=epoch, flagged=each)
+        for epoch, each in enumerate(flagged, 1)
+    ]
+    calls = [append(1, 0, at=10), append(2, None, at=1, acks=acks)]
+    (anomaly,) = of(judged(calls, states), "unplaced-append")
+    assert anomaly.judgement == judgement

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checkers.kernels.facts import Facts, Places, derive_facts
+from checkers.kernels.facts import Facts, derive_facts
 from checkers.kernels.findings import Finding
 from checkers.kernels.history import PartitionHistory, read_history
 from checkers.kernels.left_out import NOTHING, LeftOut
@@ -42,13 +42,17 @@ def occupied(facts: Facts) -> list[int]:
 # --- places ---
 
 
-@pytest.mark.parametrize("rows", [0, 1, 3])
-def test_places_are_sparse_above_four_per_mentioned_offset_and_4096(rows: int) -> None:
-    """The caller passes no offsets up to that length."""
-    mentioned = np.arange(10, 10 + rows)
-    limit = 10 + 4 * rows + 4096
-    assert not Places(10, limit, mentioned).is_compact
-    assert Places(10, limit + 1, mentioned).is_compact
+@pytest.mark.parametrize("log_start", [0, 10])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_history_is_sparse_above_four_offsets_per_fact_and_4096(
+    rows: int, log_start: int
+) -> None:
+    for length, is_compact in ((4 * rows + 4096, False), (4 * rows + 4097, True)):
+        last = log_start + length - 1
+        calls = [append(op, last - op, at=1) for op in range(rows)]
+        facts, _ = derive_facts(history(calls), log_start_offset=log_start)
+        assert facts.places.is_compact is is_compact
+        assert facts.places.offset(facts.acked_place).tolist() == [last - op for op in range(rows)]
 
 
 def test_a_sparse_history_has_a_place_for_each_offset_that_counts() -> None:
@@ -80,6 +84,15 @@ def test_a_record_that_cannot_be_read_is_a_record(log_start: int, expected: list
     calls = [append(4, 4, at=1), replace(read(5, 9, end=7), records=((0, 8), (2, 9), (4, 4)))]
     facts, _ = derive_facts(history(calls, statuses=statuses), log_start_offset=log_start)
     assert occupied(facts) == expected
+
+
+def test_a_read_reveals_the_append_of_unknown_outcome_that_wrote_its_record() -> None:
+    calls = [replace(append(op, None, at=1, outcome="info"), res=None) for op in (1, 2)]
+    for value, is_read in ((1, [True, False]), (2, [False, True])):
+        facts, findings = derive_facts(history([*calls, read(5, 9, value)]))
+        assert facts.append_read.tolist() == is_read
+        assert facts.pinned.tolist() == np.flatnonzero(is_read).tolist()
+        assert findings == []
 
 
 # --- gaps ---

@@ -2,9 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from checkers.kernels.facts import derive_facts
+from checkers.kernels.history import read_history
+from checkers.kernels.left_out import LeftOut
 from checkers.kernels.linearizability import check_tables
+from checkers.kernels.real_time import check_real_time
 from tests.anomalies.runs import Call, append, read
 from tests.property.brute_force import ends_table, operations_table, records_table
 
@@ -30,6 +35,32 @@ def test_a_read_gives_an_append_without_an_offset_its_place_in_the_order() -> No
     assert found(calls) == [("order-inversion", 1, 2)]
     unknown = replace(calls[0], outcome="info", res=None)
     assert found([unknown, *calls[1:]]) == []
+
+
+@pytest.mark.parametrize(("early", "late"), [(1, 2), (2, 1)])
+def test_of_two_appends_at_one_offset_the_later_one_bounds_the_order(early: int, late: int) -> None:
+    """Op 5, at offset 1, came after one of them and before the other one."""
+    calls = [append(early, 0, at=10), append(late, 0, at=20), append(5, 1, at=14)]
+    assert found(calls, "order-inversion") == [
+        ("order-inversion", early, late),
+        ("order-inversion", 5, late),
+    ]
+
+
+def test_the_second_of_two_polls_may_have_come_too_early() -> None:
+    calls = [append(1, 0, at=1), read(4, 3, 1), read(5, 4, 2, start=1), append(2, 1, at=9)]
+    assert found(calls) == [("future-read", 5, 2)]
+
+
+def test_what_was_left_out_contradicts_others_and_is_not_contradicted_itself() -> None:
+    """Offsets 5 and 6 were left out. Ops 1 and 4 came before op 8, and after it in the log."""
+    left_out = LeftOut(limit=7, start=np.array([5]), stop=np.array([7]))
+    calls = [append(1, 5, at=1), append(4, 4, at=18), append(8, 3, at=20)]
+    history = read_history(
+        operations_table(calls), records_table(calls), ends_table(calls), left_out
+    )
+    (inversion,) = check_real_time(history, derive_facts(history)[0])
+    assert (inversion.id, inversion.first.tolist()) == ("order-inversion", [4])
 
 
 @pytest.mark.parametrize("other_polls", [0, 1])

@@ -1,0 +1,178 @@
+"""Appends without a known place at the borders: which of them fit where, and at which moment they no longer do."""
+
+import numpy as np
+import pytest
+
+from checkers.kernels.free_appends import Holes, joined_holes
+from checkers.kernels.linearizability import Options, check_tables
+from tests.anomalies.runs import append, read
+from tests.property.brute_force import Call, ends_table, operations_table, records_table
+
+
+def unknown(op: int, *, at: int) -> Call:
+    return Call(op=op, kind="append", process=op, inv=at, res=None, outcome="info")
+
+
+def certain(op: int, *, at: int, until: int) -> Call:
+    """An append that succeeded without learning its offset."""
+    return Call(op=op, kind="append", process=op, inv=at, res=until)
+
+
+def latest(op: int, end: int, *, at: int) -> Call:
+    return Call(op=op, kind="latest", process=99, inv=at, res=at + 1, offset=end)
+
+
+def found(
+    calls: list[Call], *, sparse: bool = False, clock_error_ns: int = 0
+) -> list[tuple[str, int, int, int, int]]:
+    """Returns the identifier, the operation, both offsets and the gap of every finding."""
+    report = check_tables(
+        operations_table(calls),
+        records_table(calls),
+        ends_table(calls),
+        Options(sparse=sparse, clock_error_ns=clock_error_ns),
+    )
+    return [
+        (f.id, int(f.first[row]), int(f.offset[row]), int(f.other[row]), int(f.gap_ns[row]))
+        for f in report.findings
+        for row in range(f.count)
+    ]
+
+
+# --- holes ---
+
+
+def ranges(first: list[int], length: list[int]) -> Holes:
+    of_rows = np.arange(len(first))
+    return Holes(
+        first=np.array(first),
+        length=np.array(length),
+        order_absent_ns=10 + of_rows,
+        latest_absent_ns=20 + of_rows,
+        earliest_present_ns=30 + of_rows,
+    )
+
+
+def test_ranges_of_holes_consist_of_single_holes() -> None:
+    holes = ranges([3, 10], [2, 3])
+    assert holes.count == 5
+    single = holes.expanded(4)
+    assert single.first.tolist() == [3, 4, 10, 11]
+    assert single.length.tolist() == [1, 1, 1, 1]
+    assert single.order_absent_ns.tolist() == [10, 10, 11, 11]
+    assert single.latest_absent_ns.tolist() == [20, 20, 21, 21]
+    assert single.earliest_present_ns.tolist() == [30, 30, 31, 31]
+    assert holes.expanded(9).first.tolist() == [3, 4, 10, 11, 12]
+    assert holes.each_up_to(1).first.tolist() == [3, 10]
+    assert holes.each_up_to(2).first.tolist() == [3, 4, 10, 11]
+
+
+def test_holes_of_several_parts_are_put_in_order() -> None:
+    whole = joined_holes([ranges([7], [1]), ranges([2, 9], [3, 4])])
+    assert whole.first.tolist() == [2, 7, 9]
+    assert whole.length.tolist() == [3, 1, 4]
+    assert joined_holes([]).count == 0
+
+
+@pytest.mark.parametrize(("sent_at", "error_ns"), [(6, 0), (7, 0), (7, 1), (8, 1)])
+def test_a_hole_is_filled_by_what_was_sent_before_a_later_offset_was_shown(
+    sent_at: int, error_ns: int
+) -> None:
+    """Op 1 at offset 1 was acknowledged at 6, so something was at offset 0 by then."""
+    calls = [append(1, 1, at=5), unknown(2, at=sent_at)]
+    fits = sent_at <= 6 + error_ns
+    expected = [] if fits else [("hole-before-append", -1, 0, 1, 1)]
+    assert found(calls, clock_error_ns=error_ns) == expected
+
+
+def test_the_first_hole_that_has_too_few_appends_before_it_counts() -> None:
+    """Offsets 0, 2 and 4 are holes; of three appends one was sent in time for the first two."""
+    calls = [append(1, 1, at=5), append(3, 3, at=7), append(5, 5, at=90)]
+    free = [unknown(10, at=1), unknown(11, at=20), unknown(12, at=30)]
+    assert found(calls + free) == [("hole-before-append", -1, 0, 2, 1)]
+    free = [unknown(10, at=20), unknown(11, at=20), unknown(12, at=30)]
+    assert found(calls + free) == [("hole-before-append", -1, 0, 2, 2)]
+
+
+@pytest.mark.parametrize("free", [0, 1, 2])
+def test_each_hole_needs_an_append(free: int) -> None:
+    calls = [append(1, 2, at=5), *(unknown(10 + at, at=1) for at in range(free))]
+    missing = 2 - free
+    assert found(calls) == ([("unfilled-hole", -1, 0, 2, missing)] if missing else [])
+    # In a sparse log, a hole needs nothing.
+    assert found(calls, sparse=True) == []
+
+
+# --- appends that certainly happened ---
+
+
+@pytest.mark.parametrize(("until", "error_ns"), [(9, 0), (10, 0), (8, 1), (9, 1)])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_an_append_cannot_be_behind_one_that_was_sent_after_its_response(
+    until: int, error_ns: int, sparse: bool
+) -> None:
+    calls = [append(1, 0, at=10), certain(2, at=1, until=until)]
+    fits = until >= 10 - error_ns
+    expected = [] if fits else [("unplaced-append", 2, -1, -1, 0)]
+    assert found(calls, sparse=sparse, clock_error_ns=error_ns) == expected
+
+
+@pytest.mark.parametrize("until", [9, 10])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_an_append_cannot_be_in_a_hole_behind_one_that_was_sent_after_its_response(
+    until: int, sparse: bool
+) -> None:
+    calls = [append(1, 0, at=10), append(3, 2, at=20), certain(2, at=1, until=until)]
+    assert found(calls, sparse=sparse) == (
+        [] if until == 10 else [("unplaced-append", 2, 1, -1, 0)]
+    )
+
+
+@pytest.mark.parametrize("until", [4, 5])
+def test_a_log_end_shows_less_than_an_append(until: int) -> None:
+    """The log ended at 0 when op 3 was sent. Op 2 had been acknowledged before, or it was in flight."""
+    calls = [certain(2, at=1, until=until), latest(3, 0, at=5)]
+    assert found(calls) == ([] if until == 5 else [("unplaced-below-end", 2, -1, -1, 0)])
+
+
+@pytest.mark.parametrize("until", [4, 5])
+def test_a_log_end_below_a_hole_shows_less_than_an_append(until: int) -> None:
+    """The hole is at offset 1. The log ended at 1 when op 3 was sent."""
+    calls = [append(1, 0, at=1), append(4, 2, at=20), certain(2, at=1, until=until)]
+    calls += [latest(3, 1, at=5)]
+    assert found(calls) == ([] if until == 5 else [("unplaced-below-end", 2, 1, -1, 0)])
+
+
+def test_the_append_that_was_acknowledged_first_goes_first() -> None:
+    """Op 2 was acknowledged before op 1 was sent: it is at offset 0, and op 3 behind op 1."""
+    calls = [certain(3, at=1, until=30), certain(2, at=2, until=8), append(1, 1, at=20)]
+    assert found(calls) == []
+    calls += [append(4, 2, at=40)]
+    assert found(calls) == [("unplaced-append", 3, -1, -1, 0)]
+    assert found([*calls, append(5, 4, at=50)]) == [("unplaced-append", 3, 3, -1, 0)]
+
+
+def test_what_is_sent_too_late_for_a_hole_leaves_it_empty() -> None:
+    """Op 2 was sent at 30; the hole at offset 0 was filled by 6. In a sparse log it may stay empty."""
+    calls = [append(1, 1, at=5), certain(2, at=30, until=31)]
+    assert found(calls) == [("hole-before-append", -1, 0, 1, 1)]
+    assert found(calls, sparse=True) == []
+    assert found([append(1, 1, at=5), certain(2, at=6, until=31)]) == []
+
+
+def test_an_append_of_unknown_outcome_may_be_dropped() -> None:
+    """Only op 2 must be somewhere, and it is in the hole."""
+    calls = [append(1, 1, at=10), certain(2, at=1, until=2), unknown(3, at=0)]
+    assert found(calls) == []
+    assert found([append(1, 0, at=10), unknown(3, at=0)]) == []
+
+
+def test_what_a_read_skipped_in_a_sparse_log_stays_empty() -> None:
+    """Offset 1 is the only hole before op 3; a read skipped it."""
+    calls = [append(1, 0, at=1), append(3, 2, at=20), certain(2, at=1, until=9)]
+    assert found(calls, sparse=True) == []
+    skipping = Call(
+        op=5, kind="poll", process=9, inv=40, res=41, position=0, records=((0, 1), (2, 3))
+    )
+    assert found([*calls, skipping], sparse=True) == [("unplaced-append", 2, -1, -1, 0)]
+    assert found([*calls, read(5, 40, 1)], sparse=True) == []
