@@ -30,6 +30,7 @@ from harness.cli.commands import (
     explain,
     gc,
     image,
+    new,
     nightly,
     replay,
     report,
@@ -50,6 +51,7 @@ from results.text import plain
 
 COMMANDS = (
     reproduce,
+    new,
     run,
     replay,
     check,
