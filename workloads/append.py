@@ -50,14 +50,18 @@ class AppendConfig:
     """Settings of the workload; rates are totals over all processes and partitions.
 
     Attributes:
-        processes: Concurrent processes.
-        appends_per_s, polls_per_s, latests_per_s: Mean rates while operations are quick; a process that
-            waits for a response falls behind and does not catch up.
+        processes: How many processes work at the same time.
+        appends_per_s: Mean rate of appends while operations are quick; a process that waits for a response falls
+            behind and does not catch up.
+        polls_per_s: Mean rate of polls, likewise.
+        latests_per_s: Mean rate of requests for the log end, likewise.
         acks: Drawn from for every append: "all", "1" or "0". A word that occurs twice is twice as likely.
-        client: Which kind of client connects to the cluster (`workloads.registry.CLIENTS`).
-        request_timeout_ms: Client side; also the produce request's own timeout.
-        connect_timeout_ms: After which a connection attempt is given up.
-        poll_max_bytes, poll_max_wait_ms: As in Fetch.
+        client: Which kind of client connects to the cluster: "native", "confluent", "java", or what another
+            package provides. Only "native" runs in the simulation.
+        request_timeout_ms: How long a client waits for a response; also the produce request's own timeout.
+        connect_timeout_ms: How long a client waits for a connection.
+        poll_max_bytes: Largest size of a fetch response.
+        poll_max_wait_ms: How long a fetch at the log end waits for records.
         fetches_per_poll_max: How many fetches a poll may consist of; the number is drawn for every poll.
 
     Raises:

@@ -170,7 +170,9 @@ def _run(
             raise HarnessFailure(f"{failure}; to continue, run: {command}") from None
         path = build_compare_report(directory / "compare.html", result)
         if options.json:
-            print_json({**result, "report": str(path)})
+            errors = sum(arm["errors"] for arm in result["arms"])
+            failed = f"{errors} of the runs ended in an error" if errors else None
+            print_json({**result, "report": str(path), "error": failed})
         else:
             stored = _stored_parts(result, directory)
             show(*campaign_parts(result), *stored, line(f"report: {path}"))

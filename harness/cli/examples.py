@@ -10,6 +10,7 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
         "reproduce last-replica-standing --profile kafka-4.0",
         "reproduce kafka-bug --variant B-31 --on local --attempts 5",
     ),
+    "new": ("new my-experiment", "new groups --workload consumer-group"),
     "run": ("run examples/power-cuts.toml --seed 7", "run my.toml --on docker --quiet --json"),
     "replay": ("replay latest", "replay latest --on docker --attempts 10"),
     "check": ("check latest --selftest", "check history.edn --model cas-register"),

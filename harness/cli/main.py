@@ -1,8 +1,9 @@
 """Parses a command line, runs the command, and turns whatever happens into an exit code.
 
-Results go to standard output (text, or one JSON object with --json), progress to standard error. Exit codes are
-an interface: 0 valid, 1 invalid, 2 unknown, 254 usage, 255 harness failure. Every error that a user can cause is
-one sentence. SIGTERM does what SIGINT does: the command removes what it made and ends with 255.
+Results go to standard output (text, or one JSON object with --json, also if the command fails), progress and
+errors to standard error. Exit codes are an interface: 0 valid, 1 invalid, 2 unknown, 254 usage, 255 harness
+failure. Every error that a user can cause is one sentence. SIGTERM does what SIGINT does: the command removes what
+it made and ends with 255.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from harness.cli.commands import (
     explain,
     gc,
     image,
+    new,
     nightly,
     replay,
     report,
@@ -44,12 +46,14 @@ from harness.cli.commands import (
 from harness.cli.commands import help as help_command
 from harness.cli.commands import list as list_runs
 from harness.cli.examples import examples_of
-from harness.cli.options import GLOBAL_FLAGS, GLOBAL_OPTIONS, CommandParser
+from harness.cli.options import GLOBAL_FLAGS, GLOBAL_OPTIONS, JSON_FLAG, CommandParser
+from harness.cli.output import print_envelope
 from harness.errors import HarnessError, HarnessFailure
 from results.text import plain
 
 COMMANDS = (
     reproduce,
+    new,
     run,
     replay,
     check,
@@ -126,51 +130,78 @@ def _terminated(_: int, frame: FrameType | None) -> None:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
     parser = build_parser()
     try:
-        words = list(sys.argv[1:] if arguments is None else arguments)
-        options, unknown = parser.parse_known_args(_global_options_last(parser, words))
-        if unknown:
-            chosen: CommandParser = getattr(options, "parser", parser)
-            chosen.refuse_unknown(unknown)
-        if not hasattr(options, "action"):
-            options_parser: CommandParser = getattr(options, "parser", parser)
-            options_parser.print_help()
-            return exit_codes.USAGE
-        code = int(options.action(options))
-        sys.stdout.flush()
-        return code
-    except HarnessError as error:
-        _complain(str(error))
-        return exit_codes.USAGE
-    except HarnessFailure as error:
-        _complain(f"harness failure: {error}")
-        return exit_codes.FAILURE
-    except KeyboardInterrupt:
-        _complain("interrupted")
-        # Under `python -m`, Python exits with 130 after a KeyboardInterrupt that passed through exec(), even if it
-        # was caught (dataclasses call exec). Another call of exec() clears that state.
-        exec("")
-        return exit_codes.FAILURE
+        code, error = _attempt(parser, words)
+        if error is not None:
+            _complain(error)
+        if JSON_FLAG in words:
+            print_envelope(_command_of(parser, words), code, error)
     except BrokenPipeError:
         # The reader has exited (`laststand list | head`). Without this, Python reports the error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exit_codes.FAILURE
+    return code
+
+
+def _attempt(parser: CommandParser, words: list[str]) -> tuple[int, str | None]:
+    """Runs a command; returns its exit code, and why it failed, in one sentence."""
+    try:
+        return _run(parser, words), None
+    except HarnessError as error:
+        return exit_codes.USAGE, str(error)
+    except HarnessFailure as error:
+        return exit_codes.FAILURE, f"harness failure: {error}"
+    except KeyboardInterrupt:
+        # Under `python -m`, Python exits with 130 after a KeyboardInterrupt that passed through exec(), even if it
+        # was caught (dataclasses call exec). Another call of exec() clears that state.
+        exec("")
+        return exit_codes.FAILURE, "interrupted"
+    except BrokenPipeError:
+        raise
     except Exception as error:
-        return _failure(error)
+        return exit_codes.FAILURE, _failure(error)
+
+
+def _run(parser: CommandParser, words: list[str]) -> int:
+    options, unknown = parser.parse_known_args(_global_options_last(parser, words))
+    if unknown:
+        chosen: CommandParser = getattr(options, "parser", parser)
+        chosen.refuse_unknown(unknown)
+    if not hasattr(options, "action"):
+        options_parser: CommandParser = getattr(options, "parser", parser)
+        options_parser.print_help()
+        return exit_codes.USAGE
+    code = int(options.action(options))
+    sys.stdout.flush()
+    return code
+
+
+def _command_of(parser: CommandParser, words: list[str]) -> str:
+    """Returns the words of the command in a command line, whatever else is wrong with it; "" if there is none."""
+    _, rest = _split_front(words)
+    command: list[str] = []
+    while rest and parser.has_subcommand(rest[0]):
+        command.append(rest.pop(0))
+        parser = parser.subcommand(command[-1])
+    return " ".join(command)
+
+
+def _split_front(words: list[str]) -> tuple[list[str], list[str]]:
+    """Returns the global options in front of the command, and the rest."""
+    front: list[str] = []
+    rest = list(words)
+    while rest and (rest[0] in GLOBAL_FLAGS or rest[0].partition("=")[0] in GLOBAL_OPTIONS):
+        takes_next = rest[0] in GLOBAL_OPTIONS
+        front += rest[: 1 + takes_next]
+        del rest[: 1 + takes_next]
+    return front, rest
 
 
 def _global_options_last(parser: CommandParser, words: list[str]) -> list[str]:
     """Returns the command line with the options in front of the command behind it, as its parser expects."""
-    front: list[str] = []
-    rest = list(words)
-    while rest:
-        if rest[0] in GLOBAL_FLAGS or rest[0].partition("=")[0] in GLOBAL_OPTIONS:
-            takes_next = rest[0] in GLOBAL_OPTIONS
-            front += rest[: 1 + takes_next]
-            del rest[: 1 + takes_next]
-        else:
-            break
+    front, rest = _split_front(words)
     command: list[str] = []
     while rest and parser.has_subcommand(rest[0]):
         parser = parser.subcommand(rest[0])
@@ -220,8 +251,8 @@ def _complain(sentence: str) -> None:
     print(f"laststand: {plain(' '.join(sentence.splitlines()))}", file=sys.stderr)
 
 
-def _failure(error: Exception) -> int:
-    """Reports an unexpected error in one line; its traceback goes to a file."""
+def _failure(error: Exception) -> str:
+    """Returns an unexpected error in one line; its traceback goes to a file."""
     import tempfile
     import traceback
 
@@ -229,5 +260,4 @@ def _failure(error: Exception) -> int:
         "w", prefix="laststand-", suffix=".traceback", delete=False, encoding="utf-8"
     ) as file:
         traceback.print_exc(file=file)
-    _complain(f"harness failure: {type(error).__name__}: {error} (traceback in {file.name})")
-    return exit_codes.FAILURE
+    return f"harness failure: {type(error).__name__}: {error} (traceback in {file.name})"

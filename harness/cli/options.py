@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 HELP_WIDTH = 78
 """Columns of a description. argparse wraps everything else, but would wrap the examples too."""
 
-GLOBAL_FLAGS = ("--json", "--quiet")
+JSON_FLAG = "--json"
+GLOBAL_FLAGS = (JSON_FLAG, "--quiet")
 GLOBAL_OPTIONS = ("--results",)
 """Options that may come before the command, too; those of the second tuple take a value."""
 
@@ -97,8 +98,10 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def _did_you_mean(wrong: str, known: list[str]) -> str:
-    near = get_close_matches(wrong, known, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    near = get_close_matches(wrong, known)
+    # Letters in the wrong order are the likeliest mistake.
+    swapped = [one for one in near if sorted(one) == sorted(wrong)]
+    return f"; did you mean {(swapped or near)[0]}?" if near else ""
 
 
 def add_command(
@@ -122,7 +125,9 @@ def add_command(
     )
     parser.epilog = examples_of(parser.prog)
     parser.set_defaults(action=action, parser=parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    parser.add_argument(
+        JSON_FLAG, action="store_true", help="print one JSON object instead of text"
+    )
     parser.add_argument("--quiet", action="store_true", help="print no progress on standard error")
     if stores_runs:
         parser.add_argument(

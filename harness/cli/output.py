@@ -1,17 +1,51 @@
-"""Writes results to standard output: JSON, or text that suits a terminal or a file."""
+"""Writes results to standard output: JSON in an envelope, or text that suits a terminal or a file.
+
+With --json every command prints one object, also when it fails. It has the keys of `ENVELOPE`, and those of its
+result, if there is one (`harness.cli.output_schema`).
+"""
 
 import json
 import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 
-def print_json(data: Any) -> None:
-    """Prints one JSON object on one line, keys sorted."""
-    print(json.dumps(data, sort_keys=True, default=str))
+SCHEMA = "laststand-output-1"
+"""Changes when a key of the envelope is removed or gets another meaning."""
+
+ENVELOPE = ("schema", "command", "exit_code", "error")
+"""Keys that every JSON output has; a result may only have an `error` of its own, which explains its exit code."""
+
+_result: dict[str, Any] = {}
+
+
+def print_json(result: Mapping[str, Any]) -> None:
+    """Prints the result of the command as JSON in its envelope, when the command ends."""
+    _result.clear()
+    _result.update(result)
+
+
+def print_envelope(command: str, exit_code: int, error: str | None) -> None:
+    """Prints the result of a command that has ended as one line with keys in order, and forgets it.
+
+    Args:
+        command: Its words, for example "cluster up"; "" if there is no such command.
+        exit_code: Its exit code.
+        error: Why it failed, in one sentence; None if it did not, or if the result has the reason.
+    """
+    envelope = {
+        "schema": SCHEMA,
+        "command": command,
+        "exit_code": exit_code,
+        "error": error or _result.get("error") or None,
+    }
+    text = json.dumps({**_result, **envelope}, sort_keys=True, default=str)
+    _result.clear()
+    print(text, flush=True)
 
 
 def show(*parts: "RenderableType") -> None:

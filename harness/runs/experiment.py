@@ -8,7 +8,7 @@ that is ignored is a fault that was never injected.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta
 
@@ -41,6 +41,17 @@ Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
 
 
+def _one_of(words: Iterable[str]) -> Meta:
+    """Returns what names the choices in the JSON Schema; `__post_init__` checks them, with suggestions."""
+    return Meta(extra_json_schema={"enum": list(words)})
+
+
+EnvironmentName: TypeAlias = Annotated[str, _one_of(ENVIRONMENTS)]
+WeatherName: TypeAlias = Annotated[str, _one_of(WEATHERS)]
+DiskName: TypeAlias = Annotated[str, _one_of(DISKS)]
+FamilyName: TypeAlias = Annotated[str, _one_of((*FAMILIES, ADMIN, LOG_DIR))]
+
+
 def check_choice(kind: str, value: str, known: Iterable[str]) -> None:
     """Raises `UsageError` unless a value is among the known ones; `kind` is what it is, for the message."""
     if value not in known:
@@ -52,11 +63,13 @@ class ClusterConfig:
     """How many nodes, and the broker settings that experiments vary.
 
     Attributes:
-        brokers: Numbered from 1.
-        controllers: Numbered from 11, so that a node id belongs to one node.
+        brokers: How many brokers: b1, b2 and so on.
+        controllers: How many controllers: c11, c12 and so on, so that a node id belongs to one node.
         log_dirs: Log directories of each broker, for systems whose brokers can have several.
-        segment_bytes, flush_messages: As in Kafka.
-        unclean_leader_election: `unclean.leader.election.enable`.
+        segment_bytes: Kafka's `log.segment.bytes`: a segment file is closed at this size.
+        flush_messages: Kafka's `log.flush.interval.messages`: fsync after so many records; practically never by
+            default.
+        unclean_leader_election: Kafka's `unclean.leader.election.enable`: a replica outside of the ISR may lead.
         disk: What a power cut leaves: of "ext4", of "xfs", or all that POSIX allows ("posix-strict").
     """
 
@@ -66,7 +79,7 @@ class ClusterConfig:
     segment_bytes: Positive = 1 << 30
     flush_messages: Positive = 2**53
     unclean_leader_election: bool = False
-    disk: str = "ext4"
+    disk: DiskName = "ext4"
 
     def __post_init__(self) -> None:
         """Checks the name of the disk."""
@@ -78,10 +91,11 @@ class TopicConfig:
     """The topics under test. Assignments are round robin, so broker 1 leads partition 0 of the first topic first.
 
     Attributes:
-        name: Of the topic; of several topics, what their names begin with: "t" gives t1, t2 and t3.
+        name: Name of the topic; of several topics, what their names begin with: "t" gives t1, t2 and t3.
         count: How many topics there are. All have the same settings.
-        partitions: Of each topic.
-        replication_factor, min_insync_replicas: As in Kafka.
+        partitions: How many partitions each topic has.
+        replication_factor: How many brokers have each partition; at most the number of brokers.
+        min_insync_replicas: Kafka's `min.insync.replicas`: an append with acks=all needs so many in-sync replicas.
     """
 
     name: str = "t"
@@ -121,11 +135,15 @@ class NemesisConfig:
     """Random faults: which families, and their rhythm. No families: no random faults.
 
     Attributes:
-        faults: Enabled families. A seed uses a random part of them, or with `every_family` all.
-        gap_ms, hold_ms, step_ms: Mean times; see `nemesis.schedule.Rhythm`.
+        faults: Enabled families, that is kinds of random faults; none: no random faults. A seed uses a random part
+            of them.
+        every_family: A seed uses all enabled families.
+        gap_ms: Mean quiet time between bursts of faults.
+        hold_ms: Mean time that one fault lasts.
+        step_ms: Mean time between the faults of one burst.
     """
 
-    faults: tuple[str, ...] = ()
+    faults: tuple[FamilyName, ...] = ()
     every_family: bool = False
     gap_ms: Positive = 1500
     hold_ms: Positive = 2500
@@ -146,8 +164,9 @@ class Experiment:
     """A fully resolved experiment.
 
     Attributes:
-        name: Folder of its runs.
-        system: The system under test, by name (`harness.systems.registry`).
+        name: Name of the experiment, and of the folder of its runs.
+        system: The system under test: "reference", "apache-kafka", or what another package provides; a version may
+            follow, as in "apache-kafka:4.1.2".
         version: Which version of the system's program, for a system that has several; "" is its default.
         on: The environment: "simulation", "local" (processes on this machine), "docker" (containers) or "ssh"
             (hosts).
@@ -163,12 +182,14 @@ class Experiment:
         recovery_max_ms: How long a partition may take after the last fault in force was healed until appends and
             polls succeed (anomaly `slow-recovery`); 0 for no limit.
         scenario: Name of a scripted scenario ("last-replica-standing:V3b"); it replaces workload and schedule.
-        inventory: The hosts, for "ssh": path of a TOML file (`harness.environments.hosts.inventory`).
-        workload_name: The workload, by name (`workloads.registry`); in TOML the key `name` of the table
-            `[workload]`.
-        workload: Its settings.
+        inventory: The hosts, for "ssh": path of a TOML file.
+        workload_name: Which workload: "append", "consumer-group", or what another package provides.
+        cluster: How many nodes, and the broker settings that experiments vary.
+        topic: The topics under test. Broker 1 leads partition 0 of the first topic at first.
+        workload: What clients do; its settings depend on its name. Rates are totals over all processes.
+        nemesis: Random faults.
         schedule: Explicit faults; they replace those of `nemesis`.
-        disabled_rules: Rules of the system that are switched off on purpose.
+        disabled_rules: Rules of the reference system that are switched off on purpose (docs/rules.md).
         features: Levels of a version's features that differ from its defaults, by name.
         properties: Settings of the system's nodes under the system's own names, which win over all others.
         sim_wire: Send every simulated message through the codec.
@@ -183,10 +204,10 @@ class Experiment:
     name: str = "experiment"
     system: str = REFERENCE
     version: str = ""
-    on: str = DEFAULT
+    on: EnvironmentName = DEFAULT
     profile: str = ""
     timings: str = "fast"
-    weather: str = "light"
+    weather: WeatherName = "light"
     time_scale: Annotated[float, Meta(ge=0, le=1000)] = 0.0
     duration_ms: Positive = 10000
     final_phase_ms: Positive = 60000

@@ -26,6 +26,7 @@ from harness.runs.experiment import (
     TopicConfig,
     given,
 )
+from harness.runs.key_descriptions import describe_keys
 from harness.systems.registry import REFERENCE, SYSTEMS
 from nemesis.fault import Fault, fault_from_json
 from nemesis.faults import FAULT_NAMES
@@ -192,40 +193,37 @@ def _with_elr(experiment: Experiment, value: str) -> Experiment:
 
 def json_schema() -> dict[str, Any]:
     """Returns the JSON Schema of an experiment file; the settings of third-party workloads are left open."""
-    (known,), components = msgspec.json.schema_components(
-        [Experiment], schema_hook=_schema_hook, ref_template="#/$defs/{name}"
-    )
-    name = str(known["$ref"]).rpartition("/")[2]
-    root = components.pop(name)
+    _, root, components = _schema_of(Experiment)
     properties = root["properties"]
-    del properties["workload_name"]
+    workload_name_key = properties.pop("workload_name")
     workloads = []
     for workload_name in WORKLOADS.built_in:
-        (reference,), more = msgspec.json.schema_components(
-            [WORKLOADS.get(workload_name).config],
-            schema_hook=_schema_hook,
-            ref_template="#/$defs/{name}",
-        )
-        components |= more
-        table = components[str(reference["$ref"]).rpartition("/")[2]]
-        table["properties"] = {NAME_KEY: {"const": workload_name}, **table["properties"]}
+        reference, table, more = _schema_of(WORKLOADS.get(workload_name).config)
+        components |= {**more, reference.rpartition("/")[2]: table}
+        name_key = {"const": workload_name, "description": workload_name_key["description"]}
+        table["properties"] = {NAME_KEY: name_key, **table["properties"]}
         table["additionalProperties"] = False
         if workload_name != APPEND.name:
             table["required"] = [NAME_KEY]
-        workloads.append(reference)
+        workloads.append({"$ref": reference})
     others = {
         "type": "object",
         "properties": {NAME_KEY: {"not": {"enum": list(WORKLOADS.built_in)}}},
         "required": [NAME_KEY],
     }
-    properties["workload"] = {"anyOf": [*workloads, others]}
+    properties["workload"] = {
+        "description": properties["workload"]["description"],
+        "anyOf": [*workloads, others],
+    }
     for kind in (*TABLES.values(), Fault):
-        components[kind.__name__]["additionalProperties"] = False
+        component = components[kind.__name__]
+        component["additionalProperties"] = False
+        _describe(component["properties"], kind)
     fault = components[Fault.__name__]
     del fault["properties"]["is_drawn"]
-    fault["properties"]["fault"] = {"enum": list(FAULT_NAMES)}
+    fault["properties"]["fault"]["enum"] = list(FAULT_NAMES)
     fault["required"] = ["fault"]
-    for item in (root, *components.values()):
+    for item in components.values():
         # Class docstrings describe code, not keys of a file.
         item.pop("description", None)
         item.pop("title", None)
@@ -236,6 +234,32 @@ def json_schema() -> dict[str, Any]:
         "additionalProperties": False,
         "$defs": components,
     }
+
+
+def properties_of(kind: type[Any]) -> dict[str, Any]:
+    """Returns the keys of a class in a JSON Schema: description, type, bounds, choices and default of each."""
+    properties: dict[str, Any] = _schema_of(kind)[1]["properties"]
+    return properties
+
+
+def _schema_of(kind: type[Any]) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Returns the reference to a class, its schema with described keys, and the schemas that it refers to."""
+    (known,), components = msgspec.json.schema_components(
+        [kind], schema_hook=_schema_hook, ref_template="#/$defs/{name}"
+    )
+    reference = str(known["$ref"])
+    schema = components.pop(reference.rpartition("/")[2])
+    # The class docstring describes code, not keys of a file.
+    schema = {key: value for key, value in schema.items() if key not in ("description", "title")}
+    _describe(schema["properties"], kind)
+    return reference, schema, components
+
+
+def _describe(properties: dict[str, Any], kind: type[Any]) -> None:
+    """Adds the descriptions of a class's keys, in front."""
+    for key, description in describe_keys(kind).items():
+        if key in properties:
+            properties[key] = {"description": description, **properties[key]}
 
 
 def _schema_hook(kind: type[Any]) -> dict[str, Any]:

@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from harness.cli.main import main
+from harness.cli.output import ENVELOPE
+from harness.cli.output_schema import json_schema
 
 USAGE = 254
+_VALIDATOR = Draft202012Validator(json_schema())
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +25,20 @@ class Outcome:
     err: str
 
     @property
-    def data(self) -> dict[str, Any]:
-        """The one JSON object on standard output."""
+    def envelope(self) -> dict[str, Any]:
+        """The one JSON object on standard output, which agrees with the published schema."""
         lines = self.out.splitlines()
         assert len(lines) == 1, "exactly one line"
         data = json.loads(lines[0])
+        _VALIDATOR.validate(data)
+        assert data["exit_code"] == self.code
         assert isinstance(data, dict)
         return data
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The result on standard output without its envelope."""
+        return {key: value for key, value in self.envelope.items() if key not in ENVELOPE}
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> Outcome:
@@ -42,7 +53,11 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     """Runs a command that must be refused; returns the sentence with the reason."""
     outcome = call(capsys, *arguments)
     assert outcome.code == USAGE, outcome
-    assert outcome.out == ""
+    if "--json" in arguments:
+        assert outcome.envelope["error"] == outcome.err.rstrip("\n").removeprefix("laststand: ")
+        assert outcome.data == {}
+    else:
+        assert outcome.out == ""
     assert "Traceback" not in outcome.err
     lines = outcome.err.splitlines()
     assert len(lines) == 1, outcome.err

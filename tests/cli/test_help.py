@@ -54,7 +54,7 @@ def test_help_prints_what_the_option_prints(
             call(capsys, *words, "--help")
         assert (outcome.code, exit_.value.code) == (0, 0)
         assert outcome.out == capsys.readouterr().out
-    assert call(capsys, "help", "run", "--json").data["command"] == "laststand run"
+    assert call(capsys, "help", "run", "--json").data["of"] == "laststand run"
     assert "no command 'frob'" in refused(capsys, "help", "frob")
 
 

@@ -178,15 +178,16 @@ def status(options: argparse.Namespace) -> int:
 
     cluster = LocalCluster.attach(options.directory.resolve())
     data = cluster_status(cluster)
+    failed = ""
+    if data["unavailable"]:
+        failed = f"some values are unavailable: {', '.join(data['unavailable'])}"
     if options.json:
-        print_json(data)
+        print_json({**data, "error": failed})
     else:
         show(*_status_parts(data))
-    if not data["unavailable"]:
+    if not failed:
         return exit_codes.VALID
-    print(
-        f"laststand: some values are unavailable: {', '.join(data['unavailable'])}", file=sys.stderr
-    )
+    print(f"laststand: {failed}", file=sys.stderr)
     return exit_codes.FAILURE
 
 

@@ -42,10 +42,11 @@ def doctor(options: argparse.Namespace) -> int:
         from harness.cli.system_findings import examine_system
 
         findings += examine_system(options.system)
+    missing = [finding.name for finding in findings if not finding.is_good]
     if options.json:
-        print_json({"findings": [finding.to_json() for finding in findings]})
+        failed = f"not as it should be: {', '.join(missing)}" if missing else None
+        print_json({"findings": [finding.to_json() for finding in findings], "error": failed})
     else:
         rows = [finding.cells() for finding in findings]
         show(table(("state", "name", "text"), rows, header=False, folding={"text"}))
-    is_good = all(finding.is_good for finding in findings)
-    return exit_codes.VALID if is_good else exit_codes.FAILURE
+    return exit_codes.FAILURE if missing else exit_codes.VALID

@@ -23,7 +23,7 @@ def show_help(options: argparse.Namespace) -> int:
     for word in options.words:
         parser = parser.subcommand(word)
     if options.json:
-        print_json({"command": parser.prog, "help": parser.format_help()})
+        print_json({"of": parser.prog, "help": parser.format_help()})
     else:
         parser.print_help()
     return exit_codes.VALID

@@ -208,7 +208,7 @@ def _run(
 
     def interrupted(result: dict[str, Any]) -> None:
         if options.json:
-            print_json({**result, "interrupted": True, "resume": command})
+            print_json({**_without_schema(result), "interrupted": True, "resume": command})
         else:
             show(job_table(result))
         print(f"laststand: to continue, run: {command}", file=sys.stderr)
@@ -235,12 +235,19 @@ def _run(
         closed = _with_shrunk(closed, directory, workers.jobs, budget, progress)
         append_step_summary(directory)
         if options.json:
-            print_json({**closed, "directory": str(directory)})
+            is_failure = closed["exit_code"] == exit_codes.FAILURE
+            failed = closed["sentence"] if is_failure else None
+            print_json({**_without_schema(closed), "directory": str(directory), "error": failed})
         else:
             page = directory / PAGE_FILE
             show(job_table(result), line(""), *night_parts(closed), line(f"page: {page}"))
     code: int = closed["exit_code"]
     return code
+
+
+def _without_schema(result: dict[str, Any]) -> dict[str, Any]:
+    """Returns a result without the version of the file that it is stored in; the envelope has its own."""
+    return {key: value for key, value in result.items() if key != "schema"}
 
 
 def _with_shrunk(

@@ -112,7 +112,7 @@ def shrink(options: argparse.Namespace) -> int:
         files = RunFiles(directory)
         print_json(
             {
-                **data,
+                **{key: value for key, value in data.items() if key != "schema"},  # the file's
                 **confirmed,
                 "run": store.run_id(directory),
                 "directory": str(directory),
