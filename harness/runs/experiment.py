@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from harness.contracts.administration import MoveReplica
+from harness.contracts.space import Space
 from harness.contracts.system import (
     Administrable,
     Paced,
@@ -36,6 +37,7 @@ from workloads.registry import CLIENTS, WORKLOADS
 
 WEATHERS = ("calm", "light", "stormy")
 DISKS = ("ext4", "xfs", "posix-strict")
+ROUND_ROBIN, SHUFFLED = "round-robin", "shuffled"
 
 Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
@@ -75,13 +77,18 @@ class ClusterConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """The topics under test. Assignments are round robin, so broker 1 leads partition 0 of the first topic first.
+    """The topics under test.
 
     Attributes:
         name: Of the topic; of several topics, what their names begin with: "t" gives t1, t2 and t3.
         count: How many topics there are. All have the same settings.
         partitions: Of each topic.
         replication_factor, min_insync_replicas: As in Kafka.
+        assignment: "round-robin": broker 1 leads partition 0 of the first topic first; "shuffled": the seed draws
+            the replicas of every partition and their order.
+
+    Raises:
+        UsageError: The name or the assignment is wrong.
     """
 
     name: str = "t"
@@ -89,9 +96,11 @@ class TopicConfig:
     partitions: Annotated[int, Meta(ge=1, le=1000)] = 1
     replication_factor: Positive = 3
     min_insync_replicas: Positive = 2
+    assignment: str = ROUND_ROBIN
 
     def __post_init__(self) -> None:
-        """Checks the name."""
+        """Checks the name and the assignment."""
+        check_choice("assignment", self.assignment, (ROUND_ROBIN, SHUFFLED))
         # Kafka's rule for names; topics that begin with two underscores are Kafka's own.
         longest = self.names()[-1]
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", longest) or longest in (".", ".."):
@@ -168,6 +177,7 @@ class Experiment:
             `[workload]`.
         workload: Its settings.
         schedule: Explicit faults; they replace those of `nemesis`.
+        space: What each seed draws for keys of this experiment (`harness.runs.space`); empty once it is resolved.
         disabled_rules: Rules of the system that are switched off on purpose.
         features: Levels of a version's features that differ from its defaults, by name.
         properties: Settings of the system's nodes under the system's own names, which win over all others.
@@ -202,6 +212,7 @@ class Experiment:
     workload: WorkloadConfig = field(default_factory=AppendConfig)
     nemesis: NemesisConfig = NemesisConfig()
     schedule: tuple[Fault, ...] = ()
+    space: Space = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Checks everything that can be checked without a cluster."""
@@ -301,6 +312,10 @@ class Experiment:
             )
         if self.scenario:
             find_by_name(self.scenario)
+            if self.space:
+                raise UsageError(
+                    "a scripted scenario has a configuration of its own; leave 'space' out"
+                )
             if not environment.can_run_scenarios:
                 raise UsageError(
                     f"the scenario {self.scenario!r} cuts links and power, which is not possible "
