@@ -40,7 +40,8 @@ class Case:
     Attributes:
         id: The anomaly.
         is_weak: They rest on records acknowledged with acks=1 only that were never read.
-        is_excused: A lawful flagged election after the record was established chose a replica without it.
+        is_excused: A lawful flagged election after the record was established chose a replica without it, or one
+            replica could commit alone and faults destroyed it.
         expectations: What the run promises.
         is_undecided: That is possible, but an election that excuses nothing may have lost the record as well, or
             it is not known whether the election was lawful.
@@ -208,6 +209,18 @@ MATRIX: tuple[Row, ...] = (
         rule=(
             "an acknowledged commit stays committed, and a consumer group that commits what it processed receives"
             " every record below its committed offset at least once"
+        ),
+    ),
+    Row(
+        name="election without eligible leader replicas",
+        applies=lambda case: (
+            case.is_excused and not case.expectations.elr_on and case.id not in _NEVER_EXCUSED
+        ),
+        judgement=Judgement.EXCUSED,
+        rule=(
+            "after the record was established, a flagged (unclean) election chose a replica that did not have it,"
+            " or one replica could commit alone (min.insync.replicas was 1) and faults destroyed what every member"
+            " of the ISR had written"
         ),
     ),
     Row(

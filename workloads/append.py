@@ -41,6 +41,8 @@ FINAL_RETRY_MS = 50
 UNKNOWN_EPOCH = -1
 PROCESSES_MAX = 1000
 FETCHES_MAX = 100
+RECORD_BYTES_MAX = 1_000_000
+"""Larger records are refused: Kafka's default limit of a batch is 1 MiB."""
 ACKS = {"all": -1, "1": 1, "0": 0}
 """Acknowledgements as settings name them, and as the protocol does."""
 
@@ -63,6 +65,8 @@ class AppendConfig:
         poll_max_bytes: Largest size of a fetch response.
         poll_max_wait_ms: How long a fetch at the log end waits for records.
         fetches_per_poll_max: How many fetches a poll may consist of; the number is drawn for every poll.
+        record_bytes_max: Values are padded up to this size, each to a size that is drawn; 0 for values that are as
+            small as possible.
 
     Raises:
         UsageError: A setting makes no sense.
@@ -79,6 +83,7 @@ class AppendConfig:
     poll_max_bytes: int = 16384
     poll_max_wait_ms: int = 20
     fetches_per_poll_max: int = 1
+    record_bytes_max: int = 0
 
     def __post_init__(self) -> None:
         """Checks names and numbers."""
@@ -92,6 +97,10 @@ class AppendConfig:
         _check_range("connect_timeout_ms", self.connect_timeout_ms)
         _check_range("poll_max_bytes", self.poll_max_bytes)
         _check_range("fetches_per_poll_max", self.fetches_per_poll_max, FETCHES_MAX)
+        if not 0 <= self.record_bytes_max <= RECORD_BYTES_MAX:
+            raise UsageError(
+                f"workload.record_bytes_max is {self.record_bytes_max}; choose 0 to {RECORD_BYTES_MAX}"
+            )
         rates = (self.appends_per_s, self.polls_per_s, self.latests_per_s)
         if min(rates) < 0 or sum(rates) <= 0:
             raise UsageError("workload: at least one of the rates must be greater than 0")
@@ -205,6 +214,7 @@ class AppendProcess:
             op_index=op_index,
             topic=topic,
             partition=partition,
+            size=self._draw_size(),
         )
         completion = await self._client.append(topic, partition, key.encode(), value, acks)
         self._recorder.complete(op_index, completion)
@@ -212,6 +222,11 @@ class AppendProcess:
             self._process = self._ids.take()
             self._sequence = 0
         return completion
+
+    def _draw_size(self) -> int:
+        """Draws the size of a value; without the option it must not draw, or all other draws would move."""
+        most = self._config.record_bytes_max
+        return int(self._random.random() * (most + 1)) if most else 0
 
     async def poll(self, topic: str, partition: int, *, final: bool = False) -> Completion:
         """Polls from the process's position and records the operation."""

@@ -1,7 +1,8 @@
 """Self-describing values: a record names its writer, so that a phantom or misplaced one is a named anomaly.
 
 Layout, big-endian: magic "LSv1", run id u64, process i64, sequence i64, op index i64, partition i32,
-CRC-32C of topic name u32, CRC-32C of everything before it u32. The key is the record's Kafka key.
+CRC-32C of topic name u32, CRC-32C of everything before it u32. The key is the record's Kafka key. A padded value
+has the magic "LSv2", and zeros before the last checksum.
 """
 
 import struct
@@ -13,6 +14,7 @@ from harness.contracts.client import FetchedRecord, PollResult
 from harness.history.op import ReadRecord
 
 _MAGIC = b"LSv1"
+_PADDED_MAGIC = b"LSv2"
 _BODY = struct.Struct(">4sQqqqiI")
 _CHECKSUM = struct.Struct(">I")
 VALUE_SIZE_BYTES = _BODY.size + _CHECKSUM.size
@@ -24,10 +26,20 @@ def _topic_crc(topic: str) -> int:
 
 
 def encode_value(
-    *, run_id: int, process: int, sequence: int, op_index: int, topic: str, partition: int
+    *,
+    run_id: int,
+    process: int,
+    sequence: int,
+    op_index: int,
+    topic: str,
+    partition: int,
+    size: int = 0,
 ) -> bytes:
-    """Returns the payload of one append."""
-    body = _BODY.pack(_MAGIC, run_id, process, sequence, op_index, partition, _topic_crc(topic))
+    """Returns the payload of one append, padded if it would be smaller than `size` bytes."""
+    padding = size - VALUE_SIZE_BYTES
+    magic = _PADDED_MAGIC if padding > 0 else _MAGIC
+    body = _BODY.pack(magic, run_id, process, sequence, op_index, partition, _topic_crc(topic))
+    body += bytes(max(padding, 0))
     return body + _CHECKSUM.pack(crc32c.crc32c(body))
 
 
@@ -77,12 +89,7 @@ def _read(
     leader_epoch: int,
 ) -> ReadRecord:
     key = key_bytes.decode("utf-8", "replace")
-    intact = (
-        len(value) == VALUE_SIZE_BYTES
-        and value.startswith(_MAGIC)
-        and _CHECKSUM.unpack_from(value, _BODY.size)[0] == crc32c.crc32c(value[: _BODY.size])
-    )
-    if not intact:
+    if not _is_intact(value):
         return ReadRecord(
             offset=offset,
             value=-1,
@@ -106,4 +113,14 @@ def _read(
         sequence=sequence,
         key=key,
         leader_epoch=leader_epoch,
+    )
+
+
+def _is_intact(value: bytes) -> bool:
+    is_padded = len(value) > VALUE_SIZE_BYTES
+    return (
+        len(value) >= VALUE_SIZE_BYTES
+        and value.startswith(_PADDED_MAGIC if is_padded else _MAGIC)
+        and _CHECKSUM.unpack_from(value, len(value) - _CHECKSUM.size)[0]
+        == crc32c.crc32c(value[: -_CHECKSUM.size])
     )

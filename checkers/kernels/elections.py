@@ -36,10 +36,15 @@ it is lawful, and excuses what it lost and nothing else. If it is not flagged, a
 Neither does the rule apply after an administrator allowed unclean elections (`allows_unclean`), nor if one changed
 min ISR, replicas or feature levels between t0 and the election (`reconfigures`), which may erase the ELR.
 
+Without eligible leader replicas and with a min ISR of 1 one replica may commit alone, and what only it has is gone
+if a fault destroys it there. Such a loss is excused: since the record was established, min ISR was 1 and all
+members of the ISR had such a fault before the leader that lacks the record was elected, the leader included. If
+another replica was in the ISR, it has the record, and electing one without it breaks a promise.
+
 Source: `docs/variants.md`, "How a loss is judged"; KIP-966.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -73,6 +78,8 @@ class Election:
         until_ns: When the next leader epoch was committed; infinity if none was.
         log_end_offset: The elected replica's log end at that moment; None if logs were not recorded.
         reason: Why it is not lawful, or why that is undecided; empty otherwise.
+        alone_since_ns: Records established since then were on no replica but those whose data faults destroyed, as
+            min ISR 1 allows; infinity if there are none.
     """
 
     at_ns: int
@@ -85,15 +92,16 @@ class Election:
     until_ns: int = INF_NS
     log_end_offset: int | None = None
     reason: str = ""
+    alone_since_ns: int = INF_NS
 
     @property
     def excuses(self) -> bool:
-        """Whether what it lost is excused."""
+        """Whether all that it lost is excused."""
         return self.is_flagged and self.is_lawful and not self.is_undecided
 
     @property
     def may_excuse(self) -> bool:
-        """Whether what it lost is excused, as far as is known."""
+        """Whether all that it lost is excused, as far as is known."""
         return self.is_flagged and self.is_lawful
 
 
@@ -195,8 +203,24 @@ class Elections:
                 until_ns = next(later, INF_NS)
                 self.elections.append(self._election(row, isr, objection, until_ns))
             leader = row["leader"]
+        if not elr_on:
+            self.elections = self._with_destroyed(rows, faults)
         self.settled_end_offset = self._settled_end_offset(leader)
         """Log end of the last leader at the end of the run; None if logs were not recorded."""
+
+    def _with_destroyed(self, rows: list[dict[str, Any]], faults: pa.Table) -> list[Election]:
+        """Returns the elections, with what faults had destroyed before each of them."""
+        destroyed = _Destroyed(rows, faults, self.logs.node_of)
+        marked = []
+        since_ns = -INF_NS
+        for election in self.elections:
+            if not election.is_flagged:
+                alone_ns = destroyed.alone_since(election, since_ns)
+                election = replace(election, alone_since_ns=alone_ns)
+            marked.append(election)
+            if not self.logs or not self._is_without_effect(election):
+                since_ns = election.at_ns
+        return marked
 
     def _settled_end_offset(self, leader: int) -> int | None:
         if not self.logs:
@@ -224,7 +248,7 @@ class Elections:
     @property
     def can_excuse(self) -> bool:
         """Whether there is any election that excuses what it lost, or that may."""
-        return any(election.may_excuse for election in self.elections)
+        return any(e.may_excuse or e.alone_since_ns < INF_NS for e in self.elections)
 
     def epoch_ends(self, epochs: I64) -> I64:
         """Returns when the first election after each leader epoch was committed; infinity if there was none."""
@@ -278,7 +302,10 @@ class Elections:
             for e in self.elections
         ]
         found = np.maximum(found, -1)
-        return Fates(outcome=np.array([*outcomes, UNEXCUSED], dtype=np.int8)[found], election=found)
+        outcome = np.array([*outcomes, UNEXCUSED], dtype=np.int8)[found]
+        alone_ns = np.array([*(e.alone_since_ns for e in self.elections), INF_NS], dtype=np.int64)
+        outcome = np.maximum(outcome, _fate_alone(lost, alone_ns[found]))
+        return Fates(outcome=outcome, election=found)
 
     @cached_property
     def _events(self) -> tuple[tuple[int, Election], ...]:
@@ -325,7 +352,12 @@ class Elections:
                     is_older = np.maximum(lost.epoch, lost.low_epoch) < election.leader_epoch
                     may_be |= is_older & (lost.high_epoch == ANY_EPOCH) & before
             else:
-                is_not |= between
+                alone = _fate_alone(lost, np.full(len(first), election.alone_since_ns))
+                was_alone = between & (alone == EXCUSED)
+                first[was_alone & ~is_excused] = number
+                is_excused |= was_alone
+                may_be |= between & (alone == UNDECIDED)
+                is_not |= between & ~was_alone
                 if election.may_excuse:
                     first[between & (first < 0)] = number
                     may_be |= between
@@ -342,6 +374,14 @@ def _is_after(election: Election, lost: Claims) -> Bools:
         after |= lost.epoch >= 0
     is_older: Bools = after & (np.maximum(lost.epoch, lost.low_epoch) < election.leader_epoch)
     return is_older
+
+
+def _fate_alone(lost: Claims, alone_since_ns: I64) -> I8:
+    """Returns what becomes of records if those established since a moment were on destroyed replicas only."""
+    fate = np.where(lost.by_ns >= alone_since_ns, UNDECIDED, UNEXCUSED)
+    fate = np.where(lost.from_ns >= alone_since_ns, EXCUSED, fate)
+    # A record that was never established by anything known has no moment to compare.
+    return np.where(alone_since_ns == INF_NS, UNEXCUSED, fate).astype(np.int8)
 
 
 def _is_before(election: Election, until: Claims | None) -> Bools | bool:
@@ -367,6 +407,54 @@ class _Objection:
 
 
 _NO_OBJECTION = _Objection()
+
+
+class _Destroyed:
+    """Finds which records faults destroyed on every replica that had to have them.
+
+    Args:
+        rows: States of one partition, in order.
+        faults: Rows of the whole run.
+        node_of: Names of the nodes by the ids of their brokers.
+    """
+
+    def __init__(
+        self, rows: list[dict[str, Any]], faults: pa.Table, node_of: dict[int, str]
+    ) -> None:
+        self._rows = rows
+        self._node_of = node_of
+        self._faults = [
+            row for row in faults.to_pylist() if row["can_lose_data"] and row["resolved"]
+        ]
+
+    def alone_since(self, election: Election, since_ns: int) -> int:
+        """Returns since when records were only on replicas whose data was destroyed before an election.
+
+        Args:
+            election: An election.
+            since_ns: When the election before it was committed; faults before that one explain nothing.
+        """
+        hit = [f for f in self._faults if since_ns < f["invoked_ns"] <= election.at_ns]
+        nodes = {node for fault in hit for node in fault["resolved"]}
+        leader = self._node_of.get(election.leader, f"b{election.leader}")
+        return min(
+            (
+                self._all_among(nodes, fault["invoked_ns"])
+                for fault in hit
+                if leader in fault["resolved"]
+            ),
+            default=INF_NS,
+        )
+
+    def _all_among(self, nodes: set[str], at_ns: int) -> int:
+        """Returns since when, until a moment, one replica could commit alone and the ISR was among these nodes."""
+        since_ns = INF_NS
+        for row in reversed([row for row in self._rows if row["at_ns"] <= at_ns]):
+            isr = {self._node_of.get(one, f"b{one}") for one in row["isr"]}
+            if min(row["min_isr"], len(row["replicas"])) > 1 or not isr <= nodes:
+                break
+            since_ns = row["at_ns"]
+        return since_ns
 
 
 class _Requested:

@@ -203,4 +203,9 @@ def loss_sentence(finding: Finding, row: int, election: Election | None) -> str:
     end = election.log_end_offset
     log = "" if end is None else f" with log end {end}"
     objection = f" ({election.reason})" if election.reason else ""
+    if election.alone_since_ns < INF_NS:
+        objection = (
+            " (min ISR was 1, and faults destroyed what was established since"
+            f" {seconds(election.alone_since_ns)} on every member of the ISR)"
+        )
     return f"{text}; at {seconds(election.at_ns)} broker {election.leader} was elected{log}, {how}{objection}"

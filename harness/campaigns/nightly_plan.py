@@ -241,7 +241,9 @@ def _experiment(job: NightlyJob, scenario: str, profile: str | None, folder: Pat
     if scenario:
         return scenario_experiment(find_by_name(scenario), **changes)
     if isinstance(job.experiment, dict):
-        return experiments.from_data({"name": job.name, **job.experiment, **changes})
+        return experiments.check_space(
+            experiments.from_data({"name": job.name, **job.experiment, **changes})
+        )
     built_in = BUILT_IN / f"{job.experiment}.toml"
     path = built_in if built_in.is_file() else folder / job.experiment
     if not path.is_file() and "/" not in job.experiment and not path.suffix:

@@ -45,6 +45,7 @@ from harness.runs.experiment import Experiment
 from harness.runs.judge import judge_result
 from harness.runs.promises import promises_of
 from harness.runs.record import finish_run, record_run
+from harness.runs.resolved import resolve
 from harness.runs.result import RunResult
 from harness.runs.simulated import simulate
 from harness.scenarios import find_by_name
@@ -74,6 +75,7 @@ SUMMARY_KEYS = (
     "violations",
     "system",
     "on",
+    "drawn",
 )
 ROW_KEYS = (
     *SUMMARY_KEYS,
@@ -103,11 +105,12 @@ def run_seed(request: Mapping[str, Any]) -> dict[str, Any]:
         One row (`ROW_KEYS`).
     """
     began_s = time.perf_counter()
-    experiment = experiments.from_data(request["experiment"])
     seed = request["seed"]
+    experiment, drawn = resolve(experiments.from_data(request["experiment"]), seed)
     cpu_began_s = time.process_time()
     result = simulate(experiment, seed)
     cpu_s = time.process_time() - cpu_began_s
+    result.drawn = drawn
     try:
         verdict, summary = judge_result(experiment, seed, result)
     except Exception as error:
@@ -129,13 +132,12 @@ def run_real_seed(request: Mapping[str, Any]) -> dict[str, Any]:
     """Runs, stores and judges one seed in its real environment; an error becomes a row."""
     began_s, cpu_began_s = time.perf_counter(), time.process_time()
     try:
-        experiment = experiments.from_data(request["experiment"])
         seed = request["seed"]
+        planned = experiments.from_data(request["experiment"])
+        experiment, _ = resolve(planned, seed)
         folder, _, name = request["run"].partition("/")
         store = RunStore(Path(request["runs"]))
-        directory, result = record_run(
-            experiment, seed, store, now=parse_stamp(name), folder=folder
-        )
+        directory, result = record_run(planned, seed, store, now=parse_stamp(name), folder=folder)
         verdict, summary = judge_result(experiment, seed, result)
         finish_run(directory, store.run_id(directory), verdict)
     except (HarnessError, HarnessFailure) as error:
@@ -176,7 +178,7 @@ def run_real_seed_forked(request: Mapping[str, Any]) -> dict[str, Any]:
     on this machine and on hosts is removed here.
     """
     began_s = time.perf_counter()
-    experiment = experiments.from_data(request["experiment"])
+    experiment, _ = resolve(experiments.from_data(request["experiment"]), request["seed"])
     limit_s = request.get("limit_s") or hang_limit_s(experiment)
     # What a real run has recorded stays, so its error is only noted there, below.
     ended = run_in_child(
@@ -229,6 +231,7 @@ def failed_row(request: Mapping[str, Any], error: str) -> dict[str, Any]:
         "violations": [],
         "system": request["experiment"].get("system", REFERENCE),
         "on": request["experiment"].get("on", DEFAULT),
+        "drawn": {},
         "error": error,
         "not_stored": "",
         "outcome": "",

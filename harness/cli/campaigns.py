@@ -98,7 +98,7 @@ def _numbers_of(plan: "CampaignPlan") -> dict[str, int]:
 
 
 def _names_experiment(options: argparse.Namespace) -> bool:
-    names = ("experiment", "on", "hosts", "profile", "system")
+    names = ("experiment", "on", "hosts", "profile", "system", "space")
     return any(getattr(options, name, None) is not None for name in names)
 
 

@@ -201,6 +201,16 @@ def add_profile_option(parser: argparse.ArgumentParser, default: str) -> None:
     )
 
 
+def add_space_option(parser: argparse.ArgumentParser) -> None:
+    """Adds `--space`."""
+    parser.add_argument(
+        "--space",
+        metavar="SPACE",
+        help="draw the configuration of every seed: default (every key of the default space, also those that the"
+        " file sets) or none (default: the file's [space])",
+    )
+
+
 def add_single_run_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of commands that run one seed."""
     parser.add_argument(

@@ -12,6 +12,7 @@ from harness.contracts.administration import Action, ActionOutcome
 from harness.contracts.cluster import AddRow, Topic
 from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
+from harness.contracts.space import Space
 from harness.contracts.violation import Violation
 
 CLOCK_EVENT = "clock"
@@ -444,6 +445,21 @@ class HasRunProperties(Protocol):
     """
 
     run_properties: Mapping[str, str]
+
+
+@runtime_checkable
+class HasSpace(Protocol):
+    """What a system may have besides: settings of its own that every seed may draw (`harness.runs.space`)."""
+
+    def space(self, timings: str) -> Space:
+        """Returns what the default space adds for this system, by key of an experiment; most are properties.
+
+        Every combination must be possible.
+
+        Args:
+            timings: The set of timeouts around which it draws.
+        """
+        ...
 
 
 @runtime_checkable

@@ -113,6 +113,10 @@ was, the old leader could not have committed them.
 The first election that chose a replica without the record decides, unless a replica that has it is elected later.
 A leader that cuts its own log is never excused.
 
+With ELR off and a min ISR of 1, a record may be on one broker only. Its loss is excused, too, if faults destroyed
+it on every broker that was in the ISR since the record was established, because no other broker had to have it.
+In V1 and V6 another broker was in the ISR then, so they stay losses.
+
 Most other anomalies are conflicts of two records: at one offset, or in the wrong order. A conflict is excused if
 one of the two was lost excusably before the other one was established. The values of an offset are compared in the
 order in which they were established, each with the one before, so that no excused conflict hides another.

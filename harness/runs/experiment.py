@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeAlias
 from msgspec import Meta
 
 from harness.contracts.administration import MoveReplica
+from harness.contracts.space import Space
 from harness.contracts.system import (
     Administrable,
     Paced,
@@ -36,6 +37,7 @@ from workloads.registry import CLIENTS, WORKLOADS
 
 WEATHERS = ("calm", "light", "stormy")
 DISKS = ("ext4", "xfs", "posix-strict")
+ROUND_ROBIN, SHUFFLED = "round-robin", "shuffled"
 
 Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
@@ -88,7 +90,7 @@ class ClusterConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """The topics under test. Assignments are round robin, so broker 1 leads partition 0 of the first topic first.
+    """The topics under test.
 
     Attributes:
         name: Name of the topic; of several topics, what their names begin with: "t" gives t1, t2 and t3.
@@ -96,6 +98,11 @@ class TopicConfig:
         partitions: How many partitions each topic has.
         replication_factor: How many brokers have each partition; at most the number of brokers.
         min_insync_replicas: Kafka's `min.insync.replicas`: an append with acks=all needs so many in-sync replicas.
+        assignment: How replicas are placed: "round-robin": broker 1 leads partition 0 of the first topic first;
+            "shuffled": the seed draws the replicas of every partition and their order.
+
+    Raises:
+        UsageError: The name or the assignment is wrong.
     """
 
     name: str = "t"
@@ -103,9 +110,11 @@ class TopicConfig:
     partitions: Annotated[int, Meta(ge=1, le=1000)] = 1
     replication_factor: Positive = 3
     min_insync_replicas: Positive = 2
+    assignment: str = ROUND_ROBIN
 
     def __post_init__(self) -> None:
-        """Checks the name."""
+        """Checks the name and the assignment."""
+        check_choice("assignment", self.assignment, (ROUND_ROBIN, SHUFFLED))
         # Kafka's rule for names; topics that begin with two underscores are Kafka's own.
         longest = self.names()[-1]
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", longest) or longest in (".", ".."):
@@ -189,6 +198,8 @@ class Experiment:
         workload: What clients do; its settings depend on its name. Rates are totals over all processes.
         nemesis: Random faults.
         schedule: Explicit faults; they replace those of `nemesis`.
+        space: Choices and ranges from which each seed draws keys of this experiment
+            (docs/how-to/draw-configurations.md); empty once it is resolved.
         disabled_rules: Rules of the reference system that are switched off on purpose (docs/rules.md).
         features: Levels of a version's features that differ from its defaults, by name.
         properties: Settings of the system's nodes under the system's own names, which win over all others.
@@ -226,6 +237,7 @@ class Experiment:
     workload: WorkloadConfig = field(default_factory=AppendConfig)
     nemesis: NemesisConfig = NemesisConfig()
     schedule: tuple[Fault, ...] = ()
+    space: Space = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Checks everything that can be checked without a cluster."""
@@ -325,6 +337,10 @@ class Experiment:
             )
         if self.scenario:
             find_by_name(self.scenario)
+            if self.space:
+                raise UsageError(
+                    "a scripted scenario has a configuration of its own; leave 'space' out"
+                )
             if not environment.can_run_scenarios:
                 raise UsageError(
                     f"the scenario {self.scenario!r} cuts links and power, which is not possible "

@@ -8,7 +8,7 @@ import json
 import math
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ import tomli_w
 
 from harness.contracts.system import ElrSwitch, System, VersionedSystem
 from harness.contracts.workload import WorkloadConfig
+from harness.environments.registry import DEFAULT
 from harness.errors import UsageError
 from harness.names import unknown_name
 from harness.runs.experiment import (
@@ -24,9 +25,18 @@ from harness.runs.experiment import (
     Experiment,
     NemesisConfig,
     TopicConfig,
+    check_choice,
     given,
 )
 from harness.runs.key_descriptions import describe_keys
+from harness.runs.space import (
+    DEFAULT_KEY,
+    EVERY,
+    default_space,
+    extremes,
+    read_space,
+    space_to_data,
+)
 from harness.systems.registry import REFERENCE, SYSTEMS
 from nemesis.fault import Fault, fault_from_json
 from nemesis.faults import FAULT_NAMES
@@ -39,6 +49,9 @@ TABLES: dict[str, type[Any]] = {
     "nemesis": NemesisConfig,
 }
 """Tables of an experiment file whose keys are the fields of a class; `workload` and `schedule` are read apart."""
+
+SPACES = (DEFAULT_KEY, "none")
+"""What `--space` takes."""
 
 NAME_KEY = "name"
 CLIENT_KEY = "client"
@@ -76,22 +89,72 @@ def loads(
         raise UsageError(f"{origin} is not valid TOML: {error}") from None
     data.setdefault("name", default_name)
     try:
-        return from_data(_overridden(data, overrides))
+        return check_space(_not_drawn(from_data(_overridden(data, overrides)), overrides))
     except UsageError as error:
         raise UsageError(f"{origin}: {error}") from None
 
 
 def changed(experiment: Experiment, **overrides: Any) -> Experiment:
     """Returns the experiment with other top-level values, unless they are None; see `load`."""
-    return from_data(_overridden(to_data(experiment), overrides))
+    new = from_data(_overridden(to_data(experiment), overrides))
+    return check_space(_not_drawn(new, overrides))
 
 
 def _overridden(data: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     values = given(overrides)
     if "system" in values:
         _choose_system(data, {key: values.pop(key) for key in DECIDES_PROFILE if key in values})
+    word = values.pop("space", None)
+    if word is not None:
+        check_choice("space", word, SPACES)
+        data["space"] = {**data.get("space", {}), DEFAULT_KEY: EVERY} if word == DEFAULT_KEY else {}
     data.update(values)
     return data
+
+
+def _not_drawn(experiment: Experiment, overrides: Mapping[str, Any]) -> Experiment:
+    """Returns the experiment without draws of what the command line sets."""
+    drawn = {key: draws for key, draws in experiment.space.items() if overrides.get(key) is None}
+    return replace(experiment, space=drawn)
+
+
+def check_space(experiment: Experiment) -> Experiment:
+    """Returns the experiment if every seed can draw from its space.
+
+    Raises:
+        UsageError: A value of the space is wrong, or none is possible with other draws.
+    """
+    if experiment.space:
+        for drawn in extremes(experiment.space, to_data(experiment)):
+            with_drawn(experiment, drawn)
+    return experiment
+
+
+def with_drawn(experiment: Experiment, drawn: Mapping[str, Any]) -> Experiment:
+    """Returns the experiment with drawn values and without a space.
+
+    Args:
+        experiment: With a space.
+        drawn: Values by key, for example "topic.partitions".
+
+    Raises:
+        UsageError: The experiment cannot have such values.
+    """
+    data = to_data(experiment)
+    data["space"] = {}
+    for key, value in drawn.items():
+        table, _, rest = key.partition(".")
+        if not rest:
+            data[key] = value
+        elif table in data:
+            data[table] = {**data[table], rest: value}
+        if table == "features":
+            data["profile"] = ""
+    try:
+        return from_data(data)
+    except UsageError as error:
+        values = ", ".join(f"{key}={value}" for key, value in drawn.items())
+        raise UsageError(f"the space draws {values}: {error}") from None
 
 
 def from_data(data: Mapping[str, Any]) -> Experiment:
@@ -113,6 +176,8 @@ def from_data(data: Mapping[str, Any]) -> Experiment:
     values["workload_name"], values["workload"] = _workload(values.get("workload", {}), system)
     if "schedule" in values:
         values["schedule"] = _schedule(values["schedule"])
+    if "space" in values:
+        values["space"] = _space(values, data)
     scalars = {key: value for key, value in values.items() if key in _scalar_keys()}
     _check_numbers("experiment", scalars)
     for key, value in scalars.items():
@@ -133,7 +198,38 @@ def to_data(experiment: Experiment) -> dict[str, Any]:
         **msgspec.to_builtins(experiment.workload),
     }
     data["schedule"] = [fault.to_json() for fault in experiment.schedule]
+    data["space"] = space_to_data(experiment.space)
     return data
+
+
+def _space(values: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads the space; the default space becomes explicit here, because later every key is set."""
+    table = values["space"]
+    drawn = read_space(table)
+    word = table.get(DEFAULT_KEY, False)
+    if word not in (True, False, EVERY):
+        raise UsageError(
+            f'space.default is {json.dumps(word, default=str)}; use true, false or "{EVERY}"'
+        )
+    if not word:
+        return drawn
+    fixed = {
+        f"{name}.{key}"
+        for name, content in data.items()
+        if isinstance(content, Mapping)
+        for key in content
+    }
+    system = SYSTEMS.get(values["system"])
+    if isinstance(system, VersionedSystem):
+        system = system.of_version(values.get("version") or system.default_version, {})
+    default = default_space(
+        system,
+        environment=_convert("experiment.on", values.get("on", DEFAULT), str),
+        timings=_convert("experiment.timings", values.get("timings", "fast"), str),
+        workload=type(values["workload"]),
+        fixed=() if word == EVERY else {*fixed, *data},
+    )
+    return {**default, **drawn}
 
 
 def dumps(experiment: Experiment) -> str:
@@ -155,6 +251,7 @@ def vary(experiment: Experiment, key: str, value: str) -> Experiment:
     if key == ELR_KEY:
         return _with_elr(experiment, value)
     data = to_data(experiment)
+    data["space"] = {name: draws for name, draws in data["space"].items() if name != key}
     first, _, rest = key.partition(".")
     if first in OPEN_TABLES and rest:
         data[first][rest] = _parse_scalar(key, value, 0) if first == "features" else value
@@ -184,6 +281,7 @@ def _with_elr(experiment: Experiment, value: str) -> Experiment:
             f"the system {experiment.system!r} has no eligible leader replicas to switch; vary another key"
         )
     data = to_data(experiment)
+    data["space"].pop("profile", None)
     for key, new in system.elr_keys(experiment.profile, is_on=value == "on").items():
         data[key] = {**data[key], **new} if key in OPEN_TABLES else new
         if key in OPEN_TABLES:
@@ -215,6 +313,8 @@ def json_schema() -> dict[str, Any]:
         "description": properties["workload"]["description"],
         "anyOf": [*workloads, others],
     }
+    properties["space"] = {**properties["space"], **SPACE_SCHEMA}
+    components.pop("Range", None)
     for kind in (*TABLES.values(), Fault):
         component = components[kind.__name__]
         component["additionalProperties"] = False
@@ -234,6 +334,24 @@ def json_schema() -> dict[str, Any]:
         "additionalProperties": False,
         "$defs": components,
     }
+
+
+SPACE_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {DEFAULT_KEY: {"enum": [True, False, EVERY]}},
+    "additionalProperties": {
+        "anyOf": [
+            {"type": "array", "minItems": 1},
+            {
+                "type": "object",
+                "properties": {"from": {"type": "number"}, "to": {"type": "number"}},
+                "required": ["from", "to"],
+                "additionalProperties": False,
+            },
+        ]
+    },
+}
+"""The JSON Schema of the table `space`."""
 
 
 def properties_of(kind: type[Any]) -> dict[str, Any]:
@@ -269,7 +387,7 @@ def _schema_hook(kind: type[Any]) -> dict[str, Any]:
 
 
 def _scalar_keys() -> tuple[str, ...]:
-    apart = (*TABLES, *OPEN_TABLES, "workload", "workload_name", "schedule")
+    apart = (*TABLES, *OPEN_TABLES, "workload", "workload_name", "schedule", "space")
     return tuple(key for key in _keys(Experiment) if key not in apart)
 
 

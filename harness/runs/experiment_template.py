@@ -53,7 +53,7 @@ def template(name: str, workload: str = APPEND.name) -> str:
 def _lines(name: str, workload: str) -> Iterator[str]:
     yield from _comment(_INTRODUCTION.format(name=name))
     root = properties_of(Experiment)
-    apart = (*TABLES, *OPEN_TABLES, "workload_name", "workload", "schedule")
+    apart = (*TABLES, *OPEN_TABLES, "space", "workload_name", "workload", "schedule")
     top = {key: entry for key, entry in root.items() if key not in apart}
     yield from _settings(top, {"name": name, "on": root["on"]["default"], "duration_ms": 10_000})
     for key in OPEN_TABLES:
@@ -65,6 +65,7 @@ def _lines(name: str, workload: str) -> Iterator[str]:
     name_key = {NAME_KEY: {"description": root["workload_name"]["description"]}}
     yield from _table("workload", config, root, chosen, first=name_key)
     yield from _table("nemesis", TABLES["nemesis"], root, {"faults": FAULTS})
+    yield from ("", *_comment(root["space"]["description"]), "#[space]", "#default = false")
     yield from ("", *_comment(_SCHEDULE), "#[[schedule]]")
     for key, value in _EXAMPLE.to_json().items():
         yield f"#{_assignment(key, value)}"

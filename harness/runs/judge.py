@@ -90,6 +90,7 @@ def summarize(
         "version": experiment.version,
         "on": experiment.on,
         "environment": result.environment,
+        "drawn": dict(result.drawn),
     }
 
 

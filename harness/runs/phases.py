@@ -19,9 +19,10 @@ from harness.contracts.workload import Scriptable, Workload, WorkloadContext
 from harness.errors import UsageError
 from harness.history.op import Completion, ReadRecord
 from harness.history.writer import HistoryWriter
-from harness.runs.experiment import Experiment
+from harness.runs.experiment import SHUFFLED, Experiment, TopicConfig
 from harness.scenarios.outcome import STAYS_LEADERLESS
 from harness.scenarios.steps import Scenario, Story
+from harness.simulation.randomness import RandomTree
 from nemesis.driver import Nemesis
 from nemesis.fault import Fault
 
@@ -133,7 +134,7 @@ class Phases:
 
     Args:
         experiment: What to run.
-        seed: Written into every payload.
+        seed: Written into every payload; decides a shuffled assignment.
         cluster: Where.
         nemesis: Injects and heals the faults.
         history: Where operations go.
@@ -153,6 +154,7 @@ class Phases:
         progress: Progress,
     ) -> None:
         self._experiment = experiment
+        self._seed = seed
         self._cluster = cluster
         self._nemesis = nemesis
         self._progress = progress
@@ -301,25 +303,45 @@ class Phases:
                 metadata.unwatch(wake)
 
     async def _create_topic(self, number: int) -> None:
-        """Creates a topic with an explicit round-robin assignment: broker 1 leads partition 0 of the first one.
-
-        Every further topic begins one broker later, so that topics with few partitions have different leaders.
-        """
-        brokers = list(self._cluster.brokers.values())
         topic = Topic(
             name=self._topic.names()[number],
             min_insync_replicas=self._topic.min_insync_replicas,
-            assignments=tuple(
-                tuple(
-                    brokers[(number + index + place) % len(brokers)]
-                    for place in range(self._topic.replication_factor)
-                )
-                for index in range(self._topic.partitions)
+            assignments=assignments(
+                self._topic, number, tuple(self._cluster.brokers.values()), self._seed
             ),
         )
         host = self._cluster.client_host(self._cluster.harness_host)
         await self._experiment.system_under_test.create_topic(host, self._cluster.bootstrap, topic)
         self._cluster.topic_created(topic)
+
+
+def assignments(
+    topic: TopicConfig, number: int, brokers: Sequence[int], seed: int
+) -> tuple[tuple[int, ...], ...]:
+    """Returns the replicas of every partition of a topic, the preferred leader first.
+
+    Round robin, broker 1 leads partition 0 of the first topic. Every further topic begins one broker later, so
+    that topics with few partitions have different leaders.
+
+    Args:
+        topic: Settings of all topics.
+        number: Which of them, from 0.
+        brokers: Ids of all brokers.
+        seed: Of the run; it decides a shuffled assignment.
+    """
+    if topic.assignment == SHUFFLED:
+        stream = RandomTree(seed).stream("assignment", number)
+        return tuple(
+            tuple(stream.sample(list(brokers), topic.replication_factor))
+            for _ in range(topic.partitions)
+        )
+    return tuple(
+        tuple(
+            brokers[(number + index + place) % len(brokers)]
+            for place in range(topic.replication_factor)
+        )
+        for index in range(topic.partitions)
+    )
 
 
 async def _task_done(task: "asyncio.Task[Any]", here: asyncio.AbstractEventLoop) -> None:

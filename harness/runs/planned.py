@@ -54,6 +54,7 @@ def _deciding(experiment: Experiment) -> tuple[object, ...]:
         experiment.topic,
         experiment.cluster.brokers,
         experiment.cluster.controllers,
+        experiment.space,
     )
 
 

@@ -19,6 +19,7 @@ from harness.runs.experiment import Experiment
 from harness.runs.judge import summarize, verdict_summary
 from harness.runs.phases import Progress
 from harness.runs.replay import replay_data
+from harness.runs.resolved import resolve
 from harness.runs.result import RunResult
 from harness.runs.simulated import check_possible, simulate
 from results.history_files import write_tables
@@ -36,9 +37,12 @@ def check_world(experiment: Experiment, first_seed: int, seeds: int = 1) -> None
         seeds: How many seeds. In the simulation every fault is possible, so one seed represents all.
     """
     if experiment.environment.is_simulated:
-        check_possible(experiment, first_seed)
-    else:
+        check_possible(resolve(experiment, first_seed).experiment, first_seed)
+    elif not experiment.space:
         real.check_possible(experiment, range(first_seed, first_seed + seeds))
+    else:
+        for seed in range(first_seed, first_seed + seeds):
+            real.check_possible(resolve(experiment, seed).experiment, (seed,))
 
 
 def record_run(
@@ -53,7 +57,7 @@ def record_run(
     """Runs an experiment and stores everything that is needed to judge and to replay it.
 
     Args:
-        experiment: What to run.
+        experiment: What to run; if it has a space, what the seed draws from it.
         seed: Its root seed.
         store: Where it is stored.
         now: Part of the run's name.
@@ -66,12 +70,14 @@ def record_run(
     Raises:
         UsageError: The experiment is not possible in its environment; nothing was stored.
     """
+    experiment, drawn = resolve(experiment, seed)
     check_world(experiment, seed)
     directory = store.create(folder or experiment.name, seed, stamp=utc_stamp(now))
     files = RunFiles(directory)
     files.experiment.write_text(experiments.dumps(experiment), encoding="utf-8")
     run = simulate if experiment.environment.is_simulated else real.run_real
     result = run(experiment, seed, directory=directory, progress=progress)
+    result.drawn = drawn
     _store_summary(directory, store.run_id(directory), experiment, seed, result)
     return directory, result
 

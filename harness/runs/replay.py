@@ -26,6 +26,7 @@ def replay_data(experiment: Experiment, seed: int, result: RunResult) -> dict[st
         "code": code_version(),
         "seed": seed,
         "experiment": experiments.to_data(experiment),
+        "drawn": result.drawn,
         "weather": result.weather,
         "schedule": [
             {**fault.to_json(), "resolved": list(result.resolved.get(fault.id, ()))}

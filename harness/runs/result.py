@@ -21,6 +21,7 @@ class RunResult:
         trace_hash: Of the whole run, the contents of messages and the tables included; empty where time is real.
         elapsed_ms: How long it lasted, in the run's own time.
         counters: What was counted: messages, callbacks and events of a simulation, operations elsewhere.
+        drawn: What the seed drew from the experiment's space, by key; empty without a space.
         weather: Of a simulation.
         environment: What a real environment reports about itself: how faults are done there, kernels of its hosts.
     """
@@ -34,6 +35,7 @@ class RunResult:
     trace_hash: str = ""
     elapsed_ms: float = 0.0
     counters: dict[str, int] = field(default_factory=dict)
+    drawn: dict[str, Any] = field(default_factory=dict)
     weather: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
 

@@ -151,6 +151,8 @@ class SimulatedRun:
         progress: Progress | None = None,
     ) -> None:
         check_simulated(experiment)
+        if experiment.space:
+            raise ValueError("what the seed draws from the space must be resolved first")
         self.experiment = experiment
         self.seed = seed
         self.history = history

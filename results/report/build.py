@@ -120,6 +120,7 @@ def build_report(run_dir: Path) -> Path:
         coverage_tables=coverage_tables_of(run),
         marks=sorted(Counter(run.tables["marks"].column("mark").to_pylist()).items()),
         world=world_of(run),
+        drawn=drawn_of(run),
         lost_count=unexcused_lost(run),
         fault_sentence=fault_sentence,
     )
@@ -224,6 +225,17 @@ def world_of(run: RunData) -> list[tuple[str, list[tuple[str, str]]]]:
     if isinstance(left, list) and left:
         tables.append(("could not be removed", [("", str(thing)) for thing in left]))
     return tables
+
+
+def drawn_of(run: RunData) -> list[tuple[str, str]]:
+    """Returns what the seed drew from the space of the experiment: keys and values."""
+    drawn = run.summary.get("drawn")
+    if not isinstance(drawn, dict):
+        return []
+    return [
+        (str(key), ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+        for key, value in sorted(drawn.items())
+    ]
 
 
 def coverage_of(run: RunData) -> list[tuple[str, str]]:

@@ -140,6 +140,7 @@ def test_list_names_every_run(capsys: pytest.CaptureFixture[str], stored: Path) 
         "profile": "kafka-4.0",
         "system": "reference",
         "world": "simulation",
+        "drawn": {},
         "unexcused_lost_records": 5,
     }
     header, rule, row = call(capsys, "list", "--results", store).out.splitlines()

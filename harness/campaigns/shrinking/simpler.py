@@ -12,7 +12,7 @@ from harness.campaigns.shrinking.trial import (
     with_table,
     with_workload,
 )
-from harness.runs.experiment import ClusterConfig, Experiment
+from harness.runs.experiment import ClusterConfig, Experiment, TopicConfig
 from nemesis.fault import Fault
 
 CHOOSING = (
@@ -46,6 +46,7 @@ def without_settings(trial: Trial) -> Iterator[Trial]:
         found.append(changed(trial, **{name: _default(Experiment, name)}))
     for name in ("log_dirs", "segment_bytes", "flush_messages", "disk"):
         found.append(with_table(trial, "cluster", **{name: _default(ClusterConfig, name)}))
+    found.append(with_table(trial, "topic", assignment=_default(TopicConfig, "assignment")))
     found += _without_workload_settings(trial)
     yield from (one for one in found if one is not None)
 

@@ -8,6 +8,7 @@ from harness.cli.options import (
     Subcommands,
     add_campaign_options,
     add_command,
+    add_space_option,
     add_system_option,
     add_world_options,
     system_keys,
@@ -37,6 +38,7 @@ def add_parser(commands: Subcommands) -> None:
     )
     add_system_option(parser, "the file's")
     add_world_options(parser, "the file's")
+    add_space_option(parser)
     add_campaign_options(parser, SEEDS)
 
 
@@ -58,6 +60,7 @@ def compare(options: argparse.Namespace) -> int:
             options.experiment or BUILT_IN_EXPERIMENT,
             on=options.on,
             inventory=options.hosts,
+            space=options.space,
             **system_keys(options),
         ),
         plan,

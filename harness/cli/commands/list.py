@@ -132,6 +132,7 @@ def _run_json(entry: "RunEntry") -> dict[str, Any]:
         "profile": entry.summary.get("profile", ""),
         "system": entry.summary.get("system", ""),
         "world": entry.summary.get("on", ""),
+        "drawn": entry.summary.get("drawn", {}),
         "unexcused_lost_records": entry.unexcused_lost_records,
     }
 

@@ -9,6 +9,7 @@ from harness.cli.options import (
     add_command,
     add_profile_option,
     add_single_run_options,
+    add_space_option,
     add_system_option,
     add_world_options,
     positive_number,
@@ -27,6 +28,7 @@ def add_parser(commands: Subcommands) -> None:
     add_system_option(parser, "the file's")
     add_profile_option(parser, "the file's")
     add_world_options(parser, "the file's")
+    add_space_option(parser)
     parser.add_argument(
         "--weather", metavar="NAME", help="use calm, light or stormy weather (default: the file's)"
     )
@@ -59,6 +61,7 @@ def run(options: argparse.Namespace) -> int:
         inventory=options.hosts,
         profile=options.profile,
         **system_keys(options),
+        space=options.space,
         weather=options.weather,
         duration_ms=options.duration_ms,
         sim_wire=True if options.sim_wire else None,

@@ -8,6 +8,7 @@ from harness.cli.options import (
     add_campaign_options,
     add_command,
     add_profile_option,
+    add_space_option,
     add_system_option,
     add_world_options,
     system_keys,
@@ -22,6 +23,7 @@ def add_parser(commands: Subcommands) -> None:
     add_system_option(parser, "the file's")
     add_profile_option(parser, "the file's")
     add_world_options(parser, "the file's")
+    add_space_option(parser)
     add_campaign_options(parser, SEEDS)
 
 
@@ -39,6 +41,7 @@ def swarm(options: argparse.Namespace) -> int:
             **system_keys(options),
             on=options.on,
             inventory=options.hosts,
+            space=options.space,
         ),
         lambda experiment, numbers, _: swarm_plan(experiment, **numbers),
         default_seeds=SEEDS,

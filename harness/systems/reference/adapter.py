@@ -16,6 +16,7 @@ from harness.contracts.administration import (
 from harness.contracts.cluster import AddRow, Topic
 from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
+from harness.contracts.space import Draws, Range, Space
 from harness.contracts.system import (
     Node,
     NodeFiles,
@@ -64,11 +65,38 @@ REFUSED_PROPERTIES = {
 and no place for records that were removed on purpose. Its promises are read from the experiment's other keys."""
 
 
+DRAWN_TIMEOUTS = (
+    "broker.heartbeat.interval.ms",
+    "broker.session.timeout.ms",
+    "controller.quorum.election.timeout.ms",
+    "controller.quorum.fetch.timeout.ms",
+    "controller.quorum.request.timeout.ms",
+    "replica.fetch.backoff.ms",
+    "replica.fetch.wait.max.ms",
+    "replica.high.watermark.checkpoint.interval.ms",
+    "replica.lag.time.max.ms",
+    "replica.socket.timeout.ms",
+)
+"""Timeouts that the default space draws around their values, up to `DRAWN_FACTOR` shorter or longer.
+
+The ratios between them are so large that every combination works: the shortest session still has two heartbeats.
+"""
+DRAWN_FACTOR = 1.6
+DRAWN_SIZES: Mapping[str, Draws] = {
+    "properties.replica.fetch.max.bytes": (1 << 20, 1 << 20, 4096, 500),
+    "properties.replica.fetch.response.max.bytes": (10 << 20, 10 << 20, 8192, 500),
+    "properties.metadata.log.max.record.bytes.between.snapshots": (20 << 20, 20 << 20, 2000),
+    "properties.controller.quorum.fetch.snapshot.max.bytes": (8 << 20, 8 << 20, 300),
+    "cluster.log_dirs": (1, 1, 1, 2),
+}
+"""Sizes that the default space draws; one that is as small as a few records is exceeded in a short run."""
+
+
 class ReferenceSystem:
     """The reference system.
 
-    Implements `System`, `LogReader`, `Administrable`, `PropertyTaker`, `HasRunProperties`, `SeveralLogDirs` and
-    `ElrSwitch`.
+    Implements `System`, `LogReader`, `Administrable`, `PropertyTaker`, `HasRunProperties`, `SeveralLogDirs`,
+    `HasSpace` and `ElrSwitch`.
     """
 
     name = "reference"
@@ -116,6 +144,16 @@ class ReferenceSystem:
             configured(_ANY_NODE, properties)
         except PropertyError as error:
             raise UsageError(f"properties: {error}") from None
+
+    def space(self, timings: str) -> Space:
+        """Returns timeouts around those of a set, and sizes; see `HasSpace`."""
+        found: dict[str, Draws] = dict(DRAWN_SIZES)
+        for name in DRAWN_TIMEOUTS:
+            usual_ms = getattr(TIMINGS[timings], name.replace(".", "_"))
+            found[f"properties.{name}"] = Range(
+                least=round(usual_ms / DRAWN_FACTOR), most=round(usual_ms * DRAWN_FACTOR)
+            )
+        return found
 
     def node_files(
         self, node: Node, nodes: Sequence[Node], settings: Settings, *, data_dir: str

@@ -375,3 +375,93 @@ def test_what_the_first_election_of_a_run_excuses_hides_nothing() -> None:
     (inversion,) = [a for a in verdict.anomalies if a.id == "order-inversion"]
     assert inversion.judgement == Judgement.FORBIDDEN
     assert [witness.op_index for witness in inversion.witnesses] == [1, 2]
+
+
+# --- what one replica committed alone, without eligible leader replicas ---
+
+
+def judgement_without_elr(
+    states: list[Row], faults: list[Row], *, min_isr: int = 1, replicas: tuple[int, ...] = (1, 2)
+) -> Judgement:
+    """Op 1 is established at 30 by broker 1, whose log ends before it when it is elected again at 60."""
+    calls = [append(0, 0, at=1), append(1, 1, at=28), *final_read(70, 0)]
+    logs = [
+        leads(1, 1, 1, hw=1, epoch=0, cause="append"),
+        leads(29, 1, 2, hw=1, epoch=0, cause="append"),
+        leads(30, 1, 2, hw=2, epoch=0, cause="high-watermark"),
+        replica(55, 1, 1, hw=1, cause="load"),
+        leads(61, 1, 1, hw=1, epoch=2, cause="role"),
+    ]
+    more = {"min_isr": min_isr, "replicas": list(replicas)}
+    after = [state(50, -1, [1], epoch=1, **more), state(60, 1, [1], epoch=2, **more)]
+    rows = [{**row, **more} for row in states] + after
+    verdict = judge_run(
+        run(calls, states=rows, replicas=logs, faults=faults), RunContext(elr_on=False)
+    )
+    (loss,) = [a for a in verdict.anomalies if a.id == "lost-acked-write"]
+    return loss.judgement
+
+
+ALONE = [state(0, 1, [1, 2], epoch=0), state(20, 1, [1], epoch=0)]
+"""Broker 2 has left the ISR before op 1 was written."""
+
+
+def test_what_one_replica_may_commit_alone_may_be_destroyed_with_it() -> None:
+    power = fault(40, "power", ["b1"], healed=55)
+    assert judgement_without_elr(ALONE, [power]) == Judgement.EXCUSED
+    assert judgement_without_elr(ALONE, [power], replicas=(1,), min_isr=2) == Judgement.EXCUSED
+
+
+def test_two_replicas_must_have_it_if_min_isr_is_two() -> None:
+    power = fault(40, "power", ["b1"], healed=55)
+    assert judgement_without_elr(ALONE, [power], min_isr=2) == Judgement.FORBIDDEN
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        [],
+        [fault(40, "kill", ["b1"], healed=55)],
+        [fault(40, "power", ["b2"], healed=55)],
+        [fault(61, "power", ["b1"], healed=65)],
+    ],
+)
+def test_a_fault_that_destroyed_nothing_there_before_explains_no_loss(harmless: list[Row]) -> None:
+    assert judgement_without_elr(ALONE, harmless) == Judgement.FORBIDDEN
+
+
+def test_another_member_of_the_isr_has_the_record() -> None:
+    """Broker 2 leaves the ISR only after op 1 was established."""
+    states = [state(0, 1, [1, 2], epoch=0), state(35, 1, [1], epoch=0)]
+    power = fault(40, "power", ["b1"], healed=55)
+    assert judgement_without_elr(states, [power]) == Judgement.FORBIDDEN
+    both = [state(0, 1, [1, 2], epoch=0)]
+    assert judgement_without_elr(both, [power]) == Judgement.FORBIDDEN
+    assert judgement_without_elr(both, [fault(40, "power", ["b1", "b2"])]) == Judgement.EXCUSED
+
+
+def test_it_is_undecided_if_the_isr_shrank_while_the_record_was_being_established() -> None:
+    states = [*ALONE, state(50, -1, [1], epoch=1), state(60, 1, [1], epoch=2)]
+    elections = Elections(
+        table("partition_states", [{**row, "min_isr": 1} for row in states]),
+        table("replica_states", []),
+        table("broker_states", []),
+        table("faults", [fault(40, "power", ["b1"])]),
+        elr_on=False,
+    )
+    number = np.array([0], dtype=np.int64)
+
+    def outcome(from_ns: int, by_ns: int) -> int:
+        claim = Claims(
+            offset=number,
+            low_epoch=number,
+            high_epoch=number,
+            from_ns=number + from_ns,
+            by_ns=number + by_ns,
+            epoch=number,
+        )
+        return int(elections.fates(claim).outcome[0])
+
+    assert outcome(20, 25) == EXCUSED
+    assert outcome(19, 25) == UNDECIDED
+    assert outcome(10, 19) == UNEXCUSED

@@ -31,6 +31,21 @@ def test_an_intact_value_of_another_run_is_foreign(elsewhere):
     assert (got.status, got.value) == ("foreign", -1)
 
 
+@pytest.mark.parametrize("size", [0, VALUE_SIZE_BYTES, VALUE_SIZE_BYTES + 1, 300])
+def test_a_padded_value_is_as_large_as_requested_and_means_the_same(size):
+    value = encode_value(**MINE, size=size)
+    assert len(value) == max(size, VALUE_SIZE_BYTES)
+    assert (read(value).status, read(value).value) == ("ok", 99)
+    assert size == 0 or read(value[:-1]).status == "corrupt"
+
+
+@given(st.integers(0, 199), st.integers(1, 255))
+def test_any_flipped_byte_makes_a_padded_value_corrupt(position, flip):
+    value = bytearray(encode_value(**MINE, size=200))
+    value[position] ^= flip
+    assert read(bytes(value)).status == "corrupt"
+
+
 @given(st.integers(0, VALUE_SIZE_BYTES - 1), st.integers(1, 255))
 def test_any_flipped_byte_makes_a_value_corrupt(position, flip):
     value = bytearray(encode_value(**MINE))
