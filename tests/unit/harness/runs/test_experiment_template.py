@@ -36,6 +36,7 @@ def test_uncommented_settings_are_the_defaults_and_every_key_is_there(workload: 
     }
     expected = to_data(loads(text, origin="as it is"))
     del expected["schedule"]
+    expected["space"] = {"default": False}
     assert keys == {
         (name, key)
         for name, table in expected.items()
