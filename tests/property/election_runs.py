@@ -37,12 +37,16 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """An election, or a leader that cut its own log; `log` is the leader's log then."""
+    """An election, or a leader that cut its own log; `log` is the leader's log then.
+
+    `destroyed` are the (offset, value) which only brokers had to have that lost their data since the election before.
+    """
 
     epoch: int
     excuses: bool
     log: tuple[Record, ...]
     is_election: bool = True
+    destroyed: frozenset[tuple[int, int]] = frozenset()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,6 +109,10 @@ class Cluster:
         self.pending: dict[int, list[Pending]] = {b: [] for b in BROKERS}
         self.established: dict[tuple[int, int], tuple[int, int]] = {}
         """The epoch in which each (offset, value) was established, and how many events there were before."""
+        self.spread: dict[tuple[int, int], set[int]] = {}
+        """Which brokers were in the ISR since each (offset, value) was established."""
+        self.without_power: set[int] = set()
+        """Which brokers a power cut hit since the last election."""
         self.events: list[Event] = []
         self.elect(1, flagged=False)
 
@@ -124,6 +132,8 @@ class Cluster:
         )
 
     def commit_state(self, *, flagged: bool = False) -> None:
+        for brokers in self.spread.values():
+            brokers.update(self.isr)
         self.states.append(
             state(
                 self.now,
@@ -140,6 +150,8 @@ class Cluster:
     def elect(self, b: int, *, flagged: bool, lawful: bool = True) -> None:
         """Gives the partition a leader; with a flag, it is the only member of the ISR."""
         self.tick()
+        destroyed = self.destroyed() if not flagged and b in self.without_power else frozenset()
+        self.without_power = set()
         old = self.leader
         if flagged and lawful and self.choices.elr_on:
             self.justify()
@@ -156,7 +168,12 @@ class Cluster:
         self.commit_state(flagged=flagged)
         excuses = flagged and lawful
         self.events.append(
-            Event(epoch=self.epoch, excuses=excuses, log=tuple(self.replicas[b].log))
+            Event(
+                epoch=self.epoch,
+                excuses=excuses,
+                log=tuple(self.replicas[b].log),
+                destroyed=destroyed,
+            )
         )
         r = self.replicas[b]
         r.epoch, r.leads, r.isr, r.known_ends = self.epoch, True, self.isr, {}
@@ -166,6 +183,14 @@ class Cluster:
         self.advance(b)
         if self.rng.random() < 0.5:
             self.learn(old)
+
+    def destroyed(self) -> frozenset[tuple[int, int]]:
+        """Returns what no broker but those without power had to have, where one may commit alone."""
+        if self.min_isr > 1:
+            return frozenset()
+        return frozenset(
+            pair for pair, brokers in self.spread.items() if brokers <= self.without_power
+        )
 
     def justify(self) -> None:
         """Ends two brokers uncleanly and takes them out of ISR and ELR."""
@@ -246,6 +271,7 @@ class Cluster:
             for offset in range(end):
                 pair = (offset, r.log[offset].value)
                 self.established.setdefault(pair, (r.epoch, len(self.events)))
+                self.spread.setdefault(pair, {*self.isr, *r.isr})
             r.high_watermark = end
             self.note(b, "high-watermark")
         for pending in list(self.pending[b]):
@@ -289,6 +315,20 @@ class Cluster:
         r.leads, r.epoch = False, r.epoch
         self.drop_pending(b)
         self.note(b, "load")
+
+    def cut_power(self) -> None:
+        """Cuts the power of the leader and perhaps of others; one that is in the ISR leads again."""
+        if self.leader == NO_LEADER:
+            return
+        self.tick()
+        hit = {self.leader, *(b for b in BROKERS if self.rng.random() < 0.3)}
+        power = fault(self.now, "power", [f"b{b}" for b in sorted(hit)])
+        self.faults.append({**power, "fault_id": f"f{len(self.faults)}"})
+        for b in sorted(hit):
+            self.lose_tail(b)
+        self.without_power |= hit
+        leads_again = self.leader in self.isr and self.rng.random() < 0.7
+        self.elect(self.leader if leads_again else self.rng.choice(self.isr), flagged=False)
 
     # --- clients ---
 
@@ -376,8 +416,10 @@ class Cluster:
             self.change_isr()
         elif kind < 0.93:
             self.elect(self.rng.choice(self.isr), flagged=False)
-        elif kind < 0.97:
+        elif kind < 0.96:
             self.elect(self.rng.choice(BROKERS), flagged=True)
+        elif kind < 0.98 and self.min_isr == 1:
+            self.cut_power()
         elif self.choices.is_broken:
             self.misbehave()
 
@@ -468,7 +510,7 @@ def truth_of(cluster: Cluster) -> Truth:
             if holds(event.log, offset, value):
                 decided = None
             elif decided is None:
-                decided = event.excuses
+                decided = event.excuses or (offset, value) in event.destroyed
                 is_tainted |= not decided
         if (offset, value) in known and not holds(final, offset, value):
             (excused if decided else wrong).append((offset, value))
