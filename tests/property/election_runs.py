@@ -39,7 +39,8 @@ class Record:
 class Event:
     """An election, or a leader that cut its own log; `log` is the leader's log then.
 
-    `destroyed` are the (offset, value) which only brokers had to have that lost their data since the election before.
+    `destroyed` are the (offset, value) which only brokers had to have that lost their data since the election
+    before.
     """
 
     epoch: int
