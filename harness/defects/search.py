@@ -25,8 +25,10 @@ from system_under_test.defects import DEFECTS
 
 FOUND, LIMIT, UNFINISHED = "found", "limit", "unfinished"
 """How the search of an arm ended; `LIMIT`: nothing was found within its limits."""
-OF_THE_MONITOR = "invariant-broken"
-"""The anomaly that stands for what the monitor found; no client saw it."""
+NOT_SEEN_BY_CLIENTS = frozenset(
+    {"invariant-broken", "divergent-replicas", "high-watermark-regression"}
+)
+"""Anomalies in what nodes report or hold; no client sees them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +52,18 @@ def seen_by(oracle: str, row: Mapping[str, Any]) -> str:
     """Returns what an oracle saw in a run; empty if nothing.
 
     Args:
-        oracle: `MONITOR` for violations, `CLIENTS` for forbidden anomalies, `OFF` for both.
+        oracle: `MONITOR` for violations and what nodes report or hold, `CLIENTS` for what clients saw, `OFF` for
+            all of it.
         row: Of the run.
     """
     if oracle != CLIENTS and row["violations"]:
         return str(row["violations"][0])
-    if oracle == MONITOR:
-        return ""
     forbidden = {one["id"] for one in row["anomalies"] if one["judgement"] == "forbidden"}
-    return ", ".join(sorted(forbidden - {OF_THE_MONITOR}))
+    if oracle == CLIENTS:
+        forbidden -= NOT_SEEN_BY_CLIENTS
+    if oracle == MONITOR:
+        forbidden &= NOT_SEEN_BY_CLIENTS
+    return ", ".join(sorted(forbidden))
 
 
 class Hunt:

@@ -106,6 +106,10 @@ def arms_of(defects: Sequence[Defect], experiment: Experiment | None) -> dict[st
     arms: dict[str, Arm] = {}
     for defect in defects:
         base = experiment or experiments.load(_built_in(defect))
+        # The profile is the defect's, whatever a seed would draw.
+        base = replace(
+            base, space={key: draws for key, draws in base.space.items() if key != "profile"}
+        )
         # A defect without rules is a property of its profile; the newest release is without it.
         safe = defect.profile if defect.rules else DEFAULT_PROFILE
         off = Arm(

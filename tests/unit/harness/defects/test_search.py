@@ -219,12 +219,15 @@ def test_what_each_oracle_sees() -> None:
         {"id": "invariant-broken", "judgement": "forbidden"},
         {"id": "stale-end", "judgement": "informational"},
         {"id": "visible-regress", "judgement": "forbidden"},
+        {"id": "divergent-replicas", "judgement": "forbidden"},
     ]
     seen = {"violations": ["INV-2"], "anomalies": anomalies}
     assert seen_by(MONITOR, seen) == seen_by(OFF, seen) == "INV-2"
     assert seen_by(CLIENTS, seen) == "visible-regress"
-    assert seen_by(OFF, {**seen, "violations": []}) == "visible-regress"
-    assert not seen_by(MONITOR, {**seen, "violations": []})
+    unseen = {**seen, "violations": []}
+    assert seen_by(OFF, unseen) == "divergent-replicas, invariant-broken, visible-regress"
+    assert seen_by(MONITOR, unseen) == "divergent-replicas, invariant-broken"
+    assert not seen_by(MONITOR, {"violations": [], "anomalies": anomalies[1:3]})
 
 
 def test_the_plan_is_stored_and_read(tmp_path: Path) -> None:
