@@ -349,6 +349,18 @@ _ROWS = (
         evidence="the disk held data, and it is gone",
     ),
     FaultType(
+        name="wipe_log_dir",
+        group=Group.DISK,
+        targets=Targets.BROKERS,
+        about_targets="brokers with so many log directories, which are killed if they run",
+        parameters={"log_dir": whole_number(1, LOG_DIRS_MAX, default=2)},
+        is_outage=True,
+        can_lose_data=True,
+        ends_uncleanly=True,
+        sentence="Replaced log directory {log_dir} of {who} by an empty one",
+        evidence="the directory held data, and it is gone",
+    ),
+    FaultType(
         name="disk_full",
         group=Group.DISK,
         targets=Targets.SERVERS,

@@ -33,9 +33,10 @@ from harness.errors import UsageError
 from harness.names import unknown_name
 from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment, given
-from harness.runs.scripted import scenario_experiment
+from harness.runs.scripted import can_run, scenario_experiment
 from harness.scenarios import FAMILIES, find_by_name
 from harness.seeds import check_seed
+from harness.systems.registry import REFERENCE
 
 BUILT_IN = Path(__file__).parents[1] / "experiments"
 DEFAULT_PLAN = BUILT_IN / "nightly.toml"
@@ -205,7 +206,7 @@ def _resolved(job: NightlyJob, folder: Path) -> list[PlannedJob]:
     for seed in job.seeds:
         check_seed(seed)
     planned = []
-    for scenario in _scenarios(job.scenario):
+    for scenario in _scenarios(job):
         for profile in job.profiles or (None,):
             experiment = _experiment(job, scenario, profile, folder)
             words = [job.name]
@@ -225,10 +226,13 @@ def _resolved(job: NightlyJob, folder: Path) -> list[PlannedJob]:
     return planned
 
 
-def _scenarios(name: str) -> list[str]:
-    """Returns the scenarios that a name means: "" for none, one, or a family."""
+def _scenarios(job: NightlyJob) -> list[str]:
+    """Returns the scenarios of a job: "" for none, one, or those of a family that can run where the job does."""
+    name = job.scenario
     if name in FAMILIES:
-        return [scenario.name for scenario in FAMILIES[name].values()]
+        system = job.system.partition(":")[0] or REFERENCE
+        family = FAMILIES[name].values()
+        return [one.name for one in family if can_run(one, system, job.world or None)]
     return [find_by_name(name).name] if name else [""]
 
 

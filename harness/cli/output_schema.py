@@ -260,6 +260,30 @@ OUTPUTS: Mapping[str, tuple[Form, ...]] = {
     "defects": (_form({"defects": ("array", "one object per defect")}),),
     "defects list": (_form({"defects": ("array", "one object per defect")}),),
     "defects run": (_form({"defects": ("array", "what each schedule found")}),),
+    "defects search": (
+        _form(
+            {
+                "defects": ("array", "one object per defect, with what each oracle needed"),
+                "found": ("integer", "number of defects that were found"),
+                "found_by_clients": ("integer", "number of defects that clients alone found"),
+                "harmful": ("integer", "number of defects that do clients harm"),
+                "unfinished": ("integer", "number of searches that had not reached their limits"),
+                "wrong": ("array", "what was found with the defect off"),
+                "errors": ("array", "runs that the harness could not finish"),
+                "runs": ("integer", "number of runs"),
+                "runs_max": ("integer", "runs after which an oracle gives up"),
+                "cpu_s_max": ("number", "seconds of processor time after which it gives up"),
+                "first_seed": ("integer", "first seed of every defect"),
+                "kind": ("string", "search"),
+                "started": ("string", "when the search began"),
+            },
+            {
+                "report": ("string", "path of the page"),
+                "interrupted": ("boolean", "true if the search was interrupted"),
+                "resume": ("string", "the command that continues it"),
+            },
+        ),
+    ),
     "demo": (
         _form(
             {

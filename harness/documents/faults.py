@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from nemesis.faults import FAULTS, FaultType, Group
 from nemesis.parameters import PLANES, Parameter
-from nemesis.schedule import FAMILIES, RARE
+from nemesis.schedule import FAMILIES, LOG_DIR, RARE
 
 _INTRODUCTION = """\
 # Faults
@@ -78,15 +78,16 @@ they are renamed, removed or truncated, so even bytes that were never fsynced ca
 off.
 
 `truncate_file` cuts the newest segment of the largest partition log, at most to nothing. The metadata
-log is never cut.
+log is never cut. `log_dir_error` and `wipe_log_dir` need brokers with several log directories
+(`cluster.log_dirs`), so only the simulation has them.
 """,
     ),
     Group.ADMIN: (
         "Administration",
         """\
 The harness requests these actions from one broker after the other until one responds. Apache Kafka serves all of
-them; the reference system serves `reassign`, `elect_leader`, and `alter_config` of `min.insync.replicas` and
-`unclean.leader.election.enable`.
+them; the reference system serves `reassign`, `elect_leader`, `move_replica`, and `alter_config` of
+`min.insync.replicas` and `unclean.leader.election.enable`.
 Other actions are refused before the run starts. The nodes of such a fault are the broker that responded.
 An action that the cluster refuses affects no node and does not count. If no response says whether an unclean
 election took place, the verdict is unknown.
@@ -155,18 +156,18 @@ def _random() -> str:
     never = [
         name
         for name, row in FAULTS.items()
-        if name not in FAMILIES and not row.is_repair and row.group is not Group.ADMIN
+        if name not in (*FAMILIES, LOG_DIR) and not row.is_repair and row.group is not Group.ADMIN
     ]
     return f"""
 ## Random faults
 
 `[nemesis] faults = [...]` draws from families: one per fault, and `controller`, which injects on controllers
 what is enabled for brokers. A seed uses a subset of the families, or all with `every_family = true`.
-{_listed(sorted(RARE))} are drawn rarely, because each destroys a replica. {_listed(never)} is only for
-schedules that name it. Clocks are wrong by up to five minutes and 200 000 ppm; beyond 500 ppm a clock is
+{_listed(sorted(RARE))} are drawn rarely, because each destroys a replica. {_listed(never)} are only for
+schedules that name them. Clocks are wrong by up to five minutes and 200 000 ppm; beyond 500 ppm a clock is
 broken. `examples/all-faults.toml` has every family in the simulation, `examples/long-all-faults.toml` in
-containers, except `admin`. The family `admin` draws administrative actions that the system serves, but never
-`alter_feature`, and is used only where it is named.
+containers, except `admin` and `log_dir_error`, which are used only where they are named. The family `admin` draws
+administrative actions that the system serves, but never `alter_feature`.
 """
 
 

@@ -1,6 +1,7 @@
 """The text of docs/variants.md: the last-replica-standing bug, variant by variant."""
 
-from harness.scenarios.last_replica_standing import OFF, OFF_NO_GATE, ON, VARIANTS
+from harness.scenarios.common import OFF, OFF_NO_GATE, ON
+from harness.scenarios.last_replica_standing import VARIANTS
 from harness.scenarios.outcome import predicted_outcome
 from harness.scenarios.steps import Scenario
 from harness.systems.reference.adapter import SYSTEM
@@ -34,9 +35,10 @@ ELR lose data at once. With ELR off, one is enough as soon as the ISR has one me
 
 ## Set-up
 
-The brokers are 1, 2 and 3 (five in V13), and the topic has one partition, led by broker 1. Ten records are
-acknowledged by all replicas first, and nothing is fsynced. Unless stated otherwise, a power cut of broker 1 keeps
-the first five.
+The brokers are 1, 2 and 3 (five in V11j and V13), and the topic has one partition, led by broker 1. Ten records
+are acknowledged by all replicas first, and nothing is fsynced. Unless stated otherwise, a power cut of broker 1
+keeps the first five. In V11 rules of the reference system are switched off (`docs/defects.md`), and the invariant
+monitor does not watch, so that clients alone decide the outcome.
 
     laststand reproduce last-replica-standing --variant V3b --profile kafka-4.0
     laststand reproduce last-replica-standing --all          # every variant, with every outcome seen
@@ -87,6 +89,32 @@ _WHY = {
     "V9k": "The controller cannot distinguish a kill from a power cut: the registrations of 2 and 3 are unclean, "
     "and so the outcome is that of V9 although only broker 1 lost data.",
     "V10a": "As V3e: a missing marker makes the registration unclean (CS-2).",
+    "V10b": "The empty directory has no marker, so the registration is unclean (CS-2), and its id is new. With "
+    "ELR off broker 1 creates an empty log in a directory that is online (DIR-4), is acceptable again, "
+    "and leads with nothing. Kafka has several log directories since 3.7; the reference system has them "
+    "in every profile.",
+    "V11a": "With the gate of HW-1 the record would stay invisible until a second replica has it. A member of the"
+    " ELR leads after the kill and never had it.",
+    "V11b": "Broker 1 keeps its place in the ELR (REG-3 is off), returns before broker 3, and leads.",
+    "V11c": "The controller takes the marker of the earlier stop for proof of a clean one (REG-2 and CS-3 are "
+    "off).",
+    "V11d": "Broker 1 leaves the ISR when it registers, but not the ELR (ELR-4 is off), and leads.",
+    "V11e": "The reports of the new directories erase the ELR (DIR-5 is off), so broker 1 is elected as the "
+    "last-known leader. That is flagged, but one broker that lost data does not justify it. Apache Kafka "
+    "4.0 to 4.2 has this bug.",
+    "V11f": "The controller accepts the smaller ISR of a leader that still has the old min ISR and commits alone "
+    "(ELR-9-EPOCH is off). Broker 2, in the ELR, leads without the record. With ELR off only broker 1 may"
+    " lead.",
+    "V11g": "The ELR should be empty once the ISR has min ISR members again (ELR-1 is off). With ELR off broker 2"
+    " cannot lead before one of the others is back.",
+    "V11h": "Broker 1 may commit alone now, so nobody else is complete any more; the ELR should be empty (ELR-9 "
+    "is off). With ELR off only broker 1 may lead.",
+    "V11i": "Min ISR counts as 1, as many replicas as partition 0 has (MIN-2 is off), so the ELR stays empty and "
+    "broker 1 is elected as in V11e. Apache Kafka since 4.0 has this bug. Under `kafka-3.4` and "
+    "`kafka-3.6` partition 0 refuses appends with acks=all.",
+    "V11j": "The ELR keeps broker 4, whose log was deleted (REAS-4 is off). Apache Kafka since 4.0 has this bug.",
+    "V11k": "The marker in the first directory makes the registration clean (CS-2 is off).",
+    "V11l": "The marker is there and proves an orderly stop, but not what the disk kept. No rule can see that.",
     "V12": "With ELR off the first live replica in assignment order leads at once, broker 2, which lacks the last "
     "records; the election is flagged. With ELR on broker 3 is in the ELR and is elected cleanly.",
     "V12b": "The same election takes a replica that has everything.",
@@ -135,17 +163,6 @@ ELR-4), and a flagged election needs both to be empty: this is why the bound hol
 Administrators may give up this protection. The unclean election that one requested is justified, and so is a
 flagged election after one allowed unclean elections, or changed min ISR, replicas or a feature level since that
 moment.
-
-## Not implemented
-
-There is no script for these variants. The outcomes follow from the rules.
-
-| variant | what happens | ELR off | ELR on |
-|---|---|---|---|
-| V10b | One of several log directories of the last replica is replaced by an empty one. | loss of \
-everything | ok: a missing marker makes the registration unclean (CS-2) |
-| V11 | A defect of the ELR itself is switched on (`docs/defects.md`, B-18 and B-25 to B-30), or fsync does not \
-write. | loss | loss |
 """
 
 

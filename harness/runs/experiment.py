@@ -400,13 +400,17 @@ class Experiment:
 
     def _check_log_dirs(self) -> None:
         """Refuses faults of log directories that brokers do not have."""
-        named = [fault for fault in self.schedule if fault.fault == LOG_DIR]
-        if not named and LOG_DIR not in self.nemesis.faults:
-            return
-        number = max((fault.value("log_dir") for fault in named), default=2)
+        needed = [
+            (fault.value("log_dir"), fault.fault)
+            for fault in self.schedule
+            if "log_dir" in fault.type.parameters
+        ]
+        if LOG_DIR in self.nemesis.faults:
+            needed.append((2, LOG_DIR))  # what the parameter is if nothing is drawn for it
+        number, name = max(needed, default=(1, ""))
         if number > self.cluster.log_dirs:
             raise UsageError(
-                f"{LOG_DIR!r} needs log directory {number}, but brokers have "
+                f"{name!r} needs log directory {number}, but brokers have "
                 f"{self.cluster.log_dirs}; set cluster.log_dirs"
             )
 

@@ -6,9 +6,10 @@ from typing import Any
 
 from harness.errors import UsageError
 from harness.runs.experiment import Experiment
-from harness.runs.scripted import scenario_experiment
+from harness.runs.scripted import can_run, scenario_experiment
 from harness.scenarios import FAMILIES, find_scenario
 from harness.scenarios.steps import Scenario
+from harness.systems.registry import REFERENCE
 
 RELEASES = ("kafka-3.4", "kafka-3.6", "kafka-3.9", "kafka-4.0", "kafka-4.1")
 """The profiles of the columns, if none is chosen; later ones have the outcomes of the last."""
@@ -34,7 +35,7 @@ class Cell:
 def cells_of(family: str, profile: str | None, **values: Any) -> list[Cell]:
     """Returns the cells of a scenario's matrix, row by row.
 
-    Variants whose outcome is not predicted for a column are left out.
+    Variants whose outcome is not predicted for a column are left out, and so are those that cannot run there.
 
     Args:
         family: Name of the scenario.
@@ -50,6 +51,8 @@ def cells_of(family: str, profile: str | None, **values: Any) -> list[Cell]:
     cells = []
     for variant, scenario in FAMILIES[family].items():
         if not _is_predicted(scenario, str(values.get("system", "")), version):
+            continue
+        if not can_run(scenario, str(values.get("system") or REFERENCE), values.get("on")):
             continue
         for one in profiles:
             experiment = scenario_experiment(scenario, one, **values)

@@ -38,6 +38,7 @@ def scenario_experiment(
         system=system,
         weather="calm",
         scenario=scenario.name,
+        disabled_rules=scenario.disabled_rules,
         cluster=ClusterConfig(brokers=scenario.brokers, log_dirs=scenario.log_dirs),
         **known,
     )
@@ -50,3 +51,17 @@ def scenario_experiment(
     # V5's produce request must outlive one and a half lag limits, or it times out before the ISR shrinks.
     workload = AppendConfig(request_timeout_ms=4000, client=kind.default_client)
     return replace(base, topic=topic, workload=workload)
+
+
+def can_run(scenario: Scenario, system: str = REFERENCE, on: str | None = None) -> bool:
+    """Returns whether a scenario can run on a system, and in an environment, as far as its own needs decide it.
+
+    Args:
+        scenario: Which one.
+        system: Name of the system.
+        on: The environment; None for that of `scenario_experiment`.
+    """
+    if scenario.disabled_rules and system != REFERENCE:
+        return False
+    chosen = on or (DEFAULT if DEFAULT in SYSTEMS.get(system).environments else CONTAINERS)
+    return not scenario.is_simulated_only or chosen == DEFAULT

@@ -242,7 +242,8 @@ class SimulatedRun:
 
     def _phases(self) -> None:
         self.cluster.start()
-        if self.experiment.check_invariants:
+        is_watched = self.scenario is None or self.scenario.is_watched
+        if self.experiment.check_invariants and is_watched:
             self.monitor.start()
         self.progress("start", 0.0)
         self.drive(self.phases.start(), START_LIMIT_MS)

@@ -3,6 +3,15 @@
 from harness.scenarios.steps import Append, Read, Step, Wait
 from nemesis.fault import Fault
 
+OFF_NO_GATE = "elr-off-no-gate"
+OFF = "elr-off"
+ON = "elr-on"
+
+
+def outcomes(no_gate: str, off: str, on: str) -> dict[str, str]:
+    """Returns the outcome word of each family of profiles."""
+    return {OFF_NO_GATE: no_gate, OFF: off, ON: on}
+
 
 def inject(fault_id: str, fault: str, *targets: str, **params: object) -> Fault:
     """Returns the step that injects a fault."""
@@ -78,3 +87,21 @@ RETURN_2_1_3: tuple[Step, ...] = (
     Wait(has_leader=True),
 )
 """The order of the golden trace: the never-ELR replica, the lossy one, then the ELR member."""
+
+DIRECTORY_IS_REPLACED: tuple[Step, ...] = (
+    *TEN_RECORDS,
+    # The first directory also has the metadata log, without which no broker runs: the second one has to fail.
+    inject("move-b1", "move_replica", "b1", partition="t-0"),
+    *alone_by_isolation(),
+    inject("break-b1", "log_dir_error", "b1", log_dir=2),
+    # The broker notices at the next write.
+    Append(count=1, acks=1, until_ok=False),
+    Wait(leader=-1),
+    inject("stop-b1", "stop", "b1"),
+    Wait(fenced=(1,)),
+    heal("break-b1"),
+    inject("replace-b1", "wipe_log_dir", "b1", log_dir=2),
+    *RETURN_2_1_3,
+    Append(count=5),
+)
+"""A log directory of broker 1, the last member of the ISR, fails and is replaced after an orderly stop."""

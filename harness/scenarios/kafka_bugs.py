@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from harness.scenarios.common import (
     ALONE_BY_CUTS,
     LOSES_ITS_TAIL_AND_RETURNS,
+    OFF,
+    OFF_NO_GATE,
+    ON,
     RETURN_2_1_3,
     TEN_RECORDS,
     alone_by_isolation,
@@ -23,7 +26,6 @@ from harness.scenarios.common import (
     power,
     start,
 )
-from harness.scenarios.last_replica_standing import OFF, OFF_NO_GATE, ON
 from harness.scenarios.steps import Append, Observe, Scenario, Step, VersionOutcome, Wait
 
 KAFKA = "apache-kafka"
@@ -82,7 +84,9 @@ def _b28() -> Scenario:
         VersionOutcome(first="4.3.0", last="4.4.0", outcome="ok", watched=("4.3.1", "4.4.0")),
     )
     title = "followers move their replicas to another log directory, which erases the ELR"
-    return _scenario("B-28", title, steps, versions={KAFKA: kafka}, log_dirs=2)
+    return _scenario(
+        "B-28", title, steps, versions={KAFKA: kafka}, expected=_BY_PROFILE, log_dirs=2
+    )
 
 
 def _b31() -> Scenario:

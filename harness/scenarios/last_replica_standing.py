@@ -11,10 +11,15 @@ are acknowledged by all replicas first, nothing is fsynced. A power cut keeps ex
 
 Outcome words: "ok"; "loss" (acks=all records gone, no flagged election); "loss(f)" (gone after a flagged
 election); "weak" (only acks=1 records gone); "visible" (a record was read and later gone); joined by "+".
+
+V11, the defects of the ELR itself, is in `elr_defects`.
 """
+
+from dataclasses import replace
 
 from harness.scenarios.common import (
     ALONE_BY_CUTS,
+    DIRECTORY_IS_REPLACED,
     LOSES_ITS_TAIL_AND_RETURNS,
     RETURN_2_1_3,
     TEN_RECORDS,
@@ -23,23 +28,16 @@ from harness.scenarios.common import (
     heal,
     inject,
     isolate,
+    outcomes,
     power,
     start,
 )
+from harness.scenarios.elr_defects import ELR_DEFECTS
 from harness.scenarios.steps import Append, Join, Poll, Read, Scenario, Step, Wait
 from nemesis.fault import Fault
 
-OFF_NO_GATE = "elr-off-no-gate"
-OFF = "elr-off"
-ON = "elr-on"
-
-
-def _outcomes(no_gate: str, off: str, on: str) -> dict[str, str]:
-    return {OFF_NO_GATE: no_gate, OFF: off, ON: on}
-
-
-_LOSS_OFF = _outcomes("loss", "loss", "ok")
-_NEGATIVE_CONTROL = _outcomes("loss", "loss", "loss(f)")
+_LOSS_OFF = outcomes("loss", "loss", "ok")
+_NEGATIVE_CONTROL = outcomes("loss", "loss", "loss(f)")
 
 
 def _v1(variant: str, title: str, min_isr: int, more: int, expected: dict[str, str]) -> Scenario:
@@ -306,25 +304,25 @@ VARIANTS: dict[str, Scenario] = {
         "V4",
         "acks=1 records on the last replica",
         power(1, 12),
-        _outcomes("weak+visible", "weak", "weak"),
+        outcomes("weak+visible", "weak", "weak"),
     ),
     "V4c": _v4(
         "V4c",
         "acks=1 records on the last replica, which stops cleanly",
         inject("stop-b1", "stop", "b1"),
-        _outcomes("ok", "ok", "weak"),
+        outcomes("ok", "ok", "weak"),
     ),
     "V5": _v5(
         "V5",
         "an acks=all request in flight when the ISR shrinks",
         power(1, 10),
-        _outcomes("visible", "ok", "ok"),
+        outcomes("visible", "ok", "ok"),
     ),
     "V5b": _v5(
         "V5b",
         "as V5, the leader's process is only killed",
         inject("kill-b1", "kill", "b1"),
-        _outcomes("ok", "ok", "ok"),
+        outcomes("ok", "ok", "ok"),
     ),
     "V6": _v6(),
     "V7": _v7(),
@@ -332,7 +330,7 @@ VARIANTS: dict[str, Scenario] = {
         "V8",
         "only the process is killed: the page cache survives",
         inject("kill-b1", "kill", "b1"),
-        expected=_outcomes("ok", "ok", "ok"),
+        expected=outcomes("ok", "ok", "ok"),
     ),
     "V9": _v9(),
     "V9k": _v3_away("V9k", "as V9, but the followers are only killed", "kill", _NEGATIVE_CONTROL),
@@ -342,24 +340,37 @@ VARIANTS: dict[str, Scenario] = {
         inject("wipe-b1", "wipe", "b1"),
         expected=_LOSS_OFF,
     ),
+    "V10b": replace(
+        _scenario(
+            "V10b",
+            "the log directory of the last replica is replaced by an empty one after an orderly stop",
+            3,
+            2,
+            list(DIRECTORY_IS_REPLACED),
+            _LOSS_OFF,
+        ),
+        log_dirs=2,
+        is_simulated_only=True,
+    ),
+    **ELR_DEFECTS,
     "V12": _v12(
         "V12",
         "unclean elections are allowed, and the first live replica is incomplete",
         late=3,
-        expected=_outcomes("loss(f)", "loss(f)", "ok"),
+        expected=outcomes("loss(f)", "loss(f)", "ok"),
     ),
     "V12b": _v12(
         "V12b",
         "as V12, the first live replica is complete",
         late=0,
-        expected=_outcomes("ok", "ok", "ok"),
+        expected=outcomes("ok", "ok", "ok"),
     ),
     "V12c": _v12(
         "V12c",
         "as V12, and the member of the ELR is away",
         late=3,
         without=3,
-        expected=_outcomes("loss(f)", "loss(f)", "loss(f)"),
+        expected=outcomes("loss(f)", "loss(f)", "loss(f)"),
     ),
     "V13a": _v13("V13a", 1, _LOSS_OFF),
     "V13b": _v13("V13b", 2, _LOSS_OFF),

@@ -177,6 +177,10 @@ class Scenario:
         brokers: How many it needs.
         log_dirs: Log directories that every broker needs.
         features: Levels of the features that it needs, for systems that have versions.
+        disabled_rules: Rules of the reference system that are switched off.
+        is_watched: Whether the invariant monitor watches the run. It would end the run at the first consequence of
+            a defect; without it, what clients see decides the outcome.
+        is_simulated_only: Whether only the simulation has what its steps need.
     """
 
     name: str
@@ -191,6 +195,9 @@ class Scenario:
     brokers: int = 3
     log_dirs: int = 1
     features: Mapping[str, int] = field(default_factory=dict)
+    disabled_rules: tuple[str, ...] = ()
+    is_watched: bool = True
+    is_simulated_only: bool = False
 
     def steps_json(self) -> list[dict[str, Any]]:
         """Returns the steps for the replay file."""

@@ -41,6 +41,8 @@ FREE = (
     *ACTIONS,
 )
 """Faults that need only signals, files and requests."""
+OF_DIRECTORIES = ("log_dir_error", "wipe_log_dir")
+"""Faults of one of several log directories."""
 
 
 def host_capabilities(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Capability]:
@@ -70,9 +72,10 @@ def fault_capabilities(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Capa
     """Returns for every fault whether and how it can be injected on one host."""
     known = host_capabilities(found)
     faults = {name: Capability(level=YES) for name in FREE}
-    faults["log_dir_error"] = Capability(
-        level=NO, why="a host keeps all log directories of a node on one disk"
-    )
+    for name in OF_DIRECTORIES:
+        faults[name] = Capability(
+            level=NO, why="a host keeps all log directories of a node on one disk"
+        )
     for fault, mechanisms in NEEDS.items():
         faults[fault] = _worst(
             [

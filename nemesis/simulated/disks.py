@@ -104,35 +104,37 @@ class BrokenDisks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TruncatedFiles:
-    """Files whose ends were cut off.
+class ShorterFiles:
+    """Nodes that lost a part of their files while they were down.
 
     Attributes:
         world: The world in which the nodes live.
         killed: The nodes that were killed for it. The others were down already; what took them down starts them.
-        truncated: Per node the path of its file and the sizes before and after; empty if it has no partition log.
+        word: What happened to the files, in the evidence.
+        files: Per node what was affected, with the sizes before and after; empty if there was nothing.
     """
 
     world: World
     killed: tuple[str, ...]
-    truncated: Mapping[str, Mapping[str, Any]]
+    word: str
+    files: Mapping[str, Mapping[str, Any]]
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes whose files were cut."""
-        return tuple(self.truncated)
+        """The nodes whose files are shorter."""
+        return tuple(self.files)
 
     async def heal(self) -> None:
-        """Starts the nodes that were killed. What was cut off stays lost."""
+        """Starts the nodes that were killed. What is gone stays lost."""
         for name in self.killed:
             start_if_down(self.world.nodes[name])
 
     async def effect(self) -> Effect:
-        """Returns the sizes before and after; one file that got shorter is enough."""
+        """Returns the sizes before and after; one node that has less is enough."""
         shorter = any(
-            file["bytes_after"] < file["bytes_before"] for file in self.truncated.values() if file
+            file["bytes_after"] < file["bytes_before"] for file in self.files.values() if file
         )
-        return Effect(took_effect=shorter, evidence={"truncated": dict(self.truncated)})
+        return Effect(took_effect=shorter, evidence={self.word: dict(self.files)})
 
 
 class DiskFaults:
@@ -157,6 +159,7 @@ class DiskFaults:
             "stuck_disk": self._stuck_disk,
             "read_only": self._read_only,
             "wipe": self._wipe,
+            "wipe_log_dir": self._wipe_log_dir,
             "bit_flip": self._bit_flip,
             "truncate_file": self._truncate_file,
         }
@@ -221,13 +224,23 @@ class DiskFaults:
         return self._damage(nodes, self._flipped)
 
     async def _truncate_file(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
+        size = fault.value("bytes")
+        return self._shorten(nodes, lambda disk: _truncated(disk, size), "truncated")
+
+    async def _wipe_log_dir(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
+        prefix = f"{LOG_DIR_NAMES[fault.value('log_dir') - 1]}/"
+        return self._shorten(nodes, lambda disk: _wiped_directory(disk, prefix), "wiped")
+
+    def _shorten(
+        self, nodes: tuple[str, ...], shorten: Callable[[SimDisk], dict[str, Any]], word: str
+    ) -> ShorterFiles:
+        """Kills those nodes that run, and takes from the files of all what `shorten` takes."""
         living = alive(self._world, nodes)
         self._count_pauses()
         for name in living:
             self._world.nodes[name].kill()
-        size = fault.value("bytes")
-        truncated = {name: _truncated(self._world.nodes[name].disk, size) for name in nodes}
-        return TruncatedFiles(world=self._world, killed=living, truncated=truncated)
+        files = {name: shorten(self._world.nodes[name].disk) for name in nodes}
+        return ShorterFiles(world=self._world, killed=living, word=word, files=files)
 
     def _damage(
         self, nodes: tuple[str, ...], damage: Callable[[SimNode], tuple[dict[str, Any], bool]]
@@ -281,6 +294,21 @@ def _wiped(disk: SimDisk) -> tuple[dict[str, Any], bool]:
         "disk_after": disk.disk_id,
     }
     return facts, bytes_before > 0
+
+
+def _wiped_directory(disk: SimDisk, prefix: str) -> dict[str, Any]:
+    """Empties a log directory and returns its size before and after."""
+    before = _bytes_below(disk, prefix)
+    disk.wipe(prefix)
+    return {
+        "directory": prefix.rstrip("/"),
+        "bytes_before": before,
+        "bytes_after": _bytes_below(disk, prefix),
+    }
+
+
+def _bytes_below(disk: SimDisk, prefix: str) -> int:
+    return sum(len(file.data) for path, file in disk.files.items() if path.startswith(prefix))
 
 
 def _truncated(disk: SimDisk, size: int) -> dict[str, Any]:

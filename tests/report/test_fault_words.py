@@ -24,6 +24,7 @@ PARAMS = {
     "reassign": {"partition": "t-0", "replicas": [4, 5]},
     "move_replica": {"partition": "t-0"},
     "log_dir_error": {"log_dir": 4},
+    "wipe_log_dir": {"log_dir": 4},
     "elect_leader": {"partition": "t-0", "election": "unclean"},
 }
 

@@ -40,6 +40,7 @@ EXAMPLES: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
     ("clock_drift", ("active_controller",), {"ppm": -200_000}),
     ("clock_strobe", ("active_controller",), {"ms": 500, "period_ms": 50}),
     ("wipe", ("follower:t-0",), {}),
+    ("wipe_log_dir", ("follower:t-0",), {"log_dir": 1}),
     ("disk_full", ("leader:t-0",), {}),
     ("io_error", ("active_controller",), {"every": 3}),
     ("io_error", ("leader:t-0",), {"op": "all"}),

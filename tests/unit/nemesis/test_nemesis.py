@@ -79,7 +79,7 @@ def test_a_selector_that_names_nothing_is_an_error_with_a_hint(selector):
         resolve(selector, POPULATION, metadata(), Random(1))
 
 
-NEVER_DRAWN = {"start", "heal", "truncate_file", "log_dir_error", *ACTIONS}
+NEVER_DRAWN = {"start", "heal", "truncate_file", "log_dir_error", "wipe_log_dir", *ACTIONS}
 """Faults that only scripted schedules use, or only schedules that name them."""
 
 
@@ -428,12 +428,15 @@ def test_fault_traits_agree_with_their_effects_on_nodes():
         "oom",
         "power",
         "wipe",
+        "wipe_log_dir",
         "bit_flip",
         "read_only",
         "truncate_file",
     }
     assert names(where="is_outage") == names(where="ends_uncleanly") | {"stop"}
-    assert names(where="can_lose_data") == {"power", "wipe", "bit_flip", "truncate_file"}
+    assert names(where="can_lose_data") == {
+        *("power", "wipe", "wipe_log_dir", "bit_flip", "truncate_file"),
+    }
     assert names(where="stops_cleanly") == {"stop", "restart"}
     assert names(where="is_repair") == {"start", "heal"}
     assert names(where="excuses_death") == {

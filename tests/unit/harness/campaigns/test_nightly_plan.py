@@ -29,6 +29,13 @@ def test_the_default_plan_is_possible_on_a_machine_without_anything_else() -> No
         check_world(job.experiment, 0)
 
 
+def test_a_family_of_scenarios_has_those_that_can_run_where_the_job_does() -> None:
+    job = '[[jobs]]\nname = "all"\nscenario = "last-replica-standing"\n'
+    simulated = {job.name for job in _loads(job)}
+    contained = {job.name for job in _loads(job + 'world = "docker"\n')}
+    assert simulated - contained == {"all V10b", "all V11f", "all V11k", "all V11l"}
+
+
 def test_jobs_name_built_in_experiments_files_tables_and_scenarios(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('name = "mine"\nduration_ms = 700\n', encoding="utf-8")
     jobs = _loads(

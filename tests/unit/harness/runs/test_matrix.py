@@ -49,12 +49,22 @@ def test_a_version_has_the_variants_whose_outcome_is_predicted_for_it() -> None:
 
 def test_the_reference_system_runs_the_bugs_that_it_can_show() -> None:
     assert {cell.variant for cell in cells_of("kafka-bug", "kafka-4.1")} == {
+        "B-28",
         "B-31",
         "B-34",
         "raft-timers",
         "B-48",
         "B-48r",
     }
+
+
+def test_variants_that_cannot_run_somewhere_are_left_out_there() -> None:
+    everywhere = {cell.variant for cell in cells_of(LRS, "kafka-4.1")}
+    contained = {cell.variant for cell in cells_of(LRS, "kafka-4.1", on="docker")}
+    assert everywhere - contained == {"V10b", "V11f", "V11k", "V11l"}
+    kafka = cells_of(LRS, None, system="apache-kafka", version="4.1.2")
+    without_rules = {name for name, one in VARIANTS.items() if not one.disabled_rules}
+    assert {cell.variant for cell in kafka} == without_rules - {"V10b", "V11l"}
 
 
 def test_a_version_for_which_nothing_is_predicted_is_refused() -> None:
