@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 SYSTEM = ROOT / "system_under_test"
 TESTS = ROOT / "tests"
 
-_CATALOGUES = ("rules.py", "rule_catalogue", "defects.py")
+_CATALOGUES = ("rules.py", "rule_catalogue", "defects.py", "related_bugs.py")
 """They list every identifier and apply none."""
 
 _ABOUT_CATALOGUES = ("tests/mutations/test_mutations_coverage.py", "tests/unit/harness/documents/")

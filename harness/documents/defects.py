@@ -4,7 +4,8 @@ import re
 
 from harness.documents.citations import naming_tests
 from harness.documents.rules import test_list
-from system_under_test.defects import DEFECTS, LETTERS, RELATED_BUGS, Defect, RelatedBug
+from system_under_test.defects import DEFECTS, LETTERS, Defect
+from system_under_test.related_bugs import RELATED_BUGS, RelatedBug
 
 DEFECT_ID = re.compile(r"\bB-\d+[a-z]?(?![\w-])")
 """An identifier that has the form of a defect."""

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from harness.documents.citations import switch_places
-from system_under_test.defects import DEFECTS, LETTERS, RELATED_BUGS, find_defect
+from system_under_test.defects import DEFECTS, LETTERS, find_defect
+from system_under_test.related_bugs import RELATED_BUGS
 from system_under_test.rule_catalogue import FAMILIES, RULES
 from system_under_test.rule_catalogue.cluster import CLUSTER_RULES
 from system_under_test.rule_catalogue.partitions import PARTITION_RULES

@@ -6,7 +6,8 @@ from functools import cache
 from pathlib import Path
 
 from harness.scenarios.last_replica_standing import VARIANTS
-from system_under_test.defects import DEFECTS, RELATED_BUGS
+from system_under_test.defects import DEFECTS
+from system_under_test.related_bugs import RELATED_BUGS
 from system_under_test.rule_catalogue import FAMILIES, RULES
 
 ROOT = Path(__file__).parents[4]
