@@ -111,7 +111,8 @@ establish records after the election. They are lost by that election if the new 
 was, the old leader could not have committed them.
 
 The first election that chose a replica without the record decides, unless a replica that has it is elected later.
-A leader that cuts its own log is never excused.
+A leader that cuts its own log is never excused, even if a replica has another record of the same epoch at that
+offset afterwards.
 
 Most other anomalies are conflicts of two records: at one offset, or in the wrong order. A conflict is excused if
 one of the two was lost excusably before the other one was established. The values of an offset are compared in the
