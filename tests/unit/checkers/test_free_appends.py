@@ -16,8 +16,10 @@ from checkers.kernels.free_appends import (
 )
 from checkers.kernels.history import read_history
 from checkers.kernels.linearizability import Options, check_tables
-from tests.anomalies.runs import append
+from tests.anomalies.runs import append, read
 from tests.property.brute_force import Call, ends_table, operations_table, records_table
+
+FAR = 10**6
 
 
 def unknown(op: int, *, at: int) -> Call:
@@ -105,6 +107,12 @@ def test_the_first_hole_that_has_too_few_appends_before_it_counts() -> None:
     assert found(calls + free) == [("hole-before-append", -1, 0, 2, 2)]
 
 
+def test_what_was_sent_at_the_moment_that_a_hole_was_shown_fills_it() -> None:
+    """Op 10 fills the hole at offset 0; op 11 was sent too late for the one at offset 2."""
+    calls = [append(1, 1, at=5), append(3, 3, at=7), unknown(10, at=6), unknown(11, at=20)]
+    assert found(calls) == [("hole-before-append", -1, 0, 2, 1)]
+
+
 @pytest.mark.parametrize("free", [0, 1, 2])
 def test_each_hole_needs_an_append(free: int) -> None:
     calls = [append(1, 2, at=5), *(unknown(10 + at, at=1) for at in range(free))]
@@ -112,6 +120,21 @@ def test_each_hole_needs_an_append(free: int) -> None:
     assert found(calls) == ([("unfilled-hole", -1, 0, 2, missing)] if missing else [])
     # In a sparse log, a hole needs nothing.
     assert found(calls, sparse=True) == []
+
+
+def test_an_append_that_a_read_revealed_fills_no_hole() -> None:
+    """Op 2 is at offset 0, so nothing is left for offset 1."""
+    calls = [unknown(2, at=1), append(1, 2, at=5), read(5, 9, 2)]
+    assert found(calls) == [("unfilled-hole", -1, 1, 1, 1)]
+
+
+def test_between_neighbours_far_from_the_rest_there_is_no_hole() -> None:
+    calls = [append(1, FAR, at=1), append(2, FAR + 1, at=1), append(3, FAR + 3, at=1)]
+    coverage = check_tables(
+        operations_table(calls), records_table(calls), ends_table(calls)
+    ).coverage
+    assert coverage["holes"] == FAR + 1
+    assert coverage["hole_ranges"] == [[0, FAR - 1], [FAR + 2, FAR + 2]]
 
 
 # --- appends that certainly happened ---
@@ -202,9 +225,6 @@ def test_what_a_read_skipped_in_a_sparse_log_stays_empty(
     calls += [certain(2, at=1, until=9), *([skipping(*read_offsets)] if read_offsets else [])]
     expected = [] if fits else [("unplaced-append", 2, -1, -1, 0)]
     assert found(calls, sparse=True) == expected
-
-
-FAR = 10**6
 
 
 @pytest.mark.parametrize(
