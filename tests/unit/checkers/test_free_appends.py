@@ -296,6 +296,10 @@ def test_a_log_is_dense_clocks_are_exact_and_real_time_holds_unless_it_is_said()
             is_found = holds.order and (holds.fresh or identifier == "unplaced-append")
             assert [f.id for f in findings] == ([identifier] if is_found else [])
         assert check_free_appends(history, facts, clock_error_ns=1)[0] == []
+    with_a_hole = operations_table([append(1, 1, at=10)])
+    history = read_history(with_a_hole, records_table([]), ends_table([]))
+    findings, _ = check_free_appends(history, derive_facts(history)[0])
+    assert [f.id for f in findings] == ["unfilled-hole"]
     none = np.empty(0, dtype=np.int64)
     tail = Tail(order_absent_ns=0, latest_absent_ns=0)
     (finding,) = fit_free_appends(history, none, ranges([3], [1]), tail=tail)

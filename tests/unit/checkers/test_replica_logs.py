@@ -101,3 +101,5 @@ def test_what_an_unknown_leader_wrote_may_be_of_the_epoch_in_which_a_leader_cut_
     assert logs.certainly_has(3, 9, *record).tolist() == [False]
     assert logs.certainly_has(4, 9, *record).tolist() == [True]
     assert logs.certainly_has(5, 9, *record).tolist() == [False]
+    # It may be of epoch 0, too: who wrote it was not seen.
+    assert logs.lacks(5, 9, ints(1), ints(0), ints(0)).tolist() == [False]
