@@ -28,6 +28,7 @@ from checkers.kernels.history import (
     INFO,
     NONE,
     OK_SOMEWHERE,
+    Bools,
     PartitionHistory,
 )
 from checkers.kernels.real_time import latest_not_before, not_after, not_before
@@ -209,15 +210,11 @@ def earliest_present(history: PartitionHistory, facts: Facts, clock_error_ns: in
 def _holes(history: PartitionHistory, facts: Facts, bounds: _Bounds, sparse: bool) -> Holes:
     """Returns unoccupied ranges; in a sparse log without those that a read proved to be empty for ever."""
     places = facts.places
-    vacant = ~facts.occupied
-    if sparse and len(facts.gap_first):
-        depth = np.zeros(places.count + 1, dtype=np.int64)
-        np.add.at(depth, places.index(facts.gap_first), 1)
-        np.add.at(depth, places.index(facts.gap_last), -1)
-        covered = np.cumsum(depth)[:-1] > 0
-    else:
-        covered = np.zeros(places.count, dtype=np.bool_)
-    at = np.flatnonzero(vacant & ~covered)
+    is_empty = np.zeros(places.count, dtype=np.bool_)
+    skipped_first, skipped_last = places.index(facts.gap_first), places.index(facts.gap_last)
+    if sparse:
+        is_empty = _within(skipped_first, skipped_last, places.count)
+    at = np.flatnonzero(~facts.occupied & ~is_empty)
     holes = Holes(
         first=places.offset(at),
         length=np.ones(len(at), dtype=np.int64),
@@ -229,7 +226,11 @@ def _holes(history: PartitionHistory, facts: Facts, bounds: _Bounds, sparse: boo
         # Offsets between two places that no fact mentions: L of the place below, U of the place above.
         stands = places.offset(np.arange(places.count))
         below = np.concatenate(([places.start - 1], stands[:-1]))
-        inner = np.flatnonzero((stands - below > 1) & ~np.concatenate(([False], covered[:-1])))
+        if sparse:
+            # A read that skipped anything between two places skipped all of it.
+            begin = np.searchsorted(stands, facts.gap_first, side="right")
+            is_empty = _within(begin, skipped_last + 1, places.count)
+        inner = np.flatnonzero((stands - below > 1) & ~is_empty)
         first, last, piece = history.left_out.without(below[inner] + 1, stands[inner])
         inner = inner[piece]
         between = Holes(
@@ -241,6 +242,17 @@ def _holes(history: PartitionHistory, facts: Facts, bounds: _Bounds, sparse: boo
         )
         holes = joined_holes([holes, between])
     return holes
+
+
+def _within(first: I64, last: I64, count: int) -> Bools:
+    """Returns which of `count` positions are in any of the ranges [first, last)."""
+    if not len(first):
+        return np.zeros(count, dtype=np.bool_)
+    depth = np.zeros(count + 1, dtype=np.int64)
+    np.add.at(depth, first, 1)
+    np.subtract.at(depth, last, 1)
+    inside: Bools = np.cumsum(depth)[:-1] > 0
+    return inside
 
 
 def joined_holes(parts: Sequence[Holes]) -> Holes:

@@ -6,6 +6,9 @@ writes records of its own epoch; a follower copies the log of the leader whose e
 every log follows, as ranges of offsets that one epoch wrote.
 
 Where the leader's log is not recorded, the epoch of the follower only bounds the epochs of what it copied.
+
+A leader that cuts its own log, which no rule allows, may give an offset to two records of its epoch. Then only
+what was established before the cut, and was in a replica's log before it, is certainly there.
 """
 
 from dataclasses import dataclass

@@ -139,7 +139,8 @@ establish records after the election. They are lost by that election if the new 
 was, the old leader could not have committed them.
 
 The first election that chose a replica without the record decides, unless a replica that has it is elected later.
-A leader that cuts its own log is never excused.
+A leader that cuts its own log is never excused, even if a replica has another record of the same epoch at that
+offset afterwards.
 
 With ELR off and a min ISR of 1, a record may be on one broker only. Its loss is excused, too, if faults destroyed
 it on every broker that was in the ISR since the record was established, because no other broker had to have it.

@@ -70,6 +70,14 @@ def test_a_read_of_an_unknown_operation_shows_no_epoch(last_shown: bool) -> None
     assert (found.epoch.tolist(), found.by_ns.tolist()) == ([-1], [2])
 
 
+def test_the_first_epoch_that_shows_a_record_counts_unless_the_last_one_is_wanted() -> None:
+    calls = [append(1, 0, at=1), *(replace(read(5 + at, 9, 1), epoch=at) for at in (1, 0))]
+    tables = operations_table(calls), records_table(calls), ends_table(calls)
+    record = ints(1), ints(0), ints(1)
+    assert reader_of(*tables, []).claims(*record).epoch.tolist() == [0]
+    assert reader_of(*tables, []).claims(*record, last_shown=True).epoch.tolist() == [1]
+
+
 def test_records_may_be_in_any_order() -> None:
     calls = [read(5, 9, 8, 9, start=1), read(6, 9, 7)]
     for order in permutations(range(3)):

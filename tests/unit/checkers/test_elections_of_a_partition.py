@@ -101,6 +101,15 @@ def test_a_fault_explains_an_unclean_end_from_the_last_clean_start_to_the_regist
     assert last_election(SHRUNK, brokers, faults).is_lawful is is_lawful
 
 
+@pytest.mark.parametrize(("cut_short", "is_lawful"), [(["b2"], True), (["b1"], False), ([], False)])
+def test_a_stop_explains_an_unclean_end_if_it_did_not_finish(
+    cut_short: list[str], is_lawful: bool
+) -> None:
+    brokers = [broker(30, 2, "registered", clean=False), broker(40, 1, "unregistered")]
+    stop = fault(25, "stop", ["b2"], cut_short=cut_short)
+    assert last_election(SHRUNK, brokers, [stop]).is_lawful is is_lawful
+
+
 @pytest.mark.parametrize(
     ("elr_on", "unclean_election_enabled", "is_recorded", "is_lawful"),
     [

@@ -234,3 +234,12 @@ def test_an_append_that_may_be_lost_needs_no_place(
     calls = [append(1, 0, at=10), append(2, None, at=1, acks=acks)]
     (anomaly,) = of(judged(calls, states), "unplaced-append")
     assert anomaly.judgement == judgement
+
+
+def test_what_acks_1_allows_and_what_an_election_excuses_may_be_lost_together() -> None:
+    """Neither op 2, acknowledged with acks=1, nor op 3, which the election lost, has a place before op 1."""
+    states = [state(0, 1, [1, 2], epoch=0), state(5, 2, [2], epoch=1, flagged=True)]
+    calls = [append(1, 0, at=10), append(2, None, at=6, acks=1), append(3, None, at=1)]
+    (anomaly,) = of(judged(calls, states), "unplaced-append")
+    assert anomaly.judgement == EXCUSED
+    assert [witness.op_index for witness in anomaly.witnesses] == [3]

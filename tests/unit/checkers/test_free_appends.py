@@ -1,12 +1,25 @@
 """Appends without a known place at the borders: which of them fit where, and at which moment they no longer do."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from checkers.kernels.free_appends import Holes, joined_holes
+from checkers.kernels.facts import derive_facts
+from checkers.kernels.free_appends import (
+    Holes,
+    RealTimeHolds,
+    Tail,
+    check_free_appends,
+    fit_free_appends,
+    joined_holes,
+)
+from checkers.kernels.history import read_history
 from checkers.kernels.linearizability import Options, check_tables
 from tests.anomalies.runs import append, read
 from tests.property.brute_force import Call, ends_table, operations_table, records_table
+
+FAR = 10**6
 
 
 def unknown(op: int, *, at: int) -> Call:
@@ -94,6 +107,12 @@ def test_the_first_hole_that_has_too_few_appends_before_it_counts() -> None:
     assert found(calls + free) == [("hole-before-append", -1, 0, 2, 2)]
 
 
+def test_what_was_sent_at_the_moment_that_a_hole_was_shown_fills_it() -> None:
+    """Op 10 fills the hole at offset 0; op 11 was sent too late for the one at offset 2."""
+    calls = [append(1, 1, at=5), append(3, 3, at=7), unknown(10, at=6), unknown(11, at=20)]
+    assert found(calls) == [("hole-before-append", -1, 0, 2, 1)]
+
+
 @pytest.mark.parametrize("free", [0, 1, 2])
 def test_each_hole_needs_an_append(free: int) -> None:
     calls = [append(1, 2, at=5), *(unknown(10 + at, at=1) for at in range(free))]
@@ -101,6 +120,21 @@ def test_each_hole_needs_an_append(free: int) -> None:
     assert found(calls) == ([("unfilled-hole", -1, 0, 2, missing)] if missing else [])
     # In a sparse log, a hole needs nothing.
     assert found(calls, sparse=True) == []
+
+
+def test_an_append_that_a_read_revealed_fills_no_hole() -> None:
+    """Op 2 is at offset 0, so nothing is left for offset 1."""
+    calls = [unknown(2, at=1), append(1, 2, at=5), read(5, 9, 2)]
+    assert found(calls) == [("unfilled-hole", -1, 1, 1, 1)]
+
+
+def test_between_neighbours_far_from_the_rest_there_is_no_hole() -> None:
+    calls = [append(1, FAR, at=1), append(2, FAR + 1, at=1), append(3, FAR + 3, at=1)]
+    coverage = check_tables(
+        operations_table(calls), records_table(calls), ends_table(calls)
+    ).coverage
+    assert coverage["holes"] == FAR + 1
+    assert coverage["hole_ranges"] == [[0, FAR - 1], [FAR + 2, FAR + 2]]
 
 
 # --- appends that certainly happened ---
@@ -136,6 +170,12 @@ def test_a_log_end_shows_less_than_an_append(until: int) -> None:
 
 
 @pytest.mark.parametrize("until", [4, 5])
+def test_a_log_end_at_the_end_of_the_known_log_bounds_what_is_beyond(until: int) -> None:
+    calls = [append(1, 0, at=1), latest(3, 1, at=5), certain(2, at=1, until=until)]
+    assert found(calls) == ([] if until == 5 else [("unplaced-below-end", 2, -1, -1, 0)])
+
+
+@pytest.mark.parametrize("until", [4, 5])
 def test_a_log_end_below_a_hole_shows_less_than_an_append(until: int) -> None:
     """The hole is at offset 1. The log ended at 1 when op 3 was sent."""
     calls = [append(1, 0, at=1), append(4, 2, at=20), certain(2, at=1, until=until)]
@@ -167,12 +207,100 @@ def test_an_append_of_unknown_outcome_may_be_dropped() -> None:
     assert found([append(1, 0, at=10), unknown(3, at=0)]) == []
 
 
-def test_what_a_read_skipped_in_a_sparse_log_stays_empty() -> None:
-    """Offset 1 is the only hole before op 3; a read skipped it."""
-    calls = [append(1, 0, at=1), append(3, 2, at=20), certain(2, at=1, until=9)]
-    assert found(calls, sparse=True) == []
-    skipping = Call(
-        op=5, kind="poll", process=9, inv=40, res=41, position=0, records=((0, 1), (2, 3))
+def skipping(*offsets: int) -> Call:
+    """A poll that returned the record of op 10 + offset at some offsets, and nothing in between."""
+    records = tuple((offset, 10 + offset) for offset in offsets)
+    return Call(op=9, kind="poll", process=9, inv=40, res=41, position=offsets[0], records=records)
+
+
+@pytest.mark.parametrize(
+    ("read_offsets", "fits"),
+    [((), True), ((0,), True), ((0, 2), True), ((2, 4), True), ((0, 2, 4), False)],
+)
+def test_what_a_read_skipped_in_a_sparse_log_stays_empty(
+    read_offsets: tuple[int, ...], fits: bool
+) -> None:
+    """Op 2 was acknowledged at 9, before the record at offset 4 was sent: it is at offset 1 or 3."""
+    calls = [append(10, 0, at=1), append(12, 2, at=1), append(14, 4, at=20)]
+    calls += [certain(2, at=1, until=9), *([skipping(*read_offsets)] if read_offsets else [])]
+    expected = [] if fits else [("unplaced-append", 2, -1, -1, 0)]
+    assert found(calls, sparse=True) == expected
+
+
+@pytest.mark.parametrize(
+    ("sent_at", "until", "offset"), [(1, 2, 1), (1, 19, 1), (1, 20, None), (32, 33, None)]
+)
+def test_an_append_may_be_at_an_offset_far_from_all_that_are_known(
+    sent_at: int, until: int, offset: int | None
+) -> None:
+    """Op 10 was sent at 20. So op 2 is behind it, and before or behind the record far away."""
+    calls = [append(10, 0, at=20), append(12, FAR, at=20), certain(2, at=sent_at, until=until)]
+    expected = [] if offset is None else [("unplaced-append", 2, offset, -1, 0)]
+    assert found(calls, sparse=True) == expected
+    # Without op 10, it may be before all others.
+    assert found(calls[1:], sparse=True) == []
+
+
+@pytest.mark.parametrize(("until", "fits"), [(4, False), (5, True)])
+def test_a_log_end_far_from_all_that_is_known_bounds_what_is_beyond(until: int, fits: bool) -> None:
+    """A read skipped all offsets between the only two records. The log ended there when op 3 was sent, at 5."""
+    calls = [append(10, 0, at=1), append(10 + FAR, FAR, at=1), latest(3, FAR + 1, at=5)]
+    calls += [skipping(0, FAR)]
+    calls += [certain(2, at=1, until=until)]
+    expected = [] if fits else [("unplaced-below-end", 2, -1, -1, 0)]
+    assert found(calls, sparse=True) == expected
+    assert found([*calls[:2], *calls[3:], append(13, FAR + 1, at=5)], sparse=True) == (
+        [] if fits else [("unplaced-append", 2, -1, -1, 0)]
     )
-    assert found([*calls, skipping], sparse=True) == [("unplaced-append", 2, -1, -1, 0)]
-    assert found([*calls, read(5, 40, 1)], sparse=True) == []
+
+
+@pytest.mark.parametrize(("position", "fits"), [(0, False), (1, False), (2, True), (3, True)])
+def test_what_a_read_skipped_between_two_records_far_apart_stays_empty(
+    position: int, fits: bool
+) -> None:
+    """Op 2 was acknowledged before the record far away was sent, so it is between the two records."""
+    calls = [append(10, 0, at=1), append(10 + FAR, FAR, at=20), certain(2, at=1, until=9)]
+    skip = skipping(*([0] if position == 0 else []), FAR)
+    if position:
+        skip = replace(skip, position=position)
+    expected = [] if fits else [("unplaced-append", 2, -1, -1, 0)]
+    assert found([*calls, skip], sparse=True) == expected
+
+
+def test_a_sparse_log_without_such_appends_has_no_holes() -> None:
+    calls = [append(1, 1, at=5), unknown(2, at=1)]
+    for sparse, holes in ((True, 0), (False, 1)):
+        report = check_tables(
+            operations_table(calls), records_table(calls), ends_table(calls), Options(sparse=sparse)
+        )
+        assert report.holes.count == holes
+
+
+# --- what is assumed if it is not said ---
+
+
+def test_a_log_is_dense_clocks_are_exact_and_real_time_holds_unless_it_is_said() -> None:
+    """Op 2 was acknowledged at 9; op 1 was sent at 10. In the other history a log end at 10 follows it."""
+    behind_an_append = [append(1, 0, at=10), certain(2, at=1, until=9)]
+    behind_an_end = [certain(2, at=1, until=9), latest(3, 0, at=10)]
+    for calls, identifier in (
+        (behind_an_append, "unplaced-append"),
+        (behind_an_end, "unplaced-below-end"),
+    ):
+        history = read_history(operations_table(calls), records_table(calls), ends_table(calls))
+        facts, _ = derive_facts(history)
+        findings, _ = check_free_appends(history, facts)
+        assert [f.id for f in findings] == [identifier]
+        for holds in (RealTimeHolds(order=False), RealTimeHolds(fresh=False)):
+            findings, _ = check_free_appends(history, facts, holds=holds)
+            is_found = holds.order and (holds.fresh or identifier == "unplaced-append")
+            assert [f.id for f in findings] == ([identifier] if is_found else [])
+        assert check_free_appends(history, facts, clock_error_ns=1)[0] == []
+    with_a_hole = operations_table([append(1, 1, at=10)])
+    history = read_history(with_a_hole, records_table([]), ends_table([]))
+    findings, _ = check_free_appends(history, derive_facts(history)[0])
+    assert [f.id for f in findings] == ["unfilled-hole"]
+    none = np.empty(0, dtype=np.int64)
+    tail = Tail(order_absent_ns=0, latest_absent_ns=0)
+    (finding,) = fit_free_appends(history, none, ranges([3], [1]), tail=tail)
+    assert finding.id == "unfilled-hole"

@@ -66,6 +66,8 @@ def test_a_replica_kept_what_it_and_the_leader_had_before_the_leader_cut_its_log
     )
     offsets, epochs, since = ints(0, 1), ints(0, 0), ints(established, established)
     assert logs.certainly_has(2, 9, offsets, epochs, epochs, since).tolist() == [True, has]
+    if there_since <= 5:
+        assert logs.certainly_has(2, 5, offsets, epochs, epochs, since).tolist() == [True, has]
     # Before the cut, the epoch tells which record it was.
     if there_since < 5:
         assert logs.certainly_has(2, 4, offsets, epochs, epochs, since).tolist() == [True, True]
@@ -84,13 +86,20 @@ def test_a_cut_says_nothing_about_records_of_other_epochs() -> None:
 
 
 def test_what_an_unknown_leader_wrote_may_be_of_the_epoch_in_which_a_leader_cut_its_log() -> None:
-    """Broker 3 copied offset 1 from a leader of epoch 2 that is not recorded, or of any epoch before."""
+    """Broker 3 copied offset 1 from a leader of epoch 2 that is not recorded, or of an epoch before; 4 could not.
+
+    Broker 5 had it when it was first seen, in epoch 1.
+    """
     logs = logs_of(
         leads(2, 1, 2, epoch=1, cause="append"),
         leads(5, 1, 1, epoch=1, cause="truncate"),
         replica(6, 3, 2, epoch=2, cause="replicate"),
         replica(6, 4, 2, epoch=0, cause="replicate"),
+        replica(6, 5, 2, epoch=1, cause="load"),
     )
     record = (ints(1), ints(0), ints(3), ints(8))
     assert logs.certainly_has(3, 9, *record).tolist() == [False]
     assert logs.certainly_has(4, 9, *record).tolist() == [True]
+    assert logs.certainly_has(5, 9, *record).tolist() == [False]
+    # It may be of epoch 0, too: who wrote it was not seen.
+    assert logs.lacks(5, 9, ints(1), ints(0), ints(0)).tolist() == [False]
