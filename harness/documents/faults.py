@@ -79,7 +79,9 @@ off.
 
 `truncate_file` cuts the newest segment of the largest partition log, at most to nothing. The metadata
 log is never cut. `log_dir_error` and `wipe_log_dir` need brokers with several log directories
-(`cluster.log_dirs`), so only the simulation has them.
+(`cluster.log_dirs`), so only the simulation has them. A broker that was started without a directory may have
+created empty logs in another one, and would not start with two logs of one replica. So healing `log_dir_error`
+removes the older ones, as an operator does.
 """,
     ),
     Group.ADMIN: (
@@ -166,8 +168,9 @@ what is enabled for brokers. A seed uses a subset of the families, or all with `
 {_listed(sorted(RARE))} are drawn rarely, because each destroys a replica. {_listed(never)} are only for
 schedules that name them. Clocks are wrong by up to five minutes and 200 000 ppm; beyond 500 ppm a clock is
 broken. `examples/all-faults.toml` has every family in the simulation, `examples/long-all-faults.toml` in
-containers, except `admin` and `log_dir_error`, which are used only where they are named. The family `admin` draws
-administrative actions that the system serves, but never `alter_feature`.
+containers, except `admin` and `log_dir_error`, which are used only where they are named, as in
+`examples/cluster-changes.toml`. The family `admin` draws administrative actions that the system serves, but never
+`alter_feature`.
 """
 
 

@@ -14,6 +14,7 @@ from nemesis.mechanism import Effect, Injection
 from nemesis.simulated.mechanism import Inject, Outage, alive, start_if_down, whole_batches
 from system_under_test.config import LOG_DIR_NAMES
 from system_under_test.log.checkpoints import RECOVERY_POINT_CHECKPOINT, OffsetCheckpoint
+from system_under_test.log.copies import SUPERSEDED_MARK, UNFINISHED_MARK
 from system_under_test.runtime import Storage
 
 AFTERMATH_NS = 1_000_000_000
@@ -64,13 +65,17 @@ class BrokenDisks:
         world: The world in which the nodes live.
         counted_as: The name of the count of calls that met the fault, in the evidence.
         needs_remount: Whether a running node has to be restarted to get its disk back.
+        failed_directory: The log directory that failed; "" if the whole disk did.
         broken: The nodes by name.
+        removed_logs: What healing removed, by node; see `_remove_older_copies`.
     """
 
     world: World
     counted_as: str
     needs_remount: bool = False
+    failed_directory: str = ""
     broken: dict[str, _BrokenDisk] = field(default_factory=dict)
+    removed_logs: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -87,6 +92,9 @@ class BrokenDisks:
             if is_remounted:
                 node.kill()  # a file system that is in use cannot be remounted
             node.disk.heal(broken.fault)
+            if self.failed_directory:
+                removed = _remove_older_copies(node.disk, self.failed_directory)
+                self.removed_logs.update({node.name: removed} if removed else {})
             if is_remounted:
                 node.start()
             else:
@@ -100,6 +108,8 @@ class BrokenDisks:
             name: broken.ended for name, broken in self.broken.items() if broken.ended is not None
         }
         evidence: dict[str, Any] = {"ended_by_itself": ended} if ended else {}
+        if self.removed_logs:
+            evidence["removed_logs"] = dict(self.removed_logs)
         return Effect(took_effect=any(hits.values()), evidence={**evidence, self.counted_as: hits})
 
 
@@ -183,9 +193,15 @@ class DiskFaults:
         )
 
     async def _log_dir_error(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
-        prefix = f"{LOG_DIR_NAMES[fault.value('log_dir') - 1]}/"
+        directory = LOG_DIR_NAMES[fault.value("log_dir") - 1]
+        prefix = f"{directory}/"
         # A broker does not use the directory again before it is restarted.
-        disks = BrokenDisks(world=self._world, counted_as="calls_failed", needs_remount=True)
+        disks = BrokenDisks(
+            world=self._world,
+            counted_as="calls_failed",
+            needs_remount=True,
+            failed_directory=directory,
+        )
         for name in alive(self._world, nodes):
             _break_one(disks, self._world.nodes[name], lambda disk: disk.io_error("any", prefix))
         return disks
@@ -282,6 +298,34 @@ def _break_one(disks: BrokenDisks, node: SimNode, begin: Callable[[SimDisk], Dis
     broken = _BrokenDisk(node, begin(node.disk))
     node.on_exit.append(broken.node_ended)
     disks.broken[node.name] = broken
+
+
+def _remove_older_copies(disk: SimDisk, failed: str) -> list[str]:
+    """Removes the logs of a directory that failed which the broker has created anew in another one.
+
+    A broker that starts without a directory creates empty logs elsewhere (DIR-4), and refuses to start once it
+    finds two logs of one replica. Kafka's error message tells the operator to remove the one in the directory that
+    failed. What a move left unfinished, the broker itself removes.
+
+    Returns:
+        Their paths.
+    """
+    names: dict[tuple[str, str], set[str]] = {}
+    for path in disk.files:
+        directory, _, rest = path.partition("/")
+        log, _, name = rest.partition("/")
+        if name and directory in LOG_DIR_NAMES:
+            names.setdefault((directory, log), set()).add(name)
+    whole = sorted(
+        key for key, files in names.items() if not files & {UNFINISHED_MARK, SUPERSEDED_MARK}
+    )
+    elsewhere = {log for directory, log in whole if directory != failed}
+    older = [
+        f"{failed}/{log}" for directory, log in whole if directory == failed and log in elsewhere
+    ]
+    for path in older:
+        disk.wipe(f"{path}/")
+    return older
 
 
 def _wiped(disk: SimDisk) -> tuple[dict[str, Any], bool]:

@@ -165,22 +165,38 @@ class DirectoryMoves:
         name = next((name for name in states if self._path(name) == path), None)
         if name is None:
             return ErrorCode.LOG_DIR_NOT_FOUND
-        found = self._replicas.find(*key)
         if not states[name]:
             return ErrorCode.KAFKA_STORAGE_ERROR
+        found = self._replicas.find(*key)
         if isinstance(found, ErrorCode):
-            return found
+            return self._prefer(key, name, found)
         if self._logs.directory_name(*key) == name:
             # It is where it shall be; a move to elsewhere that is under way is given up.
             self._moves.pop(key, None)
             self._logs.drop_copy(*key)
             return ErrorCode.NONE
+        # As in Kafka: another copy of the log may be in a directory that is offline.
+        if not all(states.values()) and self._moves.get(key) != name:
+            return ErrorCode.KAFKA_STORAGE_ERROR
         self._moves[key] = name
         self._waker.wake()
         if not self._is_running:
             self._is_running = True
             self._scope.spawn(self._run(), "directory-moves")
         return ErrorCode.NONE
+
+    def _prefer(self, key: _Key, name: str, error: ErrorCode) -> ErrorCode:
+        """Remembers where to create a log that the broker does not have; returns the error of the response.
+
+        Kafka's tool for reassignments names the directories before it begins one, and ignores the error that a
+        broker without the replica returns.
+        """
+        if key in self._replicas.partitions:
+            return error  # its log is in a directory that failed
+        self._logs.preferred.remember(key, name)
+        return (
+            ErrorCode.REPLICA_NOT_AVAILABLE if error is ErrorCode.NOT_LEADER_OR_FOLLOWER else error
+        )
 
     async def _run(self) -> None:
         """Moves what was requested until cancelled."""

@@ -27,6 +27,7 @@ from system_under_test.log.copies import (
 from system_under_test.log.directory import LogDirectory, identify, log_path, parse_log_name
 from system_under_test.log.errors import LogDirectoryError
 from system_under_test.log.log import Log
+from system_under_test.log.preferred import PreferredDirectories
 from system_under_test.metadata.records import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from system_under_test.runtime import Observer, RandomStream, SilentObserver, Storage
 
@@ -101,6 +102,7 @@ class LogManager:
         if failure is not None and config.log_dirs[0] in self.offline_directories:
             raise failure
         self.directory_ids = tuple(directory.directory_id for directory in self._directories)
+        self.preferred = PreferredDirectories()
         self._copies: dict[tuple[str, int], _Copy] = {}
         self._superseded: frozenset[str] = frozenset()
         self._homes: dict[tuple[str, int], LogDirectory] = {}
@@ -271,11 +273,14 @@ class LogManager:
         self._forget(key)
 
     def _place(self, key: tuple[str, int], assigned: UUID) -> LogDirectory:
-        """Returns the directory for a new log: the assigned one, or the one with the fewest logs (DIR-4)."""
+        """Returns the directory for a new log: the requested or assigned one, or that with the fewest (DIR-4)."""
         online = self._online()
-        for directory in online:
-            if directory.directory_id == assigned:
-                return directory
+        if (chosen := self.preferred.choose(key, assigned, online)) is not None:
+            return chosen
+        if preferred := self.preferred.name_of(key):
+            raise OfflineDirectoryError(
+                errno.EIO, f"the preferred directory {preferred} is offline"
+            )
         is_new = assigned == UNASSIGNED_DIRECTORY
         # DIR-4: a replica that is not new has a log, and it may be in the directory that cannot be read. An empty
         # one would look like the whole replica.

@@ -236,8 +236,8 @@ _OTHERS: tuple[Api, ...] = (
         ),
         purpose="move replicas of this broker to other log directories (KIP-113)",
         notes=(
-            "The replica stays in use while it is copied. Kafka remembers the directory for a "
-            "replica that the broker does not have yet; here the request is refused."
+            "The replica stays in use while it is copied. For a replica that the broker does not have, the "
+            "directory is remembered until the broker ends, and the response is an error, as in Kafka."
         ),
     ),
     Api(

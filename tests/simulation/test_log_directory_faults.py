@@ -57,6 +57,21 @@ def test_a_directory_fails_and_is_repaired() -> None:
     )
 
 
+def test_a_broker_that_created_its_log_anew_gets_rid_of_the_old_one_with_the_repair() -> None:
+    """As in Kafka, it would not start with two logs of one replica; an operator removes the older one."""
+    made = experiment(
+        fault(0, "log_dir_error", "b2", at_ms=500, for_ms=3000, log_dir=2),
+        fault(1, "kill", "b2", at_ms=1000, for_ms=500),
+    )
+    verdict, result = judged(made)
+    assert result.violations == []
+    assert verdict.validity is Validity.VALID, verdict.reasons
+    rows = {row["fault"]: row for row in result.tables["faults"].to_pylist()}
+    evidence = json.loads(rows["log_dir_error"]["evidence"])
+    ((node, (removed,)),) = evidence["removed_logs"].items()
+    assert (node, removed[: len("data2/t-")]) == ("b2", "data2/t-")
+
+
 def test_a_replica_moves_while_it_is_used() -> None:
     made = experiment(
         fault(0, "move_replica", "leader:t-0", at_ms=1000, partition="t-0"),

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from harness.defects.requests import reassign_request
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
     alter_replica_log_dirs_request as alter,
@@ -52,6 +53,13 @@ def altered(cluster: Cluster, broker: int, path: str, topic: str = TOPIC) -> int
     return code
 
 
+def reassigned(cluster: Cluster, *replicas: int) -> None:
+    request = reassign_request((TOPIC, 0, replicas))
+    response = cluster.do(cluster._ask(1, request))
+    (one,) = response.responses[0].partitions
+    assert one.error_code == ErrorCode.NONE, one
+
+
 def test_directories_are_listed_with_the_replicas_in_them() -> None:
     cluster = cluster_of()
     results = described(cluster, 1)
@@ -86,6 +94,40 @@ def test_requests_that_cannot_be_served() -> None:
     cluster = cluster_of()
     assert altered(cluster, 1, "/data9") == ErrorCode.LOG_DIR_NOT_FOUND
     assert altered(cluster, 1, "/data2", "other") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert altered(cluster, 1, "/data9", "other") == ErrorCode.LOG_DIR_NOT_FOUND
+    assert altered(cluster, 1, "/data") == ErrorCode.NONE, "it is there"
+    assert not cluster.marks("move-began")
+
+
+def test_a_replica_that_does_not_exist_yet_is_created_where_it_was_requested() -> None:
+    """As Kafka's tool does it: first the directory, which the broker does not serve yet, then the reassignment."""
+    cluster = cluster_of()
+    reassigned(cluster, 1, 2)
+    cluster.run_until(lambda: cluster.node(3).process.logs.get(TOPIC, 0) is None)
+    assert altered(cluster, 3, "/data2") == ErrorCode.REPLICA_NOT_AVAILABLE
+    reassigned(cluster, 1, 2, 3)
+    cluster.await_isr(1, 2, 3)
+    assert cluster.node(3).process.logs.directory_name(TOPIC, 0) == "data2"
+    second = cluster.registration(3).log_dirs[1]
+    cluster.await_partition(lambda one: one.directories[one.replicas.index(3)] == second)
+
+
+def test_a_topic_that_does_not_exist_yet_begins_in_the_requested_directory() -> None:
+    cluster = Cluster(log_dirs=2).start()
+    assert altered(cluster, 2, "/data2") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    cluster.create_topic()
+    cluster.produce(b"a")
+    names = [cluster.node(broker).process.logs.directory_name(TOPIC, 0) for broker in (1, 2, 3)]
+    assert names == ["data", "data2", "data"]
+
+
+def test_no_replica_moves_while_another_directory_is_offline() -> None:
+    """A copy of its log may be in the directory that cannot be read."""
+    cluster = Cluster(log_dirs=3).start()
+    cluster.create_topic()
+    cluster.produce(b"a")
+    cluster.node(1).process.logs.offline_directories = ("data3",)
+    assert altered(cluster, 1, "/data2") == ErrorCode.KAFKA_STORAGE_ERROR
     assert altered(cluster, 1, "/data") == ErrorCode.NONE, "it is there"
     assert not cluster.marks("move-began")
 

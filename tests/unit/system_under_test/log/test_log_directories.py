@@ -10,6 +10,7 @@ import pytest
 from system_under_test.config import NodeConfig, Voter, profile_features
 from system_under_test.log.checkpoints import CleanShutdownMarker
 from system_under_test.log.manager import LogManager, OfflineDirectoryError
+from system_under_test.log.preferred import PreferredDirectories
 from system_under_test.log.verified import VerifiedBatches
 from system_under_test.metadata.records import (
     LOST_DIRECTORY,
@@ -99,6 +100,45 @@ def test_a_new_log_is_created_in_the_assigned_directory_or_where_there_are_the_f
     broker.create(4, MIGRATING_DIRECTORY)
     places = [broker.logs.directory_id("t", index) for index in range(5)]
     assert places == [second, second, first, first, first]
+
+
+def test_a_preferred_directory_wins_over_the_assigned_one_and_over_the_emptier_one_once() -> None:
+    broker = Broker(MemoryStorage())
+    first, second = broker.ids
+    broker.create(0, second)
+    broker.logs.preferred.remember(("t", 1), "d2")
+    broker.create(1)
+    assert broker.logs.directory_id("t", 1) == second, "although the other one is empty"
+    broker.logs.preferred.remember(("t", 2), "d2")
+    broker.create(2, first)
+    assert broker.logs.directory_id("t", 2) == second
+    broker.logs.delete("t", 2)
+    broker.create(2, first)
+    assert broker.logs.directory_id("t", 2) == first, "the wish was fulfilled before"
+
+
+def test_no_log_is_created_elsewhere_while_the_preferred_directory_is_offline() -> None:
+    storage = Disks()
+    broker = Broker(storage, features=AS_KAFKA)
+    first, second = broker.ids
+    append(broker.create(0, second))
+    broker.logs.preferred.remember(("t", 1), "d2")
+    storage.broken.add("d2")
+    with pytest.raises(OSError, match="input/output") as raised:
+        append(broker.logs.get("t", 0))
+    assert broker.logs.partition_failed("t", 0, raised.value)
+    with pytest.raises(OfflineDirectoryError, match="the preferred directory d2 is offline"):
+        broker.create(1)
+    broker.create(2)
+    assert broker.logs.directory_id("t", 2) == first
+
+
+def test_only_so_many_preferred_directories_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("system_under_test.log.preferred.PREFERRED_MAX", 2)
+    preferred = PreferredDirectories()
+    for index in (0, 1, 0, 2):
+        preferred.remember(("t", index), f"d{index}")
+    assert [preferred.name_of(("t", index)) for index in range(3)] == ["d0", "", "d2"]
 
 
 def test_a_directory_that_fails_takes_its_logs_along_and_no_others() -> None:
