@@ -247,7 +247,7 @@ MATRIX: tuple[Row, ...] = (
         judgement=Judgement.FORBIDDEN,
         rule=(
             "committed records may only be given up by an election that is flagged as unclean, and none explains"
-            " this; with eligible leader replicas off this is the last-replica-standing bug (KIP-966)"
+            " this; in Kafka without eligible leader replicas this is the last-replica-standing bug (KIP-966)"
         ),
     ),
     Row(

@@ -36,6 +36,15 @@ class FetchedRecord(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class PlainRecord:
+    """A `FetchedRecord` and nothing else, for clients whose library has no such object."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedBatch:
     """Records of one leader epoch, in the order of their offsets.

@@ -17,14 +17,19 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
 from nats.aio.client import Client
 from nats.errors import Error, NoRespondersError
 
-from harness.contracts.client import OFFSET_OUT_OF_RANGE, ClientType, FetchedBatch, PollResult
+from harness.contracts.client import (
+    OFFSET_OUT_OF_RANGE,
+    ClientType,
+    FetchedBatch,
+    PlainRecord,
+    PollResult,
+)
 from harness.contracts.host import ClientHost
 from harness.history.op import Completion, Outcome
 
@@ -52,15 +57,6 @@ class Failed(Exception):  # noqa: N818 - not an error of the client
         self.word = word
         self.code = code
         self.may_have_happened = may_have_happened
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A message as it was read."""
-
-    offset: int
-    key: bytes | None
-    value: bytes | None
 
 
 class NatsClient:
@@ -97,7 +93,7 @@ class NatsClient:
         message_id = hashlib.blake2b(value, digest_size=12).hexdigest()
         headers = {"Nats-Msg-Id": message_id, "Nats-Expected-Stream": stream}
         try:
-            answer = await self._ask(f"{stream}.{key.decode()}", value, headers)
+            answer = await self.ask(f"{stream}.{key.decode()}", value, headers)
         except Failed as failed:
             return _ended(failed, Outcome.INFO if failed.may_have_happened else Outcome.FAIL)
         return Completion(outcome=Outcome.OK, offset=answer["seq"] - 1)
@@ -108,7 +104,7 @@ class NatsClient:
         """Reads messages from a position on."""
         stream = f"{topic}-{partition}"
         try:
-            info = await self._info(stream)
+            info = await self.info(stream)
             first, last = info["state"]["first_seq"], info["state"]["last_seq"]
             if position > last:
                 raise Failed(OFFSET_OUT_OF_RANGE)
@@ -123,7 +119,7 @@ class NatsClient:
     async def latest(self, topic: str, partition: int) -> Completion:
         """Returns the log end."""
         try:
-            info = await self._info(f"{topic}-{partition}")
+            info = await self.info(f"{topic}-{partition}")
         except Failed as failed:
             return _ended(failed)
         return Completion(outcome=Outcome.OK, offset=info["state"]["last_seq"], node=_leader(info))
@@ -139,7 +135,7 @@ class NatsClient:
             "duplicate_window": DUPLICATES_NS,
         }
         try:
-            await self._ask(f"$JS.API.STREAM.CREATE.{stream}", json.dumps(config).encode())
+            await self.ask(f"$JS.API.STREAM.CREATE.{stream}", json.dumps(config).encode())
         except Failed as failed:
             if failed.code != NAME_IN_USE:
                 await asyncio.sleep(self._connect_timeout_s)
@@ -150,7 +146,7 @@ class NatsClient:
         """Whether the cluster says that it has no such stream; asks again while it does not respond."""
         for _ in range(ATTEMPTS):
             try:
-                await self._info(stream)
+                await self.info(stream)
             except Failed as failed:
                 if failed.code == NOT_FOUND:
                     return True
@@ -171,16 +167,24 @@ class NatsClient:
         self.close()
         await asyncio.gather(*self._closing)
 
-    async def _info(self, stream: str) -> Any:
-        return await self._ask(f"$JS.API.STREAM.INFO.{stream}")
+    @property
+    def server(self) -> str:
+        """Address of the server that was tried last."""
+        return self._servers[(self._next - 1) % len(self._servers)]
 
-    async def _read(self, stream: str, first: int, last: int, max_bytes: int) -> tuple[Record, ...]:
+    async def info(self, stream: str) -> Any:
+        """Returns what the stream's leader, or the leader of the metadata, reports of a stream."""
+        return await self.ask(f"$JS.API.STREAM.INFO.{stream}")
+
+    async def _read(
+        self, stream: str, first: int, last: int, max_bytes: int
+    ) -> tuple[PlainRecord, ...]:
         """Returns the messages from one sequence to another, as many as fit."""
         stop = min(last, first + FETCH_MAX - 1)
         found = await asyncio.gather(
             *(self._get(stream, {"seq": each}) for each in range(first, stop + 1))
         )
-        records: list[Record] = []
+        records: list[PlainRecord] = []
         size = 0
         sequence = first
         while sequence <= last and size < max_bytes:
@@ -196,19 +200,19 @@ class NatsClient:
                 break
         return tuple(records)
 
-    async def _get(self, stream: str, which: Mapping[str, Any]) -> Record | None:
+    async def _get(self, stream: str, which: Mapping[str, Any]) -> PlainRecord | None:
         """Returns a message; None if the leader says that there is none."""
         try:
-            answer = await self._ask(f"$JS.API.STREAM.MSG.GET.{stream}", json.dumps(which).encode())
+            answer = await self.ask(f"$JS.API.STREAM.MSG.GET.{stream}", json.dumps(which).encode())
         except Failed as failed:
             if failed.code == NO_MESSAGE:
                 return None
             raise
         message = answer["message"]
         key = message["subject"].removeprefix(f"{stream}.").encode()
-        return Record(message["seq"] - 1, key, base64.b64decode(message.get("data", "")))
+        return PlainRecord(message["seq"] - 1, key, base64.b64decode(message.get("data", "")))
 
-    async def _ask(
+    async def ask(
         self, subject: str, payload: bytes = b"", headers: dict[str, str] | None = None
     ) -> Any:
         """Sends a request and returns its answer.

@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.contracts.administration import Action, ActionOutcome
 from harness.contracts.cluster import AddRow, Topic
 from harness.contracts.host import ClientHost
 from harness.contracts.launcher import tied_to_parent
 from harness.contracts.metadata import CommittedMetadata
-from harness.contracts.programs import FetchReport, FetchRequest, Program, cache_directory
+from harness.contracts.polling import ASK_LIMIT_S, PolledObservation, json_over_http
+from harness.contracts.programs import FetchReport, FetchRequest, Program
 from harness.contracts.system import (
     EventSource,
     Node,
@@ -30,15 +32,12 @@ from harness.contracts.system import (
 from harness.contracts.violation import Violation
 from harness.environments.client_host import PlainClientHost
 from harness.errors import UsageError
-from laststand_nats import program, store
+from laststand_nats import administration, program, store
 from laststand_nats.client import NatsClient
 from laststand_nats.observation import (
-    ASK_LIMIT_S,
     MONITOR,
-    JetStreamObservation,
     ServerReports,
     further_address,
-    report_of,
 )
 
 CONFIG_FILE = "nats.json"
@@ -70,6 +69,7 @@ class NatsJetStream:
     """Followers wait 4 to 9 seconds for their leader before they elect another."""
     versions = program.KNOWN
     default_version = program.DEFAULT
+    actions = administration.ACTIONS
     log_files = f"{store.ACCOUNT}/*/msgs/*.blk"
 
     def __init__(self, version: str) -> None:
@@ -85,21 +85,15 @@ class NatsJetStream:
 
     def fetch(self, request: FetchRequest) -> FetchReport:
         """Builds the server, or takes it from a file."""
-        return program.fetch_program(request)
+        return program.fetch_server(request)
 
     def programs(self, cache: Path) -> Sequence[Program]:
         """Returns the versions that are known or fetched."""
-        return program.known_programs(cache)
+        return program.SERVER.programs(cache)
 
     def program_paths(self) -> Sequence[str]:
         """Returns the server."""
-        path = program.program_path(cache_directory(), self.version)
-        if not path.exists():
-            raise UsageError(
-                f"nats-server {self.version} is not in {path.parent}; `laststand system fetch"
-                f" {self.name} {self.version}` gets it"
-            )
-        return [str(path)]
+        return [str(program.SERVER.path_of_fetched(self.version))]
 
     # -- a node
 
@@ -143,9 +137,9 @@ class NatsJetStream:
 
     def is_ready(self, node: Node, nodes: Sequence[Node]) -> bool:
         """Whether the server says that its part of JetStream works."""
-        asked = asyncio.wait_for(report_of(node, "/healthz?js-server-only=true"), ASK_LIMIT_S)
+        report = json_over_http(further_address(node, MONITOR), "/healthz?js-server-only=true")
         with contextlib.suppress(OSError, ValueError, TimeoutError):
-            return bool(asyncio.run(asked)["status"] == "ok")
+            return bool(asyncio.run(asyncio.wait_for(report, ASK_LIMIT_S))["status"] == "ok")
         return False
 
     def exit_reason(self, output: str) -> str:
@@ -175,7 +169,7 @@ class NatsJetStream:
         on_violation: Callable[[Violation], None],
     ) -> Observation:
         """Returns what follows the servers of one run."""
-        return JetStreamObservation(nodes, view, add_row, on_violation)
+        return PolledObservation(nodes, view, add_row, on_violation)
 
     def event_source(self, nodes: RunningNodes) -> EventSource:
         """Returns what asks the servers."""
@@ -186,6 +180,16 @@ class NatsJetStream:
     ) -> list[StoredBatch]:
         """Returns the records that a server keeps."""
         return store.read_records(files, f"{topic}-{partition}", bytes_max=bytes_max)
+
+    def refusal(self, action: Action) -> str:
+        """Returns why JetStream cannot do what an action requests."""
+        return administration.refusal(action)
+
+    async def administer(
+        self, host: ClientHost, brokers: Mapping[int, str], action: Action
+    ) -> ActionOutcome:
+        """Requests an action."""
+        return await administration.administer(host, brokers, action)
 
     async def create_topic(self, host: ClientHost, bootstrap: Sequence[str], topic: Topic) -> None:
         """Creates a stream per partition; tries until each exists."""

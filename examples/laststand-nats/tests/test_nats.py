@@ -9,20 +9,19 @@ from typing import Any
 
 import pytest
 
-from harness.contracts.cluster import Topic
-from harness.contracts.metadata import CommittedMetadata
+from harness.contracts.administration import AlterFeature, ElectLeader, Reassign
+from harness.contracts.polling import LogView, NodeView
 from harness.contracts.programs import FetchRequest
 from harness.contracts.system import Node, Settings
-from harness.contracts.violation import Violation
 from harness.environments.client_host import PlainClientHost
 from harness.errors import UsageError
 from harness.history.op import Outcome
 
 pytest.importorskip("nats", reason="nats-py is not installed")
 
-from laststand_nats import program, store
+from laststand_nats import administration, program, store
 from laststand_nats.client import Failed, NatsClient
-from laststand_nats.observation import JetStreamObservation, view_of
+from laststand_nats.observation import view_in
 from laststand_nats.system import SYSTEM
 
 LOCAL = tuple(
@@ -111,14 +110,14 @@ def test_a_given_program_is_kept_if_it_is_the_version(tmp_path: Path) -> None:
 def test_a_program_of_another_version_is_refused_and_not_kept(tmp_path: Path) -> None:
     binary = a_program(tmp_path, "nats-server: v2.10.1")
     request = FetchRequest(version="2.12.9", cache=tmp_path, progress=Silent(), binary=binary)
-    with pytest.raises(UsageError, match=r"'nats-server: v2\.10\.1', not nats-server v2\.12\.9"):
+    with pytest.raises(UsageError, match=r"'nats-server: v2\.10\.1', not nats-server 2\.12\.9"):
         SYSTEM.fetch(request)
-    assert not program.program_path(tmp_path, "2.12.9").exists()
+    assert not program.SERVER.path("2.12.9", tmp_path).exists()
     with pytest.raises(UsageError, match="is no version of nats-server 2"):
         SYSTEM.of_version("latest", {})
 
 
-def test_a_version_that_was_not_fetched_is_named_with_the_command(
+def test_a_version_that_was_not_fetched_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LASTSTAND_CACHE", str(tmp_path))
@@ -129,70 +128,30 @@ def test_a_version_that_was_not_fetched_is_named_with_the_command(
 # -- views
 
 
-def report(leader: str, *, end: int, current: tuple[str, ...] = ("b2", "b3")) -> Any:
-    peers = [{"name": each, "current": each in current} for each in ("b2", "b3")]
+def test_a_view_has_the_leader_and_the_current_replicas_of_each_stream() -> None:
+    peers = [
+        {"name": "b2", "current": True},
+        {"name": "b3", "current": False},
+        {"name": "b4", "current": True, "offline": True},
+    ]
     stream = {
         "name": "t-0",
-        "cluster": {"leader": leader, "replicas": peers},
-        "state": {"first_seq": 1, "last_seq": end},
+        "cluster": {"leader": "b1", "replicas": peers},
+        "state": {"first_seq": 1, "last_seq": 5},
     }
-    return {"account_details": [{"stream_detail": [stream]}], "meta_cluster": {"leader": "b1"}}
-
-
-class Followed:
-    """An observation with what it made."""
-
-    def __init__(self) -> None:
-        self.view = CommittedMetadata()
-        self.rows: list[tuple[Any, ...]] = []
-        self.violations: list[Violation] = []
-        self.observation = JetStreamObservation(
-            LOCAL,
-            self.view,
-            lambda table, row: self.rows.append((table, *row)),
-            self.violations.append,
+    view = view_in(
+        {"account_details": [{"stream_detail": [stream]}], "meta_cluster": {"leader": "b1"}}
+    )
+    assert view.serves
+    assert view.logs == {
+        "t-0": LogView(
+            leader="b1", replicas=["b1", "b2", "b3", "b4"], current=["b1", "b2"], start=0, end=5
         )
-        self.observation.topic_created(TOPIC, 0)
-
-    def take(self, node: str, view: Mapping[str, Any], at_ns: int) -> None:
-        line = {"at_ns": at_ns, "node": node, "event": "view", **view}
-        self.observation.take(self.observation.parse(json.dumps(line).encode()), at_ns)
+    }
 
 
-TOPIC = Topic(name="t", min_insync_replicas=2, assignments=((1, 2, 3),))
-NO_VIEW = {"streams": None, "meta": None}
-
-
-def test_the_leader_is_the_server_that_agrees_and_most_others_name() -> None:
-    followed = Followed()
-    followed.take("b2", view_of(report("b1", end=5)), 1)
-    assert followed.view.partitions == {}, "b1 has not said that it leads"
-    followed.take("b1", view_of(report("b1", end=5, current=("b2",))), 2)
-    state = followed.view.partitions["t-0"]
-    assert (state.leader, state.replicas, state.isr) == (1, (1, 2, 3), (1, 2))
-    assert not followed.view.is_fenced(1)
-    followed.take("b1", NO_VIEW, 3)
-    assert followed.view.partitions["t-0"].leader == -1
-    assert followed.view.is_fenced(1)
-
-
-def test_what_a_server_has_becomes_a_row_only_when_it_changes() -> None:
-    followed = Followed()
-    for at_ns, end in enumerate((5, 5, 7)):
-        followed.take("b1", view_of(report("b1", end=end)), at_ns)
-    followed.observation.node_went_down("b1", 9)
-    assert [(row[1], row[6], row[7], row[10], row[11]) for row in followed.rows] == [
-        (0, 5, 5, "leader", "load"),
-        (2, 7, 7, "leader", "observed"),
-        (9, 7, 7, "offline", "down"),
-    ]
-
-
-def test_a_stream_that_is_gone_at_the_end_is_a_violation() -> None:
-    followed = Followed()
-    line = {"at_ns": 4, "node": "b1", "event": "gone", "stream": "t-0"}
-    followed.observation.take(followed.observation.parse(json.dumps(line).encode()), 4)
-    assert [each.sentence[:22] for each in followed.violations] == ["the stream t-0 is gone"]
+def test_a_server_without_streams_and_leader_has_an_empty_view() -> None:
+    assert view_in({"meta_cluster": {}}) == NodeView(serves=False, logs={})
 
 
 @pytest.mark.parametrize(
@@ -209,13 +168,53 @@ def test_a_stream_is_gone_only_if_the_cluster_says_so(answers: list[Any], is_gon
     assert asyncio.run(client.is_gone("t-0")) is is_gone
 
 
-def test_a_line_that_is_no_view_is_refused() -> None:
-    with pytest.raises(ValueError, match="without 'node'"):
-        Followed().observation.parse(b'{"at_ns": 1}')
+# -- administration
 
 
-def test_a_server_without_streams_has_an_empty_view() -> None:
-    assert view_of({"meta_cluster": {}}) == {"streams": [], "meta": ""}
+def administered(action: Any, answers: Any) -> tuple[Any, list[tuple[str, Any]]]:
+    asked: list[tuple[str, Any]] = []
+
+    def answer(subject: str, payload: bytes) -> Any:
+        asked.append((subject, json.loads(payload or b"null")))
+        return answers(subject)
+
+    brokers = {number: f"h:{number}" for number in (1, 2, 3, 4)}
+    client = Answers(answer)
+    return asyncio.run(administration.request(client, action, brokers)), asked
+
+
+UNNAMED = {"name": "Server name unknown at this time (peerID: 1Fnvk8Zh)"}
+CLUSTER = {"cluster": {"leader": "b2", "replicas": [{"name": "b1"}, {"name": "b3"}, UNNAMED]}}
+
+
+def test_a_reassignment_removes_the_server_that_it_leaves_out() -> None:
+    action = Reassign(topic="t", partition=0, replicas=(2, 3, 4))
+    outcome, asked = administered(action, lambda subject: CLUSTER)
+    assert asked[-1] == ("$JS.API.STREAM.PEER.REMOVE.t-0", {"peer": "b1"})
+    assert (outcome.is_accepted, outcome.is_known, outcome.evidence) == (True, True, {"peer": "b1"})
+    outcome, asked = administered(
+        Reassign(topic="t", partition=0, replicas=(4,)), lambda subject: CLUSTER
+    )
+    assert not outcome.is_accepted
+    assert len(asked) == 1, "more than one server would leave, so nothing is requested"
+
+
+@pytest.mark.parametrize(
+    ("failed", "is_known"),
+    [(Failed("request-timed-out"), False), (Failed("refused-10075", code=10075), True)],
+)
+def test_an_action_without_a_response_may_have_happened(failed: Failed, is_known: bool) -> None:
+    action = ElectLeader(topic="t", partition=0, unclean=False)
+    outcome, asked = administered(action, lambda subject: failed)
+    assert asked[0][0] == "$JS.API.STREAM.LEADER.STEPDOWN.t-0"
+    assert (outcome.is_accepted, outcome.is_known) == (False, is_known)
+
+
+def test_what_jetstream_cannot_do_is_refused() -> None:
+    unclean = ElectLeader(topic="t", partition=0, unclean=True)
+    assert "no unclean elections" in SYSTEM.refusal(unclean)
+    assert "alter_feature" in SYSTEM.refusal(AlterFeature(feature="f", level=1))
+    assert SYSTEM.refusal(Reassign(topic="t", partition=0, replicas=())) == ""
 
 
 # -- block files
@@ -274,7 +273,7 @@ class Answers(NatsClient):
         )
         self.answers = answers
 
-    async def _ask(self, subject: str, payload: bytes = b"", headers: Any = None) -> Any:
+    async def ask(self, subject: str, payload: bytes = b"", headers: Any = None) -> Any:
         answer = self.answers(subject, payload)
         if isinstance(answer, Exception):
             raise answer
