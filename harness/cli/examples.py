@@ -18,6 +18,8 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     "trace": ("trace latest", "trace latest --output trace.json"),
     "report": ("report latest",),
     "list": ("list --verdict invalid --since 2d", "list --limit 10 --json"),
+    "serve": ("serve", "serve --port 8700"),
+    "site": ("site public",),
     "compare": ("compare --vary profile=kafka-4.0,kafka-4.1 --seeds 200",),
     "swarm": ("swarm --seeds 100", "swarm my.toml --first-seed 100 --seeds 50"),
     "nightly": ("nightly --budget 2h", "nightly plan.toml --resume latest"),

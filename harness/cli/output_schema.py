@@ -218,6 +218,15 @@ OUTPUTS: Mapping[str, tuple[Form, ...]] = {
             }
         ),
     ),
+    "serve": (_form({"url": ("string", "the address with its token")}),),
+    "site": (
+        _form(
+            {
+                "index": ("string", "path of the first page"),
+                "pages": ("integer", "number of pages"),
+            }
+        ),
+    ),
     "compare": (_CAMPAIGN,),
     "swarm": (_CAMPAIGN,),
     "shrink": (

@@ -30,7 +30,11 @@ def self_test_run(options: argparse.Namespace, directory: Path) -> int:
     counts = Counter(result.outcome for result in results)
     if options.json:
         print_json(
-            {"directory": str(directory), **counts, "plants": [asdict(each) for each in results]}
+            {
+                "directory": str(directory),
+                **{str(name): count for name, count in counts.items()},
+                "plants": [asdict(each) for each in results],
+            }
         )
     else:
         rows = [(each.anomaly, each.outcome, each.what, each.detail) for each in results]
