@@ -13,7 +13,7 @@ from results.report.argument import Argument, Witness
 from results.report.lanes import partition_figure
 from results.report.run import RunData, seconds
 from results.report.story import Loss
-from results.report.svg import WIDTH, TimeAxis, element, figure, joined, titled
+from results.report.svg import WIDTH, TimeAxis, element, figure, joined, linked, titled
 
 AROUND_NS = 1_000_000_000
 """How much of the run the lanes show before the decisive moment, and after it."""
@@ -127,7 +127,7 @@ def _bar(axis: TimeAxis, one: Witness, y: float) -> Markup:
     open_end = "" if one.end_ns is not None else " open"
     width = max(axis.x(axis.end_ns if one.end_ns is None else one.end_ns) - x, 3.0)
     text = f"operation {one.op_index}: {_without_process(one)}"
-    bar = titled(
+    shape = titled(
         "rect",
         f"operation {one.op_index}: {one.text}",
         class_=f"o-{one.outcome}{open_end}",
@@ -146,7 +146,7 @@ def _bar(axis: TimeAxis, one: Witness, y: float) -> Markup:
         y=y + 12,
         text_anchor="start" if right else "end",
     )
-    return bar + label
+    return linked(shape + label, f"op-{one.op_index}")
 
 
 def _without_process(one: Witness) -> str:
