@@ -16,7 +16,7 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     "check": ("check latest --selftest", "check history.edn --model cas-register"),
     "explain": ("explain latest", "explain latest lost-acked-write"),
     "trace": ("trace latest", "trace latest --output trace.json"),
-    "report": ("report latest",),
+    "report": ("report latest", "report latest --messages"),
     "list": ("list --verdict invalid --since 2d", "list --limit 10 --json"),
     "serve": ("serve", "serve --port 8700"),
     "site": ("site public",),

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from results.report.argument import Argument, Witness
 from results.report.lanes import partition_figure
 from results.report.run import RunData, seconds
+from results.report.spacetime import SpaceTime, spacetime_of
 from results.report.story import Loss
 from results.report.svg import WIDTH, TimeAxis, element, figure, joined, linked, titled
 
@@ -34,6 +35,7 @@ class Counterexample:
         timeline: The witnesses as a figure; empty if none is in the history.
         lanes: The partition around the decisive moment; empty if that is unknown.
         span: The time that the lanes show.
+        spacetime: The messages around the decisive moment; None if they were not recorded.
     """
 
     argument: Argument
@@ -41,6 +43,7 @@ class Counterexample:
     timeline: Markup
     lanes: Markup
     span: str
+    spacetime: SpaceTime | None
 
 
 def counterexample_of(
@@ -73,6 +76,7 @@ def counterexample_of(
         timeline=witness_figure(first, same),
         lanes=lanes,
         span=span,
+        spacetime=spacetime_of(run, first),
     )
 
 
