@@ -11,6 +11,7 @@ results/runs/<experiment>/<yyyymmddThhmmssZ>-<seed>[-n]/
     shrink.json       of a shrunk run: what it was made from, how much smaller it is, and its cause
     metrics.jsonl     the metrics of real nodes over time
     spark.log         what Spark logged, if it judged the run
+    messages.json     the messages around the decisive moment, if `laststand report --messages` was called
     trace.json        the run for Perfetto, if `laststand trace` was called
 
 results/runs/latest   a link to the run that began last; the name `latest` selects the newest finished run
@@ -46,6 +47,9 @@ RUN_FILES: dict[str, str] = {
     "changed, at most one per second and node: `at_ns`, `node`, `values` by series as Prometheus writes them, "
     "`gone` series; or `down` when the node went down",
     "spark.log": "what Spark logged, if a Spark job judged the run",
+    "messages.json": "the messages around the decisive moment, if `laststand report --messages` was called: "
+    "`begin_ns`, `end_ns`, and per message `kind`, `src`, `dst`, `text`, `sent_ns`, `arrived_ns` (null if it did "
+    "not arrive before the run ended)",
     "trace.json": "the run as a trace for Perfetto and chrome://tracing, if `laststand trace` was called",
     STORED_FILE: "only in a store at a URI: the files of the run with their hashes, written last",
 }
@@ -132,6 +136,11 @@ class RunFiles:
     def trace(self) -> Path:
         """The run as a trace."""
         return self.directory / "trace.json"
+
+    @property
+    def messages(self) -> Path:
+        """The messages around the decisive moment."""
+        return self.directory / "messages.json"
 
     @property
     def spark_log(self) -> Path:

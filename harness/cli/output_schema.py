@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.cli.output import ENVELOPE, SCHEMA
+from harness.exit_codes import MEANINGS
 
 _Keys = Mapping[str, tuple[str, str]]
 """JSON type ("string or null" for several) and meaning of each key."""
@@ -218,6 +219,15 @@ OUTPUTS: Mapping[str, tuple[Form, ...]] = {
             }
         ),
     ),
+    "serve": (_form({"url": ("string", "the address with its token")}),),
+    "site": (
+        _form(
+            {
+                "index": ("string", "path of the first page"),
+                "pages": ("integer", "number of pages"),
+            }
+        ),
+    ),
     "compare": (_CAMPAIGN,),
     "swarm": (_CAMPAIGN,),
     "shrink": (
@@ -387,8 +397,8 @@ def json_schema() -> dict[str, Any]:
                 "enum": [*OUTPUTS, *_families(), ""],
             },
             "exit_code": {
-                "description": "0 valid, 1 invalid, 2 unknown, 254 wrong usage or input, 255 harness failure",
-                "enum": [0, 1, 2, 254, 255],
+                "description": "; ".join(f"{code}: {text}" for code, text in MEANINGS.items()),
+                "enum": list(MEANINGS),
             },
             "error": {
                 "description": "why the command failed, in one sentence; null if the exit code is 0, 1 or 2",

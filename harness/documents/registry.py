@@ -6,6 +6,7 @@ from pathlib import Path
 
 from harness.documents import (
     anomalies,
+    commands,
     defects,
     differences,
     experiment_schema,
@@ -16,6 +17,7 @@ from harness.documents import (
     protocol,
     results,
     rules,
+    selectors,
     variants,
 )
 
@@ -37,6 +39,7 @@ class Document:
 
 DOCUMENTS: tuple[Document, ...] = (
     Document(path="docs/anomalies.md", text=anomalies.document),
+    Document(path="docs/commands.md", text=commands.document),
     Document(path="docs/defects.md", text=defects.document),
     Document(path="docs/differences.md", text=differences.document),
     Document(path="docs/experiment.schema.json", text=experiment_schema.document),
@@ -47,6 +50,7 @@ DOCUMENTS: tuple[Document, ...] = (
     Document(path="docs/protocol.md", text=protocol.document),
     Document(path="docs/results.md", text=results.document),
     Document(path="docs/rules.md", text=rules.document),
+    Document(path="docs/selectors.md", text=selectors.document),
     Document(path="docs/variants.md", text=variants.document),
 )
 """In order of their paths."""

@@ -20,6 +20,7 @@ from harness.simulation.flight import FIN, Flight
 from harness.simulation.loop import NodeLoop
 from harness.simulation.pipe import Link, Pipe
 from harness.simulation.timeline import Handle, Timeline
+from harness.simulation.watched_pipe import pipe_type
 from harness.simulation.wire_check import WireCheck
 from system_under_test.runtime.network import Handler, RequestContext
 
@@ -84,8 +85,9 @@ class SimConnection:
         self._inflight: dict[Flight, None] = {}
         self._timer: Handle | None = None
         self._armed_ns = _NEVER_NS
-        self.up = Pipe(timeline, links[0], client_loop, is_reply=False)
-        self.down = Pipe(timeline, links[1], listener.loop, is_reply=True)
+        make_pipe = pipe_type(timeline)
+        self.up = make_pipe(timeline, links[0], client_loop, is_reply=False)
+        self.down = make_pipe(timeline, links[1], listener.loop, is_reply=True)
         self.server = ServerEnd(self, listener)
         self.up.receive = self.server.on_frame
         self.down.receive = self.on_frame

@@ -106,6 +106,20 @@ class Failure:
     error: BaseException
 
 
+class MessageWatcher(Protocol):
+    """Sees the messages of a run that is repeated to show them."""
+
+    def sent(
+        self, at_ns: int, key: tuple[object, object], src: str, dst: str, message: object
+    ) -> None:
+        """Notes a message; `key` identifies it while it is on its way. May be called twice for one message."""
+        ...
+
+    def arrived(self, at_ns: int, key: tuple[object, object]) -> None:
+        """Notes that a message arrived."""
+        ...
+
+
 class Timeline:
     """The time, the events, the random numbers and the trace of one run.
 
@@ -121,6 +135,7 @@ class Timeline:
         events: Number of events that were due.
         is_running: Whether `World.run` is active.
         is_inspected: Whether the harness, not a node, uses the node interfaces at the moment.
+        watcher: Sees messages, if it was set before the first connection; it must not change anything.
     """
 
     # Slots, because every event and every message reads or changes several of these.
@@ -140,6 +155,7 @@ class Timeline:
         "random",
         "seed",
         "trace",
+        "watcher",
         "weather",
     )
 
@@ -150,6 +166,7 @@ class Timeline:
         self.random = RandomTree(seed, buggify=weather.buggify)
         self.trace = Trace(keep=keep_trace)
         self.failures: list[Failure] = []
+        self.watcher: MessageWatcher | None = None
         self.messages = 0
         self.events = 0
         self.is_running = False

@@ -114,6 +114,9 @@ def build_report(run_dir: Path) -> Path:
         errors=operations.errors(),
         loud=[one for one in arguments if one.tone != "calm"],
         quiet=[one for one in arguments if one.tone == "calm"],
+        first_shown=_first_shown(arguments),
+        partition_names=[place_name(*place) for place in run.partitions],
+        processes=_processes(story, arguments),
         details_of=_shortened,
         raw=_raw,
         coverage=coverage_of(run),
@@ -127,6 +130,23 @@ def build_report(run_dir: Path) -> Path:
     write_text(files.report, text)
     write_text(files.summary, markdown(run, story))
     return files.report
+
+
+def _first_shown(arguments: Sequence[Argument]) -> dict[int, int]:
+    """Returns for every witness the number of the first anomaly that names it; links lead there."""
+    found: dict[int, int] = {}
+    for argument in arguments:
+        for witness in argument.witnesses:
+            if witness.op_index >= 0:
+                found.setdefault(witness.op_index, argument.number)
+    return found
+
+
+def _processes(story: Story, arguments: Sequence[Argument]) -> list[int]:
+    """Returns the processes that the page names, for its filter."""
+    named = {witness.process for argument in arguments for witness in argument.witnesses}
+    named |= {record.process for entry in story.entries for record in entry.lost}
+    return sorted(process for process in named if process >= 0)
 
 
 def environment() -> Environment:

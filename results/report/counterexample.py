@@ -12,8 +12,9 @@ from markupsafe import Markup
 from results.report.argument import Argument, Witness
 from results.report.lanes import partition_figure
 from results.report.run import RunData, seconds
+from results.report.spacetime import SpaceTime, spacetime_of
 from results.report.story import Loss
-from results.report.svg import WIDTH, TimeAxis, element, figure, joined, titled
+from results.report.svg import WIDTH, TimeAxis, element, figure, joined, linked, titled
 
 AROUND_NS = 1_000_000_000
 """How much of the run the lanes show before the decisive moment, and after it."""
@@ -34,6 +35,7 @@ class Counterexample:
         timeline: The witnesses as a figure; empty if none is in the history.
         lanes: The partition around the decisive moment; empty if that is unknown.
         span: The time that the lanes show.
+        spacetime: The messages around the decisive moment; None if they were not recorded.
     """
 
     argument: Argument
@@ -41,6 +43,7 @@ class Counterexample:
     timeline: Markup
     lanes: Markup
     span: str
+    spacetime: SpaceTime | None
 
 
 def counterexample_of(
@@ -73,6 +76,7 @@ def counterexample_of(
         timeline=witness_figure(first, same),
         lanes=lanes,
         span=span,
+        spacetime=spacetime_of(run, first),
     )
 
 
@@ -127,7 +131,7 @@ def _bar(axis: TimeAxis, one: Witness, y: float) -> Markup:
     open_end = "" if one.end_ns is not None else " open"
     width = max(axis.x(axis.end_ns if one.end_ns is None else one.end_ns) - x, 3.0)
     text = f"operation {one.op_index}: {_without_process(one)}"
-    bar = titled(
+    shape = titled(
         "rect",
         f"operation {one.op_index}: {one.text}",
         class_=f"o-{one.outcome}{open_end}",
@@ -146,7 +150,7 @@ def _bar(axis: TimeAxis, one: Witness, y: float) -> Markup:
         y=y + 12,
         text_anchor="start" if right else "end",
     )
-    return bar + label
+    return linked(shape + label, f"op-{one.op_index}")
 
 
 def _without_process(one: Witness) -> str:

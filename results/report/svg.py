@@ -97,7 +97,8 @@ class TimeAxis:
                     text_anchor="middle",
                 )
             )
-        return joined(parts)
+        # The script draws it again for another zoom.
+        return element("g", joined(parts), class_="time-axis", data_top=top, data_bottom=bottom)
 
 
 def figure(axis: TimeAxis, height: float, body: Markup, *, name: str) -> Markup:

@@ -30,7 +30,7 @@
 
   // A link must show its target, which may be folded or filtered out.
   function reveal() {
-    var target = /^#(anomaly|fault)-/.test(location.hash) && document.getElementById(location.hash.slice(1));
+    var target = /^#(anomaly|fault|op)-/.test(location.hash) && document.getElementById(location.hash.slice(1));
     for (var outer = target; outer; outer = outer.parentElement) {
       if (outer.tagName === "DETAILS") { outer.open = true; }
     }

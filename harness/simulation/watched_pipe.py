@@ -1,0 +1,39 @@
+"""A pipe that reports when messages are sent and when they arrive, for a run that is watched.
+
+Other runs use `Pipe` itself, so watching costs them nothing. What is reported changes nothing in the world: a
+watched run has the trace of the run that it repeats.
+"""
+
+from harness.simulation.flight import FIN, Flight
+from harness.simulation.pipe import Pipe
+from harness.simulation.timeline import Timeline
+
+
+class WatchedPipe(Pipe):
+    """One direction of one connection, whose messages a watcher sees."""
+
+    __slots__ = ()
+
+    def push(self, frame: Flight) -> None:
+        """Sends a frame."""
+        watcher = self.timeline.watcher
+        if watcher is not None and frame is not FIN:
+            # A frozen process sends it again when it continues; the first time counts.
+            key = (self, frame)
+            watcher.sent(self.timeline.now, key, self.link.src, self.link.dst, self._message(frame))
+        super().push(frame)
+
+    def trace(self, frame: Flight) -> None:
+        """Records an arrival and counts the message."""
+        watcher = self.timeline.watcher
+        if watcher is not None and frame is not FIN:
+            watcher.arrived(self.timeline.now, (self, frame))
+        super().trace(frame)
+
+    def _message(self, frame: Flight) -> object:
+        return frame.response if self.is_reply else frame.message
+
+
+def pipe_type(timeline: Timeline) -> type[Pipe]:
+    """Returns the class of the pipes of a world."""
+    return Pipe if timeline.watcher is None else WatchedPipe
