@@ -7,6 +7,7 @@ import java.util.TreeMap;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.DescribeConsumerGroupsOptions;
 import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -17,7 +18,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
  * The calls of Kafka's command-line tools (topics, consumer-groups, get-offsets, features, metadata-quorum,
- * transactions describe-producers) on a cluster; prints one line per result for the test that runs it.
+ * delete-records, log-dirs, transactions describe-producers) on a cluster; prints one line per result for the test that runs it.
  */
 public class AdminTour {
     static void show(String name, Object value) {
@@ -95,6 +96,12 @@ public class AdminTour {
             show("voters", quorum.voters().size());
             show("observers", quorum.observers().size());
             show("has_leader", quorum.leaderId() >= 0);
+            show("low_watermark", admin.deleteRecords(Map.of(first, RecordsToDelete.beforeOffset(2))).lowWatermarks().get(first).get().lowWatermark());
+            show("start_after_delete", admin.listOffsets(Map.of(first, OffsetSpec.earliest())).all().get().get(first).offset());
+            attempt("delete_too_much", () -> admin.deleteRecords(Map.of(first, RecordsToDelete.beforeOffset(9))).all().get());
+            var directories = admin.describeLogDirs(List.of(1, 2, 3)).allDescriptions().get();
+            show("directories", directories.values().stream().mapToInt(Map::size).sum());
+            show("replicas_in_directories", directories.values().stream().flatMap(one -> one.values().stream()).filter(one -> one.replicaInfos().containsKey(first)).count());
         }
     }
 }

@@ -57,3 +57,6 @@ def test_groups_offsets_features_and_quorum_are_as_the_tools_expect_them(
     assert "eligible.leader.replicas.version" in found["supported"]
     assert found["has_epoch"] == "true"
     assert (found["voters"], found["observers"], found["has_leader"]) == ("3", "3", "true")
+    assert (found["low_watermark"], found["start_after_delete"]) == ("2", "2")
+    assert found["delete_too_much"] == "OffsetOutOfRangeException"
+    assert (found["directories"], found["replicas_in_directories"]) == ("3", "3")
