@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all checks collect lint types format docs benchmarks lock clean
+.PHONY: help setup demo test test-all checks collect lint types format docs docs-site benchmarks lock clean
 
 help: ## Lists the commands.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -58,6 +58,9 @@ format: setup ## Formats the code.
 
 docs: setup ## Generated documents.
 	$(BIN)/python -m harness.documents
+
+docs-site: setup ## The documentation as a site, in build/docs; needs the extra `docs`.
+	$(BIN)/python -m mkdocs build --quiet --strict
 
 benchmarks: setup ## What is measured; prints a table.
 	$(BIN)/python -m benchmarks

@@ -102,7 +102,7 @@ _FOREIGN = _form(
         "model": ("string", "the model that it was judged with"),
         "verdict": ("string", "valid, invalid or unknown"),
         "reasons": ("array", "sentences on the verdict"),
-        "anomalies": ("object", "number of anomalies by name"),
+        "anomalies": ("array", "one object per anomaly: id, count, judgement"),
         "unexcused_lost_records": ("integer", "acknowledged records that were lost"),
         "operations": ("integer", "number of operations"),
         "not_interpreted": ("integer", "lines that were not interpreted"),

@@ -143,7 +143,7 @@ def test_a_history_that_no_run_can_have_is_refused(
 ) -> None:
     outcome = judge(capsys, valid_run, edits)
     assert outcome.code == USAGE
-    assert outcome.out == ""
+    assert outcome.envelope["exit_code"] == USAGE
     assert f"{valid_run}/history/{file}.parquet" in outcome.err
     assert sentence in outcome.err
     assert len(outcome.err.splitlines()) == 1

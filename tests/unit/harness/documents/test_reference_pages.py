@@ -48,3 +48,12 @@ def test_links_between_documents_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
         if "://" not in link:
             assert (page.parent / link).exists(), link
+
+
+def test_the_site_of_documents_lists_pages_that_exist() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    listed = re.findall(r"^ +- .+: (\S+\.md)$", text.partition("\nnav:")[2], re.MULTILINE)
+    assert len(listed) == len(set(listed))
+    assert all((ROOT / "docs" / one).is_file() for one in listed)
+    hidden = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES} - set(listed)
+    assert {one.partition("/")[0] for one in hidden} <= {"decisions", "findings"}
