@@ -86,6 +86,7 @@ def random_schedule(
     rhythm: Rhythm,
     every_family: bool = False,
     actions: Sequence[str] = (),
+    has_controllers: bool = True,
 ) -> tuple[Fault, ...]:
     """Draws a schedule.
 
@@ -97,6 +98,7 @@ def random_schedule(
         partitions: Names like "t-0", whose leaders and ISR members are aimed at.
         rhythm: Mean times; each seed scales them by a factor drawn once.
         actions: Administrative actions that the system serves; needed if "admin" is enabled.
+        has_controllers: Whether the system has controllers, which partitions of the network may split.
 
     Returns:
         Faults in order of `at_ms`. Every fault that needs healing has `for_ms`.
@@ -107,7 +109,7 @@ def random_schedule(
     if every_family:
         chosen = list(families)
     scale = 0.5 + 1.5 * stream.random()
-    draw = _Draw(stream, partitions, rhythm, scale, chosen, actions)
+    draw = _Draw(stream, partitions, rhythm, scale, chosen, actions, has_controllers)
     faults: list[Fault] = []
     at_ms = draw.mean(rhythm.gap_ms)
     while at_ms < duration_ms and len(faults) < FAULT_COUNT_MAX:
@@ -132,8 +134,10 @@ class _Draw:
         scale: float,
         families: Sequence[str],
         actions: Sequence[str],
+        has_controllers: bool,
     ) -> None:
         self.stream = stream
+        self.has_controllers = has_controllers
         self.families = families
         self.actions = [name for name in actions if name in DRAWN_ACTIONS]
         self.partitions = partitions
@@ -252,7 +256,7 @@ class _Draw:
         shape = self.pick(("halves", "minority", "bridge", "majorities_ring"))
         # Followers send few packets to one another: a leader as the bridge would be separated from no broker.
         first = (f"follower:{partition}",) if shape == "bridge" else ()
-        who = self.pick(("all", "both", "controllers"))
+        who = self.pick(("all", "both", "controllers")) if self.has_controllers else "all"
         targets = ("all", "controllers") if who == "both" else (who,)
         first = () if who == "controllers" else first
         hold_ms = self.mean(self.rhythm.hold_ms)

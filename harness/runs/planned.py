@@ -25,6 +25,7 @@ def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
         rhythm=experiment.nemesis.rhythm(),
         every_family=experiment.nemesis.every_family,
         actions=_actions(experiment, system) if isinstance(system, Administrable) else (),
+        has_controllers=system.has_controllers,
     )
     return _scaled(drawn, experiment.time_scale)
 
@@ -54,6 +55,7 @@ def _deciding(experiment: Experiment) -> tuple[object, ...]:
         experiment.topic,
         experiment.cluster.brokers,
         experiment.cluster.controllers,
+        experiment.system_under_test.has_controllers,
         experiment.space,
     )
 

@@ -83,7 +83,7 @@ NEVER_DRAWN = {"start", "heal", "truncate_file", "log_dir_error", "wipe_log_dir"
 """Faults that only scripted schedules use, or only schedules that name them."""
 
 
-def draw(seed, families=FAMILIES, actions=()):
+def draw(seed, families=FAMILIES, actions=(), has_controllers=True):
     return random_schedule(
         Random(seed),
         families=families,
@@ -91,7 +91,17 @@ def draw(seed, families=FAMILIES, actions=()):
         partitions=["t-0", "t-1"],
         rhythm=Rhythm(),
         actions=actions,
+        has_controllers=has_controllers,
     )
+
+
+def test_a_system_without_controllers_gets_no_partition_of_controllers():
+    def targets(**options):
+        faults = [fault for seed in range(40) for fault in draw(seed, ("partition",), **options)]
+        return {target for fault in faults for target in fault.targets if ":" not in target}
+
+    assert targets() == {"all", "controllers"}
+    assert targets(has_controllers=False) == {"all"}
 
 
 def test_actions_are_drawn_only_by_name_and_among_those_that_are_served():
