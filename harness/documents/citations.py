@@ -23,6 +23,9 @@ _CATALOGUES = ("rules.py", "rule_catalogue", "defects.py", "related_bugs.py")
 _ABOUT_CATALOGUES = ("tests/mutations/test_mutations_coverage.py", "tests/unit/harness/documents/")
 """Tests of the catalogues themselves; what they name they do not show."""
 
+_PACKAGES = ("checkers", "harness", "nemesis", "results", "workloads")
+"""Packages beside the system under test; other modules are below it."""
+
 _Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -101,6 +104,31 @@ def naming_tests(pattern: re.Pattern[str]) -> dict[str, list[Place]]:
                     place if is_test else Place(source.file, "")
                 )
     return {name: _without_needless_modules(places) for name, places in _sorted(found).items()}
+
+
+def place_of(reference: str) -> Place:
+    """Returns the place that `module:object` or `module:` names.
+
+    Args:
+        reference: The module is below the system under test, unless it begins with another package.
+    """
+    module, _, name = reference.partition(":")
+    parts = module.split(".")
+    folder = Path() if parts[0] in _PACKAGES else Path(SYSTEM.name)
+    path = folder.joinpath(*parts)
+    is_package = (ROOT / path).is_dir()
+    return Place((path / "__init__.py" if is_package else path.with_suffix(".py")).as_posix(), name)
+
+
+def is_defined(place: Place) -> bool:
+    """Whether there is such a file with such a class or function; the name may be empty."""
+    path = ROOT / place.file
+    return path.is_file() and (not place.name or place.name in _names(path))
+
+
+@lru_cache
+def _names(path: Path) -> frozenset[str]:
+    return frozenset(name for _, _, name in _parsed(path).scopes)
 
 
 def _without_needless_modules(places: list[Place]) -> list[Place]:

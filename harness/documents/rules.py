@@ -3,6 +3,7 @@
 import re
 from itertools import groupby
 
+from harness.documents import mechanisms
 from harness.documents.citations import Place, mention_places, naming_tests, switch_places
 from system_under_test.defects import DEFECTS
 from system_under_test.rule_catalogue import FAMILIES, RULES
@@ -46,6 +47,7 @@ def document() -> str:
         lines.extend(["", f"## {family}: {FAMILIES[family]}"])
         for rule in rules:
             lines.extend(_section(rule, places.get(rule.id, []), tests.get(rule.id, [])))
+    lines.extend(mechanisms.section())
     return "\n".join(lines) + "\n"
 
 

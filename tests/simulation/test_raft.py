@@ -102,6 +102,7 @@ def test_an_idle_quorum_is_quiet() -> None:
 
 
 def test_an_isolated_leader_resigns_and_later_rolls_back_what_it_could_not_commit() -> None:
+    """RAFT-4: without a majority a leader resigns."""
     story = QuorumStory()
     old = story.await_leader()
     story.commit(old, "a")

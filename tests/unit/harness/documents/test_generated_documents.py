@@ -6,7 +6,7 @@ import pytest
 
 from harness.documents import __main__ as command
 from harness.documents import defects, registry, rules, variants
-from harness.documents.citations import switch_places
+from harness.documents.citations import naming_tests, switch_places
 from harness.documents.rules import UnreadSwitchError, check_switches
 from harness.documents.variants import UnexplainedVariantError
 from system_under_test.defects import DEFECTS
@@ -52,6 +52,11 @@ def test_every_rule_and_every_defect_has_a_section():
     text = (ROOT / "docs/defects.md").read_text(encoding="utf-8")
     for defect in DEFECTS.values():
         assert f"### {defect.id} {defect.name}" in text
+
+
+def test_every_rule_has_a_test_that_names_it():
+    named = naming_tests(rules.RULE_ID)
+    assert [rule for rule in RULES if not named.get(rule)] == []
 
 
 def test_a_switchable_rule_that_no_code_reads_makes_the_generation_fail(monkeypatch):

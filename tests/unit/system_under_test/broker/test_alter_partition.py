@@ -92,6 +92,7 @@ class Bench:
 
 
 def test_a_proposal_carries_epochs_and_receives_its_response() -> None:
+    """AP-1: the epochs of the broker, the leader, the partition and the members."""
     bench = Bench(answer)
     assert bench.submit()
     run_virtually(bench.run_for(0.01))
@@ -106,6 +107,7 @@ def test_a_proposal_carries_epochs_and_receives_its_response() -> None:
 
 
 def test_a_second_proposal_of_a_partition_is_refused_until_the_first_has_a_response() -> None:
+    """AP-2: one proposal per partition."""
     bench = Bench(answer)
     assert bench.submit()
     assert not bench.submit()
@@ -116,6 +118,8 @@ def test_a_second_proposal_of_a_partition_is_refused_until_the_first_has_a_respo
 
 
 def test_one_request_is_in_flight_and_the_rest_waits_for_it() -> None:
+    """AP-2: one request per broker."""
+
     async def scenario() -> None:
         gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

@@ -70,6 +70,7 @@ def test_all_lagging_members_leave_in_one_request():
 
 
 def test_a_follower_at_the_log_end_stays_however_long_ago_it_fetched():
+    """FS-5: at the log end."""
     broker = lead_with_followers_at(2)
     broker.clock.now_ns = 10 * LAG_NS
     broker.partition.shrink_if_lagging()
@@ -77,6 +78,7 @@ def test_a_follower_at_the_log_end_stays_however_long_ago_it_fetched():
 
 
 def test_a_follower_within_the_lag_limit_stays():
+    """FS-5: within the limit."""
     broker = lead_with_followers_at(2)
     append(broker, "x")
     broker.clock.now_ns = LAG_NS
@@ -92,6 +94,7 @@ def test_a_member_that_is_no_replica_counts_as_lagging():
 
 
 def test_one_change_at_a_time():
+    """ISR-1."""
     broker = lead_with_followers_at(2)
     broker.register(isr=(1, 2))
     broker.follower_fetch(3, 2)
@@ -180,6 +183,7 @@ def test_a_fenced_or_stopping_follower_does_not_join(state, without, joins):
 
 
 def test_a_follower_joins_only_with_the_epoch_that_the_metadata_know():
+    """ISR-7: when the fetch returns, the proposal is made, with the epoch that was tested."""
     broker = lead_with_followers_at(2)
     broker.register(isr=(1, 2))
     # Newer than our metadata: maybe the next publish knows it.
@@ -218,6 +222,7 @@ def test_without_fs2_the_former_incarnation_is_kept_out_by_isr5():
 
 
 def test_a_member_that_has_not_fetched_yet_is_proposed_without_epoch():
+    """AP-1: -1 stands for an epoch that the leader does not know."""
     broker = Broker()
     broker.lead(isr=(1, 2))
     broker.follower_fetch(3, 0)

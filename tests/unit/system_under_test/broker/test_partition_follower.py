@@ -165,11 +165,13 @@ def test_a_log_without_epochs_is_truncated_to_its_high_watermark():
 
 
 def test_a_follower_adopts_the_leaders_high_watermark_up_to_its_own_log_end():
+    """HW-6: limited to its own log."""
     broker = following(*records(0, 4, epoch=1), high_watermark=9)
     assert broker.high_watermark == 4
 
 
 def test_a_followers_high_watermark_may_go_back():
+    """HW-6: back as well."""
     broker = following(*records(0, 4, epoch=1), high_watermark=4)
     broker.replicate(high_watermark=1)
     assert broker.high_watermark == 1
@@ -291,6 +293,7 @@ def test_a_deposed_leader_forgets_its_followers_and_its_epoch_start():
 
 
 def test_an_older_registration_does_not_depose_a_leader():
+    """FOLL-1."""
     broker = Broker()
     broker.lead()
     broker.follow(2, partition_epoch=0)

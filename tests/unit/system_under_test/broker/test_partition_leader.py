@@ -27,6 +27,7 @@ def lead_with_followers_at(offset: int, **options) -> Broker:
 
 
 def test_high_watermark_is_the_smallest_log_end_of_the_isr():
+    """HW-2."""
     broker = Broker()
     broker.lead()
     append(broker, "a", "b")
@@ -41,6 +42,7 @@ def test_high_watermark_is_the_smallest_log_end_of_the_isr():
 
 
 def test_records_come_with_the_high_watermark_from_before_the_fetch():
+    """FETCH-1: the offsets are those from before the fetch."""
     broker = Broker()
     broker.lead()
     append(broker, "a")
@@ -53,6 +55,7 @@ def test_records_come_with_the_high_watermark_from_before_the_fetch():
 
 
 def test_a_follower_that_truncated_does_not_move_the_high_watermark_back():
+    """FS-4: the log end of a follower may become lower."""
     broker = lead_with_followers_at(3)
     broker.follower_fetch(2, 1)
     assert broker.partition.leadership.followers[2].log_end_offset == 1
@@ -196,6 +199,7 @@ def test_without_hw4_the_high_watermark_does_not_wait_for_replicas_outside_the_i
 
 
 def test_an_older_registration_is_ignored():
+    """LEAD-1."""
     broker = lead_with_followers_at(1)
     epoch = broker.registration.partition_epoch
     broker.register(isr=(1, 2), partition_epoch=epoch + 1)
@@ -204,6 +208,7 @@ def test_an_older_registration_is_ignored():
 
 
 def test_a_new_leader_forgets_earlier_follower_state():
+    """LEAD-4: a new leader."""
     broker = lead_with_followers_at(2)
     broker.follow(2)
     broker.clock.now_ns = 5 * LAG_NS
@@ -218,6 +223,7 @@ def test_a_new_leader_forgets_earlier_follower_state():
 
 
 def test_the_same_leader_in_a_new_epoch_keeps_offsets_but_not_caught_up_times():
+    """LEAD-4: the same leader."""
     broker = lead_with_followers_at(2)
     broker.clock.now_ns = 5 * LAG_NS
     broker.lead(isr=(1, 2))

@@ -142,6 +142,7 @@ def test_without_life_1_the_oldest_metadata_is_published_at_once() -> None:
 
 
 def test_every_batch_is_a_publish_of_its_own_and_none_is_split() -> None:
+    """META-4."""
     bench = published_bench()
     bench.target.deltas.clear()
     bench.commit([change(leader=2), change(leader=3)], [change(leader=1)])
@@ -162,6 +163,8 @@ def test_merged_batches_show_their_end_points_only() -> None:
 
 
 def test_a_lagging_broker_publishes_later_and_in_order() -> None:
+    """META-2."""
+
     async def scenario() -> None:
         bench = published_bench("metadata-lag")
         bench.target.deltas.clear()

@@ -237,6 +237,7 @@ def test_a_fetch_carries_replica_offsets_and_epochs() -> None:
 
 
 def test_all_partitions_of_a_leader_share_one_request() -> None:
+    """FF-1, FETCH-0: one request is in flight."""
     bench = Bench(lambda request: respond(*(entry(index) for index in entries(request))))
 
     async def scenario() -> None:
@@ -567,6 +568,7 @@ def test_a_disk_that_fails_while_a_log_is_truncated_is_reported() -> None:
 def test_an_offset_out_of_range_follows_the_leaders_log(
     latest: int, earliest: int, expected: list[Any]
 ) -> None:
+    """TRUNC-2."""
     bench = Bench(offsets(latest, earliest))
     partition = FakePartition(end=8)
 

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from system_under_test.broker.interfaces import LocalPartitionsDelta
+from system_under_test.broker.partition import Partition
 from system_under_test.protocol.messages import decode, encode
 from tests.unit.system_under_test.broker.node_fakes import run_virtually
 from tests.unit.system_under_test.broker.replica_fakes import TOPIC, Broker, batch, only_produced
@@ -30,6 +31,31 @@ def test_removing_a_replica_removes_its_log_and_its_fetcher():
     assert broker.fetchers.following == {}
     assert broker.logs.get(TOPIC, 0) is None
     assert only_produced(broker.produce("a", acks=1)).error_code == 6
+
+
+def test_a_publish_deletes_then_leads_then_follows(monkeypatch):
+    broker = Broker()
+    broker.follow(2)
+    seen = []
+
+    def note(name):
+        original = getattr(Partition, name)
+
+        def noted(self, *given):
+            seen.append(name)
+            return original(self, *given)
+
+        monkeypatch.setattr(Partition, name, noted)
+
+    for name in ("make_follower", "make_leader", "remove"):
+        note(name)
+    delta = LocalPartitionsDelta(
+        deletes=((TOPIC, 0, False),),
+        leaders=(replace(broker.registration, partition=1, leader=1),),
+        followers=(replace(broker.registration, partition=2),),
+    )
+    broker.manager.apply_delta(delta, 101)
+    assert seen == ["remove", "make_leader", "make_follower"]
 
 
 def test_a_disk_that_fails_under_a_publish_ends_it():

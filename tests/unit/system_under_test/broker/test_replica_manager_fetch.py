@@ -101,6 +101,13 @@ def test_without_fetch2_any_leader_epoch_is_accepted():
     assert broker.follower_fetch(2, 1, epoch=1).error_code == 0
 
 
+def test_the_leader_epoch_is_compared_before_leadership():
+    """FETCH-1: a follower that knows less than the requester does not name a leader of the past."""
+    broker = Broker()
+    broker.follow(2)
+    assert broker.follower_fetch(3, 0, epoch=99).error_code == 75
+
+
 def test_a_follower_refuses_fetches_of_replicas():
     broker = Broker()
     broker.follow(2)
@@ -109,6 +116,7 @@ def test_a_follower_refuses_fetches_of_replicas():
 
 
 def test_a_fetch_by_an_unassigned_replica_is_refused():
+    """FETCH-4."""
     broker = lead_with_followers_at(1)
     assert broker.follower_fetch(4, 0, broker_epoch=104).error_code == 75
     assert broker.follower_fetch(4, 0, broker_epoch=104, epoch=-1).error_code == 6
@@ -274,6 +282,8 @@ def test_a_consumer_ahead_of_the_high_watermark_is_not_woken_by_its_arrival():
 
 
 def test_a_long_poll_ends_at_its_deadline_with_the_current_high_watermark():
+    """FETCH-7: until the time is over."""
+
     async def story() -> None:
         broker = lead_with_followers_at(0)
         append(broker, "a")
@@ -288,6 +298,8 @@ def test_a_long_poll_ends_at_its_deadline_with_the_current_high_watermark():
 
 
 def test_a_long_poll_waits_for_min_bytes():
+    """FETCH-7: until there is enough."""
+
     def story() -> None:
         broker = lead_with_followers_at(0)
         size = len(batch("a"))
@@ -326,6 +338,8 @@ def test_a_new_leader_epoch_ends_long_polls_of_the_old_one(replica):
 
 @pytest.mark.parametrize("replica", [-1, 2])
 def test_loss_of_leadership_ends_long_polls(replica):
+    """FETCH-7: until the partition changes."""
+
     def story() -> None:
         broker = lead_with_followers_at(1)
         waiting = broker.fetch(1, replica=replica, epoch=-1, wait_ms=500)

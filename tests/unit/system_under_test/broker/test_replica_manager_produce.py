@@ -54,6 +54,7 @@ def test_requests_are_acknowledged_in_offset_order():
 
 
 def test_acks_one_is_acknowledged_after_the_local_append():
+    """PROD-3: acks=1."""
     broker = lead_with_followers_at(0)
     response = only_produced(broker.produce("a", acks=1))
     assert (response.error_code, response.base_offset) == (0, 0)
@@ -61,6 +62,7 @@ def test_acks_one_is_acknowledged_after_the_local_append():
 
 
 def test_acks_zero_has_no_response():
+    """PROD-3: acks=0."""
     broker = lead_with_followers_at(0)
     assert broker.produce("a", acks=0) is None
     assert broker.log_end == 1
@@ -136,6 +138,8 @@ def shrink_with_a_request_in_flight(profile: str) -> tuple[Broker, asyncio.Futur
 
 
 def test_with_the_gate_a_request_in_flight_ends_as_timed_out():
+    """PROD-3: acks=all, if nothing else happens."""
+
     async def story() -> None:
         broker, waiting = shrink_with_a_request_in_flight("kafka-4.1")
         assert broker.high_watermark == 2
@@ -178,6 +182,8 @@ def test_a_timed_out_request_gets_no_second_response_when_its_records_commit():
 
 
 def test_a_deposed_leader_fails_its_pending_requests():
+    """PROD-6."""
+
     def story() -> None:
         broker = lead_with_followers_at(1)
         waiting = broker.produce("a")

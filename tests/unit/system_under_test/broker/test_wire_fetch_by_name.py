@@ -255,6 +255,7 @@ def test_a_full_fetch_is_served_without_a_session(session_id, session_epoch):
     ("session_id", "session_epoch"), [(77, 1), (77, 2**31 - 1), (0, 1), (77, -2), (-5, 3)]
 )
 def test_a_fetch_in_an_unknown_session_gets_an_error(session_id, session_epoch):
+    """FETCH-0: no session is granted, so a fetch in one is refused."""
     _, by_names = led()
     forgotten = by_name.ForgottenTopic(topic=TOPIC, partitions=(0,))
     unknown = by_name.FetchTopic(topic="unknown", partitions=())

@@ -10,6 +10,7 @@ from system_under_test.metadata.records import (
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,
     NoOpRecord,
+    PartitionRecord,
     TopicRecord,
 )
 from system_under_test.protocol.errors import ErrorCode
@@ -40,6 +41,7 @@ IDLE_MS = FAST_TIMINGS.metadata_max_idle_interval_ms
 
 @virtually
 async def test_a_controller_that_does_not_lead_responds_not_controller_to_everything():
+    """CTRL-5."""
     node = Node()
     alter = alter_request(
         1, 1, registration_request(1).log_dirs[0], leader_epoch=0, partition_epoch=0, isr=()
@@ -77,6 +79,7 @@ async def test_it_activates_when_the_leader_change_of_its_own_epoch_is_committed
 
 @virtually
 async def test_a_leader_change_of_an_earlier_epoch_does_not_activate():
+    """CTRL-4."""
     node = Node()
     node.quorum.auto = False
     node.quorum.lead(4)
@@ -117,6 +120,22 @@ async def test_the_first_activation_writes_the_features_and_later_ones_do_not():
     await settle()
     assert node.controller.is_active
     assert len(node.quorum.records) == count + 1
+
+
+@virtually
+async def test_the_records_of_one_decision_are_one_batch():
+    """CTRL-2: a topic is never committed without its partitions."""
+    node = Node()
+    await node.begin(1)
+    await settle()
+    count = len(node.quorum.batches)
+    node.ask(create_request({"name": "t", "assignment": {0: (1,), 1: (1,)}}))
+    (written,) = node.quorum.batches[count:]
+    assert [type(record) for record in written.records] == [
+        TopicRecord,
+        PartitionRecord,
+        PartitionRecord,
+    ]
 
 
 @virtually
@@ -164,6 +183,7 @@ async def test_without_ctrl_1_it_responds_before_the_commit():
 
 @virtually
 async def test_a_lost_leadership_fails_pending_requests_and_drops_their_records():
+    """CTRL-3."""
     node = Node()
     await node.begin(1)
     await settle()

@@ -77,6 +77,7 @@ def test_without_reg_1_a_second_incarnation_replaces_the_first():
 
 
 def test_the_same_incarnation_keeps_epoch_and_flags():
+    """LIFE-2."""
     s = started()
     before = s.image.brokers[1]
     response = s.send_registration(registration_request(1, incarnation=1, port=9999))
@@ -147,6 +148,7 @@ def first_registration(s: Story, broker_id: int) -> RegisterBrokerRecord:
     ],
 )
 def test_only_proof_of_a_clean_shutdown_keeps_the_elr_membership(kwargs, previous_epoch, elr):
+    """CS-4: the marker of an earlier session proves nothing."""
     s = lone_elr(started(**kwargs))
     if previous_epoch == "own":
         previous_epoch = s.image.brokers[1].broker_epoch

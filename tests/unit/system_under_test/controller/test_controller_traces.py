@@ -288,6 +288,7 @@ def test_v9_two_lossy_members_end_with_the_last_known_leader_although_broker_2_i
 
 @pytest.mark.parametrize("profile", ELR_OFF)
 def test_v12_with_elr_off_the_first_live_replica_is_elected_and_flagged(profile):
+    """EL-2: in assignment order, and the partition is recovering."""
     s = story(profile, unclean=True)
     s.propose(1, 3)
     s.propose(1)
@@ -314,6 +315,7 @@ def test_v12_with_elr_on_and_all_elr_members_fenced_an_unclean_election_follows_
 
 
 def test_the_sweep_elects_uncleanly_only_where_the_topic_allows_it():
+    """EL-2: the topic decides."""
     s = story(P2, unclean=True)
     s.create(name="u", assignment={0: (1, 2, 3)})
     s.fence(2, 3, 1)

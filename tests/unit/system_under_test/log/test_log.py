@@ -7,6 +7,7 @@ import pytest
 
 from system_under_test.config import LogConfig
 from system_under_test.log import BatchTooLargeError, Log, OutOfOrderOffsetError
+from system_under_test.log.epochs import LeaderEpochCache
 from system_under_test.log.verified import VerifiedBatches
 from system_under_test.protocol.record_batch import (
     CorruptBatchError,
@@ -62,6 +63,7 @@ def test_a_new_log_is_empty():
 
 
 def test_a_leader_assigns_offsets_and_its_epoch():
+    """EC-2: on a leader."""
     log = new_log()
     assert log.append_as_leader(VerifiedBatches.verify(batch("a", "b")), 3) == (
         0,
@@ -112,10 +114,31 @@ def test_a_follower_appends_the_leaders_bytes_unchanged():
 
 
 def test_a_follower_learns_epochs_from_batches():
+    """EC-2: on a follower."""
     log = new_log()
     data = batch("a", epoch=1) + batch("b", base_offset=1, epoch=1)
     log.append_as_follower(data + batch("c", base_offset=2, epoch=4))
     assert log.epochs.entries == ((1, 0), (4, 2))
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_an_epoch_is_recorded_before_its_first_batch(is_leader, monkeypatch):
+    """EC-2: in a power cut records must not outlive the entry of their epoch."""
+    storage = MemoryStorage()
+    log = new_log(storage)
+    seen = []
+    append = storage.append
+
+    def observed(path, data):
+        seen.append(LeaderEpochCache(storage, DIRECTORY).entries)
+        return append(path, data)
+
+    monkeypatch.setattr(storage, "append", observed)
+    if is_leader:
+        log.append_as_leader(VerifiedBatches.verify(batch("a")), 3)
+    else:
+        log.append_as_follower(batch("a", epoch=3))
+    assert seen == [((3, 0),)]
 
 
 def test_a_follower_that_is_sent_nothing_appends_nothing():

@@ -88,6 +88,7 @@ def test_negative_numbers_are_refused():
 
 
 def test_truncation_drops_the_epochs_that_start_beyond_it():
+    """EC-4: at the end."""
     cache = cache_of((1, 0), (2, 5), (4, 9))
     assert cache.truncate_from_end(9)
     assert cache.entries == ((1, 0), (2, 5))
@@ -96,6 +97,7 @@ def test_truncation_drops_the_epochs_that_start_beyond_it():
 
 
 def test_raising_the_start_rewrites_the_epoch_that_covers_it():
+    """EC-4: at the start."""
     cache = cache_of((1, 0), (2, 5), (4, 9))
     assert cache.truncate_from_start(7)
     assert cache.entries == ((2, 7), (4, 9))

@@ -342,6 +342,7 @@ def test_observers_do_not_count() -> None:
 
 
 def test_check_quorum_counts_every_voter_once_until_a_majority_was_there() -> None:
+    """RAFT-4: what counts as a majority."""
     leader = leadership((1, 2, 3, 4, 5))
     assert not leader.majority_fetched(2)
     assert not leader.majority_fetched(2)
