@@ -108,6 +108,17 @@ def test_a_record_that_differs_anywhere_breaks_inv_4(other_at: int) -> None:
     assert violation(InvariantMonitor(cluster)) == "INV-4"
 
 
+def test_a_member_of_the_isr_without_a_committed_record_breaks_inv_2() -> None:
+    cluster = Cluster(log_of(1, 1, 2), log_of(1, 1), committed_end=3)
+    assert violation(InvariantMonitor(cluster)) == "INV-2"
+
+
+def test_a_member_of_the_elr_with_another_last_committed_record_breaks_inv_2() -> None:
+    cluster = Cluster(log_of(1, 1, 2), log_of(1, 1, 1), committed_end=3)
+    cluster.become(isr=(1,), elr=(2,))
+    assert violation(InvariantMonitor(cluster)) == "INV-2"
+
+
 def test_records_above_the_high_watermark_may_differ() -> None:
     cluster = Cluster(log_of(1, 1, 2), log_of(1, 1, 1), committed_end=2)
     InvariantMonitor(cluster).check()

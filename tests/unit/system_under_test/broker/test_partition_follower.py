@@ -267,8 +267,11 @@ def test_the_same_leader_epoch_does_not_restart_the_fetcher():
 
 def test_without_a_leader_nothing_is_fetched_and_the_log_is_open():
     broker = Broker()
+    broker.follow(2)
+    broker.fetchers.calls.clear()
     broker.follow(-1, isr=(1, 3))
     assert broker.fetchers.calls == [("forget", "t", 0)]
+    assert broker.partition.leader_id == -1
     assert broker.partition.log is not None
 
 

@@ -27,7 +27,7 @@ def asked(*topics: tuple[str, int], **options: Any) -> Any:
     values = {
         "replica_id": -1,
         "max_wait": millis(500),
-        "min_bytes": 1,
+        "min_bytes": 3,
         "max_bytes": 1000,
         "isolation_level": 1,
         "session_id": 0,
@@ -90,7 +90,7 @@ def test_every_request_field_reaches_the_handler():
     assert request == fetch_request.FetchRequest(
         replica_state=fetch_request.ReplicaState(replica_id=-1, replica_epoch=-1),
         max_wait=millis(500),
-        min_bytes=1,
+        min_bytes=3,
         max_bytes=1000,
         isolation_level=1,
         session_id=0,
@@ -230,7 +230,7 @@ def session_fetch(session_id: int, session_epoch: int, **options: Any) -> Any:
     return by_name.FetchRequest(
         replica_id=-1,
         max_wait=millis(0),
-        min_bytes=1,
+        min_bytes=3,
         isolation_level=0,
         session_id=session_id,
         session_epoch=session_epoch,
@@ -273,7 +273,7 @@ def test_sessions_are_declined_by_id_as_well():
     broker, _ = led()
     request = fetch_request.FetchRequest(
         max_wait=millis(0),
-        min_bytes=1,
+        min_bytes=3,
         session_id=5,
         session_epoch=1,
         topics=(),
