@@ -14,7 +14,7 @@ from checkers.kernels.evidence import Evidence, loss_sentence, sentence
 from checkers.kernels.excuses import Excuses, fates_of
 from checkers.kernels.findings import Finding
 from checkers.kernels.hidden import HiddenFindings, unresolved
-from checkers.kernels.history import OK_SOMEWHERE, Bools
+from checkers.kernels.history import INF_NS, OK_SOMEWHERE, Bools
 from checkers.kernels.linearizability import Options, PartitionReport, check_history
 from harness.contracts.checker import CheckerFinding
 from harness.contracts.run_context import RunContext
@@ -135,6 +135,9 @@ class FindingJudge:
         if is_loss:
             number = int(fates.election[worst])
             election = self._elections.elections[number] if number >= 0 else None
+            if election is not None and fates.outcome[worst] == UNEXCUSED:
+                # What faults had destroyed before it is not the reason for this loss.
+                election = replace(election, alone_since_ns=INF_NS)
             text = loss_sentence(finding, worst, election)
             details = self._records(finding, chosen)
             if election is not None:
