@@ -27,10 +27,10 @@ demo: setup ## The tour: the bug, its cure, a small comparison. Prints the repor
 	@$(BIN)/laststand demo
 
 test: checks ## Everything that must pass; prints the time per group of tests.
-	$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not long"
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not long"
 
 test-all: test ## The same, and the long tests, the long forms of the kill test and the fuzzers; takes about an hour.
-	$(BIN)/python -m pytest -n 4 --dist loadgroup -m long
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m long
 	LASTSTAND_KILLS=50 $(BIN)/python -m pytest tests/containers/test_harness_killed.py
 	LASTSTAND_KILLS=200 $(BIN)/python -m pytest tests/cli/test_kill_anytime.py
 	$(BIN)/python -m tests.fuzz frames --count 1000000
